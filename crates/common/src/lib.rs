@@ -1,1 +1,25 @@
-//! Placeholder header, replaced by the crate's design.
+//! What every Evenkeel crate agrees on: cells and their order, the names of tables, regions and servers, table
+//! descriptors, errors that map one to one to HBase's exception classes, configuration, and the clock.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`cell`] | [`CellRef`], a view of one cell; [`KeyValue`], an owned one; [`KeyBuf`], a key to seek to; [`CellBuffer`], a run of cells in wire form |
+//! | [`comparator`] | the one order of cells, and the other one that hbase:meta uses |
+//! | [`names`] | [`TableName`], [`ServerName`] |
+//! | [`region_info`] | [`RegionInfo`] and the names made from it |
+//! | [`descriptor`] | [`TableDescriptor`], [`ColumnFamilyDescriptor`] |
+//! | [`error`] | [`HBaseError`] |
+//! | [`clock`] | the only place that reads the wall clock |
+//! | [`codec`] | variable-length integers of Hadoop and protobuf |
+
+pub mod cell;
+pub mod clock;
+pub mod codec;
+pub mod comparator;
+pub mod error;
+pub mod names;
+
+pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
+pub use comparator::CellComparator;
+pub use error::{ErrorKind, HBaseError, Result};
+pub use names::{ServerName, TableName};

@@ -1,1 +1,189 @@
-//! Placeholder header, replaced by the crate's design.
+//! The file system seam.
+//!
+//! Everything Evenkeel stores goes through [`FileSystem`]: the local one, one in memory for tests, and one that
+//! injects faults into another. HDFS is to come behind the same trait. The seam is small on purpose: positional reads
+//! into a caller's buffer, appends that tell how durable they are, and whole-name operations.
+//!
+//! Calls block. On the data path a read is only made for a block that is not cached, on a thread that may wait.
+//!
+//! Durability has two words, as in HDFS: **flush** (`hflush`): survives the death of this process and is visible to
+//! other readers; **sync** (`hsync`): survives the death of the machine.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// The full path.
+    pub path: PathBuf,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Length in bytes; 0 for a directory.
+    pub len: u64,
+    /// Last change, milliseconds since 1970.
+    pub modified_ms: i64,
+}
+
+impl FileStatus {
+    /// The last part of the path; empty when it is not UTF-8.
+    pub fn name(&self) -> &str {
+        self.path.file_name().and_then(|n| n.to_str()).unwrap_or("")
+    }
+}
+
+/// How [`FileSystem::create`] treats what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Replace an existing file; otherwise `AlreadyExists`.
+    pub overwrite: bool,
+    /// Make missing parent directories; otherwise `NotFound`. The WAL must not: a fenced server's directory is gone,
+    /// and stays gone.
+    pub parents: bool,
+}
+
+/// A file that can be read anywhere, from any thread.
+pub trait RandomAccessFile: Send + Sync + Debug {
+    /// Reads at most `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// The length in bytes when the file was opened.
+    fn len(&self) -> u64;
+
+    /// Whether the file had no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends first.
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        match self.read_at(offset, buf)? {
+            n if n == buf.len() => Ok(()),
+            n => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{} bytes wanted at {offset}, {n} there", buf.len()),
+            )),
+        }
+    }
+}
+
+/// A file being written, front to back.
+pub trait AppendFile: Send + Debug {
+    /// Appends all of `bytes`; they may stay in a buffer until [`AppendFile::flush`].
+    ///
+    /// # Errors
+    /// After an error the file's end is unknown; the caller gives the file up.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes everything appended survive this process.
+    ///
+    /// # Errors
+    /// As [`AppendFile::append`].
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Makes everything appended survive this machine.
+    ///
+    /// # Errors
+    /// As [`AppendFile::append`].
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Bytes appended so far.
+    fn position(&self) -> u64;
+}
+
+/// A file system. Paths are whole paths within it.
+pub trait FileSystem: Send + Sync + Debug {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>>;
+
+    /// Starts a new file.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound` (no parent), `StorageFull`, or whatever the storage says.
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>>;
+
+    /// Renames a file or directory, atomically, and makes that survive the machine. An existing file at `to` is
+    /// replaced; an existing directory that is not empty is an error.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file, or a directory with all in it. Returns whether it was there.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn delete(&self, path: &Path) -> io::Result<bool>;
+
+    /// Makes a directory and its missing parents.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when a file is in the way, or whatever the storage says.
+    fn mkdirs(&self, path: &Path) -> io::Result<()>;
+
+    /// What is in a directory, ordered by name.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>>;
+
+    /// What a path names.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn status(&self, path: &Path) -> io::Result<FileStatus>;
+
+    /// Whether a path names anything.
+    ///
+    /// # Errors
+    /// Whatever the storage says, but `NotFound`.
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match self.status(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads a whole file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is longer than `limit`; otherwise as [`FileSystem::open`].
+    fn read_all(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        if file.len() > limit {
+            let message = format!("{}: {} bytes, at most {limit} expected", path.display(), file.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let mut bytes = vec![0; file.len() as usize];
+        file.read_exact_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes a small file so that a reader sees either what was there before or all of `bytes`: to a temporary name
+    /// beside it, synced, then renamed.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`] and [`FileSystem::rename`].
+    fn write_atomically(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".tmp");
+        let temporary = path.with_file_name(name);
+        let mut file = self.create(&temporary, CreateOptions { overwrite: true, parents: true })?;
+        file.append(bytes)?;
+        file.sync()?;
+        drop(file);
+        self.rename(&temporary, path)
+    }
+}

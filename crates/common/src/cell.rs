@@ -1,0 +1,103 @@
+//! Cells.
+//!
+//! HBase keeps a cell as a *KeyValue*, and so does Evenkeel, everywhere: in the MemStore's arena, in data blocks, in
+//! WAL entries and in cell blocks on the wire. All integers are big-endian.
+//!
+//! ```text
+//! KeyValue = i32 key_len | i32 value_len | key | value [ | u16 tags_len | tags ]
+//! key      = u16 row_len | row | u8 family_len | family | qualifier | i64 timestamp | u8 type
+//! tag      = u16 len (of type and value) | u8 type | value
+//! ```
+//!
+//! The *sequence id* (also: write number, mvcc) is not part of those bytes; it travels beside them.
+//!
+//! Four types, by who owns the bytes:
+//! * [`CellRef`]: a view, `Copy`, borrowed from a block, an arena or a frame. Scanners hand out these, so a cell that
+//!   is looked at but not returned is never copied.
+//! * [`KeyValue`]: owned (a slice of a shared buffer), for mutations on their way to the WAL and the MemStore.
+//! * [`KeyBuf`]: an owned key with no value, to seek with.
+//! * [`CellBuffer`]: a run of cells, one after the other in the form of HBase's `KeyValueCodecWithTags`, which is
+//!   also what a reply's cell block is made of: the one copy of a served cell lands here.
+//!
+//! Invariant of all four: lengths were checked when the value was made, so accessors cannot go out of bounds.
+
+mod buffer;
+mod key;
+mod key_value;
+mod view;
+
+pub use buffer::CellBuffer;
+pub use key::{KeyBuf, write_key};
+pub use key_value::{KeyValue, KeyValueBuilder};
+pub use view::CellRef;
+
+/// The longest row, in bytes (`HConstants.MAX_ROW_LENGTH`, Java's `Short.MAX_VALUE`).
+pub const ROW_BYTES_MAX: usize = i16::MAX as usize;
+/// The longest family name, in bytes (Java's `Byte.MAX_VALUE`).
+pub const FAMILY_BYTES_MAX: usize = i8::MAX as usize;
+/// The timestamp that asks the server for its own (`HConstants.LATEST_TIMESTAMP`).
+pub const LATEST_TIMESTAMP: i64 = i64::MAX;
+/// The smallest timestamp; sorts last within a column (`HConstants.OLDEST_TIMESTAMP`).
+pub const OLDEST_TIMESTAMP: i64 = i64::MIN;
+/// Bytes of a key besides row, family and qualifier: row length, family length, timestamp, type.
+pub const KEY_FIXED_BYTES: usize = 2 + 1 + 8 + 1;
+/// Bytes of a KeyValue before its key.
+pub const KEY_VALUE_PREFIX_BYTES: usize = 8;
+/// Bytes of a key after its qualifier: timestamp and type.
+pub const TIMESTAMP_TYPE_BYTES: usize = 9;
+
+/// Types of tags that the server itself knows (`TagType`).
+pub mod tag_type {
+    /// Access control list.
+    pub const ACL: u8 = 1;
+    /// Visibility expression.
+    pub const VISIBILITY: u8 = 2;
+    /// Cell time to live, an i64 of milliseconds.
+    pub const TTL: u8 = 8;
+}
+
+/// The kind of a cell; the code is part of the key and sorts descending (`KeyValue.Type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum CellType {
+    /// Only in seek keys: sorts after every stored cell of its timestamp.
+    Minimum = 0,
+    /// A value.
+    Put = 4,
+    /// Deletes one version: the put of exactly this timestamp.
+    Delete = 8,
+    /// Deletes every column of the family at exactly this timestamp.
+    DeleteFamilyVersion = 10,
+    /// Deletes all versions of a column up to and including this timestamp.
+    DeleteColumn = 12,
+    /// Deletes all columns of the family up to and including this timestamp.
+    DeleteFamily = 14,
+    /// Only in seek keys: sorts before every stored cell of its timestamp.
+    Maximum = 255,
+}
+
+impl CellType {
+    /// The type of a code, or `None` for one that HBase does not have.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Minimum,
+            4 => Self::Put,
+            8 => Self::Delete,
+            10 => Self::DeleteFamilyVersion,
+            12 => Self::DeleteColumn,
+            14 => Self::DeleteFamily,
+            255 => Self::Maximum,
+            _ => return None,
+        })
+    }
+
+    /// The byte in the key.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Whether a type code is one of the four kinds of delete marker.
+pub fn is_delete_code(code: u8) -> bool {
+    (CellType::Delete as u8..=CellType::DeleteFamily as u8).contains(&code)
+}

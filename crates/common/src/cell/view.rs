@@ -1,0 +1,251 @@
+//! [`CellRef`], a borrowed view of one cell.
+
+use super::{CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX, TIMESTAMP_TYPE_BYTES};
+use super::{is_delete_code, tag_type};
+use crate::error::{HBaseError, Result};
+
+/// A view of one cell: the flat key, the value and the tags, borrowed from wherever the cell lives, and its sequence
+/// id. `Copy`; 64 bytes.
+///
+/// Invariant: `2 + row_len + 1 + family_len + 9 <= key.len()`.
+#[derive(Clone, Copy)]
+pub struct CellRef<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    tags: &'a [u8],
+    seq_id: u64,
+    row_len: u16,
+    family_len: u8,
+}
+
+impl<'a> CellRef<'a> {
+    /// A view over a flat key, a value and raw tags.
+    ///
+    /// # Errors
+    /// `IOException` when the lengths inside `key` do not fit it.
+    pub fn new(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Result<Self> {
+        let (row_len, family_len) = check_key(key)?;
+        Ok(Self { key, value, tags, seq_id, row_len, family_len })
+    }
+
+    /// As [`CellRef::new`] for a key that was checked before, when it was stored.
+    ///
+    /// # Panics
+    /// When the key is not a well-formed key after all.
+    #[inline]
+    pub fn from_checked(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Self {
+        let row_len = u16::from_be_bytes([key[0], key[1]]);
+        let family_len = key[2 + row_len as usize];
+        debug_assert!(check_key(key).is_ok());
+        Self { key, value, tags, seq_id, row_len, family_len }
+    }
+
+    /// A view over the bytes of exactly one KeyValue, from key length to the end of the tags.
+    ///
+    /// # Errors
+    /// `IOException` when a length disagrees with the bytes that are there.
+    pub fn parse(key_value: &'a [u8], seq_id: u64) -> Result<Self> {
+        let (key_len, value_len) = lengths(key_value)?;
+        let body = &key_value[KEY_VALUE_PREFIX_BYTES..];
+        let key_and_value = key_len.checked_add(value_len).filter(|n| *n <= body.len()).ok_or_else(|| {
+            malformed(format!("key of {key_len} and value of {value_len} bytes in {} bytes", body.len()))
+        })?;
+        let tags = parse_tags(&body[key_and_value..])?;
+        Self::new(&body[..key_len], &body[key_len..key_and_value], tags, seq_id)
+    }
+
+    /// As [`CellRef::parse`] for bytes that were checked before, when they were stored.
+    ///
+    /// # Panics
+    /// When the bytes are not one well-formed KeyValue after all.
+    #[inline]
+    pub fn parse_checked(key_value: &'a [u8], seq_id: u64) -> Self {
+        let key_len = u32::from_be_bytes([key_value[0], key_value[1], key_value[2], key_value[3]]) as usize;
+        let value_len = u32::from_be_bytes([key_value[4], key_value[5], key_value[6], key_value[7]]) as usize;
+        let key_end = KEY_VALUE_PREFIX_BYTES + key_len;
+        let value_end = key_end + value_len;
+        let tags = if value_end == key_value.len() { &[][..] } else { &key_value[value_end + 2..] };
+        Self::from_checked(&key_value[KEY_VALUE_PREFIX_BYTES..key_end], &key_value[key_end..value_end], tags, seq_id)
+    }
+
+    /// The flat key: row length, row, family length, family, qualifier, timestamp, type.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The row.
+    #[inline]
+    pub fn row(&self) -> &'a [u8] {
+        &self.key[2..2 + self.row_len as usize]
+    }
+
+    /// The column family.
+    #[inline]
+    pub fn family(&self) -> &'a [u8] {
+        let start = 3 + self.row_len as usize;
+        &self.key[start..start + self.family_len as usize]
+    }
+
+    /// The column qualifier.
+    #[inline]
+    pub fn qualifier(&self) -> &'a [u8] {
+        let start = 3 + self.row_len as usize + self.family_len as usize;
+        &self.key[start..self.key.len() - TIMESTAMP_TYPE_BYTES]
+    }
+
+    /// Milliseconds since 1970.
+    #[inline]
+    pub fn timestamp(&self) -> i64 {
+        let end = self.key.len();
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.key[end - 9..end - 1]);
+        i64::from_be_bytes(bytes)
+    }
+
+    /// The type's code; see [`CellType`]. A stored cell may carry a code that HBase does not know.
+    #[inline]
+    pub fn type_code(&self) -> u8 {
+        self.key[self.key.len() - 1]
+    }
+
+    /// The type, or `None` for a code that HBase does not have.
+    pub fn cell_type(&self) -> Option<CellType> {
+        CellType::from_code(self.type_code())
+    }
+
+    /// Whether this is one of the four delete markers.
+    #[inline]
+    pub fn is_delete(&self) -> bool {
+        is_delete_code(self.type_code())
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// The tags, raw: a run of `u16 len | u8 type | value`.
+    #[inline]
+    pub fn tags(&self) -> &'a [u8] {
+        self.tags
+    }
+
+    /// The sequence id (mvcc, write number); 0 when the cell is older than any open scanner.
+    #[inline]
+    pub fn seq_id(&self) -> u64 {
+        self.seq_id
+    }
+
+    /// The same cell with another sequence id.
+    pub fn with_seq_id(self, seq_id: u64) -> Self {
+        Self { seq_id, ..self }
+    }
+
+    /// The same key with another value and no tags (for filters that hide values).
+    pub fn with_value<'b>(self, value: &'b [u8]) -> CellRef<'b>
+    where
+        'a: 'b,
+    {
+        CellRef { value, tags: &[], ..self }
+    }
+
+    /// The tags one by one, as (type, value). Stops at the first malformed one.
+    pub fn tag_iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
+        let mut rest = self.tags;
+        std::iter::from_fn(move || {
+            let len = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]) as usize;
+            let tag = rest.get(2..2 + len)?;
+            rest = &rest[2 + len..];
+            tag.split_first().map(|(kind, value)| (*kind, value))
+        })
+    }
+
+    /// The cell's own time to live in milliseconds, when a tag gives one.
+    pub fn ttl_ms(&self) -> Option<i64> {
+        if self.tags.is_empty() {
+            return None;
+        }
+        let (_, value) = self.tag_iter().find(|(kind, _)| *kind == tag_type::TTL)?;
+        value.try_into().ok().map(i64::from_be_bytes)
+    }
+
+    /// Bytes of this cell as a KeyValue with its tags.
+    #[inline]
+    pub fn key_value_len(&self) -> usize {
+        let tags = if self.tags.is_empty() { 0 } else { 2 + self.tags.len() };
+        KEY_VALUE_PREFIX_BYTES + self.key.len() + self.value.len() + tags
+    }
+
+    /// Appends the cell as a KeyValue, with its tags when `with_tags`.
+    #[inline]
+    pub fn write_key_value(&self, out: &mut Vec<u8>, with_tags: bool) {
+        out.extend_from_slice(&(self.key.len() as u32).to_be_bytes());
+        out.extend_from_slice(&(self.value.len() as u32).to_be_bytes());
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+        if with_tags && !self.tags.is_empty() {
+            out.extend_from_slice(&(self.tags.len() as u16).to_be_bytes());
+            out.extend_from_slice(self.tags);
+        }
+    }
+
+    /// Whether both cells have the same row.
+    #[inline]
+    pub fn same_row(&self, other: &CellRef<'_>) -> bool {
+        self.row() == other.row()
+    }
+
+    /// Whether both cells have the same family and qualifier (the rows are not looked at).
+    #[inline]
+    pub fn same_column(&self, other: &CellRef<'_>) -> bool {
+        self.family() == other.family() && self.qualifier() == other.qualifier()
+    }
+}
+
+impl std::fmt::Debug for CellRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = self.cell_type().map_or_else(|| self.type_code().to_string(), |t| format!("{t:?}"));
+        write!(
+            f,
+            "{}/{}:{}/{}/{kind}/vlen={}/seqid={}",
+            self.row().escape_ascii(),
+            self.family().escape_ascii(),
+            self.qualifier().escape_ascii(),
+            self.timestamp(),
+            self.value.len(),
+            self.seq_id
+        )
+    }
+}
+
+fn malformed(what: String) -> HBaseError {
+    HBaseError::io(format!("malformed cell: {what}"))
+}
+
+fn lengths(key_value: &[u8]) -> Result<(usize, usize)> {
+    let prefix = key_value.first_chunk::<8>().ok_or_else(|| malformed(format!("{} bytes", key_value.len())))?;
+    let [a, b, c, d, e, f, g, h] = *prefix;
+    Ok((u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h]) as usize))
+}
+
+fn parse_tags(rest: &[u8]) -> Result<&[u8]> {
+    let Some(len) = rest.first_chunk::<2>() else {
+        return if rest.is_empty() { Ok(rest) } else { Err(malformed("1 byte after the value".into())) };
+    };
+    let len = u16::from_be_bytes(*len) as usize;
+    if rest.len() != 2 + len {
+        return Err(malformed(format!("{} bytes of tags announced, {} there", len, rest.len() - 2)));
+    }
+    Ok(&rest[2..])
+}
+
+fn check_key(key: &[u8]) -> Result<(u16, u8)> {
+    let bad = || malformed(format!("key of {} bytes", key.len()));
+    let row_len = u16::from_be_bytes(*key.first_chunk::<2>().ok_or_else(bad)?);
+    let family_len = *key.get(2 + row_len as usize).ok_or_else(bad)?;
+    let fits = row_len as usize + family_len as usize + KEY_FIXED_BYTES <= key.len();
+    let legal = row_len as usize <= ROW_BYTES_MAX && family_len as usize <= FAMILY_BYTES_MAX;
+    if fits && legal { Ok((row_len, family_len)) } else { Err(bad()) }
+}
