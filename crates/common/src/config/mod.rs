@@ -1,0 +1,317 @@
+//! Configuration: HBase's keys, from `hbase-site.xml` and the command line.
+//!
+//! A value is looked for in this order, the first hit wins:
+//!
+//! 1. overlays, the last added first (table and family settings, see [`Configuration::overlay`]);
+//! 2. values given on the command line (`-Dkey=value`, [`Configuration::set`]);
+//! 3. resources, `hbase-site.xml` as a rule. Within them a later property wins over an earlier one unless the earlier one
+//!    is `<final>true</final>`. As in Hadoop, `final` guards against other *resources*; the command line still wins;
+//! 4. 1 to 3 again under the key's older name, where HBase renamed it ([`defaults::RENAMED`]);
+//! 5. the built-in table of defaults ([`defaults::DEFAULTS`]).
+//!
+//! `${x}` in a value of 2, 3 or 5 stands for the system property, environment variable (`${env.X}`) or key `x`; a reference to
+//! nothing stays as it is written. Overlays are literal, as HBase's `CompoundConfiguration` has them.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | [`Configuration`]: sources, lookup, overlays |
+//! | `getters.rs` | the typed getters |
+//! | `values.rs` | how one string becomes a number, a size, a time, as Java's and Hadoop's parsers do |
+//! | `defaults.rs` | the keys Evenkeel knows and their defaults; prefixes and renamed keys |
+//! | `site.rs` | the XML of a site file |
+//! | `substitute.rs` | `${x}` |
+//! | `error.rs` | [`ConfigError`], one line each |
+//!
+//! Empty values: `<value/>` means "not set" to every typed getter but the string and list ones, so that the empty
+//! placeholders common in HBase's own files fall through to the default.
+//!
+//! A `Configuration` is a handful of `Arc`s: cloning and overlaying copy no values. Lookups hash the key once per layer and
+//! allocate; they belong in constructors and reload hooks, never on the data path.
+
+pub mod defaults;
+mod error;
+mod getters;
+mod site;
+mod substitute;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use error::ConfigError;
+pub use values::TimeUnit;
+
+/// What the operations of this module return.
+pub type Result<T> = std::result::Result<T, ConfigError>;
+
+/// The file that is looked for in a configuration directory.
+pub const SITE_FILE: &str = "hbase-site.xml";
+
+/// The environment variable that names the configuration directory when the command line does not.
+pub const CONF_DIR_VARIABLE: &str = "HBASE_CONF_DIR";
+
+/// Source name of values given as `-Dkey=value`.
+const COMMAND_LINE: &str = "command line";
+
+/// Source name of values from the built-in table.
+const BUILT_IN: &str = "built-in default";
+
+/// HBase's settings, layered. See the module documentation for the order in which sources are asked.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    base: Arc<Base>,
+    /// Later ones win.
+    overlays: Vec<Arc<Overlay>>,
+}
+
+/// What all tables share.
+#[derive(Clone, Debug, Default)]
+struct Base {
+    command_line: HashMap<String, String>,
+    resources: HashMap<String, Property>,
+    system_properties: HashMap<String, String>,
+}
+
+/// One property of a resource.
+#[derive(Clone, Debug)]
+struct Property {
+    value: String,
+    source: Arc<str>,
+    is_final: bool,
+}
+
+/// Settings of one table or one family.
+#[derive(Debug)]
+struct Overlay {
+    source: String,
+    values: HashMap<String, String>,
+}
+
+/// A value with where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) value: String,
+    pub(crate) source: String,
+}
+
+/// A value before `${x}` is resolved.
+#[derive(Clone, Copy)]
+struct Raw<'a> {
+    value: &'a str,
+    source: &'a str,
+    literal: bool,
+}
+
+impl Raw<'_> {
+    fn is_blank(self) -> bool {
+        self.value.trim().is_empty()
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Configuration {
+    /// The built-in defaults alone, with the system properties of this process (`user.name`, `user.home`, `user.dir`,
+    /// `java.io.tmpdir`).
+    pub fn new() -> Self {
+        Self::with_system_properties(substitute::process_properties())
+    }
+
+    /// The built-in defaults alone, with the given system properties: for tests and simulation.
+    pub fn with_system_properties(properties: HashMap<String, String>) -> Self {
+        let base = Base { system_properties: properties, ..Base::default() };
+        Self { base: Arc::new(base), overlays: Vec::new() }
+    }
+
+    /// Loads `hbase-site.xml` from `config_dir`, or else from the directory `HBASE_CONF_DIR` names, and puts `defines` on
+    /// top. With neither directory the defaults stand alone.
+    ///
+    /// # Errors
+    /// A directory without the file is an error: silently starting on defaults would put the data somewhere else.
+    pub fn load(config_dir: Option<&Path>, defines: &[(String, String)]) -> Result<Self> {
+        let mut conf = Self::new();
+        let from_environment =
+            || std::env::var_os(CONF_DIR_VARIABLE).filter(|d| !d.is_empty()).map(PathBuf::from);
+        if let Some(dir) = config_dir.map(Path::to_path_buf).or_else(from_environment) {
+            conf.add_resource(&dir.join(SITE_FILE))?;
+        }
+        for (key, value) in defines {
+            conf.set(key, value);
+        }
+        Ok(conf)
+    }
+
+    /// Adds the properties of a file in Hadoop's XML form. See the module documentation for `final`.
+    pub fn add_resource(&mut self, path: &Path) -> Result<()> {
+        let properties = site::read_file(path)?;
+        self.add_properties(properties);
+        Ok(())
+    }
+
+    /// Adds the properties of an XML text; `source` names it in errors.
+    pub fn add_xml(&mut self, source: &str, text: &str) -> Result<()> {
+        let properties = site::parse(text, Path::new(source))?;
+        self.add_properties(properties);
+        Ok(())
+    }
+
+    fn add_properties(&mut self, properties: Vec<site::SiteProperty>) {
+        let resources = &mut Arc::make_mut(&mut self.base).resources;
+        for property in properties {
+            let site::SiteProperty { name, value, source, is_final } = property;
+            match resources.get(&name) {
+                Some(old) if old.is_final => {
+                    if old.value != value {
+                        tracing::warn!(key = %name, final_in = %old.source, ignored_in = %source, "final property not overridden");
+                    }
+                }
+                _ => {
+                    resources.insert(name, Property { value, source, is_final });
+                }
+            }
+        }
+    }
+
+    /// Sets one value over every resource, as `-Dkey=value` does. Other clones keep the value they had.
+    pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        Arc::make_mut(&mut self.base).command_line.insert(key.into(), value.into());
+    }
+
+    /// Takes back what [`Configuration::set`] set.
+    pub fn unset(&mut self, key: &str) {
+        Arc::make_mut(&mut self.base).command_line.remove(key);
+    }
+
+    /// A view of this configuration with the settings of a table or a family on top; `source` (`table t1`, `family cf`)
+    /// names them in errors. HBase's `CompoundConfiguration`: for a store overlay the table's values, then the family's
+    /// configuration, then the family's values. Copies `values`, shares everything else.
+    pub fn overlay<K, V>(&self, source: &str, values: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<String>,
+        V: Into<String>,
+    {
+        let values: HashMap<String, String> = values.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        let mut view = self.clone();
+        if !values.is_empty() {
+            view.overlays.push(Arc::new(Overlay { source: source.to_owned(), values }));
+        }
+        view
+    }
+
+    /// [`Configuration::overlay`] for attributes kept as bytes, which is how table and family values are stored. Pairs that
+    /// are not UTF-8 are no settings and are left out.
+    pub fn overlay_bytes<K, V>(&self, source: &str, values: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        self.overlay(
+            source,
+            values.into_iter().filter_map(|(k, v)| Some((text(k.as_ref())?, text(v.as_ref())?))),
+        )
+    }
+
+    /// Where the value of `key` comes from (`built-in default`, a file, `command line`, an overlay's name), or `None` when it
+    /// has none.
+    pub fn source_of(&self, key: &str) -> Option<String> {
+        self.raw(key).map(|raw| raw.source.to_owned())
+    }
+
+    /// Whether someone gave the key a value, under its present or its older name: not from the built-in defaults.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.explicit(key).is_some()
+    }
+
+    /// Every key that was set, in order, with its value before substitution and its source. Defaults are not among them.
+    pub fn set_properties(&self) -> Vec<(&str, &str, &str)> {
+        let base = self.base.command_line.keys().chain(self.base.resources.keys());
+        let overlaid = self.overlays.iter().flat_map(|o| o.values.keys());
+        let keys: BTreeSet<&str> = base.chain(overlaid).map(String::as_str).collect();
+        keys.into_iter().filter_map(|key| self.given(key).map(|raw| (key, raw.value, raw.source))).collect()
+    }
+
+    /// Keys of resources and of the command line that Evenkeel knows nothing of, in order: worth one line of log at start,
+    /// for each is either a typo or a setting that will not have its effect.
+    pub fn unknown_keys(&self) -> Vec<&str> {
+        let keys = self.base.resources.keys().chain(self.base.command_line.keys());
+        let unknown: BTreeSet<&str> =
+            keys.map(String::as_str).filter(|key| !defaults::is_known(key)).collect();
+        unknown.into_iter().collect()
+    }
+
+    /// The value of `key` with `${x}` resolved, and its source.
+    pub(crate) fn find(&self, key: &str) -> Result<Option<Found>> {
+        self.raw(key).map(|raw| self.resolve(key, raw)).transpose()
+    }
+
+    /// The built-in default of `key` with `${x}` resolved.
+    pub(crate) fn find_default(&self, key: &str) -> Result<Option<Found>> {
+        Self::built_in(key).map(|raw| self.resolve(key, raw)).transpose()
+    }
+
+    fn resolve(&self, key: &str, raw: Raw<'_>) -> Result<Found> {
+        let found = |value: String| Found { value, source: raw.source.to_owned() };
+        if raw.literal || !raw.value.contains("${") {
+            return Ok(found(raw.value.to_owned()));
+        }
+        let look_up = |name: &str| self.variable(name);
+        substitute::expand(key, raw.value, &look_up).map(found).map_err(|reason| ConfigError::Substitution {
+            key: key.to_owned(),
+            value: raw.value.to_owned(),
+            source: raw.source.to_owned(),
+            reason,
+        })
+    }
+
+    /// What `${name}` stands for, itself not yet expanded.
+    fn variable(&self, name: &str) -> Option<String> {
+        if let Some(variable) = name.strip_prefix("env.") {
+            return substitute::environment(variable);
+        }
+        let property = self.base.system_properties.get(name).map(String::as_str);
+        property.or_else(|| self.raw(name).map(|raw| raw.value)).map(str::to_owned)
+    }
+
+    fn raw(&self, key: &str) -> Option<Raw<'_>> {
+        self.explicit(key).or_else(|| Self::built_in(key))
+    }
+
+    fn explicit(&self, key: &str) -> Option<Raw<'_>> {
+        let present = self.given(key);
+        match defaults::older_name(key) {
+            Some(older) if present.is_none_or(Raw::is_blank) => self.given(older).or(present),
+            _ => present,
+        }
+    }
+
+    fn given(&self, key: &str) -> Option<Raw<'_>> {
+        let overlaid = self.overlays.iter().rev().find_map(|overlay| {
+            let value = overlay.values.get(key)?;
+            Some(Raw { value, source: &overlay.source, literal: true })
+        });
+        overlaid.or_else(|| self.base.given(key))
+    }
+
+    fn built_in(key: &str) -> Option<Raw<'static>> {
+        defaults::default_of(key).map(|value| Raw { value, source: BUILT_IN, literal: false })
+    }
+}
+
+impl Base {
+    fn given(&self, key: &str) -> Option<Raw<'_>> {
+        if let Some(value) = self.command_line.get(key) {
+            return Some(Raw { value, source: COMMAND_LINE, literal: false });
+        }
+        let property = self.resources.get(key)?;
+        Some(Raw { value: &property.value, source: &property.source, literal: false })
+    }
+}
