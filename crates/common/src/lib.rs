@@ -9,17 +9,26 @@
 //! | [`region_info`] | [`RegionInfo`] and the names made from it |
 //! | [`descriptor`] | [`TableDescriptor`], [`ColumnFamilyDescriptor`] |
 //! | [`error`] | [`HBaseError`] |
+//! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
 //! | [`clock`] | the only place that reads the wall clock |
+//! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
 
 pub mod cell;
 pub mod clock;
 pub mod codec;
 pub mod comparator;
+pub mod config;
+pub mod descriptor;
 pub mod error;
 pub mod names;
+pub mod proto;
+pub mod region_info;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
+pub use config::{ConfigError, Configuration, TimeUnit};
 pub use comparator::CellComparator;
+pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, TableDescriptor};
 pub use error::{ErrorKind, HBaseError, Result};
 pub use names::{ServerName, TableName};
+pub use region_info::RegionInfo;

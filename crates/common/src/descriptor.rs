@@ -1,0 +1,354 @@
+//! Descriptions of tables and column families.
+//!
+//! HBase keeps them as maps from attribute name to text, and so does this: attributes that Evenkeel knows nothing of
+//! are kept and returned as given. Typed getters give HBase's defaults (`ColumnFamilyDescriptorBuilder`,
+//! `TableDescriptorBuilder`) where an attribute is absent.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use crate::cell::FAMILY_BYTES_MAX;
+use crate::error::{ErrorKind, HBaseError, Result};
+use crate::names::TableName;
+
+/// Attributes by name; both are bytes on the wire and text in practice.
+pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Seconds to live that mean for ever (`HConstants.FOREVER`).
+pub const TTL_FOREVER: i32 = i32::MAX;
+/// Default bytes of a data block before encoding and compression.
+pub const BLOCK_BYTES_DEFAULT: usize = 64 * 1024;
+
+/// What becomes of deleted cells until a major compaction (`KEEP_DELETED_CELLS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepDeletedCells {
+    /// They go.
+    #[default]
+    False,
+    /// They and their markers stay until versions or TTL remove them, and time-ranged reads see them.
+    True,
+    /// They stay until the TTL removes them.
+    Ttl,
+}
+
+/// When a write is acknowledged (`Durability`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// As the table says, otherwise [`Durability::SyncWal`].
+    #[default]
+    UseDefault,
+    /// Not in the WAL at all.
+    SkipWal,
+    /// In the WAL soon.
+    AsyncWal,
+    /// In the WAL and flushed to the file system.
+    SyncWal,
+    /// In the WAL and synced to the disk.
+    FsyncWal,
+}
+
+impl Durability {
+    /// From the number in protobuf's `MutationProto.Durability`.
+    pub fn from_number(number: i32) -> Self {
+        match number {
+            1 => Self::SkipWal,
+            2 => Self::AsyncWal,
+            3 => Self::SyncWal,
+            4 => Self::FsyncWal,
+            _ => Self::UseDefault,
+        }
+    }
+}
+
+/// A column family: its name, attributes and configuration overrides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnFamilyDescriptor {
+    name: Vec<u8>,
+    attributes: Attributes,
+    configuration: BTreeMap<String, String>,
+}
+
+impl ColumnFamilyDescriptor {
+    /// A family with no attributes set: all defaults.
+    ///
+    /// # Errors
+    /// `IllegalArgumentException` for a name that HBase refuses.
+    pub fn new(name: &[u8]) -> Result<Self> {
+        Self::from_parts(name.to_vec(), Attributes::new(), BTreeMap::new())
+    }
+
+    /// A family of all its parts.
+    ///
+    /// # Errors
+    /// As [`ColumnFamilyDescriptor::new`].
+    pub fn from_parts(
+        name: Vec<u8>,
+        attributes: Attributes,
+        configuration: BTreeMap<String, String>,
+    ) -> Result<Self> {
+        check_family_name(&name)?;
+        Ok(Self { name, attributes, configuration })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The name as text.
+    pub fn name_text(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+
+    /// The attributes as given.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The configuration overrides as given.
+    pub fn configuration(&self) -> &BTreeMap<String, String> {
+        &self.configuration
+    }
+
+    /// Sets an attribute.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// An attribute as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.attributes.get(name.as_bytes())?).ok()
+    }
+
+    fn parsed<T: FromStr>(&self, name: &str, default: T) -> T {
+        self.text(name).and_then(|v| v.trim().parse().ok()).unwrap_or(default)
+    }
+
+    fn flag(&self, name: &str, default: bool) -> bool {
+        self.text(name).map_or(default, |v| v.eq_ignore_ascii_case("true"))
+    }
+
+    /// How many versions of a column are kept.
+    pub fn max_versions(&self) -> u32 {
+        self.parsed("VERSIONS", 1i32).max(0) as u32
+    }
+
+    /// How many versions stay although they are older than the TTL.
+    pub fn min_versions(&self) -> u32 {
+        self.parsed("MIN_VERSIONS", 0i32).max(0) as u32
+    }
+
+    /// Time to live in milliseconds; `i64::MAX` is for ever.
+    pub fn ttl_ms(&self) -> i64 {
+        match self.text("TTL") {
+            Some(text) if text.eq_ignore_ascii_case("FOREVER") => i64::MAX,
+            _ => match self.parsed("TTL", TTL_FOREVER) {
+                TTL_FOREVER => i64::MAX,
+                seconds => i64::from(seconds) * 1000,
+            },
+        }
+    }
+
+    /// What becomes of deleted cells.
+    pub fn keep_deleted_cells(&self) -> KeepDeletedCells {
+        match self.text("KEEP_DELETED_CELLS").map(str::to_ascii_uppercase).as_deref() {
+            Some("TRUE") => KeepDeletedCells::True,
+            Some("TTL") => KeepDeletedCells::Ttl,
+            _ => KeepDeletedCells::False,
+        }
+    }
+
+    /// Whether versions and deletes go by write order instead of timestamps.
+    pub fn new_version_behavior(&self) -> bool {
+        self.flag("NEW_VERSION_BEHAVIOR", false)
+    }
+
+    /// Bytes of a data block.
+    pub fn block_bytes(&self) -> usize {
+        self.parsed("BLOCKSIZE", BLOCK_BYTES_DEFAULT)
+    }
+
+    /// Whether reads cache data blocks.
+    pub fn block_cache_enabled(&self) -> bool {
+        self.flag("BLOCKCACHE", true)
+    }
+
+    /// Whether blocks are cached with the highest priority.
+    pub fn in_memory(&self) -> bool {
+        self.flag("IN_MEMORY", false)
+    }
+
+    /// Bloom filter type by name: NONE, ROW, ROWCOL, ROWPREFIX_FIXED_LENGTH.
+    pub fn bloom_type(&self) -> &str {
+        self.text("BLOOMFILTER").unwrap_or("ROW")
+    }
+
+    /// Compression by name.
+    pub fn compression(&self) -> &str {
+        self.text("COMPRESSION").unwrap_or("NONE")
+    }
+
+    /// Data block encoding by name.
+    pub fn data_block_encoding(&self) -> &str {
+        self.text("DATA_BLOCK_ENCODING").unwrap_or("NONE")
+    }
+
+    /// Replication scope: 0 local, 1 global.
+    pub fn scope(&self) -> i32 {
+        self.parsed("REPLICATION_SCOPE", 0)
+    }
+}
+
+/// A table: its name, attributes and families, ordered by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableDescriptor {
+    name: TableName,
+    attributes: Attributes,
+    families: BTreeMap<Vec<u8>, ColumnFamilyDescriptor>,
+}
+
+impl TableDescriptor {
+    /// A table with no attributes and no families.
+    pub fn new(name: TableName) -> Self {
+        Self { name, attributes: Attributes::new(), families: BTreeMap::new() }
+    }
+
+    /// Adds or replaces a family.
+    pub fn with_family(mut self, family: ColumnFamilyDescriptor) -> Self {
+        self.families.insert(family.name.clone(), family);
+        self
+    }
+
+    /// Removes a family; says whether it was there.
+    pub fn remove_family(&mut self, name: &[u8]) -> bool {
+        self.families.remove(name).is_some()
+    }
+
+    /// Sets an attribute.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets all attributes.
+    pub fn with_attributes(mut self, attributes: Attributes) -> Self {
+        self.attributes = attributes;
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &TableName {
+        &self.name
+    }
+
+    /// The attributes as given.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The families, ordered by name.
+    pub fn families(&self) -> impl ExactSizeIterator<Item = &ColumnFamilyDescriptor> {
+        self.families.values()
+    }
+
+    /// A family by name.
+    pub fn family(&self, name: &[u8]) -> Option<&ColumnFamilyDescriptor> {
+        self.families.get(name)
+    }
+
+    /// An attribute as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.attributes.get(name.as_bytes())?).ok()
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.text("READONLY").is_some_and(|v| v.eq_ignore_ascii_case("true"))
+    }
+
+    /// The durability of writes that ask for the table's.
+    pub fn durability(&self) -> Durability {
+        match self.text("DURABILITY") {
+            Some("SKIP_WAL") => Durability::SkipWal,
+            Some("ASYNC_WAL") => Durability::AsyncWal,
+            Some("FSYNC_WAL") => Durability::FsyncWal,
+            Some("SYNC_WAL") => Durability::SyncWal,
+            _ => Durability::UseDefault,
+        }
+    }
+
+    /// Bytes of a MemStore that ask for a flush, when the table has its own.
+    pub fn memstore_flush_bytes(&self) -> Option<u64> {
+        self.text("MEMSTORE_FLUSHSIZE")?.parse().ok().filter(|n| *n > 0)
+    }
+
+    /// Whether a coprocessor attribute names this Java class.
+    pub fn has_coprocessor(&self, class: &str) -> bool {
+        let named = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+            key.to_ascii_lowercase().starts_with(b"coprocessor$")
+                && String::from_utf8_lossy(value).split('|').any(|part| part.trim() == class)
+        };
+        self.attributes.iter().any(named)
+    }
+}
+
+/// Checks a family's name: not empty, no control characters or `:` `/` `\`, no leading dot, not `recovered.edits`
+/// (`ColumnFamilyDescriptorBuilder.isLegalColumnFamilyName`).
+///
+/// # Errors
+/// `IllegalArgumentException` that says what is wrong.
+pub fn check_family_name(name: &[u8]) -> Result<()> {
+    let shown = || name.escape_ascii().to_string();
+    let refuse = |why: String| Err(HBaseError::new(ErrorKind::IllegalArgument, why));
+    if name.is_empty() {
+        return refuse("Column Family name can not be empty".into());
+    }
+    if name.len() > FAMILY_BYTES_MAX {
+        return refuse(format!("Column Family name is longer than {FAMILY_BYTES_MAX} bytes: {}", shown()));
+    }
+    if name[0] == b'.' {
+        return refuse(format!("Column Family names cannot start with a period: {}", shown()));
+    }
+    if let Some(bad) = name.iter().find(|b| b.is_ascii_control() || matches!(b, b':' | b'\\' | b'/')) {
+        let bad = bad.escape_ascii();
+        return refuse(format!(
+            "Illegal character <{bad}>. Column Family names cannot contain control characters or colons: {}",
+            shown()
+        ));
+    }
+    if name == b"recovered.edits" {
+        return refuse("Column Family name cannot be: recovered.edits".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_attributes_have_hbases_defaults() {
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        assert_eq!((family.max_versions(), family.min_versions(), family.ttl_ms()), (1, 0, i64::MAX));
+        assert_eq!((family.block_bytes(), family.bloom_type(), family.compression()), (65536, "ROW", "NONE"));
+        assert!(family.block_cache_enabled() && !family.in_memory());
+        assert_eq!(family.keep_deleted_cells(), KeepDeletedCells::False);
+    }
+
+    #[test]
+    fn set_attributes_are_read() {
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let family = family.with("VERSIONS", "5").with("TTL", "10").with("KEEP_DELETED_CELLS", "ttl");
+        assert_eq!((family.max_versions(), family.ttl_ms()), (5, 10_000));
+        assert_eq!(family.keep_deleted_cells(), KeepDeletedCells::Ttl);
+    }
+
+    #[test]
+    fn bad_family_names_are_refused() {
+        for bad in [&b""[..], b".f", b"a:b", b"a/b", b"a\0", b"recovered.edits", &[b'x'; 128]] {
+            assert!(check_family_name(bad).is_err(), "{}", bad.escape_ascii());
+        }
+        assert!(check_family_name(b"cf-1 x").is_ok());
+    }
+}

@@ -1,0 +1,200 @@
+//! [`RegionInfo`]: which rows of which table a region holds, and the names made from that.
+//!
+//! ```text
+//! region name  = table , start key , region id [ _ replica as %04X ] . md5 .
+//! md5          = lower-case hex of MD5 over everything before the first '.' that follows the region id
+//! encoded name = that md5; the region's directory
+//! ```
+//! hbase:meta is older than that form: its name is `hbase:meta,,1` and its encoded name a number.
+
+use bytes::Bytes;
+use md5::{Digest, Md5};
+
+use crate::error::{HBaseError, Result};
+use crate::names::TableName;
+
+/// The encoded name of hbase:meta's only region.
+pub const META_ENCODED_NAME: &str = "1588230740";
+
+/// One region: the rows of a table from `start_key` up to, not including, `end_key`; empty keys are open ends.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RegionInfo {
+    table: TableName,
+    start_key: Bytes,
+    end_key: Bytes,
+    region_id: i64,
+    replica_id: i32,
+    offline: bool,
+    split: bool,
+    name: Bytes,
+    encoded_name: String,
+}
+
+impl RegionInfo {
+    /// A region of a table; `region_id` is its creation time in milliseconds.
+    pub fn new(table: TableName, start_key: Bytes, end_key: Bytes, region_id: i64) -> Self {
+        Self::with_replica(table, start_key, end_key, region_id, 0)
+    }
+
+    /// A region's replica; replica 0 is the region itself.
+    pub fn with_replica(table: TableName, start_key: Bytes, end_key: Bytes, region_id: i64, replica_id: i32) -> Self {
+        let (name, encoded_name) = names_of(&table, &start_key, region_id, replica_id);
+        Self { table, start_key, end_key, region_id, replica_id, offline: false, split: false, name, encoded_name }
+    }
+
+    /// hbase:meta's only region.
+    pub fn meta() -> Self {
+        Self::new(TableName::meta(), Bytes::new(), Bytes::new(), 1)
+    }
+
+    /// Sets the two flags that mark a parent after its split.
+    pub fn with_flags(mut self, offline: bool, split: bool) -> Self {
+        self.offline = offline;
+        self.split = split;
+        self
+    }
+
+    /// The table.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// The first row.
+    pub fn start_key(&self) -> &Bytes {
+        &self.start_key
+    }
+
+    /// The first row that is no longer in the region; empty means no end.
+    pub fn end_key(&self) -> &Bytes {
+        &self.end_key
+    }
+
+    /// Creation time in milliseconds.
+    pub fn region_id(&self) -> i64 {
+        self.region_id
+    }
+
+    /// 0 for the region itself.
+    pub fn replica_id(&self) -> i32 {
+        self.replica_id
+    }
+
+    /// Whether the region is offline for good (a split parent).
+    pub fn is_offline(&self) -> bool {
+        self.offline
+    }
+
+    /// Whether the region was split.
+    pub fn is_split(&self) -> bool {
+        self.split
+    }
+
+    /// Whether this is a parent after its split.
+    pub fn is_split_parent(&self) -> bool {
+        self.offline && self.split
+    }
+
+    /// The full name: also the row in hbase:meta.
+    pub fn name(&self) -> &Bytes {
+        &self.name
+    }
+
+    /// The full name for people and logs.
+    pub fn name_text(&self) -> String {
+        self.name.escape_ascii().to_string()
+    }
+
+    /// The encoded name: the region's directory.
+    pub fn encoded_name(&self) -> &str {
+        &self.encoded_name
+    }
+
+    /// Whether this is hbase:meta's region.
+    pub fn is_meta(&self) -> bool {
+        self.table.is_meta()
+    }
+
+    /// Whether a row belongs to the region (hbase:meta holds every row).
+    pub fn contains_row(&self, row: &[u8]) -> bool {
+        self.is_meta()
+            || (row >= &self.start_key[..] && (self.end_key.is_empty() || row < &self.end_key[..]))
+    }
+}
+
+impl std::fmt::Debug for RegionInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name_text())
+    }
+}
+
+fn names_of(table: &TableName, start_key: &[u8], region_id: i64, replica_id: i32) -> (Bytes, String) {
+    let mut name = format!("{table},").into_bytes();
+    name.extend_from_slice(start_key);
+    name.extend_from_slice(format!(",{region_id}").as_bytes());
+    if replica_id > 0 {
+        name.extend_from_slice(format!("_{replica_id:04X}").as_bytes());
+    }
+    if table.is_meta() {
+        return (name.into(), META_ENCODED_NAME.into());
+    }
+    let encoded: String = Md5::digest(&name).iter().map(|b| format!("{b:02x}")).collect();
+    name.extend_from_slice(format!(".{encoded}.").as_bytes());
+    (name.into(), encoded)
+}
+
+/// The encoded name within a full region name.
+///
+/// # Errors
+/// `IllegalArgumentException`'s `IOException` when the bytes are not a region name.
+pub fn encoded_name_of(region_name: &[u8]) -> Result<&str> {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    if region_name.starts_with(b"hbase:meta,,1") {
+        return Ok(META_ENCODED_NAME);
+    }
+    region_name
+        .strip_suffix(b".")
+        .and_then(|rest| rest.len().checked_sub(32).map(|at| rest.split_at(at)))
+        .filter(|(head, _)| head.ends_with(b"."))
+        .and_then(|(_, md5)| text(md5))
+        .ok_or_else(|| HBaseError::io(format!("not a region name: {}", region_name.escape_ascii())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_hbases_form() {
+        let table: TableName = "ns:t".parse().expect("legal");
+        let region = RegionInfo::new(table, Bytes::from_static(b"a,b"), Bytes::new(), 1_700_000_000_000);
+        let prefix = b"ns:t,a,b,1700000000000.";
+        assert!(region.name().starts_with(prefix));
+        assert_eq!(region.encoded_name().len(), 32);
+        assert_eq!(encoded_name_of(region.name()).expect("valid"), region.encoded_name());
+        let digest: String = Md5::digest(&prefix[..prefix.len() - 1]).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(region.encoded_name(), digest);
+    }
+
+    #[test]
+    fn meta_has_its_own_names() {
+        let meta = RegionInfo::meta();
+        assert_eq!(&meta.name()[..], b"hbase:meta,,1");
+        assert_eq!(meta.encoded_name(), "1588230740");
+        assert!(meta.contains_row(b"anything"));
+    }
+
+    #[test]
+    fn rows_fall_into_half_open_ranges() {
+        let table: TableName = "t".parse().expect("legal");
+        let region = RegionInfo::new(table, Bytes::from_static(b"b"), Bytes::from_static(b"d"), 1);
+        assert!(!region.contains_row(b"a") && region.contains_row(b"b") && region.contains_row(b"czz"));
+        assert!(!region.contains_row(b"d"));
+    }
+
+    #[test]
+    fn garbage_is_not_a_region_name() {
+        for bad in [&b""[..], b".", b"t,,1", b"t,,1.abc.", &[0xff; 40]] {
+            assert!(encoded_name_of(bad).is_err());
+        }
+    }
+}
