@@ -8,6 +8,22 @@
 //!
 //! Durability has two words, as in HDFS: **flush** (`hflush`): survives the death of this process and is visible to
 //! other readers; **sync** (`hsync`): survives the death of the machine.
+//!
+//! | implementation | for |
+//! |---|---|
+//! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
+//! | [`MemoryFileSystem`] | tests and simulation; can crash and forget what was not flushed or synced |
+//! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
+
+mod dir_lock;
+mod faulty;
+mod local;
+mod memory;
+
+pub use dir_lock::{DirLock, LOCK_FILE_NAME};
+pub use faulty::{Fault, FaultyFileSystem, Gate, Op};
+pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
+pub use memory::{Keep, MemoryFileSystem};
 
 use std::fmt::Debug;
 use std::io;

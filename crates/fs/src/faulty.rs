@@ -1,0 +1,393 @@
+//! [`FaultyFileSystem`], which fails as a script says.
+//!
+//! A script is a list of [`Fault`]s. Each names an operation and a part of the path, lets some matching calls pass,
+//! then strikes a number of times. The first fault in the list that strikes decides the call.
+//!
+//! ```
+//! use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
+//! use std::io::ErrorKind;
+//!
+//! let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+//! fs.inject(Fault::on(Op::Flush, "wal").after(1).fails(ErrorKind::StorageFull));
+//! let mut file = fs.create("/wal".as_ref(), CreateOptions::default()).unwrap();
+//! file.flush().unwrap();
+//! assert_eq!(file.flush().unwrap_err().kind(), ErrorKind::StorageFull);
+//! file.flush().unwrap();
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+
+/// What is called on the file system or one of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names of the seam's calls
+pub enum Op {
+    Open,
+    Read,
+    Create,
+    Append,
+    Flush,
+    Sync,
+    Rename,
+    Delete,
+    Mkdirs,
+    List,
+    Status,
+}
+
+/// One line of the script.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    op: Op,
+    path_part: String,
+    pass: u64,
+    strikes: u64,
+    effect: Effect,
+}
+
+#[derive(Clone, Debug)]
+enum Effect {
+    Fail(io::ErrorKind),
+    FailAfter(io::ErrorKind),
+    Tear(io::ErrorKind),
+    ShortRead(usize),
+    Flip { offset: u64, mask: u8 },
+    Block(Gate),
+}
+
+impl Fault {
+    /// A fault of calls of `op` on paths that contain `path_part`; strikes once, with `Other`, unless told otherwise.
+    pub fn on(op: Op, path_part: &str) -> Self {
+        let effect = Effect::Fail(io::ErrorKind::Other);
+        Self { op, path_part: path_part.to_owned(), pass: 0, strikes: 1, effect }
+    }
+
+    /// Lets the first `calls` matching calls pass.
+    pub fn after(self, calls: u64) -> Self {
+        Self { pass: calls, ..self }
+    }
+
+    /// Strikes so many times.
+    pub fn times(self, strikes: u64) -> Self {
+        Self { strikes, ..self }
+    }
+
+    /// Strikes until the script is cleared.
+    pub fn always(self) -> Self {
+        self.times(u64::MAX)
+    }
+
+    /// The call fails and does nothing.
+    pub fn fails(self, kind: io::ErrorKind) -> Self {
+        Self { effect: Effect::Fail(kind), ..self }
+    }
+
+    /// The call does its work, and fails nonetheless.
+    pub fn fails_after_the_work(self, kind: io::ErrorKind) -> Self {
+        Self { effect: Effect::FailAfter(kind), ..self }
+    }
+
+    /// An append (only) writes the first half of its bytes, flushes them, and fails.
+    pub fn tears(self, kind: io::ErrorKind) -> Self {
+        Self { effect: Effect::Tear(kind), ..self }
+    }
+
+    /// A read (only) returns at most `bytes`.
+    pub fn reads_short(self, bytes: usize) -> Self {
+        Self { effect: Effect::ShortRead(bytes), ..self }
+    }
+
+    /// A read (only) that covers `offset` sees that byte changed by exclusive or with `mask`.
+    pub fn flips(self, offset: u64, mask: u8) -> Self {
+        Self { effect: Effect::Flip { offset, mask }, ..self }
+    }
+
+    /// The call waits until the gate is opened, then does its work.
+    pub fn waits_for(self, gate: &Gate) -> Self {
+        Self { effect: Effect::Block(gate.clone()), ..self }
+    }
+}
+
+/// What a blocked call waits for. Starts closed; clones are one gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets everyone through, now and later.
+    pub fn open(&self) {
+        self.0.0.lock().open = true;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until some call waits at the gate.
+    pub fn wait_for_arrival(&self) {
+        let mut state = self.0.0.lock();
+        while state.waiting == 0 {
+            self.0.1.wait(&mut state);
+        }
+    }
+
+    fn pass(&self) {
+        let mut state = self.0.0.lock();
+        state.waiting += 1;
+        self.0.1.notify_all();
+        while !state.open {
+            self.0.1.wait(&mut state);
+        }
+        state.waiting -= 1;
+    }
+}
+
+type Script = Arc<Mutex<Vec<Fault>>>;
+
+/// Another file system, with faults. Clones share the script.
+#[derive(Clone, Debug)]
+pub struct FaultyFileSystem {
+    inner: Arc<dyn FileSystem>,
+    script: Script,
+}
+
+impl FaultyFileSystem {
+    /// Wraps a file system; no faults yet.
+    pub fn new(inner: impl FileSystem + 'static) -> Self {
+        Self { inner: Arc::new(inner), script: Script::default() }
+    }
+
+    /// Adds a fault to the end of the script.
+    pub fn inject(&self, fault: Fault) {
+        self.script.lock().push(fault);
+    }
+
+    /// Forgets all faults.
+    pub fn clear(&self) {
+        self.script.lock().clear();
+    }
+
+    fn run<T>(&self, op: Op, path: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        run(&self.script, op, path, work)
+    }
+}
+
+/// The effect that the script has for this call.
+fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
+    let path = path.to_string_lossy();
+    for fault in script.lock().iter_mut().filter(|f| f.op == op && path.contains(&f.path_part)) {
+        if fault.pass > 0 {
+            fault.pass -= 1;
+        } else if fault.strikes > 0 {
+            fault.strikes -= 1;
+            return Some(fault.effect.clone());
+        }
+    }
+    None
+}
+
+fn failure(op: Op, path: &Path, kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, format!("{}: {} (injected into {op:?})", path.display(), io::Error::from(kind)))
+}
+
+fn run<T>(script: &Script, op: Op, path: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match strike(script, op, path) {
+        Some(Effect::Fail(kind)) => Err(failure(op, path, kind)),
+        Some(Effect::FailAfter(kind)) => work().and(Err(failure(op, path, kind))),
+        Some(Effect::Block(gate)) => {
+            gate.pass();
+            work()
+        }
+        _ => work(),
+    }
+}
+
+impl FileSystem for FaultyFileSystem {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        let inner = self.run(Op::Open, path, || self.inner.open(path))?;
+        Ok(Arc::new(FaultyReader { inner, path: path.to_owned(), script: Arc::clone(&self.script) }))
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        let inner = self.run(Op::Create, path, || self.inner.create(path, options))?;
+        Ok(Box::new(FaultyAppendFile { inner, path: path.to_owned(), script: Arc::clone(&self.script) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.run(Op::Rename, from, || self.inner.rename(from, to))
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        self.run(Op::Delete, path, || self.inner.delete(path))
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        self.run(Op::Mkdirs, path, || self.inner.mkdirs(path))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        self.run(Op::List, dir, || self.inner.list(dir))
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        self.run(Op::Status, path, || self.inner.status(path))
+    }
+}
+
+#[derive(Debug)]
+struct FaultyReader {
+    inner: Arc<dyn RandomAccessFile>,
+    path: PathBuf,
+    script: Script,
+}
+
+impl RandomAccessFile for FaultyReader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        match strike(&self.script, Op::Read, &self.path) {
+            Some(Effect::Fail(kind) | Effect::FailAfter(kind) | Effect::Tear(kind)) => {
+                Err(failure(Op::Read, &self.path, kind))
+            }
+            Some(Effect::ShortRead(bytes)) => {
+                let len = buf.len().min(bytes);
+                self.inner.read_at(offset, &mut buf[..len])
+            }
+            Some(Effect::Flip { offset: at, mask }) => {
+                let n = self.inner.read_at(offset, buf)?;
+                if let Some(byte) = at.checked_sub(offset).and_then(|i| buf[..n].get_mut(i as usize)) {
+                    *byte ^= mask;
+                }
+                Ok(n)
+            }
+            Some(Effect::Block(gate)) => {
+                gate.pass();
+                self.inner.read_at(offset, buf)
+            }
+            None => self.inner.read_at(offset, buf),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+}
+
+#[derive(Debug)]
+struct FaultyAppendFile {
+    inner: Box<dyn AppendFile>,
+    path: PathBuf,
+    script: Script,
+}
+
+impl AppendFile for FaultyAppendFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match strike(&self.script, Op::Append, &self.path) {
+            Some(Effect::Fail(kind)) => Err(failure(Op::Append, &self.path, kind)),
+            Some(Effect::FailAfter(kind)) => {
+                self.inner.append(bytes).and(Err(failure(Op::Append, &self.path, kind)))
+            }
+            Some(Effect::Tear(kind)) => {
+                self.inner.append(&bytes[..bytes.len() / 2])?;
+                self.inner.flush().and(Err(failure(Op::Append, &self.path, kind)))
+            }
+            Some(Effect::Block(gate)) => {
+                gate.pass();
+                self.inner.append(bytes)
+            }
+            _ => self.inner.append(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        run(&self.script, Op::Flush, &self.path, || self.inner.flush())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        run(&self.script, Op::Sync, &self.path, || self.inner.sync())
+    }
+
+    fn position(&self) -> u64 {
+        self.inner.position()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryFileSystem;
+
+    fn file_with(fs: &FaultyFileSystem, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut file = fs.create(path.as_ref(), CreateOptions { overwrite: true, parents: true })?;
+        file.append(bytes)?;
+        file.flush()
+    }
+
+    #[test]
+    fn faults_strike_the_call_they_name_and_no_other() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        fs.inject(Fault::on(Op::Append, "/a").after(1).times(2).fails(io::ErrorKind::StorageFull));
+        file_with(&fs, "/a", b"1").expect("passes");
+        file_with(&fs, "/b", b"1").expect("another path");
+        for _ in 0..2 {
+            let error = file_with(&fs, "/a", b"1").expect_err("struck");
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        }
+        file_with(&fs, "/a", b"1").expect("over");
+    }
+
+    #[test]
+    fn a_torn_append_leaves_half() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        fs.inject(Fault::on(Op::Append, "a").tears(io::ErrorKind::StorageFull));
+        file_with(&fs, "/a", b"1234").expect_err("torn");
+        assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"12");
+    }
+
+    #[test]
+    fn a_failure_after_the_work_leaves_the_work() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        fs.inject(Fault::on(Op::Flush, "a").fails_after_the_work(io::ErrorKind::Other));
+        file_with(&fs, "/a", b"1234").expect_err("failed");
+        assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"1234");
+    }
+
+    #[test]
+    fn reads_can_be_short_or_wrong() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        file_with(&fs, "/a", b"1234").expect("written");
+        let file = fs.open("/a".as_ref()).expect("open");
+        fs.inject(Fault::on(Op::Read, "a").reads_short(3));
+        fs.inject(Fault::on(Op::Read, "a").flips(2, 1));
+        let mut buf = [0; 4];
+        assert_eq!(file.read_at(0, &mut buf).expect("short"), 3);
+        assert_eq!(file.read_at(1, &mut buf).expect("wrong"), 3);
+        assert_eq!(&buf[..3], b"224");
+        assert_eq!(file.read_at(0, &mut buf).expect("whole"), 4);
+        assert_eq!(&buf, b"1234");
+    }
+
+    #[test]
+    fn a_gate_holds_a_call() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        let gate = Gate::new();
+        fs.inject(Fault::on(Op::Create, "a").waits_for(&gate));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| file_with(&fs, "/a", b"1"));
+            gate.wait_for_arrival();
+            assert!(!fs.exists("/a".as_ref()).expect("status"));
+            gate.open();
+            writer.join().expect("no panic").expect("written");
+        });
+    }
+}

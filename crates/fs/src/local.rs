@@ -1,0 +1,275 @@
+//! [`LocalFileSystem`], the machine's own files.
+//!
+//! * Reads are `pread(2)`: one open file serves all threads with no lock and no seek.
+//! * Appends gather in a buffer of [`APPEND_BUFFER_BYTES`]; **flush** hands it to the kernel with `write(2)`, which
+//!   survives this process; **sync** adds `fdatasync(2)` and, once a file, the `fsync` of its directory, so that the
+//!   name survives the machine together with the bytes.
+//! * After an error a file being written refuses every further call: a kernel that failed an fsync has forgotten which
+//!   pages were dirty, so a second try that succeeds would prove nothing.
+//! * Renames and new directories are made durable by an fsync of the directories that name them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+
+/// Appends gather up to this many bytes before they go to the kernel unasked.
+pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
+
+/// The machine's own files; paths are the machine's paths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalFileSystem;
+
+impl LocalFileSystem {
+    /// The machine's own files.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl FileSystem for LocalFileSystem {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        let file = File::open(path).map_err(|e| at(path, e))?;
+        let metadata = file.metadata().map_err(|e| at(path, e))?;
+        if metadata.is_dir() {
+            return Err(at(path, io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(Arc::new(LocalFile { file, len: metadata.len() }))
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        if options.parents
+            && let Some(parent) = path.parent()
+        {
+            self.mkdirs(parent)?;
+        }
+        if options.overwrite {
+            // The old file stays whole for whoever has it open.
+            remove_file(path)?;
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| at(path, e))?;
+        Ok(Box::new(LocalAppendFile::new(path, file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to).map_err(|e| at(from, e))?;
+        sync_parent(to)?;
+        if from.parent() == to.parent() { Ok(()) } else { sync_parent(from) }
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(path, e)),
+                _ => Ok(true),
+            },
+            Ok(_) => remove_file(path),
+            Err(e) if is_absent(&e) => Ok(false),
+            Err(e) => Err(at(path, e)),
+        }
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Ok(()) => sync_parent(path),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => {
+                    self.mkdirs(parent)?;
+                    self.mkdirs(path)
+                }
+                _ => Err(at(path, e)),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                Err(at(path, io::ErrorKind::AlreadyExists.into()))
+            }
+            Err(e) => Err(at(path, e)),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).map_err(|e| at(dir, e))? {
+            let path = entry.map_err(|e| at(dir, e))?.path();
+            match self.status(&path) {
+                Ok(status) => found.push(status),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // gone since
+                Err(e) => return Err(e),
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        let metadata =
+            fs::metadata(path).map_err(|e| if is_absent(&e) { absent(path) } else { at(path, e) })?;
+        let modified =
+            metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        Ok(FileStatus {
+            path: path.to_owned(),
+            is_dir: metadata.is_dir(),
+            len: if metadata.is_dir() { 0 } else { metadata.len() },
+            modified_ms: i64::try_from(modified.as_millis()).unwrap_or(i64::MAX),
+        })
+    }
+}
+
+/// Puts the path before the message and keeps the kind.
+fn at(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn absent(path: &Path) -> io::Error {
+    at(path, io::ErrorKind::NotFound.into())
+}
+
+/// A path below a file is as absent as one below nothing.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn remove_file(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if is_absent(&e) => Ok(false),
+        Err(e) => Err(at(path, e)),
+    }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| at(parent, e))
+}
+
+#[derive(Debug)]
+struct LocalFile {
+    file: File,
+    len: u64,
+}
+
+impl RandomAccessFile for LocalFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.file.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+#[derive(Debug)]
+struct LocalAppendFile {
+    path: PathBuf,
+    file: File,
+    /// Appended, not yet handed to the kernel.
+    buffer: Vec<u8>,
+    position: u64,
+    /// Whether the directory that names the file was synced.
+    name_synced: bool,
+    failed: bool,
+}
+
+impl LocalAppendFile {
+    fn new(path: &Path, file: File) -> Self {
+        Self {
+            path: path.to_owned(),
+            file,
+            buffer: Vec::new(),
+            position: 0,
+            name_synced: false,
+            failed: false,
+        }
+    }
+
+    /// Runs a step; an error, now or earlier, is the end of the file.
+    fn step(&mut self, step: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        if self.failed {
+            return Err(at(&self.path, io::Error::other("an earlier write failed")));
+        }
+        step(self).map_err(|e| {
+            self.failed = true;
+            at(&self.path, e)
+        })
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.file.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    fn append_step(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > APPEND_BUFFER_BYTES {
+            self.write_buffer()?;
+        }
+        if bytes.len() >= APPEND_BUFFER_BYTES {
+            self.file.write_all(bytes)?;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn sync_step(&mut self) -> io::Result<()> {
+        self.write_buffer()?;
+        self.file.sync_data()?;
+        if !self.name_synced {
+            sync_parent(&self.path)?;
+            self.name_synced = true;
+        }
+        Ok(())
+    }
+}
+
+impl AppendFile for LocalAppendFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.step(|file| file.append_step(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.step(Self::write_buffer)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.step(Self::sync_step)
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_storage_full_and_ends_the_file() {
+        let path = Path::new("/dev/full");
+        let device = OpenOptions::new().write(true).open(path).expect("linux has it");
+        let mut file = LocalAppendFile::new(path, device);
+        file.append(b"buffered").expect("not written yet");
+        let error = file.flush().expect_err("full");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().contains("No space left on device"), "{error}");
+        assert!(file.append(b"x").expect_err("given up").to_string().contains("an earlier write failed"));
+        assert!(file.flush().is_err() && file.sync().is_err());
+    }
+}

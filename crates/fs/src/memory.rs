@@ -1,0 +1,322 @@
+//! [`MemoryFileSystem`], files in memory, with crashes.
+//!
+//! A file has three marks: what its writer appended (kept in the writer until flushed), what is **flushed** (readers
+//! see it, a crash of the process leaves it) and what is **synced** (a crash of the machine leaves it).
+//! [`MemoryFileSystem::crash`] goes back to one of the two and kills every writer, as the real thing would.
+//!
+//! Names follow the seam's promises: renames survive every crash; a new file's name survives the machine with its
+//! first sync; directories and deletes always survive.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+
+/// What a crash leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The process died: what was flushed is there.
+    Flushed,
+    /// The machine died: what was synced is there.
+    Synced,
+}
+
+/// Files in memory. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFileSystem {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    nodes: Mutex<BTreeMap<PathBuf, Node>>,
+    /// How many crashes there were; a writer of an earlier life is dead.
+    life: AtomicU64,
+    /// Stands in for the clock: every change is a millisecond later than the one before.
+    changes: AtomicI64,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    Dir,
+    File(Arc<MemoryFile>),
+}
+
+#[derive(Debug, Default)]
+struct MemoryFile {
+    content: RwLock<Content>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    flushed: Vec<u8>,
+    synced_len: usize,
+    ever_synced: bool,
+    modified_ms: i64,
+}
+
+impl MemoryFileSystem {
+    /// An empty file system: only the root directory is there.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets what a death of the process or the machine would forget. Files open for writing fail from here on.
+    pub fn crash(&self, keep: Keep) {
+        let mut nodes = self.inner.nodes.lock();
+        self.inner.life.fetch_add(1, Ordering::SeqCst);
+        if keep == Keep::Synced {
+            nodes.retain(|_, node| node.forget_unsynced());
+        }
+    }
+
+    /// Replaces a file's bytes in place, as a bad disk would.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let file = self.file(path)?;
+        let mut content = file.content.write();
+        change(&mut content.flushed);
+        content.synced_len = content.synced_len.min(content.flushed.len());
+        Ok(())
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Arc<MemoryFile>> {
+        match self.inner.nodes.lock().get(path) {
+            Some(Node::File(file)) => Ok(Arc::clone(file)),
+            Some(Node::Dir) => Err(error(path, io::ErrorKind::IsADirectory)),
+            None => Err(error(path, io::ErrorKind::NotFound)),
+        }
+    }
+}
+
+impl Node {
+    /// Goes back to what was synced; whether the node is still there.
+    fn forget_unsynced(&self) -> bool {
+        let Node::File(file) = self else { return true };
+        let mut content = file.content.write();
+        let len = content.synced_len;
+        content.flushed.truncate(len);
+        content.ever_synced
+    }
+}
+
+impl Inner {
+    fn next_change(&self) -> i64 {
+        self.changes.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn error(path: &Path, kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, format!("{}: {}", path.display(), io::Error::from(kind)))
+}
+
+fn is_root(path: &Path) -> bool {
+    path.parent().is_none_or(|p| p.as_os_str().is_empty() && path.as_os_str().is_empty())
+}
+
+fn is_dir(nodes: &BTreeMap<PathBuf, Node>, path: &Path) -> bool {
+    path.as_os_str().is_empty() || is_root(path) || matches!(nodes.get(path), Some(Node::Dir))
+}
+
+fn has_children(nodes: &BTreeMap<PathBuf, Node>, dir: &Path) -> bool {
+    below(nodes, dir).next().is_some()
+}
+
+/// Every path under a directory, at any depth.
+fn below<'a>(nodes: &'a BTreeMap<PathBuf, Node>, dir: &Path) -> impl Iterator<Item = &'a PathBuf> {
+    let dir = dir.to_owned();
+    let after = (std::ops::Bound::Excluded(dir.clone()), std::ops::Bound::Unbounded);
+    nodes.range(after).map(|(path, _)| path).take_while(move |path| path.starts_with(&dir))
+}
+
+fn make_dirs(nodes: &mut BTreeMap<PathBuf, Node>, path: &Path) -> io::Result<()> {
+    let ancestors: Vec<_> = path.ancestors().filter(|p| !p.as_os_str().is_empty() && !is_root(p)).collect();
+    if ancestors.iter().any(|p| matches!(nodes.get(*p), Some(Node::File(_)))) {
+        return Err(error(path, io::ErrorKind::AlreadyExists));
+    }
+    for dir in ancestors {
+        nodes.insert(dir.to_owned(), Node::Dir);
+    }
+    Ok(())
+}
+
+impl FileSystem for MemoryFileSystem {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        let file = self.file(path)?;
+        let len = file.content.read().flushed.len() as u64;
+        Ok(Arc::new(MemoryReader { file, len }))
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        let mut nodes = self.inner.nodes.lock();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if options.parents {
+            make_dirs(&mut nodes, parent)?;
+        } else if !is_dir(&nodes, parent) {
+            return Err(error(path, io::ErrorKind::NotFound));
+        }
+        match nodes.get(path) {
+            Some(Node::Dir) if options.overwrite => return Err(error(path, io::ErrorKind::IsADirectory)),
+            Some(_) if !options.overwrite => return Err(error(path, io::ErrorKind::AlreadyExists)),
+            _ => {}
+        }
+        let file = Arc::new(MemoryFile::default());
+        file.content.write().modified_ms = self.inner.next_change();
+        nodes.insert(path.to_owned(), Node::File(Arc::clone(&file)));
+        let life = self.inner.life.load(Ordering::SeqCst);
+        let inner = Arc::clone(&self.inner);
+        Ok(Box::new(MemoryAppendFile { inner, life, file, buffer: Vec::new(), position: 0 }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut nodes = self.inner.nodes.lock();
+        let node = nodes.get(from).cloned().ok_or_else(|| error(from, io::ErrorKind::NotFound))?;
+        if !is_dir(&nodes, to.parent().unwrap_or(Path::new(""))) {
+            return Err(error(to, io::ErrorKind::NotFound));
+        }
+        match (&node, nodes.get(to)) {
+            (Node::File(_), Some(Node::Dir)) => return Err(error(to, io::ErrorKind::IsADirectory)),
+            (Node::Dir, Some(Node::File(_))) => return Err(error(to, io::ErrorKind::NotADirectory)),
+            (Node::Dir, Some(Node::Dir)) if from != to && has_children(&nodes, to) => {
+                return Err(error(to, io::ErrorKind::DirectoryNotEmpty));
+            }
+            (Node::Dir, _) if from != to && to.starts_with(from) => {
+                return Err(error(to, io::ErrorKind::InvalidInput));
+            }
+            _ => {}
+        }
+        if let Node::File(file) = &node {
+            file.content.write().ever_synced = true; // the name, that is: a rename survives the machine
+        }
+        let moved: Vec<_> = below(&nodes, from).cloned().chain([from.to_owned()]).collect();
+        for path in moved {
+            if let (Some(node), Ok(rest)) = (nodes.remove(&path), path.strip_prefix(from)) {
+                let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+                nodes.insert(target, node);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        let mut nodes = self.inner.nodes.lock();
+        let children: Vec<_> = below(&nodes, path).cloned().collect();
+        children.iter().for_each(|child| drop(nodes.remove(child)));
+        Ok(nodes.remove(path).is_some())
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        make_dirs(&mut self.inner.nodes.lock(), path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        let nodes = self.inner.nodes.lock();
+        if !is_dir(&nodes, dir) {
+            let kind =
+                if nodes.contains_key(dir) { io::ErrorKind::NotADirectory } else { io::ErrorKind::NotFound };
+            return Err(error(dir, kind));
+        }
+        let children = below(&nodes, dir).filter(|path| path.parent() == Some(dir));
+        Ok(children.filter_map(|path| nodes.get(path).map(|node| status_of(path, node))).collect())
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        let nodes = self.inner.nodes.lock();
+        match nodes.get(path) {
+            Some(node) => Ok(status_of(path, node)),
+            None if is_root(path) => Ok(status_of(path, &Node::Dir)),
+            None => Err(error(path, io::ErrorKind::NotFound)),
+        }
+    }
+}
+
+fn status_of(path: &Path, node: &Node) -> FileStatus {
+    let path = path.to_owned();
+    match node {
+        Node::Dir => FileStatus { path, is_dir: true, len: 0, modified_ms: 0 },
+        Node::File(file) => {
+            let content = file.content.read();
+            let (len, modified_ms) = (content.flushed.len() as u64, content.modified_ms);
+            FileStatus { path, is_dir: false, len, modified_ms }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MemoryReader {
+    file: Arc<MemoryFile>,
+    len: u64,
+}
+
+impl RandomAccessFile for MemoryReader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let content = self.file.content.read();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.flushed.len());
+        let bytes = &content.flushed[start..];
+        let n = bytes.len().min(buf.len());
+        buf[..n].copy_from_slice(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+#[derive(Debug)]
+struct MemoryAppendFile {
+    inner: Arc<Inner>,
+    life: u64,
+    file: Arc<MemoryFile>,
+    /// Appended and not flushed.
+    buffer: Vec<u8>,
+    position: u64,
+}
+
+impl MemoryAppendFile {
+    fn alive(&self) -> io::Result<()> {
+        if self.life == self.inner.life.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::BrokenPipe, "the file's writer died in a crash"))
+    }
+}
+
+impl AppendFile for MemoryAppendFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.alive()?;
+        self.buffer.extend_from_slice(bytes);
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _no_crash_meanwhile = self.inner.nodes.lock();
+        self.alive()?;
+        let mut content = self.file.content.write();
+        content.flushed.append(&mut self.buffer);
+        content.modified_ms = self.inner.next_change();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let _no_crash_meanwhile = self.inner.nodes.lock();
+        self.alive()?;
+        let mut content = self.file.content.write();
+        content.synced_len = content.flushed.len();
+        content.ever_synced = true;
+        Ok(())
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+}
