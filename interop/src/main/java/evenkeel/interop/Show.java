@@ -1,0 +1,63 @@
+package evenkeel.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.CellUtil;
+import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/**
+ * Cells and results as short text, so that what a check expects can be read off the page.
+ *
+ * A put is {@code f:q@5=v}, a delete marker {@code f:q@5!DeleteColumn}, a row {@code key{cell cell}}, no cells {@code -}.
+ * Timestamps above {@link #CLOCK} came from the server's clock and are shown as {@code now}.
+ */
+final class Show {
+  /** Checks use explicit timestamps far below this; whatever is above it is the time of day. */
+  static final long CLOCK = 1_000_000_000_000L;
+  private static final int LONGEST = 48;
+
+  private Show() {
+  }
+
+  static String cell(Cell cell) {
+    String column = Bytes.toString(CellUtil.cloneFamily(cell)) + ":" + text(CellUtil.cloneQualifier(cell));
+    String time = cell.getTimestamp() > CLOCK ? "now" : Long.toString(cell.getTimestamp());
+    String tail = cell.getType() == Cell.Type.Put ? "=" + text(CellUtil.cloneValue(cell)) : "!" + cell.getType();
+    return column + "@" + time + tail;
+  }
+
+  static String row(Result result) {
+    if (result == null || result.isEmpty()) {
+      return result != null && result.isCursor() ? "cursor" : "-";
+    }
+    StringBuilder out = new StringBuilder(text(result.getRow())).append('{');
+    for (Cell cell : result.rawCells()) {
+      out.append(out.charAt(out.length() - 1) == '{' ? "" : " ").append(cell(cell));
+    }
+    return out.append('}').toString();
+  }
+
+  static List<String> rows(Iterable<Result> results) {
+    List<String> out = new ArrayList<>();
+    for (Result result : results) {
+      out.add(row(result));
+    }
+    return out;
+  }
+
+  /** The row keys only. */
+  static List<String> keys(Iterable<Result> results) {
+    List<String> out = new ArrayList<>();
+    for (Result result : results) {
+      out.add(text(result.getRow()));
+    }
+    return out;
+  }
+
+  /** Printable bytes; long ones as length and hash. */
+  static String text(byte[] bytes) {
+    return bytes.length > LONGEST ? "<" + bytes.length + " bytes " + Bytes.hashCode(bytes) + ">" : Bytes.toStringBinary(bytes);
+  }
+}
