@@ -1,0 +1,23 @@
+//! [`NoCache`], for `hfile.block.cache.size` of 0, tools and tests.
+
+use crate::{Block, BlockCache, BlockKey, CacheStats, FileId};
+
+/// A cache that keeps nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoCache;
+
+impl BlockCache for NoCache {
+    fn get(&self, _key: &BlockKey) -> Option<Block> {
+        None
+    }
+
+    fn insert(&self, _key: BlockKey, _block: Block, _in_memory: bool) {}
+
+    fn evict_file(&self, _file: FileId) -> usize {
+        0
+    }
+
+    fn stats(&self) -> CacheStats {
+        CacheStats::default()
+    }
+}
