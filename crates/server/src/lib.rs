@@ -1,1 +1,3 @@
 //! Placeholder header, replaced by the crate's design.
+
+pub mod zookeeper;

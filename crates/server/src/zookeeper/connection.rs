@@ -1,0 +1,223 @@
+//! One connection: a four-letter word, or the handshake and then requests until either side ends it.
+//!
+//! The task waits for bytes, for events, for the session's time to run out and for another connection to take the session over.
+//! It holds at most one packet of input beyond what it has answered, and flushes replies at [`REPLY_BYTES_FLUSHED`].
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::four_letter;
+use super::ops::{self, Next};
+use super::protocol::{Connect, write_connected};
+use super::server::Server;
+use super::session::{Attached, Refused};
+use super::tree::WatcherId;
+
+/// How long a new connection may take to say what it is.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How long a four-letter word's client may take to hang up.
+const HANG_UP_MAX: Duration = Duration::from_secs(1);
+
+/// Replies collected before they are written.
+const REPLY_BYTES_FLUSHED: usize = 64 << 10;
+
+/// Bytes asked for at a time.
+const READ_BYTES: usize = 8 << 10;
+
+/// Serves a connection to its end.
+pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut wire =
+        Wire { stream, input: BytesMut::new(), out: Vec::new(), packet_bytes_max: server.packet_bytes_max() };
+    let Some(first) = timeout(HANDSHAKE_MAX, first_packet(server, &mut wire)).await?? else { return Ok(()) };
+    let Some(attached) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
+    drop(first);
+    let (watcher, due) = server.tree().open_watcher();
+    let mut connection = Connection { server, wire, attached, watcher, due };
+    connection.run().await
+}
+
+/// The connect request; `None` when the connection came for a four-letter word.
+async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Bytes>> {
+    while wire.input.len() < 4 {
+        wire.fill().await?;
+    }
+    if let Some(word) = wire.input.first_chunk::<4>().copied().filter(|word| four_letter::is_word(*word)) {
+        let text = four_letter::answer(word, &server.facts());
+        wire.stream.write_all(text.as_bytes()).await?;
+        wire.hang_up().await?;
+        return Ok(None);
+    }
+    loop {
+        if let Some(packet) = wire.next_packet()? {
+            return Ok(Some(packet));
+        }
+        wire.fill().await?;
+    }
+}
+
+/// Answers the connect request; `None` when it got no session.
+async fn handshake(server: &Server, wire: &mut Wire, packet: &[u8]) -> io::Result<Option<Attached>> {
+    let connect = Connect::read(packet).map_err(|_| invalid("not a connect request"))?;
+    let timeout_ms = server.negotiate(connect.timeout_ms);
+    match server.sessions().attach(connect.session_id, connect.password, Duration::from_millis(timeout_ms)) {
+        Ok(attached) => {
+            let shown_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
+            write_connected(&mut wire.out, attached.id, attached.password, shown_ms, connect.has_read_only);
+            let written = wire.flush(HANDSHAKE_MAX).await;
+            if written.is_err() {
+                server.sessions().detach(&attached, Instant::now());
+            }
+            written.map(|()| Some(attached))
+        }
+        Err(Refused::Expired) => {
+            write_connected(&mut wire.out, 0, [0; 16], 0, connect.has_read_only);
+            wire.flush(HANDSHAKE_MAX).await?;
+            wire.hang_up().await.map(|()| None)
+        }
+        Err(Refused::Full) => Err(io::Error::other("too many sessions")),
+    }
+}
+
+fn invalid(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// A connection with a session. Dropping it, for whatever reason, gives up its watches and leaves the session waiting.
+struct Connection<'a> {
+    server: &'a Server,
+    wire: Wire,
+    attached: Attached,
+    watcher: WatcherId,
+    due: Arc<Notify>,
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        self.server.tree().close_watcher(self.watcher);
+        self.server.sessions().detach(&self.attached, Instant::now());
+    }
+}
+
+impl Connection<'_> {
+    async fn run(&mut self) -> io::Result<()> {
+        let mut deadline = self.deadline();
+        loop {
+            match self.answer_input().await? {
+                Next::Serve => {}
+                Next::Close => return self.close().await,
+                Next::Drop => return Err(invalid("a packet without header, or events lost")),
+            }
+            tokio::select! {
+                filled = self.wire.fill() => {
+                    filled?;
+                    deadline = self.deadline();
+                }
+                () = self.due.notified() => self.send_events().await?,
+                () = self.attached.taken_over.notified() => return Ok(()),
+                () = sleep_until(deadline) => {
+                    tracing::debug!(session = self.attached.id, "session expired");
+                    self.server.sessions().close(&self.attached);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.attached.timeout
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.session_timeout()
+    }
+
+    /// Answers every whole packet that has come.
+    async fn answer_input(&mut self) -> io::Result<Next> {
+        while let Some(packet) = self.wire.next_packet()? {
+            let next = ops::answer(self.server.tree(), self.watcher, &packet, &mut self.wire.out);
+            self.server.count_packet();
+            if next != Next::Serve {
+                return Ok(next);
+            }
+            if self.wire.out.len() >= REPLY_BYTES_FLUSHED {
+                self.wire.flush(self.session_timeout()).await?;
+            }
+        }
+        self.wire.flush(self.session_timeout()).await?;
+        Ok(Next::Serve)
+    }
+
+    async fn send_events(&mut self) -> io::Result<()> {
+        let taken = self.server.tree().step(self.watcher, |_, _, _| ());
+        let (events, ()) = taken.ok_or_else(|| invalid("events lost"))?;
+        ops::write_events(&mut self.wire.out, &events);
+        self.wire.flush(self.session_timeout()).await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.server.sessions().close(&self.attached);
+        self.wire.flush(self.session_timeout()).await?;
+        self.wire.hang_up().await
+    }
+}
+
+/// The socket with what has come and what is to go.
+struct Wire {
+    stream: TcpStream,
+    input: BytesMut,
+    out: Vec<u8>,
+    packet_bytes_max: usize,
+}
+
+impl Wire {
+    /// Takes a whole packet off the input, without its length. A length out of bounds is an error before its bytes are kept.
+    fn next_packet(&mut self) -> io::Result<Option<Bytes>> {
+        let Some(length) = self.input.first_chunk::<4>().map(|bytes| i32::from_be_bytes(*bytes)) else {
+            return Ok(None);
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length <= self.packet_bytes_max);
+        let length = length.ok_or_else(|| invalid("packet length out of bounds"))?;
+        if self.input.len() < 4 + length {
+            return Ok(None);
+        }
+        let mut packet = self.input.split_to(4 + length);
+        Ok(Some(packet.split_off(4).freeze()))
+    }
+
+    /// Reads some more; the end of the stream is an error. Loses nothing when it is dropped half way.
+    async fn fill(&mut self) -> io::Result<()> {
+        self.input.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.input).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn flush(&mut self, within: Duration) -> io::Result<()> {
+        if !self.out.is_empty() {
+            timeout(within, self.stream.write_all(&self.out)).await??;
+            self.out.clear();
+            self.out.shrink_to(REPLY_BYTES_FLUSHED);
+        }
+        Ok(())
+    }
+
+    /// Ends our side and waits a little for the other to end its own, so that no unread byte makes the system throw away the
+    /// last reply.
+    async fn hang_up(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let mut rest = [0_u8; 512];
+        let drain = async { while matches!(self.stream.read(&mut rest).await, Ok(1..)) {} };
+        let _ = timeout(HANG_UP_MAX, drain).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! Four-letter words: a connection that starts with one gets a text and is closed. HBase's shell asks `stat` for `zk_dump`,
+//! scripts ask `ruok`, monitors `mntr` and `srvr`.
+
+use std::fmt::Write;
+
+/// What the words tell.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) clients: Vec<String>,
+    pub(super) packets_received: u64,
+    pub(super) packets_sent: u64,
+    pub(super) zxid: i64,
+    pub(super) nodes: usize,
+    pub(super) watches: usize,
+    pub(super) data_bytes: usize,
+    pub(super) sessions: usize,
+    pub(super) uptime_ms: u128,
+    pub(super) client_port: u16,
+    pub(super) tick_ms: u64,
+    pub(super) session_timeout_min_ms: u64,
+    pub(super) session_timeout_max_ms: u64,
+    pub(super) connections_per_address_max: usize,
+}
+
+/// The version line. Tools read a ZooKeeper version from it: that of the protocol spoken.
+const VERSION: &str = concat!("3.8.4-evenkeel-", env!("CARGO_PKG_VERSION"));
+
+/// Whether these bytes are a word that is answered.
+pub(super) fn is_word(word: [u8; 4]) -> bool {
+    matches!(&word, b"ruok" | b"stat" | b"srvr" | b"mntr" | b"conf" | b"envi" | b"isro")
+}
+
+/// The answer to a word.
+pub(super) fn answer(word: [u8; 4], facts: &Facts) -> String {
+    match &word {
+        b"ruok" => "imok".to_owned(),
+        b"isro" => "rw".to_owned(),
+        b"stat" => server(facts, true),
+        b"srvr" => server(facts, false),
+        b"mntr" => monitor(facts),
+        b"conf" => configuration(facts),
+        b"envi" => format!("Environment:\nzookeeper.version={VERSION}\nos.name={}\n", std::env::consts::OS),
+        _ => String::new(),
+    }
+}
+
+fn server(facts: &Facts, with_clients: bool) -> String {
+    let mut text = format!("Zookeeper version: {VERSION}\n");
+    if with_clients {
+        text.push_str("Clients:\n");
+        facts
+            .clients
+            .iter()
+            .for_each(|client| line(&mut text, format_args!(" /{client}[1](queued=0,recved=0,sent=0)")));
+        text.push('\n');
+    }
+    line(&mut text, format_args!("Latency min/avg/max: 0/0.0/0"));
+    line(&mut text, format_args!("Received: {}", facts.packets_received));
+    line(&mut text, format_args!("Sent: {}", facts.packets_sent));
+    line(&mut text, format_args!("Connections: {}", facts.clients.len()));
+    line(&mut text, format_args!("Outstanding: 0"));
+    line(&mut text, format_args!("Zxid: {:#x}", facts.zxid));
+    line(&mut text, format_args!("Mode: standalone"));
+    line(&mut text, format_args!("Node count: {}", facts.nodes));
+    text
+}
+
+fn monitor(facts: &Facts) -> String {
+    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
+    let numbers: [(&str, u128); 9] = [
+        ("zk_uptime", facts.uptime_ms),
+        ("zk_packets_received", facts.packets_received.into()),
+        ("zk_packets_sent", facts.packets_sent.into()),
+        ("zk_num_alive_connections", facts.clients.len() as u128),
+        ("zk_outstanding_requests", 0),
+        ("zk_znode_count", facts.nodes as u128),
+        ("zk_watch_count", facts.watches as u128),
+        ("zk_ephemerals_count", 0),
+        ("zk_approximate_data_size", facts.data_bytes as u128),
+    ];
+    numbers.iter().for_each(|(name, value)| line(&mut text, format_args!("{name}\t{value}")));
+    line(&mut text, format_args!("zk_global_sessions\t{}", facts.sessions));
+    text
+}
+
+fn configuration(facts: &Facts) -> String {
+    format!(
+        "clientPort={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\nserverId=0\n",
+        facts.client_port,
+        facts.tick_ms,
+        facts.connections_per_address_max,
+        facts.session_timeout_min_ms,
+        facts.session_timeout_max_ms
+    )
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = text.write_fmt(arguments);
+    text.push('\n');
+}

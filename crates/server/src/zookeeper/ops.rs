@@ -1,0 +1,198 @@
+//! What each request answers.
+//!
+//! `exists` sets its watch whether the node is there or not; `getData` and `getChildren` only where it is. `setWatches` fires
+//! at once for what has changed since the client's last transaction and watches the rest.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::jute::{Reader, Write, frame};
+use super::protocol::{self, BadRequest, Code, EVENT_XID, Request, SetWatches, Stat};
+use super::tree::{Node, WatcherId, ZnodeTree};
+use super::watch::{EventType, TooManyWatches, WatchEvent, Watcher};
+
+/// Permission bit of an access list entry: everybody may read.
+const PERMISSION_READ: i32 = 1;
+
+/// `SyncConnected`, the state an event carries.
+const STATE_CONNECTED: i32 = 3;
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It goes on.
+    Serve,
+    /// The client closed the session: the reply is the last thing it hears.
+    Close,
+    /// It cannot go on: no reply can be made, or events were lost.
+    Drop,
+}
+
+/// Answers one packet: the events due and the reply are appended to `out`.
+pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &mut Vec<u8>) -> Next {
+    let mut reader = Reader::new(packet);
+    let Ok((xid, op)) = protocol::read_header(&mut reader) else { return Next::Drop };
+    let request = protocol::read_request(op, &mut reader);
+    let step = tree.step(watcher, |nodes, watcher, zxid| {
+        let mut body = Vec::new();
+        let view = View { nodes, watcher };
+        let outcome = match &request {
+            Ok(request) => view.answer(request, &mut body),
+            Err(bad) => Err(*bad),
+        };
+        (zxid, outcome.map(|()| body))
+    });
+    let Some((events, (zxid, outcome))) = step else { return Next::Drop };
+    write_events(out, &events);
+    frame(out, |out| {
+        out.int(xid);
+        out.long(zxid);
+        out.int(outcome.as_ref().map_or_else(|bad| bad.0 as i32, |_| 0));
+        out.extend(outcome.unwrap_or_default());
+    });
+    if request == Ok(Request::CloseSession) { Next::Close } else { Next::Serve }
+}
+
+/// Appends a frame an event.
+pub(super) fn write_events(out: &mut Vec<u8>, events: &VecDeque<WatchEvent>) {
+    for event in events {
+        frame(out, |out| {
+            out.int(EVENT_XID);
+            out.long(-1);
+            out.int(0);
+            out.int(event.kind as i32);
+            out.int(STATE_CONNECTED);
+            out.buffer(event.path.as_bytes());
+        });
+    }
+}
+
+/// The tree and the watches of the connection that asks.
+struct View<'a> {
+    nodes: &'a HashMap<String, Node>,
+    watcher: &'a mut Watcher,
+}
+
+type Answer = Result<(), BadRequest>;
+
+impl From<TooManyWatches> for BadRequest {
+    fn from(_: TooManyWatches) -> Self {
+        Self(Code::SystemError)
+    }
+}
+
+impl View<'_> {
+    fn answer(mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
+        match *request {
+            Request::Ping | Request::CloseSession | Request::Auth => {}
+            Request::Sync { path } => out.buffer(path.as_bytes()),
+            Request::Exists { path, watch } => self.exists(path, watch, out)?,
+            Request::GetData { path, watch } => self.get_data(path, watch, out)?,
+            Request::GetAcl { path } => write_acl(&self.node(path)?.stat(), out),
+            Request::GetChildren { path, watch, with_stat } => {
+                self.get_children(path, watch, with_stat, out)?
+            }
+            Request::GetAllChildrenNumber { path } => out.int(self.count_below(path)?),
+            Request::GetEphemerals => out.int(0),
+            Request::SetWatches(ref watches) => self.set_watches(watches)?,
+            Request::CheckWatches { path, kind } => no_watcher_unless(self.watcher.has(path, kind))?,
+            Request::RemoveWatches { path, kind } => no_watcher_unless(self.watcher.remove(path, kind))?,
+            Request::AddWatch { path, recursive } => {
+                self.watcher.watch_always(path, recursive)?;
+                out.int(0);
+            }
+            Request::Create { path } if self.nodes.contains_key(path) => {
+                return Err(BadRequest(Code::NodeExists));
+            }
+            Request::Create { .. } | Request::OtherWrite => return Err(BadRequest(Code::NotReadOnly)),
+            Request::Unknown => return Err(BadRequest(Code::Unimplemented)),
+        }
+        Ok(())
+    }
+
+    fn node(&self, path: &str) -> Result<&Node, BadRequest> {
+        self.nodes.get(path).ok_or(BadRequest(Code::NoNode))
+    }
+
+    fn exists(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> Answer {
+        if watch {
+            self.watcher.watch_data(path)?;
+        }
+        self.node(path)?.stat().write(out);
+        Ok(())
+    }
+
+    fn get_data(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> Answer {
+        let node = self.node(path)?;
+        out.buffer(&node.data);
+        node.stat().write(out);
+        if watch {
+            self.watcher.watch_data(path)?;
+        }
+        Ok(())
+    }
+
+    fn get_children(&mut self, path: &str, watch: bool, with_stat: bool, out: &mut Vec<u8>) -> Answer {
+        let node = self.node(path)?;
+        out.strings(node.children.iter().map(String::as_str));
+        if with_stat {
+            node.stat().write(out);
+        }
+        if watch {
+            self.watcher.watch_child(path)?;
+        }
+        Ok(())
+    }
+
+    fn count_below(&self, path: &str) -> Result<i32, BadRequest> {
+        self.node(path)?;
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        let below = self.nodes.keys().filter(|key| key.len() > prefix.len() && key.starts_with(&prefix));
+        Ok(super::jute::length(below.count()))
+    }
+
+    fn set_watches(&mut self, watches: &SetWatches<'_>) -> Answer {
+        let since = watches.relative_zxid;
+        for path in &watches.data {
+            self.renew(path, EventType::DataChanged, |stat| stat.mzxid > since)?;
+        }
+        for path in &watches.child {
+            self.renew(path, EventType::ChildrenChanged, |stat| stat.pzxid > since)?;
+        }
+        for path in &watches.exist {
+            match self.nodes.contains_key(*path) {
+                true => self.watcher.tell(EventType::Created, path),
+                false => self.watcher.watch_data(path)?,
+            }
+        }
+        for path in &watches.persistent {
+            self.watcher.watch_always(path, false)?;
+        }
+        for path in &watches.recursive {
+            self.watcher.watch_always(path, true)?;
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, path: &str, kind: EventType, changed: impl Fn(&Stat) -> bool) -> Answer {
+        match self.nodes.get(path) {
+            None => self.watcher.tell(EventType::Deleted, path),
+            Some(node) if changed(&node.stat()) => self.watcher.tell(kind, path),
+            Some(_) if kind == EventType::ChildrenChanged => self.watcher.watch_child(path)?,
+            Some(_) => self.watcher.watch_data(path)?,
+        }
+        Ok(())
+    }
+}
+
+fn no_watcher_unless(found: bool) -> Answer {
+    if found { Ok(()) } else { Err(BadRequest(Code::NoWatcher)) }
+}
+
+/// One entry: the world may read.
+fn write_acl(stat: &Stat, out: &mut Vec<u8>) {
+    out.int(1);
+    out.int(PERMISSION_READ);
+    out.buffer(b"world");
+    out.buffer(b"anyone");
+    stat.write(out);
+}

@@ -1,0 +1,145 @@
+//! Sessions: an id, a password made from it, and a time after which a silent one is gone.
+//!
+//! A session owns nothing here but the watches of its connection, which the client sets again itself. So there is nothing to
+//! keep on disk: a session of an earlier run (its id is below all of this run's) whose password fits is taken on again. One of
+//! this run that is unknown has expired or was closed, and stays so.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Sessions in all, with or without a connection.
+const SESSIONS_MAX: usize = 1 << 16;
+
+/// A session bound to a connection.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) id: i64,
+    pub(super) password: [u8; 16],
+    /// How long it may be silent.
+    pub(super) timeout: Duration,
+    /// Notified when another connection takes the session over.
+    pub(super) taken_over: Arc<Notify>,
+}
+
+/// Why there is no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Expired, closed, or the password does not fit: the client has to start anew.
+    Expired,
+    /// No room for more sessions: the client has to wait.
+    Full,
+}
+
+/// All sessions of this run.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    secret: u64,
+    first_id: i64,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    next_id: i64,
+    sessions: HashMap<i64, Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    timeout: Duration,
+    /// Set while no connection is bound to it.
+    expires: Option<Instant>,
+    taken_over: Arc<Notify>,
+}
+
+impl Sessions {
+    /// Ids start at the wall clock, as ZooKeeper's do: 40 bits of milliseconds above 16 bits of counter.
+    pub(super) fn new(now_ms: i64, secret: u64) -> Self {
+        let first_id = ((now_ms & ((1 << 40) - 1)) << 16) + 1;
+        Self { secret, first_id, table: Mutex::new(Table { next_id: first_id, sessions: HashMap::new() }) }
+    }
+
+    /// Binds a connection to a new session (`id` 0) or to the one it had.
+    pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, Refused> {
+        let mut table = self.table.lock();
+        let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
+        if !table.has_room(id) {
+            return Err(Refused::Full);
+        }
+        let session = Session { timeout, expires: None, taken_over: Arc::new(Notify::new()) };
+        let taken_over = session.taken_over.clone();
+        if let Some(before) = table.sessions.insert(id, session) {
+            before.taken_over.notify_one();
+        }
+        Ok(Attached { id, password: self.password(id), timeout, taken_over })
+    }
+
+    fn known(&self, table: &Table, id: i64, password: &[u8]) -> Result<i64, Refused> {
+        let of_earlier_run = id > 0 && id < self.first_id;
+        let known = table.sessions.contains_key(&id) || of_earlier_run;
+        if known && password == self.password(id) { Ok(id) } else { Err(Refused::Expired) }
+    }
+
+    /// The connection is gone; the session waits for its next one.
+    pub(super) fn detach(&self, attached: &Attached, now: Instant) {
+        self.with_own(attached, |session| session.expires = Some(now + session.timeout));
+    }
+
+    /// The client closed the session, or was silent for too long.
+    pub(super) fn close(&self, attached: &Attached) {
+        let mut table = self.table.lock();
+        let own = |session: &Session| Arc::ptr_eq(&session.taken_over, &attached.taken_over);
+        if table.sessions.get(&attached.id).is_some_and(own) {
+            table.sessions.remove(&attached.id);
+        }
+    }
+
+    fn with_own(&self, attached: &Attached, change: impl FnOnce(&mut Session)) {
+        let mut table = self.table.lock();
+        let session = table.sessions.get_mut(&attached.id);
+        if let Some(session) = session.filter(|s| Arc::ptr_eq(&s.taken_over, &attached.taken_over)) {
+            change(session);
+        }
+    }
+
+    /// Drops the sessions that nobody came back for in time.
+    pub(super) fn expire(&self, now: Instant) {
+        self.table.lock().sessions.retain(|_, session| session.expires.is_none_or(|at| at > now));
+    }
+
+    /// Number of sessions.
+    pub(super) fn count(&self) -> usize {
+        self.table.lock().sessions.len()
+    }
+
+    /// The password is a function of the id. It keeps clients from mixing up sessions; it guards no secret.
+    fn password(&self, id: i64) -> [u8; 16] {
+        let high = mix(id as u64 ^ self.secret);
+        let low = mix(high);
+        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+}
+
+impl Table {
+    fn new_id(&mut self) -> i64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn has_room(&self, id: i64) -> bool {
+        self.sessions.len() < SESSIONS_MAX || self.sessions.contains_key(&id)
+    }
+}
+
+/// The finalizer of SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}

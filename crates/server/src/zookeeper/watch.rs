@@ -1,0 +1,183 @@
+//! Watches of one connection and the events they have come to.
+//!
+//! A standard watch fires once and is gone. A data watch hears of creation, change and removal of its node; a child watch of
+//! children that come and go, and of the node's removal. A persistent watch hears all of that for ever, a recursive one the
+//! data events of its whole subtree. One removal reaches a connection once, however many of its watches it meets.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::protocol::WatcherType;
+
+/// Bytes that the watches of one connection may take, each counted as its path and [`WATCH_BYTES`].
+const WATCHES_BYTES_MAX: usize = 4 << 20;
+
+/// What a watch costs beside its path.
+const WATCH_BYTES: usize = 64;
+
+/// Events a connection may leave untaken.
+const EVENTS_MAX: usize = 1 << 16;
+
+/// What happened to a node, in ZooKeeper's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum EventType {
+    Created = 1,
+    Deleted = 2,
+    DataChanged = 3,
+    ChildrenChanged = 4,
+}
+
+/// One event for a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WatchEvent {
+    pub(super) kind: EventType,
+    pub(super) path: String,
+}
+
+/// The connection holds too many watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyWatches;
+
+/// Watches and events of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    data: HashSet<String>,
+    child: HashSet<String>,
+    /// Whether it is recursive.
+    persistent: HashMap<String, bool>,
+    bytes: usize,
+    events: VecDeque<WatchEvent>,
+    overflowed: bool,
+    due: Arc<Notify>,
+}
+
+impl Watcher {
+    /// Notified when events are due.
+    pub(super) fn due(&self) -> Arc<Notify> {
+        self.due.clone()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.data.len() + self.child.len() + self.persistent.len()
+    }
+
+    /// Events due, or `None` when some were lost for want of room.
+    pub(super) fn take_events(&mut self) -> Option<VecDeque<WatchEvent>> {
+        (!self.overflowed).then(|| std::mem::take(&mut self.events))
+    }
+
+    pub(super) fn watch_data(&mut self, path: &str) -> Result<(), TooManyWatches> {
+        if !self.data.contains(path) {
+            self.charge(path)?;
+            self.data.insert(path.to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn watch_child(&mut self, path: &str) -> Result<(), TooManyWatches> {
+        if !self.child.contains(path) {
+            self.charge(path)?;
+            self.child.insert(path.to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn watch_always(&mut self, path: &str, recursive: bool) -> Result<(), TooManyWatches> {
+        if !self.persistent.contains_key(path) {
+            self.charge(path)?;
+        }
+        self.persistent.insert(path.to_owned(), recursive);
+        Ok(())
+    }
+
+    fn charge(&mut self, path: &str) -> Result<(), TooManyWatches> {
+        let bytes = self.bytes + path.len() + WATCH_BYTES;
+        if bytes > WATCHES_BYTES_MAX {
+            return Err(TooManyWatches);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn release(&mut self, path: &str) {
+        self.bytes -= path.len() + WATCH_BYTES;
+    }
+
+    fn take_data(&mut self, path: &str) -> bool {
+        let had = self.data.remove(path);
+        if had {
+            self.release(path);
+        }
+        had
+    }
+
+    fn take_child(&mut self, path: &str) -> bool {
+        let had = self.child.remove(path);
+        if had {
+            self.release(path);
+        }
+        had
+    }
+
+    /// Whether there is such a watch on `path`.
+    pub(super) fn has(&self, path: &str, kind: WatcherType) -> bool {
+        let standard = match kind {
+            WatcherType::Data => self.data.contains(path),
+            WatcherType::Children => self.child.contains(path),
+            WatcherType::Any => self.data.contains(path) || self.child.contains(path),
+        };
+        standard || self.persistent.contains_key(path)
+    }
+
+    /// Takes such watches off `path`; whether there were any.
+    pub(super) fn remove(&mut self, path: &str, kind: WatcherType) -> bool {
+        let data = kind != WatcherType::Children && self.take_data(path);
+        let child = kind != WatcherType::Data && self.take_child(path);
+        let persistent = kind == WatcherType::Any && self.persistent.remove(path).is_some();
+        if persistent {
+            self.release(path);
+        }
+        data || child || persistent
+    }
+
+    /// Tells of what happened at `path`, if a watch asks for it.
+    pub(super) fn fire(&mut self, kind: EventType, path: &str) {
+        let hit = match kind {
+            EventType::Created | EventType::DataChanged => self.take_data(path),
+            EventType::ChildrenChanged => self.take_child(path),
+            EventType::Deleted => self.take_data(path) | self.take_child(path),
+        };
+        if hit || self.hears_always(kind, path) {
+            self.tell(kind, path);
+        }
+    }
+
+    fn hears_always(&self, kind: EventType, path: &str) -> bool {
+        if self.persistent.is_empty() {
+            return false;
+        }
+        match (kind, self.persistent.get(path)) {
+            (_, Some(false)) => true,
+            (EventType::ChildrenChanged, _) => false,
+            _ => ancestors(path).any(|ancestor| self.persistent.get(ancestor) == Some(&true)),
+        }
+    }
+
+    /// Queues an event.
+    pub(super) fn tell(&mut self, kind: EventType, path: &str) {
+        if self.events.len() >= EVENTS_MAX {
+            self.overflowed = true;
+        } else {
+            self.events.push_back(WatchEvent { kind, path: path.to_owned() });
+        }
+        self.due.notify_one();
+    }
+}
+
+/// `path` and every node above it, the root last.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| super::tree::parent_of(path))
+}

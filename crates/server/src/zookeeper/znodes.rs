@@ -1,0 +1,378 @@
+//! HBase's znodes: where they are and what they hold.
+//!
+//! ```text
+//! | FF | length int | writer's name, 8 bytes of salt | P B U F | protobuf message |
+//! ```
+//!
+//! `length` counts name and salt. Nodes without a message are empty, with none of this around it. HBase's own readers do
+//! without the first part; gohbase and asynchbase insist on it.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{ConfigError, Configuration, ServerName, TableName};
+use evenkeel_protocol::{pb, with_magic};
+use prost::Message;
+
+use super::tree::{InvalidPath, ZnodeTree};
+
+/// First byte of framed data.
+const METADATA_MAGIC: u8 = 0xFF;
+
+/// Longest name of a writer, so that the length stays within what gohbase takes (65000).
+const WRITER_BYTES_MAX: usize = 1024;
+
+/// Empty nodes below the parent that exist from the first start of a master.
+const EMPTY_NODES: [&str; 14] = [
+    "master-maintenance",
+    "splitWAL",
+    "balancer",
+    "normalizer",
+    "switch/split",
+    "switch/merge",
+    "snapshot-cleanup",
+    "online-snapshot/acquired",
+    "online-snapshot/reached",
+    "online-snapshot/abort",
+    "flush-table-proc/acquired",
+    "flush-table-proc/reached",
+    "flush-table-proc/abort",
+    "replication/hfile-refs",
+];
+
+/// Paths of HBase's znodes, by `zookeeper.znode.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZnodePaths {
+    /// The parent of all, `/hbase`.
+    pub parent: String,
+    /// Id of the cluster.
+    pub cluster_id: String,
+    /// Address of the active master.
+    pub master: String,
+    /// Addresses of masters that wait, a child each.
+    pub backup_masters: String,
+    /// Address of the server of hbase:meta.
+    pub meta_region_server: String,
+    /// Live RegionServers, a child each.
+    pub rs: String,
+    /// RegionServers that take no more regions, a child each.
+    pub draining: String,
+    /// There while the cluster is up.
+    pub running: String,
+    /// States of tables, a child each.
+    pub table: String,
+    /// Namespaces, a child each.
+    pub namespace: String,
+    /// Peers of replication.
+    pub replication_peers: String,
+    /// Queues of replication.
+    pub replication_queues: String,
+}
+
+impl ZnodePaths {
+    /// The paths these settings ask for.
+    ///
+    /// # Errors
+    /// When references in a value go in a circle.
+    pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
+        let parent = conf.get_str_or("zookeeper.znode.parent", "/hbase".to_owned())?;
+        let parent = parent.trim_end_matches('/').to_owned();
+        let below = |base: &str, key: &str, name: &str| {
+            let name = conf.get_str_or(&format!("zookeeper.znode.{key}"), name.to_owned())?;
+            Ok::<_, ConfigError>(format!("{base}/{name}"))
+        };
+        let child = |key: &str, name: &str| below(&parent, key, name);
+        let replication = child("replication", "replication")?;
+        Ok(Self {
+            cluster_id: child("clusterId", "hbaseid")?,
+            master: child("master", "master")?,
+            backup_masters: child("backup.masters", "backup-masters")?,
+            meta_region_server: child("metaserver", "meta-region-server")?,
+            rs: child("rs", "rs")?,
+            draining: child("draining.rs", "draining")?,
+            running: child("state", "running")?,
+            table: child("tableEnableDisable", "table")?,
+            namespace: child("namespace", "namespace")?,
+            replication_peers: below(&replication, "replication.peers", "peers")?,
+            replication_queues: below(&replication, "replication.rs", "rs")?,
+            parent,
+        })
+    }
+}
+
+/// Publishes what HBase keeps in ZooKeeper into a [`ZnodeTree`].
+#[derive(Clone, Debug)]
+pub struct Znodes {
+    tree: Arc<ZnodeTree>,
+    paths: ZnodePaths,
+    writer: String,
+}
+
+type Outcome = Result<(), InvalidPath>;
+
+impl Znodes {
+    /// `writer` names this process in the nodes' metadata, as `master:16000`.
+    pub fn new(tree: Arc<ZnodeTree>, paths: ZnodePaths, writer: &str) -> Self {
+        Self { tree, paths, writer: writer.to_owned() }
+    }
+
+    /// The paths in use.
+    pub fn paths(&self) -> &ZnodePaths {
+        &self.paths
+    }
+
+    /// The tree written to.
+    pub fn tree(&self) -> &Arc<ZnodeTree> {
+        &self.tree
+    }
+
+    /// Creates the parent and the nodes that are always there.
+    ///
+    /// # Errors
+    /// When the settings make no valid paths.
+    pub fn create_base_nodes(&self) -> Outcome {
+        let paths = &self.paths;
+        let named = [
+            &paths.rs,
+            &paths.draining,
+            &paths.backup_masters,
+            &paths.table,
+            &paths.namespace,
+            &paths.replication_peers,
+            &paths.replication_queues,
+        ];
+        named.into_iter().try_for_each(|path| self.tree.ensure(path).map(drop))?;
+        EMPTY_NODES
+            .iter()
+            .try_for_each(|name| self.tree.ensure(&format!("{}/{name}", paths.parent)).map(drop))
+    }
+
+    /// The cluster's id, a UUID as text.
+    ///
+    /// # Errors
+    /// When the settings make no valid path.
+    pub fn set_cluster_id(&self, id: &str) -> Outcome {
+        self.put(&self.paths.cluster_id, &pb::ClusterId { cluster_id: id.to_owned() })
+    }
+
+    /// The active master and the port of its pages, or none.
+    ///
+    /// # Errors
+    /// When the settings make no valid path.
+    pub fn set_master(&self, master: Option<(&ServerName, u32)>) -> Outcome {
+        let message = master.map(|(server, info_port)| master_message(server, info_port));
+        self.put_or_remove(&self.paths.master, message.as_ref())
+    }
+
+    /// A master that waits, or no more.
+    ///
+    /// # Errors
+    /// When the name makes no valid path.
+    pub fn set_backup_master(&self, server: &ServerName, info_port: Option<u32>) -> Outcome {
+        let path = format!("{}/{server}", self.paths.backup_masters);
+        let message = info_port.map(|info_port| master_message(server, info_port));
+        self.put_or_remove(&path, message.as_ref())
+    }
+
+    /// The server that has hbase:meta open, or none.
+    ///
+    /// # Errors
+    /// When the settings make no valid path.
+    pub fn set_meta_region_server(&self, server: Option<&ServerName>) -> Outcome {
+        let message = server.map(|server| pb::MetaRegionServer {
+            server: server.into(),
+            rpc_version: Some(0),
+            state: Some(pb::region_state::State::Open.into()),
+        });
+        self.put_or_remove(&self.paths.meta_region_server, message.as_ref())
+    }
+
+    /// A live RegionServer.
+    ///
+    /// # Errors
+    /// When the name makes no valid path.
+    pub fn add_region_server(
+        &self,
+        server: &ServerName,
+        info_port: i32,
+        version: pb::VersionInfo,
+    ) -> Outcome {
+        let message = pb::RegionServerInfo { info_port: Some(info_port), version_info: Some(version) };
+        self.put(&format!("{}/{server}", self.paths.rs), &message)
+    }
+
+    /// A RegionServer that is gone. Returns whether it was there.
+    pub fn remove_region_server(&self, server: &ServerName) -> bool {
+        self.tree.remove(&format!("{}/{server}", self.paths.rs))
+    }
+
+    /// Whether a RegionServer drains.
+    ///
+    /// # Errors
+    /// When the name makes no valid path.
+    pub fn set_draining(&self, server: &ServerName, draining: bool) -> Outcome {
+        let path = format!("{}/{server}", self.paths.draining);
+        if draining {
+            return self.tree.ensure(&path).map(drop);
+        }
+        self.tree.remove(&path);
+        Ok(())
+    }
+
+    /// The cluster is up since `start_date`, a text for people, or is not.
+    ///
+    /// # Errors
+    /// When the settings make no valid path.
+    pub fn set_running(&self, start_date: Option<&str>) -> Outcome {
+        let message = start_date.map(|date| pb::ClusterUp { start_date: date.to_owned() });
+        self.put_or_remove(&self.paths.running, message.as_ref())
+    }
+
+    /// The state of a table, for 1.x clients, or no such table.
+    ///
+    /// # Errors
+    /// When the name makes no valid path.
+    pub fn set_table_state(
+        &self,
+        table: &TableName,
+        state: Option<pb::deprecated_table_state::State>,
+    ) -> Outcome {
+        let message = state.map(|state| pb::DeprecatedTableState { state: state.into() });
+        self.put_or_remove(&format!("{}/{table}", self.paths.table), message.as_ref())
+    }
+
+    /// A namespace, new or changed.
+    ///
+    /// # Errors
+    /// When the name makes no valid path.
+    pub fn set_namespace(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> Outcome {
+        self.put(&format!("{}/{name}", self.paths.namespace), descriptor)
+    }
+
+    /// A namespace that is gone. Returns whether it was there.
+    pub fn remove_namespace(&self, name: &str) -> bool {
+        !name.is_empty() && self.tree.remove(&format!("{}/{name}", self.paths.namespace))
+    }
+
+    fn put(&self, path: &str, message: &impl Message) -> Outcome {
+        self.tree.set(path, frame(&self.writer, message)).map(drop)
+    }
+
+    fn put_or_remove(&self, path: &str, message: Option<&impl Message>) -> Outcome {
+        match message {
+            Some(message) => self.put(path, message),
+            None => {
+                self.tree.remove(path);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
+    pb::Master { master: server.into(), rpc_version: Some(0), info_port: Some(info_port) }
+}
+
+/// A message as a znode holds it, see the module documentation. A writer's name is cut at [`WRITER_BYTES_MAX`] bytes.
+pub fn frame(writer: &str, message: &impl Message) -> Bytes {
+    let writer = writer.as_bytes();
+    let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
+    // Only has to differ from one write to the next; a fresh hasher's keys do.
+    let salt = RandomState::new().build_hasher().finish().to_be_bytes();
+    let length = (writer.len() + salt.len()) as u32;
+    let message = with_magic(message);
+    let mut data = Vec::with_capacity(5 + writer.len() + salt.len() + message.len());
+    data.push(METADATA_MAGIC);
+    data.extend(length.to_be_bytes());
+    data.extend(writer);
+    data.extend(salt);
+    data.extend(message);
+    data.into()
+}
+
+/// The part of a znode's data behind the metadata: `PBUF` and the message. `None` when the metadata is cut short.
+pub fn unframe(data: &[u8]) -> Option<&[u8]> {
+    let Some((&METADATA_MAGIC, rest)) = data.split_first() else { return Some(data) };
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    rest.get(usize::try_from(u32::from_be_bytes(*length)).ok()?..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn znodes() -> Znodes {
+        let paths = ZnodePaths::from_configuration(&Configuration::new()).expect("defaults");
+        Znodes::new(Arc::new(ZnodeTree::new()), paths, "master:16000")
+    }
+
+    fn message<M: Message + Default>(znodes: &Znodes, path: &str) -> M {
+        let (data, _) = znodes.tree.get(path).expect(path);
+        evenkeel_protocol::from_magic(unframe(&data).expect("metadata")).expect("message")
+    }
+
+    #[test]
+    fn the_frame_is_as_drawn() {
+        let data = frame("m:1", &pb::ClusterId { cluster_id: "ab".into() });
+        assert_eq!(data[..8], [0xFF, 0, 0, 0, 11, b'm', b':', b'1']);
+        assert_eq!(data[16..], *b"PBUF\x0A\x02ab");
+        assert_eq!(unframe(&data), Some(&data[16..]));
+        assert_eq!(unframe(b"PBUF"), Some(&b"PBUF"[..]));
+        for cut in 1..16 {
+            assert_eq!(unframe(&data[..cut]), None, "{cut}");
+        }
+        assert_eq!(frame(&"w".repeat(70_000), &pb::ClusterUp::default())[1..5], 1032_u32.to_be_bytes());
+    }
+
+    #[test]
+    fn a_cluster_is_published_and_withdrawn() {
+        let znodes = znodes();
+        let server = ServerName::new("Host.example", 16020, 1_700_000_000_000);
+        znodes.create_base_nodes().unwrap();
+        znodes.set_cluster_id("0b0c").unwrap();
+        znodes.set_master(Some((&server, 16010))).unwrap();
+        znodes.set_backup_master(&server, Some(16010)).unwrap();
+        znodes.set_meta_region_server(Some(&server)).unwrap();
+        znodes.add_region_server(&server, 16030, pb::VersionInfo::default()).unwrap();
+        znodes.set_running(Some("today")).unwrap();
+        let table: TableName = "ns:t".parse().unwrap();
+        znodes.set_table_state(&table, Some(pb::deprecated_table_state::State::Disabled)).unwrap();
+        znodes
+            .set_namespace("ns", &pb::NamespaceDescriptor { name: "ns".into(), ..Default::default() })
+            .unwrap();
+
+        assert_eq!(message::<pb::ClusterId>(&znodes, "/hbase/hbaseid").cluster_id, "0b0c");
+        let master: pb::Master = message(&znodes, "/hbase/master");
+        assert_eq!((master.master.host_name.as_str(), master.info_port), ("host.example", Some(16010)));
+        let meta: pb::MetaRegionServer = message(&znodes, "/hbase/meta-region-server");
+        assert_eq!((meta.server.start_code, meta.state), (Some(1_700_000_000_000), Some(3)));
+        assert_eq!(znodes.tree.children("/hbase/rs").unwrap(), ["host.example,16020,1700000000000"]);
+        assert_eq!(message::<pb::DeprecatedTableState>(&znodes, "/hbase/table/ns:t").state, 1);
+        assert_eq!(message::<pb::NamespaceDescriptor>(&znodes, "/hbase/namespace/ns").name[..], b"ns"[..]);
+        assert!(znodes.tree.get("/hbase/balancer").unwrap().0.is_empty());
+
+        znodes.set_master(None).unwrap();
+        znodes.set_meta_region_server(None).unwrap();
+        znodes.set_table_state(&table, None).unwrap();
+        assert!(znodes.remove_region_server(&server) && !znodes.remove_region_server(&server));
+        for gone in ["/hbase/master", "/hbase/meta-region-server", "/hbase/table/ns:t"] {
+            assert!(znodes.tree.exists(gone).is_none(), "{gone}");
+        }
+    }
+
+    #[test]
+    fn paths_follow_the_settings() {
+        let mut conf = Configuration::new();
+        conf.set("zookeeper.znode.parent", "/a/b/");
+        conf.set("zookeeper.znode.metaserver", "m");
+        let paths = ZnodePaths::from_configuration(&conf).unwrap();
+        assert_eq!((paths.parent.as_str(), paths.meta_region_server.as_str()), ("/a/b", "/a/b/m"));
+        assert_eq!(paths.replication_peers, "/a/b/replication/peers");
+        conf.set("zookeeper.znode.parent", "no/slash");
+        let paths = ZnodePaths::from_configuration(&conf).unwrap();
+        let znodes = Znodes::new(Arc::new(ZnodeTree::new()), paths, "w");
+        assert!(znodes.create_base_nodes().is_err());
+    }
+}
