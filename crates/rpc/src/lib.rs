@@ -1,1 +1,56 @@
-//! Placeholder header, replaced by the crate's design.
+//! HBase's RPC, the server's side: connections, calls, cell blocks and admission. Knows no region.
+//!
+//! # Path of a call
+//!
+//! ```text
+//! socket -> read buffer -> frame -> admission (budgets) -> header -> Call --> Service::call, on the same thread
+//!                                                                              |  answered at once: Responder
+//! socket <- one vectored write a turn <- outbox <------------------------------+
+//!                                          ^ inbox <- DetachedResponder <------+  moved to another thread, or waiting
+//! ```
+//!
+//! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call whose data is in memory
+//! runs to completion there, with no queue and no hand-off; its answer is encoded into the connection's outbox, and all
+//! answers of one turn leave in one write. A call that must wait is detached and answered later, out of order.
+//!
+//! # Bounds
+//!
+//! Everything a client can make grow has a limit in [`RpcServerConfig`]: the length of a frame, request bytes and calls
+//! in flight for each connection and for the server, answers not taken by the client, connections, and the time until
+//! the header is there. Over a limit of the server a call gets CallQueueTooBigException; over a limit of its own a
+//! connection is not read from. A request is admitted before it is parsed, a long one while it arrives.
+//!
+//! # Bytes from the socket
+//!
+//! Lengths are checked before use; no buffer is reserved by a length alone; a malformed request is answered with an
+//! exception or, when its header cannot be read, ends its connection, as in HBase.
+//!
+//! The contract is HBase 2.6's wire protocol. Facts, not choices: the framing, the header fields, the exception class of
+//! each refusal, Hadoop's compression framing.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod call;
+pub mod cell_block;
+mod config;
+mod connection;
+mod exception;
+mod executor;
+mod gather;
+mod reply;
+mod request;
+mod responder;
+mod server;
+mod service;
+mod wire;
+mod worker;
+
+pub use call::{Call, ConnectionInfo};
+pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
+pub use config::{ClusterId, RpcServerConfig};
+pub use exception::exception_response;
+pub use executor::{CallClass, Executor, ExecutorConfig};
+pub use responder::{DetachedResponder, Respond, Responder};
+pub use server::{RpcServer, RpcServerHandle, RpcStats};
+pub use service::Service;

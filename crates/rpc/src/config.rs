@@ -1,0 +1,115 @@
+//! Settings of the RPC server, each with the HBase key it comes from.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Answers the cluster id for the registry preamble; `None` while it is not known yet.
+pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Limits and addresses of one RPC server. Every limit is finite; [`RpcServerConfig::check`] refuses a set of limits
+/// under which no call could run.
+#[derive(Clone)]
+pub struct RpcServerConfig {
+    /// Where to listen; port 0 takes any free port.
+    pub address: SocketAddr,
+    /// How this server calls itself in messages to clients, `host:port` usually.
+    pub server_name: String,
+    /// Threads that own connections; default: one for each core.
+    pub connection_threads: usize,
+    /// Longest request frame: `hbase.ipc.max.request.size`.
+    pub request_bytes_max: usize,
+    /// Bytes of requests being received or running, of all connections: `hbase.ipc.server.max.callqueue.size`.
+    /// Beyond it calls are answered with CallQueueTooBigException.
+    pub inflight_bytes_max: u64,
+    /// Calls running or queued, of all connections. Beyond it: CallQueueTooBigException.
+    pub inflight_calls_max: u64,
+    /// Calls of one connection that run at the same time; then its requests wait in the socket.
+    pub connection_calls_max: usize,
+    /// Request bytes of one connection that are in flight before its further requests wait in the socket.
+    pub connection_inflight_bytes_max: usize,
+    /// Replies of one connection not yet taken by its client; then its requests wait in the socket.
+    pub connection_unsent_bytes_max: usize,
+    /// Replies of one connection not yet taken by its client; beyond it the connection is closed. It can pass the limit
+    /// above only by calls that were running already.
+    pub connection_unsent_bytes_fatal: usize,
+    /// Replies not yet taken by clients, of all connections; then requests of the connections they belong to wait.
+    pub unsent_bytes_max: u64,
+    /// Open connections; further ones are closed on arrival.
+    pub connections_max: usize,
+    /// A client's timeout is raised to this: `hbase.ipc.min.client.request.timeout`.
+    pub client_timeout_min: Duration,
+    /// How long a connection may take until its ConnectionHeader is there.
+    pub handshake_timeout: Duration,
+    /// Connections waiting to be accepted: `hbase.ipc.server.listen.queue.size`.
+    pub listen_backlog: u32,
+    /// `hbase.ipc.server.tcpnodelay`.
+    pub tcp_no_delay: bool,
+    /// `hbase.ipc.server.tcpkeepalive`.
+    pub tcp_keep_alive: bool,
+    /// The cluster id, for clients that ask before they authenticate.
+    pub cluster_id: ClusterId,
+}
+
+impl RpcServerConfig {
+    /// HBase's defaults, listening at `address`.
+    pub fn at(address: SocketAddr) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        RpcServerConfig {
+            address,
+            server_name: address.to_string(),
+            connection_threads: cores,
+            request_bytes_max: 256 << 20,
+            inflight_bytes_max: 1 << 30,
+            inflight_calls_max: 64 << 10,
+            connection_calls_max: 4096,
+            connection_inflight_bytes_max: 256 << 20,
+            connection_unsent_bytes_max: 16 << 20,
+            connection_unsent_bytes_fatal: 1 << 30,
+            unsent_bytes_max: 2 << 30,
+            connections_max: 64 << 10,
+            client_timeout_min: Duration::from_millis(20),
+            handshake_timeout: Duration::from_secs(60),
+            listen_backlog: 128,
+            tcp_no_delay: true,
+            tcp_keep_alive: true,
+            cluster_id: Arc::new(|| None),
+        }
+    }
+
+    /// Refuses limits under which nothing could run, or that contradict each other.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = [
+            ("connection_threads", self.connection_threads as u64),
+            ("request_bytes_max", self.request_bytes_max as u64),
+            ("inflight_bytes_max", self.inflight_bytes_max),
+            ("inflight_calls_max", self.inflight_calls_max),
+            ("connection_calls_max", self.connection_calls_max as u64),
+            ("connection_inflight_bytes_max", self.connection_inflight_bytes_max as u64),
+            ("connection_unsent_bytes_max", self.connection_unsent_bytes_max as u64),
+            ("connections_max", self.connections_max as u64),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("{name} must be positive"));
+        }
+        if self.request_bytes_max > i32::MAX as usize {
+            return Err("request_bytes_max passes what a frame's length can say".to_owned());
+        }
+        if self.connection_unsent_bytes_fatal < self.connection_unsent_bytes_max {
+            return Err("connection_unsent_bytes_fatal is below connection_unsent_bytes_max".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RpcServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RpcServerConfig")
+            .field("address", &self.address)
+            .field("connection_threads", &self.connection_threads)
+            .field("request_bytes_max", &self.request_bytes_max)
+            .field("inflight_bytes_max", &self.inflight_bytes_max)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! Length-prefixed frames out of a stream of bytes.
+//!
+//! ```text
+//! frame := u32 length | length bytes
+//! ```
+//!
+//! The read buffer grows with what arrives, never by what a length claims: at most to twice the bytes received, so a
+//! client that announces 256 MiB and sends nothing costs nothing.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A new connection's first read buffer; it grows while reads fill it.
+const READ_BYTES_MIN: usize = 8 * 1024;
+/// Most bytes asked for in one read while no long frame is being received.
+const READ_BYTES_MAX: usize = 64 * 1024;
+/// Room made at once for a frame of known length; a longer frame's room grows with what arrives.
+const RESERVE_BYTES_MAX: usize = 1024 * 1024;
+const LENGTH_BYTES: usize = 4;
+
+/// What the buffer begins with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A whole frame, taken out of the buffer.
+    Whole(Bytes),
+    /// Part of a frame of this many bytes, or of its length (then `None`).
+    Partial(Option<usize>),
+    /// A frame longer than the limit; it stays in the buffer.
+    TooLong(u32),
+}
+
+/// The bytes received and not yet used.
+#[derive(Debug)]
+pub struct FrameReader {
+    buffer: BytesMut,
+    frame_bytes_max: usize,
+    read_bytes: usize,
+    /// Bytes of a refused frame that are still to come.
+    skip: usize,
+}
+
+impl FrameReader {
+    /// A reader of frames of at most `frame_bytes_max` bytes.
+    pub fn new(frame_bytes_max: usize) -> Self {
+        FrameReader { buffer: BytesMut::new(), frame_bytes_max, read_bytes: READ_BYTES_MIN, skip: 0 }
+    }
+
+    /// Bytes received and not yet used.
+    pub fn buffered(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Takes `count` bytes, if they are there.
+    pub fn take(&mut self, count: usize) -> Option<Bytes> {
+        (self.buffer.len() >= count).then(|| self.buffer.split_to(count).freeze())
+    }
+
+    /// The buffer with room for the next read, to be appended to.
+    pub fn room(&mut self) -> &mut BytesMut {
+        let expected = self.announced().filter(|len| *len <= self.frame_bytes_max).unwrap_or(0);
+        let missing = (expected + LENGTH_BYTES).saturating_sub(self.buffer.len());
+        if missing <= self.read_bytes {
+            self.buffer.reserve(self.read_bytes);
+        } else if self.buffer.capacity() - self.buffer.len() < missing.min(READ_BYTES_MAX) {
+            self.buffer.reserve(missing.min(RESERVE_BYTES_MAX.max(self.buffer.len())));
+        }
+        &mut self.buffer
+    }
+
+    /// Tells how much the last read brought: reads that fill their room are given more.
+    pub fn received(&mut self, count: usize) {
+        if count >= self.read_bytes {
+            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+        }
+        let skipped = self.skip.min(self.buffer.len());
+        self.buffer.advance(skipped);
+        self.skip -= skipped;
+    }
+
+    fn announced(&self) -> Option<usize> {
+        self.buffer.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_be_bytes(*length) as usize)
+    }
+
+    /// Takes the next frame if it is whole.
+    pub fn next_frame(&mut self) -> Frame {
+        let Some(len) = self.announced() else { return Frame::Partial(None) };
+        if len > self.frame_bytes_max {
+            return Frame::TooLong(len as u32);
+        }
+        if self.buffer.len() - LENGTH_BYTES < len {
+            return Frame::Partial(Some(len));
+        }
+        self.buffer.advance(LENGTH_BYTES);
+        Frame::Whole(self.buffer.split_to(len).freeze())
+    }
+
+    /// What has arrived of the frame at the front, without its length.
+    pub fn partial_frame(&self) -> &[u8] {
+        self.buffer.get(LENGTH_BYTES..).unwrap_or_default()
+    }
+
+    /// Drops the frame at the front: what has arrived of it now, the rest as it arrives.
+    pub fn skip_frame(&mut self) {
+        self.skip = self.announced().unwrap_or(0) + LENGTH_BYTES;
+        self.received(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(reader: &mut FrameReader, bytes: &[u8]) {
+        reader.room().extend_from_slice(bytes);
+        reader.received(bytes.len());
+    }
+
+    #[test]
+    fn frames_come_whole_however_they_arrive() {
+        let stream: Vec<u8> = [&[0, 0, 0, 2, 1, 2][..], &[0, 0, 0, 0], &[0, 0, 0, 1, 9]].concat();
+        for step in 1..stream.len() {
+            let mut reader = FrameReader::new(100);
+            let mut frames = Vec::new();
+            for part in stream.chunks(step) {
+                feed(&mut reader, part);
+                while let Frame::Whole(frame) = reader.next_frame() {
+                    frames.push(frame);
+                }
+            }
+            assert_eq!(frames, [&[1u8, 2][..], &[], &[9]], "step {step}");
+            assert_eq!(reader.next_frame(), Frame::Partial(None));
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_told_and_reserves_nothing() {
+        let mut reader = FrameReader::new(100);
+        feed(&mut reader, &u32::MAX.to_be_bytes());
+        assert_eq!(reader.next_frame(), Frame::TooLong(u32::MAX));
+        assert!(reader.room().capacity() < 2 * READ_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_buffer_grows_with_what_arrives() {
+        let mut reader = FrameReader::new(1 << 30);
+        feed(&mut reader, &(1u32 << 29).to_be_bytes());
+        assert_eq!(reader.next_frame(), Frame::Partial(Some(1 << 29)));
+        assert!(reader.room().capacity() <= 2 * RESERVE_BYTES_MAX);
+        let mut received = 4;
+        for _ in 0..300 {
+            feed(&mut reader, &[0; 10_000]);
+            received += 10_000;
+            assert!(reader.room().capacity() <= 2 * received + 2 * RESERVE_BYTES_MAX);
+        }
+    }
+
+    #[test]
+    fn a_refused_frame_is_dropped_as_it_arrives() {
+        let mut reader = FrameReader::new(1 << 20);
+        feed(&mut reader, &[0, 0, 1, 0, 7, 7]);
+        reader.skip_frame();
+        assert!(reader.buffered().is_empty());
+        feed(&mut reader, &[7; 253]);
+        assert!(reader.buffered().is_empty());
+        feed(&mut reader, &[7, 0, 0, 0, 1, 5]);
+        assert_eq!(reader.next_frame(), Frame::Whole(Bytes::from_static(&[5])));
+    }
+}

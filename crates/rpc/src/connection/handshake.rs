@@ -1,0 +1,281 @@
+//! What a connection says before its first call.
+//!
+//! ```text
+//! client: "HBas" | u8 version = 0 | u8 authentication       (or a question: "Regist", "Securi")
+//! client: frame, ConnectionHeader
+//! ```
+//!
+//! | the client sends | the server |
+//! |---|---|
+//! | `Regist` | answers the cluster id and closes; while it knows none, refuses like a wrong header |
+//! | `Securi` | answers SecurityNotEnabledException and waits for another preamble |
+//! | other magic, version or authentication | answers the exception with call id -1 and closes |
+//! | Kerberos or token authentication | answers "switch to simple" (0, -88), drops the client's first SASL token |
+//! | a ConnectionHeader it cannot serve | closes without an answer, as HBase does |
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError};
+use evenkeel_protocol::pb;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::frame::{Frame, FrameReader};
+use crate::call::ConnectionInfo;
+use crate::cell_block::{CellCodec, Compressor};
+use crate::exception::preamble_exception;
+use crate::gather::Gather;
+use crate::reply::{PREAMBLE_CALL_ID, write_exception_response, write_result};
+use crate::service::{ServiceEntry, Services};
+use crate::worker::Worker;
+
+const PREAMBLE_BYTES: usize = 6;
+const MAGIC: &[u8] = b"HBas";
+const REGISTRY_PREAMBLE: &[u8] = b"Regist";
+const SECURITY_PREAMBLE: &[u8] = b"Securi";
+const RPC_VERSION: u8 = 0;
+const AUTH_SIMPLE: u8 = 80;
+const AUTH_KERBEROS: u8 = 81;
+const AUTH_DIGEST: u8 = 82;
+/// SASL status SUCCESS, then -88: the server does without SASL, go on as a simple client.
+const SWITCH_TO_SIMPLE: [u8; 8] = [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xa8];
+/// A client that was refused has this long to read why and to close.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A connection that may call.
+pub(crate) struct Established {
+    pub info: Arc<ConnectionInfo>,
+    pub service: Arc<ServiceEntry>,
+}
+
+/// Leads a new connection to its first call; `None` if it was refused or went away.
+pub(crate) async fn handshake(
+    stream: &mut TcpStream,
+    frames: &mut FrameReader,
+    worker: &Rc<Worker>,
+    peer: SocketAddr,
+) -> Option<Established> {
+    let sasl_token_follows = preamble(stream, frames, worker, peer).await?;
+    if sasl_token_follows {
+        next_frame(stream, frames).await?;
+    }
+    let header = next_frame(stream, frames).await?;
+    match connection_info(header, &worker.shared.services, peer) {
+        Ok(established) => Some(established),
+        Err(reason) => {
+            tracing::warn!(%peer, reason, "connection header refused");
+            None
+        }
+    }
+}
+
+/// Reads preambles until one opens the connection; tells whether the client's first frame is a SASL token.
+async fn preamble(
+    stream: &mut TcpStream,
+    frames: &mut FrameReader,
+    worker: &Rc<Worker>,
+    peer: SocketAddr,
+) -> Option<bool> {
+    loop {
+        let bytes = next_bytes(stream, frames, PREAMBLE_BYTES).await?;
+        let cluster_id = || (worker.config().cluster_id)();
+        match judge(&bytes, peer, cluster_id) {
+            Preamble::Simple => return Some(false),
+            Preamble::SwitchToSimple => {
+                stream.write_all(&SWITCH_TO_SIMPLE).await.ok()?;
+                return Some(true);
+            }
+            Preamble::Answer(answer) => stream.write_all(&answer).await.ok()?,
+            Preamble::AnswerAndClose(answer) => {
+                stream.write_all(&answer).await.ok()?;
+                linger(stream).await;
+                return None;
+            }
+        }
+    }
+}
+
+/// What a preamble leads to; answers are whole frames.
+#[derive(Debug, PartialEq, Eq)]
+enum Preamble {
+    Simple,
+    SwitchToSimple,
+    Answer(Vec<u8>),
+    AnswerAndClose(Vec<u8>),
+}
+
+fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>) -> Preamble {
+    if bytes == REGISTRY_PREAMBLE {
+        if let Some(cluster_id) = cluster_id() {
+            return Preamble::AnswerAndClose(registry_answer(cluster_id));
+        }
+    }
+    if bytes == SECURITY_PREAMBLE {
+        let error = HBaseError::new(ErrorKind::SecurityNotEnabled, "security is not enabled");
+        return Preamble::Answer(refusal(&error));
+    }
+    match bytes {
+        [magic @ .., RPC_VERSION, auth] if magic == MAGIC => match *auth {
+            AUTH_SIMPLE => Preamble::Simple,
+            AUTH_KERBEROS | AUTH_DIGEST => Preamble::SwitchToSimple,
+            _ => refuse_mode(ErrorKind::BadAuth, RPC_VERSION, *auth, peer),
+        },
+        [magic @ .., version, auth] if magic == MAGIC => {
+            refuse_mode(ErrorKind::WrongVersion, *version, *auth, peer)
+        }
+        _ => {
+            let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes).escape_ascii();
+            // Clients tell servers older than a question of theirs by exactly this beginning.
+            let message = format!("Expected HEADER=HBas but received HEADER={magic} from {peer}");
+            Preamble::AnswerAndClose(refusal(&HBaseError::new(ErrorKind::FatalConnection, message)))
+        }
+    }
+}
+
+fn refuse_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Preamble {
+    let message = format!(
+        "serverVersion={RPC_VERSION}, clientVersion={version}, authMethod={auth}, authName=unknown from {peer}"
+    );
+    Preamble::AnswerAndClose(refusal(&HBaseError::new(kind, message)))
+}
+
+fn refusal(error: &HBaseError) -> Vec<u8> {
+    let mut out = Gather::new();
+    write_exception_response(&mut out, PREAMBLE_CALL_ID, preamble_exception(error));
+    out.to_vec()
+}
+
+fn registry_answer(cluster_id: String) -> Vec<u8> {
+    let mut out = Gather::new();
+    let answer = pb::GetConnectionRegistryResponse { cluster_id };
+    write_result(&mut out, PREAMBLE_CALL_ID, &answer, None);
+    out.to_vec()
+}
+
+/// Closes so that the client can read the last answer: a socket closed over unread bytes would be reset, and the
+/// answer lost with it. Bounded in time and in memory.
+pub(crate) async fn linger(stream: &mut TcpStream) {
+    let drain = async {
+        let mut sink = [0; 4096];
+        let _ = stream.shutdown().await;
+        while stream.read(&mut sink).await.is_ok_and(|read| read > 0) {}
+    };
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}
+
+async fn receive(stream: &mut TcpStream, frames: &mut FrameReader) -> Option<()> {
+    let count = stream.read_buf(frames.room()).await.ok().filter(|count| *count > 0)?;
+    frames.received(count);
+    Some(())
+}
+
+async fn next_bytes(stream: &mut TcpStream, frames: &mut FrameReader, count: usize) -> Option<Bytes> {
+    loop {
+        if let Some(bytes) = frames.take(count) {
+            return Some(bytes);
+        }
+        receive(stream, frames).await?;
+    }
+}
+
+async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader) -> Option<Bytes> {
+    loop {
+        match frames.next_frame() {
+            Frame::Whole(frame) => return Some(frame),
+            Frame::Partial(_) => receive(stream, frames).await?,
+            Frame::TooLong(bytes) => {
+                tracing::warn!(bytes, "frame before the connection header is too long");
+                return None;
+            }
+        }
+    }
+}
+
+fn connection_info(header: Bytes, services: &Services, peer: SocketAddr) -> Result<Established, String> {
+    let header = pb::ConnectionHeader::decode(header).map_err(|error| error.to_string())?;
+    let name = header.service_name.as_deref().unwrap_or_default();
+    let service = services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
+    let (codec, compressor) = cell_block_classes(&header)?;
+    let user = header.user_info.unwrap_or_default();
+    let info = ConnectionInfo {
+        user: Some(user.effective_user).filter(|user| !user.is_empty()),
+        real_user: user.real_user,
+        service: service.service.name(),
+        codec,
+        compressor,
+        client_version: header.version_info.as_ref().and_then(client_version),
+        attributes: header
+            .attribute
+            .into_iter()
+            .map(|pair| (pair.name, pair.value.unwrap_or_default()))
+            .collect(),
+        peer,
+        closed: AtomicBool::new(false),
+    };
+    Ok(Established { info: Arc::new(info), service })
+}
+
+/// Codec and compressor by their class names; a compressor without a codec has nothing to compress.
+fn cell_block_classes(
+    header: &pb::ConnectionHeader,
+) -> Result<(Option<CellCodec>, Option<Compressor>), String> {
+    let Some(class) = header.cell_block_codec_class.as_deref().filter(|class| !class.is_empty()) else {
+        return Ok((None, None));
+    };
+    let codec =
+        CellCodec::by_class_name(class).ok_or_else(|| format!("UnsupportedCellCodecException: {class}"))?;
+    let Some(class) = header.cell_block_compressor_class.as_deref() else { return Ok((Some(codec), None)) };
+    let compressor = Compressor::by_class_name(class)
+        .ok_or_else(|| format!("UnsupportedCompressionCodecException: {class}"))?;
+    Ok((Some(codec), Some(compressor)))
+}
+
+/// Major and minor as the client says them, or as its version text begins.
+fn client_version(info: &pb::VersionInfo) -> Option<(u32, u32)> {
+    if let Some(major) = info.version_major {
+        return Some((major, info.version_minor.unwrap_or(0)));
+    }
+    let mut parts = info.version.split(['.', '-']);
+    let major = parts.next()?.parse().ok()?;
+    Some((major, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(bytes: &[u8]) -> Preamble {
+        judge(bytes, SocketAddr::from(([127, 0, 0, 1], 7)), || None)
+    }
+
+    #[test]
+    fn preambles_are_judged_by_their_bytes() {
+        assert_eq!(judged(b"HBas\x00\x50"), Preamble::Simple);
+        assert_eq!(judged(b"HBas\x00\x51"), Preamble::SwitchToSimple);
+        assert_eq!(judged(b"HBas\x00\x52"), Preamble::SwitchToSimple);
+        for refused in [&b"HBas\x01\x50"[..], b"HBas\x00\x53", b"Regist", b"GET / "] {
+            assert!(matches!(judged(refused), Preamble::AnswerAndClose(_)), "{refused:?}");
+        }
+        assert!(matches!(judged(b"Securi"), Preamble::Answer(_)));
+    }
+
+    #[test]
+    fn versions_come_from_numbers_or_from_the_text() {
+        let info = |version: &str, numbers: Option<(u32, u32)>| pb::VersionInfo {
+            version: version.to_owned(),
+            version_major: numbers.map(|n| n.0),
+            version_minor: numbers.map(|n| n.1),
+            ..Default::default()
+        };
+        assert_eq!(client_version(&info("x", Some((2, 6)))), Some((2, 6)));
+        assert_eq!(client_version(&info("1.4.13", None)), Some((1, 4)));
+        assert_eq!(client_version(&info("3.0.0-beta-1", None)), Some((3, 0)));
+        assert_eq!(client_version(&info("unknown", None)), None);
+    }
+}

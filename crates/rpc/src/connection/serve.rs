@@ -1,0 +1,441 @@
+//! The loop of an established connection.
+//!
+//! One turn: run the whole frames in the read buffer (at most [`CALLS_PER_TURN`]), then write all answers at once, then
+//! read. A call whose data is in memory is answered inside its turn; others leave answers later, which wake the loop.
+//! After a full turn the thread's other connections get theirs.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::Outgoing;
+use super::frame::{Frame, FrameReader};
+use super::handshake::{Established, handshake, linger};
+use crate::call::Call;
+use crate::gather::{Gather, SLICES_MAX};
+use crate::reply::write_exception;
+use crate::request::{RequestHead, split_body, split_header};
+use crate::responder::{Respond, Responder};
+use crate::service::ServiceEntry;
+use crate::wire::Malformed;
+use crate::worker::{OpenConnection, Worker, count};
+
+/// Frames run before their answers are written and other connections get a turn.
+const CALLS_PER_TURN: usize = 128;
+/// Answers that end a turn early: they should be on their way.
+const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// A frame still being received is charged for what arrived beyond this.
+const UNCHARGED_BYTES_MAX: usize = 64 * 1024;
+/// Longest header looked for in a frame that is refused for its length.
+const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Serves one connection from its first byte until its last call has ended.
+pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Worker>) {
+    let _open = OpenConnection::new(worker.clone());
+    let mut frames = FrameReader::new(worker.config().request_bytes_max);
+    let established = tokio::select! {
+        result = tokio::time::timeout(
+            worker.config().handshake_timeout,
+            handshake(&mut stream, &mut frames, &worker, peer),
+        ) => result.ok().flatten(),
+        () = worker.drained() => None,
+    };
+    let Some(established) = established else { return };
+    let outgoing = Outgoing::new(established.info.clone(), worker.clone());
+    let id = worker.register(&outgoing);
+    Connection::new(stream, frames, outgoing, worker.clone(), established).serve().await;
+    worker.unregister(id);
+}
+
+/// Why the loop goes on.
+enum Event {
+    /// Frames may be run.
+    Turn,
+    /// The read brought this many bytes.
+    Read(usize),
+    /// Everything that had to be said was said.
+    Done,
+    /// The socket is gone.
+    Gone,
+}
+
+/// The connection must end without further ado.
+struct Fatal(&'static str);
+
+impl From<Malformed> for Fatal {
+    fn from(_: Malformed) -> Self {
+        Fatal("a request header cannot be read")
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    frames: FrameReader,
+    outgoing: Rc<Outgoing>,
+    worker: Rc<Worker>,
+    service: Arc<ServiceEntry>,
+    /// When the last read returned.
+    read_at: Instant,
+    /// When the current turn began.
+    turn_at: Instant,
+    /// Bytes of the frame being received that were taken from the budget.
+    receiving_bytes: usize,
+    /// Unsent bytes as the server-wide count knows them.
+    counted_unsent_bytes: usize,
+    /// The last turn ended before the read buffer did.
+    unfinished: bool,
+    /// Nothing more is read; the connection ends once its answers are out.
+    closing: bool,
+    /// Swapped with the inbox's.
+    answers: Vec<(Gather, usize)>,
+}
+
+impl Connection {
+    fn new(
+        stream: TcpStream,
+        frames: FrameReader,
+        outgoing: Rc<Outgoing>,
+        worker: Rc<Worker>,
+        established: Established,
+    ) -> Self {
+        let now = Instant::now();
+        Connection {
+            stream,
+            frames,
+            outgoing,
+            worker,
+            service: established.service,
+            read_at: now,
+            turn_at: now,
+            receiving_bytes: 0,
+            counted_unsent_bytes: 0,
+            // The handshake's last read may have brought calls already.
+            unfinished: true,
+            closing: false,
+            answers: Vec::new(),
+        }
+    }
+
+    async fn serve(mut self) {
+        loop {
+            match poll_fn(|cx| self.poll_event(cx)).await {
+                Event::Turn => {
+                    tokio::task::yield_now().await;
+                    self.turn_at = Instant::now();
+                }
+                Event::Read(bytes) => {
+                    count(&self.worker.counters.received_bytes, bytes as u64);
+                    self.frames.received(bytes);
+                    self.read_at = Instant::now();
+                    self.turn_at = self.read_at;
+                }
+                Event::Done => {
+                    linger(&mut self.stream).await;
+                    break;
+                }
+                Event::Gone => break,
+            }
+            if let Err(Fatal(reason)) = self.turn() {
+                tracing::warn!(peer = %self.outgoing.info().peer, reason, "connection closed");
+                break;
+            }
+        }
+        self.close().await;
+    }
+
+    /// Whether another call may run.
+    fn accepts(&self) -> bool {
+        let config = self.worker.config();
+        let unsent = self.outgoing.unsent_bytes();
+        !self.closing
+            && !self.worker.is_draining()
+            && self.outgoing.calls.get() < config.connection_calls_max
+            && self.outgoing.call_bytes.get() < config.connection_inflight_bytes_max
+            && unsent < config.connection_unsent_bytes_max
+            && (unsent == 0 || !self.worker.shared.unsent_bytes.is_exceeded())
+    }
+
+    /// Runs frames of the read buffer.
+    fn turn(&mut self) -> Result<(), Fatal> {
+        self.outgoing.running.set(true);
+        let result = self.run_frames();
+        self.outgoing.running.set(false);
+        result
+    }
+
+    fn run_frames(&mut self) -> Result<(), Fatal> {
+        self.unfinished = true;
+        let unsent_bytes_max = self.outgoing.unsent_bytes() + TURN_ANSWER_BYTES_MAX;
+        for _ in 0..CALLS_PER_TURN {
+            if !self.accepts() || self.outgoing.unsent_bytes() > unsent_bytes_max {
+                return Ok(());
+            }
+            match self.frames.next_frame() {
+                Frame::Whole(frame) => self.request(frame)?,
+                Frame::Partial(expected) => {
+                    self.unfinished = false;
+                    return self.charge_partial(expected);
+                }
+                Frame::TooLong(bytes) => {
+                    self.unfinished = false;
+                    return self.refuse_too_long(bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges a long frame for what has arrived of it; refuses it once the budget is used up.
+    fn charge_partial(&mut self, expected: Option<usize>) -> Result<(), Fatal> {
+        let arrived = self.frames.buffered().len();
+        if expected.is_none_or(|bytes| bytes <= UNCHARGED_BYTES_MAX) || arrived <= UNCHARGED_BYTES_MAX {
+            return Ok(());
+        }
+        let more = arrived.saturating_sub(self.receiving_bytes);
+        if self.worker.take_bytes(more) {
+            self.receiving_bytes += more;
+            return Ok(());
+        }
+        let call_id = self.partial_call_id()?.ok_or(Fatal("a request header is too long"))?;
+        self.refuse(call_id, "hbase.ipc.server.max.callqueue.size");
+        self.release_receiving();
+        self.frames.skip_frame();
+        Ok(())
+    }
+
+    fn release_receiving(&mut self) {
+        self.worker.give_bytes(std::mem::take(&mut self.receiving_bytes));
+    }
+
+    /// The call id of the frame at the front, once its header has arrived.
+    fn partial_call_id(&self) -> Result<Option<u32>, Fatal> {
+        let mut rest = self.frames.partial_frame();
+        let Ok(header_bytes) = crate::wire::take_varint(&mut rest) else { return Ok(None) };
+        if header_bytes > REFUSED_HEADER_BYTES_MAX as u64 {
+            return Err(Fatal("a request header is too long"));
+        }
+        match rest.get(..header_bytes as usize) {
+            Some(header) => Ok(Some(RequestHead::parse(header)?.call_id)),
+            None => Ok(None),
+        }
+    }
+
+    /// Answers a frame over the limit as soon as its header is there, then ends the connection.
+    fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
+        let Some(call_id) = self.partial_call_id()? else { return Ok(()) };
+        let info = self.outgoing.info();
+        let message = format!(
+            "RPC data length of {bytes} received from {} is greater than max allowed {}. Set \
+             \"hbase.ipc.max.request.size\" on server to override this limit (not recommended)",
+            info.peer.ip(),
+            self.worker.config().request_bytes_max
+        );
+        let kind = if info.has_version(1, 3) { ErrorKind::RequestTooBig } else { ErrorKind::DoNotRetry };
+        tracing::warn!(peer = %info.peer, message);
+        self.answer_error(call_id, &HBaseError::new(kind, message));
+        self.closing = true;
+        Ok(())
+    }
+
+    fn answer_error(&self, call_id: u32, error: &HBaseError) {
+        self.outgoing.answer(|out| write_exception(out, call_id, error));
+    }
+
+    fn refuse(&self, call_id: u32, limit: &str) {
+        count(&self.worker.counters.calls_refused, 1);
+        let server = &self.worker.config().server_name;
+        let message = format!("Call queue is full on {server}, is {limit} too small?");
+        self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
+    }
+
+    fn request(&mut self, mut frame: Bytes) -> Result<(), Fatal> {
+        self.release_receiving();
+        let frame_bytes = frame.len();
+        let header = split_header(&mut frame)?;
+        let head = RequestHead::parse(&header)?;
+        count(&self.worker.counters.calls, 1);
+        if let Err(limit) = self.worker.take_call(frame_bytes) {
+            self.refuse(head.call_id, limit);
+            return Ok(());
+        }
+        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
+        match self.call(&head, &header, frame, frame_bytes, &mut reply) {
+            Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
+            Ok(call) => self.dispatch(call, reply),
+            Err(error) => reply.send_error(&error),
+        }
+        Ok(())
+    }
+
+    /// Hands a call to its service. A service that panics has dropped its responder, which answered.
+    fn dispatch(&self, call: Call, reply: Responder) {
+        let service = &self.service.service;
+        let method = call.method;
+        if catch_unwind(AssertUnwindSafe(|| service.call(call, reply))).is_err() {
+            tracing::error!(method, "a service panicked");
+        }
+    }
+
+    fn call(
+        &self,
+        head: &RequestHead<'_>,
+        header: &Bytes,
+        body: Bytes,
+        frame_bytes: usize,
+        reply: &mut Responder,
+    ) -> Result<Call, HBaseError> {
+        if !head.request_param {
+            return Err(HBaseError::do_not_retry("the request header does not announce a parameter"));
+        }
+        let (method, method_index) = self.service.method(head.method).ok_or_else(|| {
+            let method = head.method;
+            HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
+        })?;
+        let (param, cells) = split_body(body, head.cell_block_bytes)?;
+        let cells = cells.map(|cells| self.decompressed(cells, reply)).transpose()?;
+        Ok(Call {
+            connection: self.outgoing.info().clone(),
+            id: head.call_id,
+            method,
+            method_index,
+            param,
+            cells,
+            priority: head.priority,
+            received_at: self.read_at,
+            deadline: self.deadline(head.timeout_ms),
+            frame_bytes,
+            header: header.clone(),
+        })
+    }
+
+    fn deadline(&self, timeout_ms: u32) -> Option<Instant> {
+        let timeout =
+            Duration::from_millis(u64::from(timeout_ms)).max(self.worker.config().client_timeout_min);
+        (timeout_ms > 0).then(|| self.read_at + timeout)
+    }
+
+    /// The cell block as its codec reads it; what it grew by is taken from the budget.
+    fn decompressed(&self, cells: Bytes, reply: &mut Responder) -> Result<Bytes, HBaseError> {
+        let info = self.outgoing.info();
+        if info.codec.is_none() {
+            return Err(HBaseError::do_not_retry(
+                "a cell block came on a connection that named no cell codec",
+            ));
+        }
+        let Some(compressor) = info.compressor else { return Ok(cells) };
+        let raw = compressor
+            .decompress(&cells, self.worker.config().request_bytes_max)
+            .map_err(|error| HBaseError::do_not_retry(error.to_string()))?;
+        if !self.worker.take_bytes(raw.len()) {
+            let message = "a decompressed cell block passes hbase.ipc.server.max.callqueue.size";
+            return Err(HBaseError::new(ErrorKind::CallQueueTooBig, message));
+        }
+        reply.add_bytes(raw.len());
+        Ok(Bytes::from(raw))
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        take_answers(&self.outgoing, &mut self.answers, cx);
+        if self.poll_flush(cx).is_err() {
+            return Poll::Ready(Event::Gone);
+        }
+        let all_sent = self.counted_unsent_bytes == 0;
+        if all_sent && self.closing {
+            return Poll::Ready(Event::Done);
+        }
+        if all_sent && self.worker.is_draining() && self.outgoing.calls.get() == 0 {
+            return Poll::Ready(Event::Done);
+        }
+        if !self.accepts() {
+            return Poll::Pending;
+        }
+        if self.unfinished {
+            return Poll::Ready(Event::Turn);
+        }
+        let read = pin!(self.stream.read_buf(self.frames.room()));
+        match read.poll(cx) {
+            Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => Poll::Ready(Event::Gone),
+            Poll::Ready(Ok(bytes)) => Poll::Ready(Event::Read(bytes)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Writes what the socket takes.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut outbox = self.outgoing.outbox.borrow_mut();
+        while !outbox.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = outbox.fill_slices(&mut slices);
+            match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..filled]) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => {
+                    count(&self.worker.counters.writes, 1);
+                    count(&self.worker.counters.sent_bytes, written as u64);
+                    outbox.consume(written);
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
+            }
+        }
+        let unsent = outbox.len();
+        drop(outbox);
+        self.count_unsent(unsent);
+        if unsent > self.worker.config().connection_unsent_bytes_fatal {
+            tracing::warn!(peer = %self.outgoing.info().peer, unsent, "client does not take its answers");
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+
+    fn count_unsent(&mut self, unsent: usize) {
+        let before = std::mem::replace(&mut self.counted_unsent_bytes, unsent);
+        if unsent > before {
+            self.worker.shared.unsent_bytes.add((unsent - before) as u64);
+        } else if unsent < before {
+            self.worker.shared.unsent_bytes.give((before - unsent) as u64);
+        }
+    }
+
+    /// Closes the socket and waits for the calls that still run, for their share of the budgets is theirs until then.
+    async fn close(mut self) {
+        self.outgoing.info().closed.store(true, Ordering::Relaxed);
+        self.release_receiving();
+        self.count_unsent(0);
+        self.outgoing.outbox.replace(Gather::default());
+        let Connection { stream, frames, outgoing, mut answers, .. } = self;
+        drop((stream, frames));
+        poll_fn(|cx| {
+            take_answers(&outgoing, &mut answers, cx);
+            if outgoing.calls.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Moves the answers of detached calls into the outbox, and makes later ones wake this task.
+fn take_answers(outgoing: &Outgoing, answers: &mut Vec<(Gather, usize)>, cx: &mut Context<'_>) {
+    if !outgoing.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        outgoing.waker.replace(Some(cx.waker().clone()));
+    }
+    outgoing.running.set(true);
+    while outgoing.detached.get() > 0 && outgoing.inbox.take(cx.waker(), answers) {
+        for (answer, frame_bytes) in answers.drain(..) {
+            outgoing.detached.set(outgoing.detached.get().saturating_sub(1));
+            outgoing.answer(|out| out.append(answer));
+            outgoing.call_ended(frame_bytes);
+        }
+    }
+    outgoing.running.set(false);
+}

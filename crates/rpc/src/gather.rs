@@ -1,0 +1,320 @@
+//! A byte sequence made of copied bytes and of shared segments: what a gathered write needs.
+//!
+//! Small things (lengths, headers, keys, small values) are copied one after the other into `copied`; a large value or a
+//! large cell block is inserted as a [`Bytes`] at its place, without a copy, and stays pinned until it has left.
+//!
+//! ```text
+//! copied:   |---- head ----|------ k1 ------|--------- k2 ---------|
+//! inserts:                 ^ at, value 1    ^ at, value 2
+//! on wire:  ---- head ----- == value 1 == -- k1 -- == value 2 == -- k2 --
+//! ```
+//!
+//! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is empty, `head` counts
+//! the copied bytes that were consumed already. Memory: buffers come from a per-thread pool bounded by
+//! [`POOL_BYTES_MAX`]; larger buffers go back to the general heap.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+/// From this size on, a segment is gathered instead of copied.
+pub const GATHER_BYTES_MIN: usize = 16 * 1024;
+/// Most slices handed to one vectored write (Linux takes at most 1024).
+pub const SLICES_MAX: usize = 64;
+/// Copied bytes already sent are given up in place once they are this many.
+const COMPACT_BYTES_MIN: usize = 64 * 1024;
+/// A buffer larger than this is not kept for reuse.
+const POOLED_BUFFER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// All buffers one thread keeps for reuse are at most this large together.
+const POOL_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+#[derive(Default)]
+struct Pool {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+/// An empty buffer, reused if this thread has one.
+fn pooled_buffer() -> Vec<u8> {
+    let take = |pool: &RefCell<Pool>| {
+        let mut pool = pool.borrow_mut();
+        let buffer = pool.buffers.pop()?;
+        pool.bytes -= buffer.capacity();
+        Some(buffer)
+    };
+    POOL.try_with(take).ok().flatten().unwrap_or_default()
+}
+
+/// Keeps `buffer` for reuse by this thread, within the pool's bounds.
+fn recycle(mut buffer: Vec<u8>) {
+    buffer.clear();
+    let capacity = buffer.capacity();
+    if capacity == 0 || capacity > POOLED_BUFFER_BYTES_MAX {
+        return;
+    }
+    // The pool is gone while a thread ends: the buffer is then simply freed.
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        if pool.bytes + capacity <= POOL_BYTES_MAX {
+            pool.bytes += capacity;
+            pool.buffers.push(buffer);
+        }
+    });
+}
+
+/// Lends a pooled buffer to [`Bytes`] and takes it back when the last view is gone.
+struct PooledOwner(Vec<u8>);
+
+impl AsRef<[u8]> for PooledOwner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for PooledOwner {
+    fn drop(&mut self) {
+        recycle(std::mem::take(&mut self.0));
+    }
+}
+
+struct Insert {
+    /// Offset in `copied` before which the segment stands.
+    at: usize,
+    bytes: Bytes,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Gather {
+    copied: Vec<u8>,
+    head: usize,
+    inserts: VecDeque<Insert>,
+    inserted_bytes: usize,
+}
+
+impl Gather {
+    /// An empty sequence over a pooled buffer.
+    pub fn new() -> Self {
+        Gather { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
+    }
+
+    /// Bytes not yet consumed.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.copied.len() - self.head + self.inserted_bytes
+    }
+
+    /// Whether everything was consumed.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The end of the copied bytes, to append to.
+    #[inline]
+    pub fn copied(&mut self) -> &mut Vec<u8> {
+        &mut self.copied
+    }
+
+    /// The bytes as one slice, unless a shared segment interrupts them.
+    pub fn as_contiguous(&self) -> Option<&[u8]> {
+        if self.inserts.is_empty() { self.copied.get(self.head..) } else { None }
+    }
+
+    /// Appends `bytes` without copying them, or by copy if they are small.
+    pub fn push_shared(&mut self, bytes: Bytes) {
+        if bytes.len() < GATHER_BYTES_MIN {
+            return self.copied.extend_from_slice(&bytes);
+        }
+        self.inserted_bytes += bytes.len();
+        self.inserts.push_back(Insert { at: self.copied.len(), bytes });
+    }
+
+    /// Appends all of `other`: small parts by copy, large ones as segments.
+    pub fn append(&mut self, mut other: Gather) {
+        if other.copied.len() >= GATHER_BYTES_MIN {
+            return self.append_segments(other);
+        }
+        let mut from = other.head;
+        for insert in std::mem::take(&mut other.inserts) {
+            self.copied.extend_from_slice(other.copied.get(from..insert.at).unwrap_or_default());
+            from = insert.at;
+            self.push_shared(insert.bytes);
+        }
+        self.copied.extend_from_slice(other.copied.get(from..).unwrap_or_default());
+        other.inserted_bytes = 0;
+    }
+
+    fn append_segments(&mut self, mut other: Gather) {
+        let mut from = other.head;
+        let whole = Bytes::from_owner(PooledOwner(std::mem::take(&mut other.copied)));
+        other.head = 0;
+        for insert in std::mem::take(&mut other.inserts) {
+            self.push_shared(whole.slice(from..insert.at));
+            from = insert.at;
+            self.push_shared(insert.bytes);
+        }
+        self.push_shared(whole.slice(from..));
+        other.inserted_bytes = 0;
+    }
+
+    /// Points `slices` at the first bytes not consumed; returns how many slices were filled.
+    pub fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+        let mut filled = 0;
+        let mut from = self.head;
+        let mut add = |bytes: &'a [u8]| {
+            if !bytes.is_empty() && filled < SLICES_MAX {
+                slices[filled] = IoSlice::new(bytes);
+                filled += 1;
+            }
+            filled < SLICES_MAX
+        };
+        for insert in &self.inserts {
+            if !add(&self.copied[from..insert.at]) || !add(&insert.bytes) {
+                return SLICES_MAX;
+            }
+            from = insert.at;
+        }
+        add(&self.copied[from..]);
+        filled
+    }
+
+    /// Drops the first `count` bytes: they were written to the socket.
+    pub fn consume(&mut self, mut count: usize) {
+        while let Some(insert) = self.inserts.front_mut() {
+            let before = insert.at - self.head;
+            if count < before {
+                break;
+            }
+            count -= before;
+            self.head = insert.at;
+            let taken = count.min(insert.bytes.len());
+            insert.bytes.advance(taken);
+            self.inserted_bytes -= taken;
+            count -= taken;
+            if !insert.bytes.is_empty() {
+                return self.reclaim();
+            }
+            self.inserts.pop_front();
+        }
+        self.head = self.head.saturating_add(count).min(self.copied.len());
+        self.reclaim();
+    }
+
+    /// Frees copied bytes that were consumed, once that is cheap.
+    fn reclaim(&mut self) {
+        if self.is_empty() {
+            self.head = 0;
+            self.copied.clear();
+            if self.copied.capacity() > POOLED_BUFFER_BYTES_MAX {
+                self.copied = Vec::new();
+            }
+        } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 >= self.copied.len() {
+            self.copied.drain(..self.head);
+            self.inserts.iter_mut().for_each(|insert| insert.at -= self.head);
+            self.head = 0;
+        }
+    }
+
+    /// A copy of all bytes, in order; for tests and for the rare reader that needs one slice.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        let mut from = self.head;
+        for insert in &self.inserts {
+            all.extend_from_slice(&self.copied[from..insert.at]);
+            all.extend_from_slice(&insert.bytes);
+            from = insert.at;
+        }
+        all.extend_from_slice(&self.copied[from..]);
+        all
+    }
+}
+
+impl Drop for Gather {
+    fn drop(&mut self) {
+        recycle(std::mem::take(&mut self.copied));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn large(byte: u8) -> Bytes {
+        Bytes::from(vec![byte; GATHER_BYTES_MIN + 7])
+    }
+
+    fn sample() -> (Gather, Vec<u8>) {
+        let mut gather = Gather::new();
+        let mut model = Vec::new();
+        for i in 0..5u8 {
+            gather.copied().extend_from_slice(&[i; 33]);
+            gather.push_shared(large(i + 100));
+            gather.push_shared(Bytes::from_static(b"tiny"));
+            model.extend_from_slice(&[i; 33]);
+            model.extend_from_slice(&large(i + 100));
+            model.extend_from_slice(b"tiny");
+        }
+        (gather, model)
+    }
+
+    fn first_bytes(gather: &Gather) -> Vec<u8> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let filled = gather.fill_slices(&mut slices);
+        slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn slices_are_the_bytes_in_order_whatever_was_consumed() {
+        for step in [1000, 33, 16_390, 40_000] {
+            let (mut gather, model) = sample();
+            let mut sent = 0;
+            while sent < model.len() {
+                assert_eq!(first_bytes(&gather), model[sent..], "step {step} at {sent}");
+                assert_eq!(gather.len(), model.len() - sent);
+                gather.consume(step.min(model.len() - sent));
+                sent += step.min(model.len() - sent);
+            }
+            assert!(gather.is_empty() && first_bytes(&gather).is_empty());
+        }
+    }
+
+    #[test]
+    fn append_keeps_the_order_and_gathers_large_parts() {
+        let (small, model) = sample();
+        let mut out = Gather::new();
+        out.copied().extend_from_slice(b"head");
+        out.append(small);
+        let mut big = Gather::new();
+        big.copied().extend_from_slice(&[7; GATHER_BYTES_MIN]);
+        out.append(big);
+        let expected = [b"head".as_slice(), &model, &[7; GATHER_BYTES_MIN]].concat();
+        assert_eq!(out.to_vec(), expected);
+        assert!(out.copied().len() < GATHER_BYTES_MIN, "large parts were copied");
+    }
+
+    #[test]
+    fn a_sequence_that_never_drains_gives_up_what_was_sent() {
+        let mut gather = Gather::new();
+        for _ in 0..1000 {
+            gather.copied().extend_from_slice(&[1; 4096]);
+            if gather.len() > 8192 {
+                gather.consume(4096);
+            }
+        }
+        assert!(gather.copied().len() <= 4 * COMPACT_BYTES_MIN, "{}", gather.copied().len());
+    }
+
+    #[test]
+    fn consuming_more_than_there_is_empties_it() {
+        let (mut gather, _) = sample();
+        gather.consume(usize::MAX);
+        assert!(gather.is_empty());
+    }
+}

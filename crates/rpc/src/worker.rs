@@ -1,0 +1,185 @@
+//! One connection thread: its runtime, its share of the budgets, its connections and counters.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::budget::{Budget, CoreBudget};
+use crate::config::RpcServerConfig;
+use crate::connection::Outgoing;
+use crate::service::Services;
+
+/// Counters of one thread. Only that thread writes them; anyone may read.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub connections_opened: AtomicU64,
+    pub connections_closed: AtomicU64,
+    pub calls: AtomicU64,
+    pub calls_refused: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub sent_bytes: AtomicU64,
+    pub writes: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes: no locked instruction is needed.
+#[inline]
+pub(crate) fn count(counter: &AtomicU64, units: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + units, Ordering::Relaxed);
+}
+
+/// What all connections of the server share.
+pub(crate) struct Shared {
+    pub config: RpcServerConfig,
+    pub services: Services,
+    pub inflight_bytes: Arc<Budget>,
+    pub inflight_calls: Arc<Budget>,
+    pub unsent_bytes: Arc<Budget>,
+    pub open_connections: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(config: RpcServerConfig, services: Services) -> Arc<Self> {
+        Arc::new(Shared {
+            inflight_bytes: Budget::new(config.inflight_bytes_max),
+            inflight_calls: Budget::new(config.inflight_calls_max),
+            unsent_bytes: Budget::new(config.unsent_bytes_max),
+            open_connections: AtomicU64::new(0),
+            services,
+            config,
+        })
+    }
+}
+
+/// What the connections of one thread share.
+pub(crate) struct Worker {
+    pub shared: Arc<Shared>,
+    pub counters: Arc<Counters>,
+    bytes: CoreBudget,
+    calls: CoreBudget,
+    draining: Cell<bool>,
+    drain: Notify,
+    connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
+    next_connection: Cell<u64>,
+    open: Cell<usize>,
+    last_closed: Notify,
+}
+
+/// Counts one connection for as long as it lives.
+pub(crate) struct OpenConnection(Rc<Worker>);
+
+impl OpenConnection {
+    pub fn new(worker: Rc<Worker>) -> Self {
+        worker.open.set(worker.open.get() + 1);
+        count(&worker.counters.connections_opened, 1);
+        OpenConnection(worker)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let worker = &self.0;
+        worker.open.set(worker.open.get() - 1);
+        worker.shared.open_connections.fetch_sub(1, Ordering::Relaxed);
+        count(&worker.counters.connections_closed, 1);
+        if worker.open.get() == 0 {
+            worker.last_closed.notify_waiters();
+        }
+    }
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Self> {
+        let threads = shared.config.connection_threads;
+        Rc::new(Worker {
+            bytes: CoreBudget::new(shared.inflight_bytes.clone(), threads),
+            calls: CoreBudget::new(shared.inflight_calls.clone(), threads),
+            counters,
+            shared,
+            draining: Cell::new(false),
+            drain: Notify::new(),
+            connections: RefCell::default(),
+            next_connection: Cell::new(0),
+            open: Cell::new(0),
+            last_closed: Notify::new(),
+        })
+    }
+
+    pub fn config(&self) -> &RpcServerConfig {
+        &self.shared.config
+    }
+
+    /// Takes what a call of `frame_bytes` costs; says which limit stands against it.
+    #[inline]
+    pub fn take_call(&self, frame_bytes: usize) -> Result<(), &'static str> {
+        if !self.bytes.take(frame_bytes as u64) {
+            return Err("hbase.ipc.server.max.callqueue.size");
+        }
+        if !self.calls.take(1) {
+            self.bytes.give(frame_bytes as u64);
+            return Err("hbase.ipc.server.max.callqueue.length");
+        }
+        Ok(())
+    }
+
+    /// Gives back what a call took.
+    #[inline]
+    pub fn give_call(&self, frame_bytes: usize) {
+        self.bytes.give(frame_bytes as u64);
+        self.calls.give(1);
+    }
+
+    /// Takes bytes for a frame that is still being received.
+    pub fn take_bytes(&self, bytes: usize) -> bool {
+        self.bytes.take(bytes as u64)
+    }
+
+    /// Gives them back.
+    pub fn give_bytes(&self, bytes: usize) {
+        self.bytes.give(bytes as u64);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Resolves when the server begins to stop.
+    pub async fn drained(&self) {
+        let notified = self.drain.notified();
+        if !self.is_draining() {
+            notified.await;
+        }
+    }
+
+    /// Makes every connection finish its running calls and close.
+    pub fn start_draining(&self) {
+        self.draining.set(true);
+        self.drain.notify_waiters();
+        for connection in self.connections.borrow().values().filter_map(Weak::upgrade) {
+            connection.wake();
+        }
+    }
+
+    /// Resolves when this thread has no connection left.
+    pub async fn all_closed(&self) {
+        let notified = self.last_closed.notified();
+        if self.open.get() > 0 {
+            notified.await;
+        }
+    }
+
+    /// Registers a connection so that stopping wakes it.
+    pub fn register(&self, connection: &Rc<Outgoing>) -> u64 {
+        let id = self.next_connection.get();
+        self.next_connection.set(id + 1);
+        self.connections.borrow_mut().insert(id, Rc::downgrade(connection));
+        id
+    }
+
+    pub fn unregister(&self, id: u64) {
+        self.connections.borrow_mut().remove(&id);
+    }
+}
