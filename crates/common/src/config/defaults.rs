@@ -32,6 +32,7 @@ pub const DEFAULTS: &[Known] = &[
     ("hbase.zookeeper.property.initLimit", Some("10")),
     ("hbase.zookeeper.property.syncLimit", Some("5")),
     ("zookeeper.session.timeout", Some("90000")),
+    ("jute.maxbuffer", Some("1048575")),
     ("zookeeper.recovery.retry", Some("3")),
     ("zookeeper.recovery.retry.maxsleeptime", Some("60000")),
     ("zookeeper.znode.parent", Some("/hbase")),
