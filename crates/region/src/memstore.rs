@@ -1,0 +1,62 @@
+//! The MemStore: what was written and is not in a file yet.
+//!
+//! A store's MemStore is a list of [`Segment`]s, the newest first: one *active* one that takes writes, and those that
+//! a flush has frozen. The list itself is part of the store's state, an immutable snapshot that readers hold; see
+//! [`crate::store`].
+//!
+//! A segment is a skip list whose nodes, index and cell bytes alike, lie in 2 MiB chunks outside the general heap
+//! (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed but the links; dropping the
+//! segment gives whole chunks back.
+//!
+//! ```text
+//! node = u64 seq_id | u32 key_value_len | u32 height | height x *node | KeyValue bytes | padding to 8
+//! ```
+//!
+//! | type | noun |
+//! |---|---|
+//! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
+//! | `Arena` | chunks of one segment; hands out space by one atomic addition |
+//! | `SkipList` | sorted cells; inserts by compare-and-swap, readers wait for nothing |
+//! | [`Segment`] | a skip list, its sizes and its time range |
+//! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
+//!
+//! Memory: `Segment::size().heap_bytes` counts node bytes exactly. Chunks round that up by at most one chunk a segment.
+
+mod arena;
+mod chunk;
+mod scanner;
+mod segment;
+mod skip_list;
+
+pub use chunk::{CHUNK_BYTES, ChunkPool};
+pub use scanner::SegmentScanner;
+pub use segment::Segment;
+
+/// How much a MemStore holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemStoreSize {
+    /// Bytes of the cells as KeyValues.
+    pub data_bytes: u64,
+    /// Bytes of the nodes: cells, index and padding.
+    pub heap_bytes: u64,
+    /// Cells.
+    pub cells: u64,
+}
+
+impl std::ops::Add for MemStoreSize {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            data_bytes: self.data_bytes + other.data_bytes,
+            heap_bytes: self.heap_bytes + other.heap_bytes,
+            cells: self.cells + other.cells,
+        }
+    }
+}
+
+impl std::iter::Sum for MemStoreSize {
+    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
+        sizes.fold(Self::default(), |a, b| a + b)
+    }
+}

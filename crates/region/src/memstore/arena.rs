@@ -1,0 +1,80 @@
+//! [`Arena`]: the chunks of one segment.
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use parking_lot::Mutex;
+
+use super::chunk::{ALIGN, CHUNK_BYTES, Chunk, ChunkPool};
+
+/// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
+const SHARED_BYTES_MAX: usize = 256 << 10;
+
+/// Memory that many threads take from at once and that is freed all together.
+///
+/// Space comes from the current chunk by one atomic addition; only who finds it full takes the lock, to put a new one
+/// in its place. Invariant: a chunk that was ever current stays in `chunks` until the arena is dropped.
+pub(super) struct Arena {
+    pool: Arc<ChunkPool>,
+    current: AtomicPtr<Chunk>,
+    chunks: Mutex<Vec<NonNull<Chunk>>>,
+}
+
+// SAFETY: the pointers in `chunks` are owned boxes; chunks themselves are Send and Sync.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `current` is atomic and `chunks` is behind a lock.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub(super) fn new(pool: Arc<ChunkPool>) -> Self {
+        Self { pool, current: AtomicPtr::new(null_mut()), chunks: Mutex::new(Vec::new()) }
+    }
+
+    /// Space for `bytes` bytes, aligned to 8, valid as long as the arena.
+    pub(super) fn alloc(&self, bytes: usize) -> NonNull<u8> {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        if bytes > SHARED_BYTES_MAX {
+            return self.alloc_alone(bytes);
+        }
+        loop {
+            let current = self.current.load(Ordering::Acquire);
+            // SAFETY: null, or a chunk that lives as long as the arena (the invariant of `chunks`).
+            if let Some(space) = unsafe { current.as_ref() }.and_then(|chunk| chunk.take(bytes)) {
+                return space;
+            }
+            self.replace(current);
+        }
+    }
+
+    fn alloc_alone(&self, bytes: usize) -> NonNull<u8> {
+        let chunk = Chunk::new(bytes);
+        let space = chunk.take(bytes).expect("the chunk was made for this");
+        self.chunks.lock().push(own(chunk));
+        space
+    }
+
+    fn replace(&self, full: *mut Chunk) {
+        let mut chunks = self.chunks.lock();
+        if self.current.load(Ordering::Relaxed) == full {
+            let chunk = own(self.pool.take());
+            chunks.push(chunk);
+            self.current.store(chunk.as_ptr(), Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.get_mut().drain(..) {
+            // SAFETY: made by `own`, and nobody else has it: the arena is being dropped.
+            self.pool.give_back(unsafe { *Box::from_raw(chunk.as_ptr()) });
+        }
+    }
+}
+
+fn own(chunk: Chunk) -> NonNull<Chunk> {
+    NonNull::from(Box::leak(Box::new(chunk)))
+}
+
+const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES && CHUNK_BYTES.is_multiple_of(ALIGN));

@@ -1,0 +1,111 @@
+//! [`SegmentScanner`]: a cursor over a segment.
+
+use std::sync::Arc;
+
+use evenkeel_common::{CellRef, KeyBuf, Result};
+
+use super::Segment;
+use super::skip_list::Cursor;
+use crate::scanner::KeyValueScanner;
+
+/// Steps that [`SegmentScanner::reseek`] tries before it descends from the top of the list.
+const STEPS_BEFORE_DESCENT: usize = 4;
+
+/// A cursor over a segment that passes over cells beyond its read point.
+pub struct SegmentScanner {
+    segment: Arc<Segment>,
+    node: Cursor,
+    /// The cell at `node`. Borrows from `segment`'s arena, not for `'static`: only [`SegmentScanner::peek`] hands it out,
+    /// for no longer than `self` is borrowed.
+    cell: Option<CellRef<'static>>,
+    read_point: u64,
+}
+
+// SAFETY: `node` and `cell` point into the arena that `segment` keeps alive, which is Sync.
+unsafe impl Send for SegmentScanner {}
+
+impl SegmentScanner {
+    /// A cursor at no cell; seek before use.
+    pub fn new(segment: Arc<Segment>, read_point: u64) -> Self {
+        Self { segment, node: std::ptr::null(), cell: None, read_point }
+    }
+
+    /// The segment that is scanned.
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Goes to `node`, or to the first visible cell after it.
+    fn settle(&mut self, mut node: Cursor) {
+        let mut cell = self.segment.list.cell(node);
+        while cell.is_some_and(|cell| cell.seq_id() > self.read_point) {
+            node = self.segment.list.after(node);
+            cell = self.segment.list.cell(node);
+        }
+        self.node = node;
+        // SAFETY: the cell's bytes live in the arena of `self.segment`, which `self` keeps alive; see `cell`.
+        self.cell = cell.map(|cell| unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) });
+    }
+
+    /// Goes to the first visible cell of the row of `last`, or of a row before it.
+    fn settle_in_row_of(&mut self, mut last: Cursor) {
+        let mut key = KeyBuf::default();
+        loop {
+            let segment = Arc::clone(&self.segment);
+            let Some(cell) = segment.list.cell(last) else {
+                return self.settle(std::ptr::null());
+            };
+            key.set_to(&KeyBuf::first_on_row(cell.row()).as_cell());
+            self.settle(segment.list.at_or_after(&key.as_cell()));
+            if self.cell.is_some_and(|found| found.row() == cell.row()) {
+                return;
+            }
+            last = segment.list.before(&key.as_cell());
+        }
+    }
+}
+
+impl KeyValueScanner for SegmentScanner {
+    #[inline]
+    fn peek(&self) -> Option<CellRef<'_>> {
+        self.cell
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        if !self.node.is_null() {
+            self.settle(self.segment.list.after(self.node));
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        self.settle(self.segment.list.at_or_after(key));
+        Ok(())
+    }
+
+    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        let comparator = self.segment.list.comparator();
+        for _ in 0..STEPS_BEFORE_DESCENT {
+            match self.peek() {
+                Some(cell) if comparator.compare(&cell, key).is_lt() => self.advance()?,
+                _ => return Ok(()),
+            }
+        }
+        if self.peek().is_some_and(|cell| comparator.compare(&cell, key).is_lt()) {
+            self.seek(key)?;
+        }
+        Ok(())
+    }
+
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+        let last = self.segment.list.before(&KeyBuf::first_on_row(row).as_cell());
+        self.settle_in_row_of(last);
+        Ok(())
+    }
+
+    fn seek_to_last_row(&mut self) -> Result<()> {
+        self.settle_in_row_of(self.segment.list.last());
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Scanners: from the sorted cells of MemStore segments and store files to the rows a client asked for.
+//!
+//! ```text
+//! RegionScanner      rows: filter, limits, essential families       one a Get or Scan
+//!   StoreScanner     columns and versions: deletes, TTL, seeks      one a family
+//!     KeyValueHeap   the least of many sorted runs
+//!       leaf         SegmentScanner, StoreFileScanner               one a segment or file
+//! ```
+//!
+//! A cell is looked at through a [`CellRef`] borrowed from the leaf it lies in, and copied once, into the reply's
+//! [`CellBuffer`](evenkeel_common::CellBuffer), when it is part of the answer. Nothing is allocated per cell: what a
+//! matcher remembers (a row, a qualifier) goes into buffers that are reused.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`context`] | [`ScannerContext`]: how far one call may go, and how far it went; [`NextState`] |
+//! | [`heap`] | [`KeyValueHeap`], in both directions |
+//! | [`matcher`] | which cells of a store are visible, kept by a flush, or kept by a compaction |
+//! | [`store_scanner`] | [`StoreScanner`] |
+//! | [`region_scanner`] | [`RegionScanner`] |
+//!
+//! **Views.** A scanner holds the segments and files that its stores had when it was made. A flush or a compaction in
+//! the meantime changes nothing for it; files that a compaction replaced are archived when no scanner holds them.
+//!
+//! **Read point.** Leaves pass over cells whose sequence id is beyond the scanner's read point, so everything above
+//! them sees one state of the region.
+
+pub mod context;
+pub mod heap;
+pub mod matcher;
+pub mod region_scanner;
+pub mod store_scanner;
+
+mod columns;
+mod deletes;
+mod new_version;
+
+#[cfg(test)]
+mod rule_tests;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use evenkeel_common::{CellRef, Result};
+
+pub use context::{LimitScope, NextState, ScannerContext};
+// pub use heap::KeyValueHeap;
+pub use region_scanner::RegionScanner;
+// pub use store_scanner::StoreScanner;
+
+/// A cursor over one sorted run of cells.
+///
+/// Rows go up; "before" and "after" are in the order of the comparator. A cursor past either end stands at no cell.
+pub trait KeyValueScanner: Send {
+    /// The cell it stands at.
+    fn peek(&self) -> Option<CellRef<'_>>;
+
+    /// Goes to the next cell.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    fn advance(&mut self) -> Result<()>;
+
+    /// Goes to the first cell that is not before `key`.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
+    fn seek(&mut self, key: &CellRef<'_>) -> Result<()>;
+
+    /// As [`KeyValueScanner::seek`], but never back: cheap when `key` is near.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
+    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()>;
+
+    /// Goes to the first cell of the last row that is before `row`.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()>;
+
+    /// Goes to the first cell of the last row.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
+    fn seek_to_last_row(&mut self) -> Result<()>;
+
+    /// Goes to the first cell of `key`'s row that is not before `key`; when there is none, to the first cell of the
+    /// row before.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
+    fn backward_seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        self.seek(key)?;
+        match self.peek() {
+            Some(cell) if cell.same_row(key) => Ok(()),
+            _ => self.seek_to_previous_row(key.row()),
+        }
+    }
+}

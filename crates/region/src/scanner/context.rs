@@ -1,0 +1,162 @@
+//! [`ScannerContext`]: how far one call of a scanner may go, and how far it went.
+
+use std::time::Instant;
+
+use evenkeel_common::CellRef;
+
+/// Cells looked at between two looks at the clock within a row.
+const CELLS_PER_TIME_CHECK: u32 = 1000;
+
+/// Where a limit may end a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitScope {
+    /// Only when a row is complete.
+    #[default]
+    BetweenRows,
+    /// Also within a row.
+    BetweenCells,
+}
+
+/// Why a call of [`super::RegionScanner::next`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextState {
+    /// A row is complete, and there may be more rows. May have added no cell when a filter ended the row.
+    MoreRows,
+    /// The scan is complete; what was added is its last row.
+    NoMoreRows,
+    /// As many cells as a result may have; the row has more.
+    BatchLimit,
+    /// Enough bytes; the row has more.
+    SizeLimitMidRow,
+    /// Enough bytes; the row (if any cell was added) is complete.
+    SizeLimitRowEnd,
+    /// Out of time; the row has more.
+    TimeLimitMidRow,
+    /// Out of time; the row (if any cell was added) is complete.
+    TimeLimitRowEnd,
+}
+
+impl NextState {
+    /// Whether there may be more to read.
+    pub fn has_more(self) -> bool {
+        self != Self::NoMoreRows
+    }
+
+    /// Whether the row goes on in the next call.
+    pub fn is_mid_row(self) -> bool {
+        matches!(self, Self::BatchLimit | Self::SizeLimitMidRow | Self::TimeLimitMidRow)
+    }
+
+    /// Whether a limit of the call as a whole was reached.
+    pub fn is_limit(self) -> bool {
+        !matches!(self, Self::MoreRows | Self::NoMoreRows | Self::BatchLimit)
+    }
+}
+
+/// Limits of a call and progress towards them. One context serves all `next` calls of one RPC: bytes and time add up,
+/// the cells of a result start anew with each.
+#[derive(Clone, Debug)]
+pub struct ScannerContext {
+    /// Cells of a result at most; 0 for no limit.
+    pub batch: usize,
+    /// Bytes of cells at most.
+    pub size_limit: u64,
+    /// Where the size limit may end a call.
+    pub size_scope: LimitScope,
+    /// Bytes of blocks at most.
+    pub block_size_limit: u64,
+    /// When the call must come back, at the latest.
+    pub deadline: Option<Instant>,
+    /// Where the deadline may end a call.
+    pub time_scope: LimitScope,
+    /// Bytes of cells added so far, as KeyValues.
+    pub size: u64,
+    /// Bytes of blocks read so far.
+    pub block_size: u64,
+    /// Rows looked at so far.
+    pub rows_scanned: u64,
+    /// Rows that a filter left out so far, and rows with no visible cell.
+    pub rows_filtered: u64,
+    pub(super) cells: usize,
+    cells_until_time_check: u32,
+    out_of_time: bool,
+}
+
+impl Default for ScannerContext {
+    fn default() -> Self {
+        Self::unlimited()
+    }
+}
+
+impl ScannerContext {
+    /// No limits at all.
+    pub fn unlimited() -> Self {
+        Self {
+            batch: 0,
+            size_limit: u64::MAX,
+            size_scope: LimitScope::BetweenRows,
+            block_size_limit: u64::MAX,
+            deadline: None,
+            time_scope: LimitScope::BetweenRows,
+            size: 0,
+            block_size: 0,
+            rows_scanned: 0,
+            rows_filtered: 0,
+            cells: 0,
+            cells_until_time_check: CELLS_PER_TIME_CHECK,
+            out_of_time: false,
+        }
+    }
+
+    /// At most `cells` cells a result; 0 for no limit.
+    pub fn with_batch(mut self, cells: usize) -> Self {
+        self.batch = cells;
+        self
+    }
+
+    /// At most about `bytes` bytes of cells.
+    pub fn with_size_limit(mut self, scope: LimitScope, bytes: u64) -> Self {
+        (self.size_scope, self.size_limit) = (scope, bytes);
+        self
+    }
+
+    /// No longer than until `deadline`.
+    pub fn with_deadline(mut self, scope: LimitScope, deadline: Instant) -> Self {
+        (self.time_scope, self.deadline) = (scope, Some(deadline));
+        self
+    }
+
+    pub(super) fn count(&mut self, cell: &CellRef<'_>) {
+        self.cells += 1;
+        self.size += cell.key_value_len() as u64;
+    }
+
+    /// Whether the result has as many cells as it may.
+    pub(super) fn batch_reached(&self) -> bool {
+        self.batch > 0 && self.cells >= self.batch
+    }
+
+    /// Whether the size limit is reached and may end the call at a place of this kind.
+    pub fn size_reached(&self, at: LimitScope) -> bool {
+        self.size_scope >= at && (self.size >= self.size_limit || self.block_size >= self.block_size_limit)
+    }
+
+    /// Whether time is up and may end the call at a place of this kind. Looks at the clock.
+    pub fn time_reached(&mut self, at: LimitScope) -> bool {
+        if self.time_scope < at {
+            return false;
+        }
+        self.out_of_time |= self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        self.out_of_time
+    }
+
+    /// As [`ScannerContext::time_reached`] within a row; looks at the clock once in many calls.
+    pub(super) fn time_reached_at_cell(&mut self) -> bool {
+        self.cells_until_time_check -= 1;
+        if self.cells_until_time_check > 0 {
+            return false;
+        }
+        self.cells_until_time_check = CELLS_PER_TIME_CHECK;
+        self.time_reached(LimitScope::BetweenCells)
+    }
+}
