@@ -1,3 +1,4 @@
 //! Placeholder header, replaced by the crate's design.
 
 pub mod zookeeper;
+pub mod convert;

@@ -1,0 +1,88 @@
+//! HBase's messages to and from what a region is asked to do ([`evenkeel_region::ops`]).
+//!
+//! This is where a request is judged before it reaches a region: required fields, enum numbers, row lengths, cell sizes
+//! and the rule that all cells of a mutation are of its row. What fails is a `DoNotRetryIOException`, as the same
+//! request would fail again.
+//!
+//! | module | messages |
+//! |---|---|
+//! | [`read`] | Get and Scan |
+//! | [`mutation`] | MutationProto, with its cells from the message or from the request's cell block |
+//! | [`condition`] | Condition |
+//! | [`result`] | Result, in both forms; exceptions inside results |
+//! | [`region`] | RegionSpecifier |
+//!
+//! # Cells of a request
+//! A mutation whose cells travel in the cell block says how many they are, and the block holds them in the order of the
+//! mutations. [`mutation::read`] takes exactly that many cells from the block whether or not the mutation turns out to
+//! be valid, and [`mutation::skip`] takes them for a mutation that is not even looked at; so the mutations after it stay
+//! aligned with their cells.
+
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::TimeRange;
+
+pub mod condition;
+pub mod mutation;
+pub mod read;
+pub mod region;
+pub mod result;
+
+#[cfg(test)]
+mod tests;
+
+/// A message's time range.
+///
+/// # Errors
+/// `DoNotRetryIOException` for negative timestamps and for a range that ends before it starts.
+pub fn time_range(range: &pb::TimeRange) -> Result<TimeRange> {
+    let min = range.from.unwrap_or(0) as i64;
+    let max = range.to.map_or(i64::MAX, |to| to as i64);
+    if min < 0 || max < 0 {
+        let message = format!("Timestamp cannot be negative. minStamp:{min}, maxStamp:{max}");
+        return Err(HBaseError::do_not_retry(message));
+    }
+    if max < min {
+        return Err(HBaseError::do_not_retry("maxStamp is smaller than minStamp"));
+    }
+    Ok(TimeRange { min, max })
+}
+
+/// A message's time range, or every timestamp when it has none.
+fn optional_time_range(range: Option<&pb::TimeRange>) -> Result<TimeRange> {
+    range.map_or(Ok(TimeRange::ALL), time_range)
+}
+
+/// Checks the row of a Get or a mutation.
+///
+/// # Errors
+/// `DoNotRetryIOException` for an empty row and for one longer than a key can hold.
+fn check_row(row: &[u8]) -> Result<()> {
+    use evenkeel_common::cell::ROW_BYTES_MAX;
+    match row.len() {
+        0 => Err(HBaseError::do_not_retry("Row length is 0")),
+        len if len > ROW_BYTES_MAX => {
+            Err(HBaseError::do_not_retry(format!("Row length {len} is > {ROW_BYTES_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The value of an attribute of a Get, a Scan or a mutation.
+fn attribute<'a>(attributes: &'a [pb::NameBytesPair], name: &str) -> Option<&'a [u8]> {
+    let found = attributes.iter().find(|pair| pair.name == name)?;
+    Some(found.value.as_deref().unwrap_or_default())
+}
+
+/// An attribute that holds a boolean as Java's `Bytes.toBytes(boolean)` writes it.
+fn boolean_attribute(attributes: &[pb::NameBytesPair], name: &str) -> Option<bool> {
+    match attribute(attributes, name)? {
+        [byte] => Some(*byte != 0),
+        _ => None,
+    }
+}
+
+/// A message that lacks a required field.
+fn missing(what: &str) -> HBaseError {
+    HBaseError::do_not_retry(format!("Missing required field: {what}"))
+}

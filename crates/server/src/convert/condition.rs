@@ -1,0 +1,47 @@
+//! Condition: what must hold before a write (checkAndMutate).
+
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::filter::{self, CompareOp};
+use evenkeel_region::ops::{Condition, ConditionTest};
+
+use super::{check_row, missing, optional_time_range};
+
+/// A condition in its column form or its filter form.
+///
+/// # Errors
+/// `DoNotRetryIOException` for missing fields, an unknown operator, or a filter or comparator that cannot be read.
+pub fn read(proto: &pb::Condition) -> Result<Condition> {
+    check_row(&proto.row)?;
+    let test = match &proto.filter {
+        Some(filter) => ConditionTest::Filter(filter::from_proto(filter)?),
+        None => column_test(proto)?,
+    };
+    let time_range = optional_time_range(proto.time_range.as_ref())?;
+    Ok(Condition { row: proto.row.clone(), test, time_range })
+}
+
+fn column_test(proto: &pb::Condition) -> Result<ConditionTest> {
+    let comparator = proto.comparator.as_ref().ok_or_else(|| missing("comparator"))?;
+    Ok(ConditionTest::Column {
+        family: proto.family.clone().ok_or_else(|| missing("family"))?,
+        qualifier: proto.qualifier.clone().unwrap_or_default(),
+        op: compare_op(proto.compare_type)?,
+        comparator: filter::comparator_from_proto(comparator)?,
+    })
+}
+
+/// The operator of a number; absent means the enum's first value, as for every reader of such a message.
+fn compare_op(number: Option<i32>) -> Result<CompareOp> {
+    let number = number.unwrap_or(pb::CompareType::Less as i32);
+    let known = pb::CompareType::try_from(number);
+    Ok(match known.map_err(|_| HBaseError::do_not_retry(format!("Unknown compare type: {number}")))? {
+        pb::CompareType::Less => CompareOp::Less,
+        pb::CompareType::LessOrEqual => CompareOp::LessOrEqual,
+        pb::CompareType::Equal => CompareOp::Equal,
+        pb::CompareType::NotEqual => CompareOp::NotEqual,
+        pb::CompareType::GreaterOrEqual => CompareOp::GreaterOrEqual,
+        pb::CompareType::Greater => CompareOp::Greater,
+        pb::CompareType::NoOp => CompareOp::NoOp,
+    })
+}

@@ -1,0 +1,34 @@
+//! RegionSpecifier: which region a request is for.
+
+use evenkeel_common::region_info::encoded_name_of;
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
+
+/// The encoded name of the region that is meant.
+///
+/// # Errors
+/// `NotServingRegionException` for bytes that name no region; the client then looks the region up again.
+pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
+    // Stock servers take either form whatever the type says, and some tools rely on it.
+    let whole = || std::str::from_utf8(&specifier.value).ok().filter(|name| is_encoded_name(name));
+    let by_type = match specifier.r#type() {
+        RegionSpecifierType::EncodedRegionName => whole().or_else(|| encoded_name_of(&specifier.value).ok()),
+        RegionSpecifierType::RegionName => encoded_name_of(&specifier.value).ok().or_else(whole),
+    };
+    by_type.ok_or_else(|| {
+        let name = specifier.value.escape_ascii();
+        HBaseError::new(ErrorKind::NotServingRegion, format!("{name} is not a region's name"))
+    })
+}
+
+/// A specifier by full region name.
+pub fn specifier(region: &RegionInfo) -> pb::RegionSpecifier {
+    pb::RegionSpecifier { r#type: RegionSpecifierType::RegionName as i32, value: region.name().clone() }
+}
+
+/// Whether a text has the form of an encoded name: 32 hexadecimal digits, or a decimal number as hbase:meta's.
+fn is_encoded_name(name: &str) -> bool {
+    let hex = name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit());
+    hex || (!name.is_empty() && name.len() <= 10 && name.bytes().all(|b| b.is_ascii_digit()))
+}

@@ -1,0 +1,72 @@
+//! Result, and exceptions that travel inside results.
+
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, CellRef, HBaseError};
+use evenkeel_protocol::pb;
+
+/// Stands where Java's stack frames would be.
+const FRAME_LINE: &str = "\n\tat evenkeel.server.RegionServer.call(Native Method)";
+
+/// A result whose cells travel in the reply's cell block.
+pub fn counted(cells: usize, stale: bool) -> pb::Result {
+    if cells == 0 {
+        return empty(stale);
+    }
+    let count = i32::try_from(cells).unwrap_or(i32::MAX);
+    pb::Result { associated_cell_count: Some(count), stale: Some(stale), ..pb::Result::default() }
+}
+
+/// A result with its cells inside. `partial`: more cells of the row are in the next result.
+pub fn with_cells(cells: CellBuffer, stale: bool, partial: bool) -> pb::Result {
+    if cells.is_empty() {
+        return empty(stale);
+    }
+    // One allocation for all cells: the messages' fields are slices of it.
+    let bytes = Bytes::from(cells.into_bytes());
+    pb::Result {
+        cell: key_values(&bytes).map(|cell| message_of(&bytes, &cell)).collect(),
+        stale: Some(stale),
+        partial: Some(partial),
+        ..pb::Result::default()
+    }
+}
+
+/// The answer to a Get that only asks whether there is anything.
+pub fn existence(exists: bool, stale: bool) -> pb::Result {
+    pb::Result { exists: Some(exists), stale: stale.then_some(true), ..pb::Result::default() }
+}
+
+/// A result of no cells.
+pub fn empty(stale: bool) -> pb::Result {
+    pb::Result { stale: stale.then_some(true), ..pb::Result::default() }
+}
+
+/// An error as part of a result: class name and the text of the throwable.
+pub fn exception(error: &HBaseError) -> pb::NameBytesPair {
+    let text = format!("{error}{FRAME_LINE}");
+    pb::NameBytesPair { name: error.kind().class_name().to_owned(), value: Some(text.into()) }
+}
+
+/// The cells of a [`CellBuffer`]'s bytes.
+fn key_values(bytes: &Bytes) -> impl Iterator<Item = CellRef<'_>> {
+    let mut rest = &bytes[..];
+    std::iter::from_fn(move || {
+        let (len, after) = rest.split_first_chunk::<4>()?;
+        let (cell, after) = after.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        rest = after;
+        CellRef::parse(cell, 0).ok()
+    })
+}
+
+/// A cell as a message. Tags stay here: they may hold what the reader must not see.
+fn message_of(bytes: &Bytes, cell: &CellRef<'_>) -> pb::Cell {
+    pb::Cell {
+        row: Some(bytes.slice_ref(cell.row())),
+        family: Some(bytes.slice_ref(cell.family())),
+        qualifier: Some(bytes.slice_ref(cell.qualifier())),
+        timestamp: Some(cell.timestamp() as u64),
+        cell_type: Some(i32::from(cell.type_code())),
+        value: Some(bytes.slice_ref(cell.value())),
+        tags: None,
+    }
+}
