@@ -263,7 +263,7 @@ mod tests {
         let compressor = Compressor::Snappy;
         let mut writer = CellBlockWriter::new(CellCodec::KeyValue, Some(compressor));
         cells().iter().for_each(|cell| {
-            writer.push_shared(&cell.as_cell(), { Bytes::copy_from_slice(cell.as_cell().value()) })
+            writer.push_shared(&cell.as_cell(), Bytes::copy_from_slice(cell.as_cell().value()))
         });
         let packed = writer.into_bytes().unwrap();
         let raw = compressor.decompress(&packed, 1 << 20).unwrap();

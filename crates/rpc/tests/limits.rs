@@ -1,0 +1,202 @@
+//! Budgets and back-pressure: nothing a client does makes the server grow without bound.
+
+mod support;
+
+use std::sync::atomic::Ordering;
+
+use support::{TestServer, connection_header, eventually, message, request, request_header, request_with};
+
+const TOO_BIG: &str = "org.apache.hadoop.hbase.CallQueueTooBigException";
+
+#[test]
+fn a_frame_over_the_limit_is_told_and_closes() {
+    let server = TestServer::with(|config| config.request_bytes_max = 10_000);
+    for (version, class) in [
+        (Some(support::version(2, 6)), "org.apache.hadoop.hbase.exceptions.RequestTooBigException"),
+        (Some(support::version(1, 2)), "org.apache.hadoop.hbase.DoNotRetryIOException"),
+        (None, "org.apache.hadoop.hbase.DoNotRetryIOException"),
+    ] {
+        let mut header = connection_header();
+        header.version_info = version;
+        let mut client = server.client_with(&header);
+        client.send(&request(77, "Echo", &message("m", &vec![1; 200_000])));
+        let response = client.response();
+        assert_eq!((response.call_id(), response.exception_class()), (77, class));
+        assert_eq!(response.exception().do_not_retry, Some(true));
+        client.assert_closed();
+    }
+    assert_eq!(server.service.ran.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_frame_over_the_limit_is_told_as_soon_as_its_header_is_there() {
+    let server = TestServer::with(|config| config.request_bytes_max = 10_000);
+    let mut client = server.client();
+    let frame = request(78, "Echo", &message("m", &vec![1; 20_000]));
+    for byte in &frame[..30] {
+        client.send(&[*byte]);
+    }
+    assert_eq!(client.response().call_id(), 78);
+    client.assert_closed();
+}
+
+#[test]
+fn a_frame_of_exactly_the_limit_is_served() {
+    let frame = request(1, "Echo", &message("m", &vec![1; 5000]));
+    let server = TestServer::with(|config| config.request_bytes_max = frame.len() - 4);
+    let mut client = server.client();
+    client.send(&frame);
+    assert_eq!(client.response().message().name, "m");
+}
+
+#[test]
+fn request_bytes_in_flight_are_limited_for_the_server() {
+    let server = TestServer::with(|config| config.inflight_bytes_max = 100_000);
+    let mut clients = [server.client(), server.client()];
+    for id in 0..40 {
+        clients[id as usize % 2].send(&request(id, "Hold", &message("", &vec![0; 10_000])));
+    }
+    // Only refused calls are answered while the others are held.
+    let refused = || server.handle.stats().calls_refused;
+    eventually("all calls arrived", || server.handle.stats().calls == 40);
+    assert!((31..=35).contains(&refused()), "{} of 40 refused", refused());
+    let held = 40 - refused();
+    for client in &mut clients {
+        client.send(&request(1000, "Release", &message("", b"")));
+    }
+    let mut answers = Vec::new();
+    for client in &mut clients {
+        answers.extend((0..21).map(|_| client.response()));
+    }
+    let too_big = answers.iter().filter(|answer| answer.header.exception.is_some());
+    assert_eq!(too_big.clone().count() as u64, 40 - held);
+    assert!(too_big.into_iter().all(|answer| answer.exception_class() == TOO_BIG));
+    eventually("the budget came back", || server.handle.stats().inflight_bytes <= 100_000 / 8);
+    server.assert_alive();
+}
+
+#[test]
+fn calls_in_flight_are_limited_for_the_server() {
+    let server = TestServer::with(|config| config.inflight_calls_max = 10);
+    let mut client = server.client();
+    let calls: Vec<u8> = (0..15).flat_map(|id| request(id, "Hold", &message("", b""))).collect();
+    client.send(&calls);
+    for id in 10..15 {
+        let response = client.response();
+        assert_eq!((response.call_id(), response.exception_class()), (id, TOO_BIG));
+    }
+}
+
+#[test]
+fn a_long_frame_over_the_budget_is_refused_while_it_arrives() {
+    let server = TestServer::with(|config| config.inflight_bytes_max = 1 << 20);
+    let mut client = server.client();
+    client.send(&request(1, "Echo", &message("m", &vec![1; 8 << 20])));
+    let response = client.response();
+    assert_eq!((response.call_id(), response.exception_class()), (1, TOO_BIG));
+    assert_eq!(client.call(2, "Echo", "after").message().name, "after");
+    eventually("the budget came back", || server.handle.stats().inflight_bytes <= (1 << 20) / 8);
+}
+
+#[test]
+fn a_connection_with_many_calls_waits_in_its_socket() {
+    let server = TestServer::with(|config| config.connection_calls_max = 10);
+    let mut client = server.client();
+    let calls: Vec<u8> = (0..100).flat_map(|id| request(id, "Hold", &message("", b""))).collect();
+    client.send(&calls);
+    eventually("the first calls run", || server.service.ran.load(Ordering::Relaxed) == 10);
+    server.assert_alive();
+    assert_eq!(server.service.ran.load(Ordering::Relaxed), 11, "the eleventh is the other client's");
+    let mut other = server.client();
+    let mut answered = 0;
+    while answered < 100 {
+        other.call(0, "Release", "");
+        let held = server.service.ran.load(Ordering::Relaxed);
+        while answered < 100 && client.0.peek_ready() {
+            client.response();
+            answered += 1;
+        }
+        assert!(held <= 400, "no progress");
+    }
+}
+
+trait PeekReady {
+    fn peek_ready(&self) -> bool;
+}
+
+impl PeekReady for std::net::TcpStream {
+    /// Whether an answer is there, waiting a little.
+    fn peek_ready(&self) -> bool {
+        self.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+        let ready = self.peek(&mut [0; 1]).is_ok_and(|count| count > 0);
+        self.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        ready
+    }
+}
+
+#[test]
+fn a_slow_reader_is_not_read_from() {
+    let server = TestServer::with(|config| config.connection_unsent_bytes_max = 4 << 20);
+    let mut client = server.client();
+    let calls: Vec<u8> = (0..300).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
+    client.send(&calls);
+    eventually("answers pile up", || server.handle.stats().unsent_bytes >= 4 << 20);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let stats = server.handle.stats();
+    assert!(stats.unsent_bytes <= 6 << 20, "{} bytes unsent", stats.unsent_bytes);
+    assert!(stats.calls < 100, "{} calls ran for a client that reads nothing", stats.calls);
+    for id in 0..300 {
+        let response = client.response();
+        assert_eq!(response.call_id(), id);
+        assert_eq!(response.message().value.unwrap().len(), 1_000_000);
+    }
+    eventually("everything was sent", || server.handle.stats().unsent_bytes == 0);
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed_at_the_fatal_limit() {
+    let server = TestServer::with(|config| {
+        config.connection_unsent_bytes_max = 1 << 20;
+        config.connection_unsent_bytes_fatal = 8 << 20;
+    });
+    let mut client = server.client();
+    client.send(&request(1, "Big", &message("60000000", b"")));
+    eventually("the connection is closed", || server.handle.stats().connections_open == 0);
+    assert_eq!(server.handle.stats().unsent_bytes, 0);
+    server.assert_alive();
+}
+
+#[test]
+fn unread_answers_of_all_clients_hold_only_those_clients() {
+    let server = TestServer::with(|config| config.unsent_bytes_max = 4 << 20);
+    let mut slow: Vec<_> = (0..4).map(|_| server.client()).collect();
+    for client in &mut slow {
+        let calls: Vec<u8> = (0..50).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
+        client.send(&calls);
+    }
+    eventually("answers pile up", || server.handle.stats().unsent_bytes > 4 << 20);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(server.handle.stats().unsent_bytes <= 12 << 20, "{:?}", server.handle.stats());
+    server.assert_alive();
+    for client in &mut slow {
+        (0..50).for_each(|id| assert_eq!(client.response().call_id(), id));
+    }
+}
+
+#[test]
+fn a_huge_announcement_costs_nothing() {
+    let server = TestServer::with(|config| config.inflight_bytes_max = 1 << 20);
+    let liars: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = server.client();
+            client.send(&(200u32 << 20).to_be_bytes());
+            client.send(&[5, 8, 1]);
+            client
+        })
+        .collect();
+    server.assert_alive();
+    drop(liars);
+    let mut client = server.client();
+    client.send(&request_with(request_header(1, "Echo"), &message("m", &vec![0; 500_000]), &[]));
+    assert_eq!(client.response().message().name, "m");
+}
