@@ -1,1 +1,28 @@
-//! Placeholder header, replaced by the crate's design.
+//! The write-ahead log, in HBase's format: written here and read by HBase, written by HBase and read here.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
+//! | [`reader`] | [`WalReader`]: the entries of one file, plain or dictionary-compressed |
+//! | [`split`] | edits of a dead server's file, sorted by region into files to replay |
+//! | [`markers`] | edits about a region rather than in it: flush, compaction, open and close, bulk load |
+//! | [`entry`] | [`WalEntry`] and its key |
+//! | [`names`] | directories and file names |
+//!
+//! `docs/formats/wal.md` draws every byte.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod entry;
+mod format;
+pub mod log;
+pub mod markers;
+pub mod names;
+pub mod reader;
+pub mod split;
+
+pub use config::{NoListener, WalConfig, WalListener};
+pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
+pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats};
+pub use reader::{End, ReadError, WalReader};

@@ -1,0 +1,61 @@
+//! Settings of a WAL, and what it tells its server.
+
+use bytes::Bytes;
+
+/// Settings, by HBase's names where HBase has them.
+#[derive(Clone, Debug)]
+pub struct WalConfig {
+    /// A file longer than this is followed by a new one: `hbase.regionserver.hlog.blocksize` times
+    /// `hbase.regionserver.logroll.multiplier`.
+    pub roll_bytes: u64,
+    /// A file older than this is, too, when it has entries: `hbase.regionserver.logroll.period`.
+    pub roll_period_ms: i64,
+    /// Whether the ordinary sync is one that survives the machine: `hbase.wal.hsync`.
+    pub hsync: bool,
+    /// With more files than this the regions that hold the oldest are asked to flush:
+    /// `hbase.regionserver.maxlogs`.
+    pub logs_max: usize,
+    /// Bytes that may wait to be written; [`crate::Wal::append`] blocks above it.
+    pub queue_bytes_max: usize,
+    /// The longest entry.
+    pub entry_bytes_max: usize,
+    /// Whether a thread in [`crate::Wal::sync`] that finds nobody writing writes itself, rather than wake the WAL's
+    /// thread and sleep. Spares two context switches when there is one writer.
+    pub inline_sync: bool,
+}
+
+impl Default for WalConfig {
+    fn default() -> Self {
+        Self {
+            roll_bytes: 128 << 20,
+            roll_period_ms: 3_600_000,
+            hsync: false,
+            logs_max: 32,
+            queue_bytes_max: 64 << 20,
+            entry_bytes_max: 512 << 20,
+            inline_sync: true,
+        }
+    }
+}
+
+/// What a server hears from its WAL. Called on the WAL's threads: return soon, and call nothing of the WAL that waits.
+pub trait WalListener: Send + Sync {
+    /// The WAL cannot go on: neither its file nor a new one can be written. Every append and sync fails from here on.
+    fn abort(&self, reason: &str);
+
+    /// These stores (regions by encoded name, and their families) should be flushed: their edits hold back the oldest
+    /// file, or are in one that the disk failed to sync.
+    fn request_flush(&self, stores: &[(Bytes, Vec<Bytes>)]);
+}
+
+/// Hears nothing: for tests and tools.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoListener;
+
+impl WalListener for NoListener {
+    fn abort(&self, reason: &str) {
+        tracing::error!(reason, "the WAL failed");
+    }
+
+    fn request_flush(&self, _stores: &[(Bytes, Vec<Bytes>)]) {}
+}

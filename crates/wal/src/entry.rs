@@ -1,0 +1,155 @@
+//! What one WAL entry holds: a key and the cells of one region's one change.
+
+use bytes::Bytes;
+use evenkeel_common::{KeyValue, TableName};
+
+/// The family of marker edits (`WALEdit.METAFAMILY`): no cell of it belongs to a store.
+pub const META_FAMILY: &[u8] = b"METAFAMILY";
+
+/// How far edits of a family are replicated (`ScopeType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Not at all. Not written: a family without a scope is local.
+    Local = 0,
+    /// To the peers, in no promised order.
+    Global = 1,
+    /// To the peers, in the order of sequence ids.
+    Serial = 2,
+}
+
+impl Scope {
+    /// The scope of a number of the wire; unknown ones count as [`Scope::Local`].
+    pub fn from_number(number: i32) -> Self {
+        match number {
+            1 => Self::Global,
+            2 => Self::Serial,
+            _ => Self::Local,
+        }
+    }
+}
+
+/// A family with a replication scope other than local.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FamilyScope {
+    /// The family's name.
+    pub family: Bytes,
+    /// Its scope.
+    pub scope: Scope,
+}
+
+/// A cluster that an edit has been through, as a UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterUuid {
+    /// The high half.
+    pub most: u64,
+    /// The low half.
+    pub least: u64,
+}
+
+/// One entry, owned: what a reader yields and what tests and tools write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalEntry {
+    /// The region's encoded name: 32 hexadecimal digits, or `1588230740` for hbase:meta.
+    pub region: Bytes,
+    /// The region's table.
+    pub table: TableName,
+    /// The sequence id; also the write number of every cell.
+    pub seq_id: u64,
+    /// When it was written, milliseconds since 1970.
+    pub write_time_ms: i64,
+    /// The client's nonce group; 0 is none.
+    pub nonce_group: u64,
+    /// The client's nonce; 0 is none.
+    pub nonce: u64,
+    /// Families that are replicated.
+    pub scopes: Vec<FamilyScope>,
+    /// Clusters that have applied this edit, for edits that came by replication.
+    pub cluster_ids: Vec<ClusterUuid>,
+    /// The sequence id at another cluster, or 0.
+    pub orig_seq_id: u64,
+    /// Further named values.
+    pub attributes: Vec<(String, Bytes)>,
+    /// The cells. Their sequence ids are those of the entry.
+    pub cells: Vec<KeyValue>,
+}
+
+impl WalEntry {
+    /// An entry with no nonce, no scopes and nothing else that is rare.
+    pub fn new(
+        region: Bytes,
+        table: TableName,
+        seq_id: u64,
+        write_time_ms: i64,
+        cells: Vec<KeyValue>,
+    ) -> Self {
+        Self {
+            region,
+            table,
+            seq_id,
+            write_time_ms,
+            nonce_group: 0,
+            nonce: 0,
+            scopes: Vec::new(),
+            cluster_ids: Vec::new(),
+            orig_seq_id: 0,
+            attributes: Vec::new(),
+            cells,
+        }
+    }
+
+    /// The key, borrowed.
+    pub fn key(&self) -> WalKey<'_> {
+        WalKey {
+            region: &self.region,
+            table: &self.table,
+            seq_id: self.seq_id,
+            write_time_ms: self.write_time_ms,
+            nonce_group: self.nonce_group,
+            nonce: self.nonce,
+            scopes: &self.scopes,
+            cluster_ids: &self.cluster_ids,
+            orig_seq_id: self.orig_seq_id,
+            attributes: &self.attributes,
+        }
+    }
+
+    /// Whether this is a marker edit: its first cell is of [`META_FAMILY`].
+    pub fn is_marker(&self) -> bool {
+        self.cells.first().is_some_and(|cell| cell.as_cell().family() == META_FAMILY)
+    }
+}
+
+/// Everything of an entry but its cells, borrowed: what the write path fills in without allocating. The fields are
+/// those of [`WalEntry`].
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct WalKey<'a> {
+    pub region: &'a Bytes,
+    pub table: &'a TableName,
+    pub seq_id: u64,
+    pub write_time_ms: i64,
+    pub nonce_group: u64,
+    pub nonce: u64,
+    pub scopes: &'a [FamilyScope],
+    pub cluster_ids: &'a [ClusterUuid],
+    pub orig_seq_id: u64,
+    pub attributes: &'a [(String, Bytes)],
+}
+
+impl<'a> WalKey<'a> {
+    /// A key with no nonce, no scopes and nothing else that is rare.
+    pub fn new(region: &'a Bytes, table: &'a TableName, seq_id: u64, write_time_ms: i64) -> Self {
+        Self {
+            region,
+            table,
+            seq_id,
+            write_time_ms,
+            nonce_group: 0,
+            nonce: 0,
+            scopes: &[],
+            cluster_ids: &[],
+            orig_seq_id: 0,
+            attributes: &[],
+        }
+    }
+}

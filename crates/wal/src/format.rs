@@ -1,0 +1,27 @@
+//! The bytes of a WAL file; `docs/formats/wal.md` draws them.
+//!
+//! ```text
+//! file    = "PWAL" | varint len | WALHeader | entry* [ | WALTrailer | i32 trailer_len | "LAWP" ]
+//! entry   = varint len | WALKey | cell * WALKey.following_kv_count
+//! cell    = i32 len | KeyValue with its tags          (plain; see `compression` for the other form)
+//! ```
+
+pub(crate) mod compression;
+pub(crate) mod dictionary;
+pub(crate) mod encode;
+pub(crate) mod value_compression;
+
+/// The first bytes of every WAL file.
+pub const MAGIC: &[u8; 4] = b"PWAL";
+/// The last bytes of one that was closed.
+pub const TRAILER_MAGIC: &[u8; 4] = b"LAWP";
+/// What follows the last entry of a closed file: an empty WALTrailer, its length, [`TRAILER_MAGIC`].
+pub const TRAILER: &[u8; 8] = b"\0\0\0\0LAWP";
+/// `writer_cls_name` of files written here: readers refuse names that are not on their list.
+pub const WRITER_CLASS: &str = "ProtobufLogWriter";
+/// `cell_codec_cls_name` of files written here: a class that Java readers load by this name.
+pub const CELL_CODEC_CLASS: &str = "org.apache.hadoop.hbase.regionserver.wal.WALCellCodec";
+/// A key longer than this is damage: the fields of a real one are names, ids and a handful of attributes.
+pub const KEY_BYTES_MAX: usize = 8 << 20;
+/// A header longer than this is damage.
+pub const HEADER_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,124 @@
+//! The dictionary of repeated byte strings in a compressed file (`LRUDictionary`).
+//!
+//! Writer and reader keep equal dictionaries by doing the same to them in the same order: a string met for the first
+//! time is added at the head; one met again moves to the head. Indexes count up from 0 until the dictionary is full; from
+//! then on a new string takes the place, and the index, of the one at the tail. Strings of no bytes are never added.
+
+use bytes::Bytes;
+
+/// No slot.
+const NONE: u16 = u16::MAX;
+
+/// A reader's dictionary: index to string.
+#[derive(Debug)]
+pub(crate) struct Dictionary {
+    slots: Vec<Slot>,
+    capacity: usize,
+    head: u16,
+    tail: u16,
+}
+
+#[derive(Debug)]
+struct Slot {
+    bytes: Bytes,
+    /// Towards the head.
+    prev: u16,
+    /// Towards the tail.
+    next: u16,
+}
+
+impl Dictionary {
+    /// A dictionary of at most so many strings.
+    pub(crate) fn new(capacity: u16) -> Self {
+        Self { slots: Vec::new(), capacity: usize::from(capacity), head: NONE, tail: NONE }
+    }
+
+    /// The string of an index, which moves to the head.
+    pub(crate) fn get(&mut self, index: u16) -> Option<Bytes> {
+        let bytes = self.slots.get(usize::from(index))?.bytes.clone();
+        self.move_to_head(index);
+        Some(bytes)
+    }
+
+    /// Adds a string that was met for the first time.
+    pub(crate) fn add(&mut self, bytes: Bytes) {
+        if bytes.is_empty() || self.capacity == 0 {
+            return;
+        }
+        if self.slots.len() < self.capacity {
+            let index = self.slots.len() as u16;
+            self.slots.push(Slot { bytes, prev: NONE, next: NONE });
+            self.link_head(index);
+        } else {
+            let index = self.tail;
+            self.slots[usize::from(index)].bytes = bytes;
+            self.move_to_head(index);
+        }
+    }
+
+    fn move_to_head(&mut self, index: u16) {
+        if self.head == index {
+            return;
+        }
+        let (prev, next) = (self.slot(index).prev, self.slot(index).next);
+        self.slot(prev).next = next;
+        if next == NONE {
+            self.tail = prev;
+        } else {
+            self.slot(next).prev = prev;
+        }
+        self.link_head(index);
+    }
+
+    fn link_head(&mut self, index: u16) {
+        let old = self.head;
+        self.slot(index).prev = NONE;
+        self.slot(index).next = old;
+        if old == NONE {
+            self.tail = index;
+        } else {
+            self.slot(old).prev = index;
+        }
+        self.head = index;
+    }
+
+    fn slot(&mut self, index: u16) -> &mut Slot {
+        &mut self.slots[usize::from(index)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn indexes_count_up_and_then_reuse_the_least_recent() {
+        let mut dictionary = Dictionary::new(3);
+        for name in ["a", "b", "c"] {
+            dictionary.add(text(name));
+        }
+        assert_eq!(dictionary.get(0), Some(text("a"))); // order now: a c b
+        dictionary.add(text("d")); // takes b's place
+        assert_eq!(dictionary.get(1), Some(text("d")));
+        dictionary.add(text("e")); // order was d a c: takes c's
+        assert_eq!((dictionary.get(2), dictionary.get(0)), (Some(text("e")), Some(text("a"))));
+        dictionary.add(text("f")); // order was a e d: takes d's
+        assert_eq!(dictionary.get(1), Some(text("f")));
+        assert_eq!(dictionary.get(3), None);
+    }
+
+    #[test]
+    fn a_dictionary_of_one_holds_the_last() {
+        let mut dictionary = Dictionary::new(1);
+        assert_eq!(dictionary.get(0), None);
+        dictionary.add(text("a"));
+        dictionary.add(text(""));
+        assert_eq!(dictionary.get(0), Some(text("a")));
+        dictionary.add(text("b"));
+        assert_eq!(dictionary.get(0), Some(text("b")));
+    }
+}

@@ -1,0 +1,1 @@
+//! Compressed values: to come with this file's next version.

@@ -1,0 +1,410 @@
+//! The write path: [`Wal`].
+//!
+//! # Group commit
+//!
+//! [`Wal::append`] encodes its entry into one pending buffer, under one short lock, and returns a [`Txid`]; the order
+//! of appends is the order in the file. Whoever **commits** takes the whole buffer, appends it to the file in one piece,
+//! flushes, syncs when someone asked for that, and then runs the callbacks of all whose entries that made durable.
+//! Meanwhile others fill the second buffer: the batch is as large as the disk is slow, and nobody ever waits for a
+//! batch to fill.
+//!
+//! The WAL's own thread commits; it sleeps while nobody waits for an entry. A thread in [`Wal::sync`] may do it in its
+//! place when the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one write and no context
+//! switch. `Queue::writing` says that someone commits; the `Output` belongs to that someone.
+//!
+//! # Failures
+//!
+//! When a write, flush or sync fails, the file's end is unknown: it is left as it is, without a trailer, and the batch
+//! is written again to a new file. An entry may so be in two files, under one sequence id, which replay takes once. Only
+//! when the new file fails too do the waiting syncs fail; none is ever told that an entry is durable which is not.
+//! * **No space left**: the waiting syncs get that error, and every later commit tries a new file, so writes succeed
+//!   again as soon as there is space.
+//! * Anything else, such as a directory that a master has taken away: the WAL is **failed** for good, and
+//!   [`WalListener::abort`] is called.
+//!
+//! A batch that failed leaves a range of transaction ids that can never be synced; a sync that comes late for one of
+//! them gets the error, too.
+//!
+//! # Rolling and archiving
+//!
+//! After a commit the committing thread starts a new file when the current one is too long, too old, or on request. The
+//! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
+//! more to the archive. [`accounting`] knows which those are.
+//!
+//! # Locks, and bounds
+//!
+//! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
+//! held, so they must not wait for a sync or a roll. Memory: two buffers of at most [`WalConfig::queue_bytes_max`] and
+//! one entry each.
+
+mod accounting;
+mod archiver;
+mod commit;
+mod output;
+mod queue;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result};
+use evenkeel_fs::FileSystem;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::config::{WalConfig, WalListener};
+use crate::entry::{WalEntry, WalKey};
+use crate::format::encode;
+use archiver::Archiver;
+use output::Output;
+use queue::{Done, Queue, Waiter};
+
+/// A place in the order of appends, across files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Txid(u64);
+
+impl Txid {
+    /// The number: 1 for the first entry of a [`Wal`].
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// How durable an entry should be before its writer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SyncLevel {
+    /// Not at all (`ASYNC_WAL`): written soon, acknowledged now.
+    None,
+    /// It survives this process (`SYNC_WAL`, `hflush`). With [`WalConfig::hsync`] the same as [`SyncLevel::Sync`].
+    Flush,
+    /// It survives this machine (`FSYNC_WAL`, `hsync`).
+    Sync,
+}
+
+/// Where and how a [`Wal`] writes.
+pub struct WalOptions {
+    /// The file system of the WAL root.
+    pub fs: Arc<dyn FileSystem>,
+    /// `WALs/<server name>`. Must be there: a server makes it once, when it starts. A WAL never does, for a directory
+    /// that a master has renamed must not come back.
+    pub wal_dir: PathBuf,
+    /// `oldWALs`.
+    pub old_dir: PathBuf,
+    /// Of file names: [`crate::names::prefix`] or [`crate::names::meta_prefix`].
+    pub prefix: String,
+    /// Of file names: empty, or [`crate::names::META_SUFFIX`].
+    pub suffix: String,
+    /// Settings.
+    pub config: WalConfig,
+    /// Names the files and tells their age.
+    pub clock: Arc<dyn Clock>,
+    /// Hears of failures and of stores that should flush.
+    pub listener: Arc<dyn WalListener>,
+}
+
+/// How much a [`Wal`] has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Entries appended.
+    pub entries: u64,
+    /// Bytes of these entries.
+    pub bytes: u64,
+    /// Batches written.
+    pub commits: u64,
+    /// Of these, written by a thread that waited in [`Wal::sync`].
+    pub inline_commits: u64,
+    /// Syncs to the disk.
+    pub syncs: u64,
+    /// Times that a new file was started.
+    pub rolls: u64,
+    /// Writes, flushes and syncs that failed.
+    pub failures: u64,
+    /// Times that an append had to wait for room in the queue.
+    pub full_queue_waits: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    commits: AtomicU64,
+    inline_commits: AtomicU64,
+    syncs: AtomicU64,
+    rolls: AtomicU64,
+    failures: AtomicU64,
+    full_queue_waits: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A write-ahead log. See the [module](self).
+pub struct Wal {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    config: WalConfig,
+    queue: Mutex<Queue>,
+    /// The WAL's thread waits here for work.
+    work: Condvar,
+    /// Appends wait here for room in the queue.
+    space: Condvar,
+    /// Belongs to whoever set `Queue::writing`.
+    output: Mutex<Output>,
+    archiver: Archiver,
+    listener: Arc<dyn WalListener>,
+    counters: Counters,
+}
+
+/// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Above this many pending bytes the WAL's thread writes without being asked.
+const NUDGE_BYTES: usize = 256 << 10;
+
+impl Wal {
+    /// Starts a new file in `wal_dir`, and the threads.
+    ///
+    /// # Errors
+    /// `FileNotFoundException` when `wal_dir` is not there; otherwise whatever the storage says.
+    pub fn open(options: WalOptions) -> Result<Arc<Self>> {
+        let WalOptions { fs, wal_dir, old_dir, prefix, suffix, config, clock, listener } = options;
+        let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock)?;
+        let archiver = Archiver::start(fs, old_dir)?;
+        let shared = Arc::new(Shared {
+            config,
+            queue: Mutex::new(Queue::default()),
+            work: Condvar::new(),
+            space: Condvar::new(),
+            output: Mutex::new(output),
+            archiver,
+            listener,
+            counters: Counters::default(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("wal".into()).spawn(move || of_thread.run())?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Puts an entry at the end of the queue: the order of calls is the order in the file. The caller holds its region's
+    /// append lock, so that the sequence ids of one region are in order.
+    ///
+    /// Never waits for the disk, except while [`WalConfig::queue_bytes_max`] bytes wait before it.
+    ///
+    /// # Errors
+    /// `IOException` when the WAL is closed or failed; `DoNotRetryIOException` when the entry is longer than
+    /// [`WalConfig::entry_bytes_max`].
+    pub fn append(&self, entry: &WalEntry) -> Result<Txid> {
+        self.append_cells(&entry.key(), entry.cells.iter().map(KeyValue::as_cell))
+    }
+
+    /// As [`Wal::append`], from a borrowed key and views of the cells: the one copy made is the one that is written.
+    ///
+    /// # Errors
+    /// As [`Wal::append`].
+    pub fn append_cells<'a>(
+        &self,
+        key: &WalKey<'_>,
+        cells: impl Iterator<Item = CellRef<'a>> + Clone,
+    ) -> Result<Txid> {
+        let size = encode::measure(key, cells.clone());
+        if size.total > self.shared.config.entry_bytes_max {
+            let (bytes, max) = (size.total, self.shared.config.entry_bytes_max);
+            let message = format!("WAL entry of {bytes} bytes; at most {max} are allowed");
+            return Err(HBaseError::do_not_retry(message));
+        }
+        let mut queue = self.shared.room_for(size.total)?;
+        encode::write(&mut queue.pending, size, key, cells.clone());
+        queue.accounting.appended(key.region, key.seq_id, cells);
+        let txid = queue.next_txid(size.total);
+        if queue.pending.len() > NUDGE_BYTES {
+            self.shared.nudge(&mut queue);
+        }
+        Ok(txid)
+    }
+
+    /// Calls `done` once, when everything up to `txid` is durable at `level`, or cannot be any more. It runs on the
+    /// committing thread, in order of transaction ids within a level, or at once on this thread when there is nothing
+    /// to wait for. It must be cheap and must not wait for the WAL.
+    pub fn when_synced(&self, txid: Txid, level: SyncLevel, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let mut queue = self.shared.queue.lock();
+        let level = self.shared.effective(level);
+        match queue.verdict(txid, level) {
+            Some(verdict) => {
+                if level == SyncLevel::None && queue.flushed < txid.0 {
+                    self.shared.nudge(&mut queue);
+                }
+                drop(queue);
+                done(verdict);
+            }
+            None => {
+                queue.waiters.push(Waiter { txid, level, done: Done::Callback(Box::new(done)) });
+                self.shared.nudge(&mut queue);
+            }
+        }
+    }
+
+    /// Waits until everything up to `txid` is durable at `level`.
+    ///
+    /// # Errors
+    /// `IOException` when that cannot be; the entry may or may not be in the log then.
+    pub fn sync(&self, txid: Txid, level: SyncLevel) -> Result<()> {
+        self.shared.sync(txid, level)
+    }
+
+    /// Starts a new file, once everything appended so far is in the old one.
+    ///
+    /// # Errors
+    /// `IOException` when no new file can be made; the old one stays in use if it can.
+    pub fn roll(&self) -> Result<()> {
+        let (tell, told) = crossbeam_channel::bounded(1);
+        {
+            let mut queue = self.shared.queue.lock();
+            queue.check_open()?;
+            queue.rolls.push(tell);
+            self.shared.nudge(&mut queue);
+        }
+        told.recv().unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// A flush of these families begins; the caller lets no append of the region happen meanwhile. Returns the lowest
+    /// sequence id that the region's other families hold unflushed, if any.
+    pub fn start_flush(&self, region: &[u8], families: &[Bytes]) -> Option<u64> {
+        self.shared.queue.lock().accounting.start_flush(region, families)
+    }
+
+    /// The flush is done: every edit of these families up to `flushed_seq_id` is in files.
+    pub fn complete_flush(&self, region: &[u8], families: &[Bytes], flushed_seq_id: u64) {
+        self.shared.queue.lock().accounting.complete_flush(region, families, flushed_seq_id);
+        self.shared.archive_flushed();
+    }
+
+    /// The flush did not happen.
+    pub fn abort_flush(&self, region: &[u8]) {
+        self.shared.queue.lock().accounting.abort_flush(region);
+    }
+
+    /// The region is closed here, with everything flushed.
+    pub fn region_closed(&self, region: &[u8]) {
+        self.shared.queue.lock().accounting.region_closed(region);
+        self.shared.archive_flushed();
+    }
+
+    /// The lowest sequence id of the region, or of one family of it, that is in no file of a store yet.
+    pub fn lowest_unflushed(&self, region: &[u8], family: Option<&[u8]>) -> Option<u64> {
+        let queue = self.shared.queue.lock();
+        match family {
+            Some(family) => queue.accounting.lowest_of(region, family),
+            None => queue.accounting.lowest(region),
+        }
+    }
+
+    /// The file being written, or the last one that was.
+    pub fn current_path(&self) -> PathBuf {
+        self.shared.output.lock().path().to_owned()
+    }
+
+    /// Closed files that are not archived yet, oldest first.
+    pub fn closed_paths(&self) -> Vec<PathBuf> {
+        self.shared.queue.lock().closed.iter().map(|file| file.path.clone()).collect()
+    }
+
+    /// Waits until the archiver has done all it was told so far.
+    pub fn wait_for_archiver(&self) {
+        self.shared.archiver.wait();
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> WalStats {
+        let queue = self.shared.queue.lock();
+        let counters = &self.shared.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WalStats {
+            entries: queue.last_txid,
+            bytes: queue.appended_bytes,
+            commits: get(&counters.commits),
+            inline_commits: get(&counters.inline_commits),
+            syncs: get(&counters.syncs),
+            rolls: get(&counters.rolls),
+            failures: get(&counters.failures),
+            full_queue_waits: get(&counters.full_queue_waits),
+        }
+    }
+
+    /// Writes what is pending and the trailer, syncs, and archives what nobody needs. Files with edits that are not
+    /// flushed stay, for the master to split. Later appends and syncs fail. Closing again does nothing.
+    ///
+    /// # Errors
+    /// What the last writes of the file met.
+    pub fn close(&self) -> Result<()> {
+        let Some(thread) = self.shared.begin_close(&self.thread) else { return Ok(()) };
+        if thread.join().is_err() {
+            tracing::error!("the WAL's thread panicked");
+        }
+        let result = self.shared.finish_close();
+        self.shared.archive_flushed();
+        self.shared.archiver.wait();
+        result
+    }
+}
+
+impl Drop for Wal {
+    /// As a crash would, but for the threads, which end: what was not synced may not be in the file.
+    fn drop(&mut self) {
+        if let Some(thread) = self.shared.begin_close(&self.thread) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Wal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wal").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+fn closed() -> HBaseError {
+    HBaseError::new(ErrorKind::Io, "the WAL is closed")
+}
+
+impl Shared {
+    fn effective(&self, level: SyncLevel) -> SyncLevel {
+        if level == SyncLevel::Flush && self.config.hsync { SyncLevel::Sync } else { level }
+    }
+
+    /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits.
+    fn room_for(&self, bytes: usize) -> Result<MutexGuard<'_, Queue>> {
+        let mut queue = self.queue.lock();
+        queue.check_open()?;
+        while !queue.pending.is_empty() && queue.pending.len() + bytes > self.config.queue_bytes_max {
+            count(&self.counters.full_queue_waits);
+            self.nudge(&mut queue);
+            queue.blocked += 1;
+            self.space.wait(&mut queue);
+            queue.blocked -= 1;
+            queue.check_open()?;
+        }
+        Ok(queue)
+    }
+
+    /// Sees to it that the WAL's thread commits. Whoever commits now looks again when it is done.
+    fn nudge(&self, queue: &mut Queue) {
+        queue.nudged = true;
+        if queue.thread_sleeps && !queue.writing {
+            self.work.notify_one();
+        }
+    }
+
+    fn archive_flushed(&self) {
+        let mut queue = self.queue.lock();
+        let files = queue.take_flushed();
+        drop(queue);
+        for file in files {
+            self.archiver.archive(file);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Which edits are not flushed yet, and so which files are still needed.
+//!
+//! For each region:
+//! * **unflushed**: per family, the lowest sequence id that is only in the MemStore. Set by the first append after a
+//!   flush began.
+//! * **flushing**: the same values of the families whose flush is under way; they come back if it is aborted.
+//! * **highest**: the highest sequence id in the current file. When the file is rolled these go with it, and the file
+//!   is needed until each is below the lowest unflushed and flushing id of its region.
+//!
+//! Marker edits take part in *highest* only: they are in no MemStore.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use evenkeel_common::CellRef;
+
+use crate::entry::META_FAMILY;
+
+/// The highest sequence id of each region with entries in one file.
+pub(crate) type Highest = HashMap<Bytes, u64>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Accounting {
+    regions: HashMap<Bytes, Region>,
+    highest: Highest,
+}
+
+/// A family and a sequence id. A region has a few families, so a list beats a map.
+type Families = Vec<(Bytes, u64)>;
+
+#[derive(Debug, Default)]
+struct Region {
+    unflushed: Families,
+    flushing: Families,
+}
+
+impl Region {
+    fn lowest(&self) -> Option<u64> {
+        self.unflushed.iter().chain(&self.flushing).map(|(_, seq_id)| *seq_id).min()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.unflushed.is_empty() && self.flushing.is_empty()
+    }
+}
+
+impl Accounting {
+    /// Notes an entry of the current file.
+    pub(crate) fn appended<'a>(
+        &mut self,
+        region: &Bytes,
+        seq_id: u64,
+        cells: impl Iterator<Item = CellRef<'a>>,
+    ) {
+        match self.highest.get_mut(region) {
+            Some(highest) => *highest = seq_id.max(*highest),
+            None => drop(self.highest.insert(region.clone(), seq_id)),
+        }
+        let mut last: &[u8] = META_FAMILY;
+        for family in cells.map(|cell| cell.family()) {
+            if family != last && family != META_FAMILY {
+                self.note_unflushed(region, family, seq_id);
+            }
+            last = family;
+        }
+    }
+
+    fn note_unflushed(&mut self, region: &Bytes, family: &[u8], seq_id: u64) {
+        if !self.regions.contains_key(region) {
+            self.regions.insert(region.clone(), Region::default());
+        }
+        if let Some(region) = self.regions.get_mut(region)
+            && !region.unflushed.iter().any(|(name, _)| name == family)
+        {
+            region.unflushed.push((Bytes::copy_from_slice(family), seq_id));
+        }
+    }
+
+    /// A flush of these families begins; returns the lowest sequence id that the region's other families hold, if any.
+    pub(crate) fn start_flush(&mut self, region: &[u8], families: &[Bytes]) -> Option<u64> {
+        let region = self.regions.get_mut(region)?;
+        let (begun, rest) = region.unflushed.drain(..).partition(|(name, _)| families.contains(name));
+        region.unflushed = rest;
+        let begun: Families = begun;
+        for (family, seq_id) in begun {
+            restore(&mut region.flushing, family, seq_id);
+        }
+        region.unflushed.iter().map(|(_, seq_id)| *seq_id).min()
+    }
+
+    /// The flush is done: every edit of these families up to `flushed_seq_id` is in files. Families that were not part
+    /// of it keep what they hold.
+    pub(crate) fn complete_flush(&mut self, region: &[u8], families: &[Bytes], flushed_seq_id: u64) {
+        if let Some(found) = self.regions.get_mut(region) {
+            found.flushing.retain(|(family, _)| !families.contains(family));
+            for (_, seq_id) in found.unflushed.iter_mut().filter(|(family, _)| families.contains(family)) {
+                *seq_id = (*seq_id).max(flushed_seq_id + 1);
+            }
+            if found.is_settled() {
+                self.regions.remove(region);
+            }
+        }
+    }
+
+    /// The flush did not happen.
+    pub(crate) fn abort_flush(&mut self, region: &[u8]) {
+        if let Some(region) = self.regions.get_mut(region) {
+            for (family, seq_id) in std::mem::take(&mut region.flushing) {
+                restore(&mut region.unflushed, family, seq_id);
+            }
+        }
+    }
+
+    /// The region is closed; nothing of it is in a MemStore here.
+    pub(crate) fn region_closed(&mut self, region: &[u8]) {
+        self.regions.remove(region);
+        self.highest.remove(region);
+    }
+
+    /// The lowest sequence id of the region that is in no file of a store yet.
+    pub(crate) fn lowest(&self, region: &[u8]) -> Option<u64> {
+        self.regions.get(region)?.lowest()
+    }
+
+    /// The same of one family.
+    pub(crate) fn lowest_of(&self, region: &[u8], family: &[u8]) -> Option<u64> {
+        let region = self.regions.get(region)?;
+        let all = region.flushing.iter().chain(&region.unflushed);
+        all.filter(|(name, _)| name == family).map(|(_, seq_id)| *seq_id).min()
+    }
+
+    /// What the current file holds; the next one starts with nothing.
+    pub(crate) fn take_highest(&mut self) -> Highest {
+        std::mem::take(&mut self.highest)
+    }
+
+    /// What the current file holds, when some of it may have to be written again to the next one.
+    pub(crate) fn copy_highest(&self) -> Highest {
+        self.highest.clone()
+    }
+
+    /// Whether nothing in a file is still needed.
+    pub(crate) fn all_flushed(&self, file: &Highest) -> bool {
+        file.iter().all(|(region, highest)| self.lowest(region).is_none_or(|lowest| lowest > *highest))
+    }
+
+    /// The stores that hold a file back.
+    pub(crate) fn holding(&self, file: &Highest) -> Vec<(Bytes, Vec<Bytes>)> {
+        let of_region = |(region, highest): (&Bytes, &u64)| {
+            let unflushed = &self.regions.get(region)?.unflushed;
+            let held = unflushed.iter().filter(|(_, seq_id)| seq_id <= highest);
+            let families: Vec<_> = held.map(|(family, _)| family.clone()).collect();
+            (!families.is_empty()).then(|| (region.clone(), families))
+        };
+        let mut stores: Vec<_> = file.iter().filter_map(of_region).collect();
+        stores.sort();
+        stores
+    }
+}
+
+/// Puts a family's value into a list; of two values the lower one stays.
+fn restore(families: &mut Families, family: Bytes, seq_id: u64) {
+    match families.iter_mut().find(|(name, _)| *name == family) {
+        Some((_, held)) => *held = seq_id.min(*held),
+        None => families.push((family, seq_id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_common::KeyValue;
+
+    const REGION: Bytes = Bytes::from_static(b"region");
+
+    fn append(accounting: &mut Accounting, seq_id: u64, families: &[&str]) {
+        let cells: Vec<_> =
+            families.iter().map(|f| KeyValue::put(b"r", f.as_bytes(), b"q", 1, b"v")).collect();
+        accounting.appended(&REGION, seq_id, cells.iter().map(KeyValue::as_cell));
+    }
+
+    fn names(families: &[&'static str]) -> Vec<Bytes> {
+        families.iter().map(|f| Bytes::from_static(f.as_bytes())).collect()
+    }
+
+    #[test]
+    fn a_file_is_needed_until_all_its_families_are_flushed() {
+        let mut accounting = Accounting::default();
+        append(&mut accounting, 5, &["a"]);
+        append(&mut accounting, 6, &["b", "b", "a"]);
+        let file = accounting.take_highest();
+        append(&mut accounting, 7, &["a"]);
+        assert_eq!((accounting.lowest(b"region"), accounting.lowest_of(b"region", b"b")), (Some(5), Some(6)));
+
+        assert_eq!(accounting.start_flush(b"region", &names(&["a"])), Some(6));
+        assert!(!accounting.all_flushed(&file), "the flush only began");
+        accounting.complete_flush(b"region", &names(&["a"]), 7);
+        assert!(!accounting.all_flushed(&file), "b was not part of it");
+        accounting.start_flush(b"region", &names(&["b"]));
+        accounting.complete_flush(b"region", &names(&["b"]), 7);
+        assert!(accounting.all_flushed(&file));
+
+        let second = accounting.take_highest();
+        append(&mut accounting, 8, &["b"]);
+        assert!(accounting.all_flushed(&second));
+    }
+
+    #[test]
+    fn edits_during_a_flush_keep_the_next_file() {
+        let mut accounting = Accounting::default();
+        append(&mut accounting, 1, &["a"]);
+        accounting.start_flush(b"region", &names(&["a"]));
+        let first = accounting.take_highest();
+        append(&mut accounting, 2, &["a"]);
+        let second = accounting.take_highest();
+        accounting.complete_flush(b"region", &names(&["a"]), 1);
+        assert!(accounting.all_flushed(&first));
+        assert!(!accounting.all_flushed(&second));
+        assert_eq!(accounting.holding(&second), [(REGION, names(&["a"]))]);
+    }
+
+    #[test]
+    fn an_aborted_flush_gives_its_edits_back() {
+        let mut accounting = Accounting::default();
+        append(&mut accounting, 1, &["a"]);
+        accounting.start_flush(b"region", &names(&["a"]));
+        append(&mut accounting, 2, &["a"]);
+        accounting.abort_flush(b"region");
+        assert_eq!(accounting.lowest(b"region"), Some(1));
+        assert!(!accounting.all_flushed(&accounting.copy_highest()));
+    }
+
+    #[test]
+    fn markers_and_closed_regions_need_no_file() {
+        let mut accounting = Accounting::default();
+        append(&mut accounting, 1, &["METAFAMILY"]);
+        assert_eq!(accounting.lowest(b"region"), None);
+        assert!(accounting.all_flushed(&accounting.copy_highest()));
+        append(&mut accounting, 2, &["a"]);
+        let file = accounting.copy_highest();
+        assert!(!accounting.all_flushed(&file));
+        accounting.region_closed(b"region");
+        assert!(accounting.all_flushed(&file));
+        assert!(accounting.take_highest().is_empty());
+    }
+}

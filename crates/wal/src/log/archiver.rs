@@ -1,0 +1,125 @@
+//! The archiver's thread: closes files that were rolled and moves those that nobody needs to the archive, so that
+//! neither the committing thread nor a flush waits for these.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use evenkeel_fs::{AppendFile, FileSystem};
+use parking_lot::Mutex;
+
+use crate::format::TRAILER;
+
+enum Job {
+    /// Write the trailer and sync.
+    Close {
+        path: PathBuf,
+        file: Box<dyn AppendFile>,
+        result: Sender<io::Result<()>>,
+    },
+    Archive(PathBuf),
+    /// Tell when all before is done.
+    Barrier(Sender<()>),
+}
+
+/// Sends jobs to the thread; they are done in order. At most a few files are under way at any time, so the queue needs
+/// no bound.
+pub(super) struct Archiver {
+    jobs: Option<Sender<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Archiver {
+    pub(super) fn start(fs: Arc<dyn FileSystem>, old_dir: PathBuf) -> io::Result<Self> {
+        let (jobs, inbox) = unbounded();
+        let worker = Worker { fs, old_dir, unmoved: Vec::new() };
+        let thread =
+            std::thread::Builder::new().name("wal-archiver".into()).spawn(move || worker.run(&inbox))?;
+        Ok(Self { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Closes a file; the receiver gets the result of its sync.
+    pub(super) fn close(&self, path: PathBuf, file: Box<dyn AppendFile>) -> Receiver<io::Result<()>> {
+        let (result, receiver) = bounded(1);
+        self.send(Job::Close { path, file, result });
+        receiver
+    }
+
+    /// Moves a closed file to the archive.
+    pub(super) fn archive(&self, path: PathBuf) {
+        self.send(Job::Archive(path));
+    }
+
+    /// Waits until all jobs so far are done.
+    pub(super) fn wait(&self) {
+        let (tell, told) = bounded(1);
+        self.send(Job::Barrier(tell));
+        let _ = told.recv();
+    }
+
+    fn send(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+impl Drop for Archiver {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    fs: Arc<dyn FileSystem>,
+    old_dir: PathBuf,
+    /// Files whose move failed; tried again with the next job.
+    unmoved: Vec<PathBuf>,
+}
+
+impl Worker {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        for job in jobs {
+            match job {
+                Job::Close { path, file, result } => {
+                    let closed = close(file);
+                    if let Err(error) = &closed {
+                        tracing::warn!(path = %path.display(), %error, "a WAL file could not be closed");
+                    }
+                    let _ = result.send(closed);
+                }
+                Job::Archive(path) => self.unmoved.push(path),
+                Job::Barrier(tell) => drop(tell.send(())),
+            }
+            self.move_files();
+        }
+    }
+
+    fn move_files(&mut self) {
+        for path in std::mem::take(&mut self.unmoved) {
+            if let Err(error) = self.move_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a WAL file could not be archived");
+                self.unmoved.push(path);
+            }
+        }
+    }
+
+    fn move_file(&self, path: &std::path::Path) -> io::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        if !self.fs.exists(path)? {
+            return Ok(()); // the master took the whole directory
+        }
+        self.fs.mkdirs(&self.old_dir)?;
+        self.fs.rename(path, &self.old_dir.join(name))
+    }
+}
+
+fn close(mut file: Box<dyn AppendFile>) -> io::Result<()> {
+    file.append(TRAILER)?;
+    file.sync()
+}

@@ -1,0 +1,358 @@
+//! Commits: taking the queue, writing it, telling those who wait; and rolls.
+
+use std::io;
+
+use crossbeam_channel::bounded;
+use evenkeel_common::{HBaseError, Result};
+use parking_lot::{Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use super::output::{Closing, Output};
+use super::queue::{Batch, ClosedFile, Done, Queue, State, Waiter};
+use super::{Shared, SyncLevel, TICK, Txid, closed, count};
+use crate::format::TRAILER;
+
+impl Shared {
+    /// The WAL's thread.
+    pub(super) fn run(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            self.wait_for_work(&mut queue);
+            let ends = queue.closing && queue.pending.is_empty() && !queue.has_work();
+            if ends {
+                return;
+            }
+            queue.writing = true;
+            drop(queue);
+            self.commit_all();
+            queue = self.queue.lock();
+            queue.writing = false;
+        }
+    }
+
+    /// Sleeps until there is something to do and nobody does it.
+    fn wait_for_work(&self, queue: &mut MutexGuard<'_, Queue>) {
+        while queue.writing || !(queue.has_work() || queue.closing) {
+            queue.thread_sleeps = true;
+            let ticked = self.work.wait_for(queue, TICK).timed_out();
+            queue.thread_sleeps = false;
+            if ticked && !queue.writing {
+                queue.nudged |= !queue.pending.is_empty();
+                // Nobody commits, so the output is free.
+                queue.roll_due |= self.output.try_lock().is_some_and(|output| output.too_old(&self.config));
+            }
+        }
+    }
+
+    /// Commits until nobody waits, and rolls when that is due.
+    fn commit_all(&self) {
+        let mut output = self.output.lock();
+        loop {
+            self.commit(&mut output, None);
+            self.roll_if_due(&mut output);
+            let queue = self.queue.lock();
+            if !queue.has_work() && !(queue.closing && !queue.pending.is_empty()) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn sync(&self, txid: Txid, level: SyncLevel) -> Result<()> {
+        let level = self.effective(level);
+        let mut queue = self.queue.lock();
+        if let Some(verdict) = queue.verdict(txid, level) {
+            if level == SyncLevel::None && queue.flushed < txid.0 {
+                self.nudge(&mut queue);
+            }
+            return verdict;
+        }
+        if self.config.inline_sync && !queue.writing {
+            return self.sync_inline(queue, txid, level);
+        }
+        let (tell, told) = bounded(1);
+        queue.waiters.push(Waiter { txid, level, done: Done::Thread(tell) });
+        self.nudge(&mut queue);
+        drop(queue);
+        told.recv().unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Commits once on this thread. Who came meanwhile is left to the WAL's thread.
+    fn sync_inline(&self, mut queue: MutexGuard<'_, Queue>, txid: Txid, level: SyncLevel) -> Result<()> {
+        queue.writing = true;
+        drop(queue);
+        count(&self.counters.inline_commits);
+        let mut output = self.output.lock();
+        self.commit(&mut output, Some(level));
+        let roll_due = output.roll_due(&self.config);
+        drop(output);
+        let mut queue = self.queue.lock();
+        queue.writing = false;
+        queue.roll_due |= roll_due;
+        if queue.thread_sleeps && (queue.has_work() || queue.closing) {
+            self.work.notify_one();
+        }
+        queue.verdict(txid, level).unwrap_or_else(|| Err(closed()))
+    }
+
+    /// Takes what is pending, makes it as durable as the most demanding of those who wait want it, and tells them.
+    fn commit(&self, output: &mut Output, own_level: Option<SyncLevel>) {
+        let mut queue = self.queue.lock();
+        let mut batch = queue.take_batch();
+        let (failed, blocked) = (matches!(queue.state, State::Failed(_)), queue.blocked > 0);
+        drop(queue);
+        if blocked {
+            self.space.notify_all();
+        }
+        if !failed && !(batch.bytes.is_empty() && batch.waiters.is_empty() && own_level.is_none()) {
+            count(&self.counters.commits);
+            let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync();
+            let flushed = self.flush_batch(output, &batch);
+            self.tell(&mut batch, SyncLevel::Flush);
+            if wants_sync && flushed {
+                self.sync_batch(output, &batch);
+            }
+        }
+        self.tell(&mut batch, SyncLevel::Flush);
+        self.tell(&mut batch, SyncLevel::Sync);
+        self.queue.lock().give_back(batch.bytes);
+    }
+
+    /// Tells those of a batch who wait for a level what has become of their entries.
+    fn tell(&self, batch: &mut Batch, level: SyncLevel) {
+        let waiters = batch.waiters_of(level);
+        if waiters.is_empty() {
+            return;
+        }
+        let queue = self.queue.lock();
+        let verdicts: Vec<_> = waiters.iter().map(|waiter| queue.verdict(waiter.txid, level)).collect();
+        drop(queue);
+        for (waiter, verdict) in waiters.into_iter().zip(verdicts) {
+            waiter.done.tell(verdict.unwrap_or_else(|| Err(closed())));
+        }
+    }
+
+    /// Writes and flushes a batch, to a new file if the current one fails; whether that worked.
+    fn flush_batch(&self, output: &mut Output, batch: &Batch) -> bool {
+        let written = match &mut output.current {
+            Some(current) => current.write(&batch.bytes),
+            None if batch.bytes.is_empty() => Ok(()),
+            None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),
+        };
+        let written = written.or_else(|error| self.write_to_new_file(output, batch, error));
+        let mut queue = self.queue.lock();
+        match &written {
+            Ok(()) => queue.flushed = batch.last,
+            Err(error) => queue.lost.add(batch.first, batch.last, error),
+        }
+        written.is_ok()
+    }
+
+    /// Syncs what is flushed; a batch that cannot be synced is written again to a new file.
+    fn sync_batch(&self, output: &mut Output, batch: &Batch) {
+        count(&self.counters.syncs);
+        self.wait_for_closing(output);
+        let synced = output.current.as_mut().map_or(Ok(()), |current| current.file.sync());
+        let synced = synced.or_else(|error| {
+            self.sync_failed(&error, batch);
+            self.write_to_new_file(output, batch, error)?;
+            let current = output.current.as_mut().map_or(Ok(()), |current| current.file.sync());
+            current.map_err(|error| self.give_up(output, &error))
+        });
+        let mut queue = self.queue.lock();
+        match &synced {
+            Ok(()) => queue.synced = batch.last,
+            Err(error) => queue.never_synced.add(batch.first, batch.last, error),
+        }
+    }
+
+    /// Entries flushed before this batch and not synced are lost should the machine die, and perhaps even now: their
+    /// stores had better flush.
+    fn sync_failed(&self, error: &io::Error, batch: &Batch) {
+        let mut queue = self.queue.lock();
+        let (first, last) = (queue.synced + 1, batch.first.saturating_sub(1));
+        queue.never_synced.add(first, last, &HBaseError::from(clone_of(error)));
+        let stores = queue.accounting.holding(&queue.accounting.copy_highest());
+        drop(queue);
+        if first <= last && !stores.is_empty() {
+            self.listener.request_flush(&stores);
+        }
+    }
+
+    /// Waits for the syncs of files that were rolled.
+    fn wait_for_closing(&self, output: &mut Output) {
+        for closing in output.closing.drain(..) {
+            if let Ok(Err(error)) = closing.result.recv() {
+                self.queue.lock().never_synced.add(closing.first, closing.last, &error.into());
+            }
+        }
+    }
+
+    /// Drops the files that the archiver is done with.
+    fn forget_closed(&self, output: &mut Output) {
+        output.closing.retain(|closing| match closing.result.try_recv() {
+            Ok(Ok(())) => false,
+            Ok(Err(error)) => {
+                self.queue.lock().never_synced.add(closing.first, closing.last, &error.into());
+                false
+            }
+            Err(_) => true,
+        });
+    }
+
+    /// Leaves the current file as it is and writes a batch to a new one.
+    fn write_to_new_file(&self, output: &mut Output, batch: &Batch, cause: io::Error) -> Result<()> {
+        count(&self.counters.failures);
+        if let Some(broken) = output.current.take() {
+            tracing::warn!(path = %broken.path.display(), error = %cause, "a WAL file failed; going on in a new one");
+            let mut queue = self.queue.lock();
+            let highest = queue.accounting.copy_highest();
+            queue.closed.push(ClosedFile { path: broken.path, highest });
+        }
+        let rewritten = output.create().and_then(|mut fresh| match fresh.write(&batch.bytes) {
+            Ok(()) => Ok(fresh),
+            Err(error) => {
+                output.discard(&fresh.path);
+                Err(error)
+            }
+        });
+        match rewritten {
+            Ok(fresh) => {
+                count(&self.counters.rolls);
+                output.current = Some(fresh);
+                Ok(())
+            }
+            Err(error) => Err(self.give_up(output, &error)),
+        }
+    }
+
+    /// Neither the current file nor a new one could be written. A full disk is waited out; anything else ends the WAL.
+    fn give_up(&self, output: &mut Output, error: &io::Error) -> HBaseError {
+        if let Some(broken) = output.current.take() {
+            let mut queue = self.queue.lock();
+            let highest = queue.accounting.copy_highest();
+            queue.closed.push(ClosedFile { path: broken.path, highest });
+        }
+        let reason = HBaseError::io(format!("WAL write failed: {error}"));
+        if error.kind() != io::ErrorKind::StorageFull {
+            self.fail(&reason);
+        }
+        reason
+    }
+
+    fn fail(&self, reason: &HBaseError) {
+        let mut queue = self.queue.lock();
+        if matches!(queue.state, State::Failed(_)) {
+            return;
+        }
+        queue.state = State::Failed(reason.clone());
+        drop(queue);
+        self.space.notify_all();
+        self.listener.abort(reason.message());
+    }
+
+    /// Starts a new file when one is due or asked for.
+    fn roll_if_due(&self, output: &mut Output) {
+        let mut queue = self.queue.lock();
+        let asked = std::mem::take(&mut queue.rolls);
+        let due = std::mem::take(&mut queue.roll_due);
+        let failed = if let State::Failed(reason) = &queue.state { Some(reason.clone()) } else { None };
+        drop(queue);
+        let result = match failed {
+            Some(reason) => Err(reason),
+            None if due || !asked.is_empty() || output.roll_due(&self.config) => self.roll(output),
+            None => Ok(()),
+        };
+        for tell in asked {
+            let _ = tell.send(result.clone());
+        }
+    }
+
+    fn roll(&self, output: &mut Output) -> Result<()> {
+        let fresh = output.create().map_err(|error| self.roll_failed(output, &error))?;
+        count(&self.counters.rolls);
+        let old = output.current.replace(fresh);
+        self.forget_closed(output);
+        let mut queue = self.queue.lock();
+        if let Some(old) = old {
+            // Entries that wait are of the new file, but counted with the old one, too: it may be kept too long, never
+            // too short.
+            let highest = if queue.pending.is_empty() {
+                queue.accounting.take_highest()
+            } else {
+                queue.accounting.copy_highest()
+            };
+            queue.closed.push(ClosedFile { path: old.path.clone(), highest });
+            let (first, last) = (queue.synced + 1, queue.flushed);
+            let result = self.archiver.close(old.path, old.file);
+            output.closing.push(Closing { first, last, result });
+        }
+        let held = queue.closed.len() >= self.config.logs_max;
+        drop(queue);
+        self.archive_flushed();
+        if held {
+            self.ask_for_flushes();
+        }
+        Ok(())
+    }
+
+    /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a
+    /// master fences a server it takes for dead.
+    fn roll_failed(&self, output: &mut Output, error: &io::Error) -> HBaseError {
+        count(&self.counters.failures);
+        output.roll_failed();
+        let reason = HBaseError::io(format!("WAL roll failed: {error}"));
+        if error.kind() == io::ErrorKind::NotFound {
+            self.fail(&reason);
+        }
+        reason
+    }
+
+    fn ask_for_flushes(&self) {
+        let queue = self.queue.lock();
+        let over = queue.closed.len() >= self.config.logs_max;
+        let stores =
+            queue.closed.first().filter(|_| over).map(|oldest| queue.accounting.holding(&oldest.highest));
+        drop(queue);
+        if let Some(stores) = stores.filter(|stores| !stores.is_empty()) {
+            self.listener.request_flush(&stores);
+        }
+    }
+
+    /// Lets no more appends in and tells the WAL's thread to end; the thread, the first time.
+    pub(super) fn begin_close(&self, thread: &Mutex<Option<JoinHandle<()>>>) -> Option<JoinHandle<()>> {
+        let thread = thread.lock().take()?;
+        let mut queue = self.queue.lock();
+        queue.closing = true;
+        if matches!(queue.state, State::Open) {
+            queue.state = State::Closing;
+        }
+        drop(queue);
+        self.work.notify_one();
+        self.space.notify_all();
+        Some(thread)
+    }
+
+    /// After the thread has ended: the trailer of the last file.
+    pub(super) fn finish_close(&self) -> Result<()> {
+        let mut output = self.output.lock();
+        self.wait_for_closing(&mut output);
+        let closed = output.current.take().map(|mut current| {
+            let result = current.file.append(TRAILER).and_then(|()| current.file.sync());
+            (current.path, result)
+        });
+        let mut queue = self.queue.lock();
+        let failed = if let State::Failed(reason) = &queue.state { Some(reason.clone()) } else { None };
+        let Some((path, result)) = closed else { return failed.map_or(Ok(()), Err) };
+        let highest = queue.accounting.copy_highest();
+        queue.closed.push(ClosedFile { path, highest });
+        if result.is_ok() {
+            queue.synced = queue.flushed;
+        }
+        failed.map_or(Ok(()), Err)?;
+        Ok(result?)
+    }
+}
+
+fn clone_of(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}

@@ -1,0 +1,152 @@
+//! The file being written, and how the next one is made.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use evenkeel_common::clock::Clock;
+use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+
+use crate::config::WalConfig;
+use crate::format::encode;
+use crate::names;
+
+/// Belongs to whoever commits.
+pub(super) struct Output {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    prefix: String,
+    suffix: String,
+    clock: Arc<dyn Clock>,
+    last_number: i64,
+    last_path: PathBuf,
+    /// None after a write failed for lack of space, until there is some.
+    pub(super) current: Option<Current>,
+    /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
+    pub(super) closing: Vec<Closing>,
+    /// After a roll that failed, when to try again.
+    roll_not_before_ms: i64,
+}
+
+/// An open file.
+pub(super) struct Current {
+    pub(super) path: PathBuf,
+    pub(super) file: Box<dyn AppendFile>,
+    opened_ms: i64,
+    header_bytes: u64,
+}
+
+/// The sync of a file that was rolled.
+pub(super) struct Closing {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) result: Receiver<io::Result<()>>,
+}
+
+/// How often the next number is tried when a file of that name is there.
+const NAME_ATTEMPTS: usize = 100;
+
+/// How long to wait after a roll that failed.
+const ROLL_RETRY_MS: i64 = 1000;
+
+impl Output {
+    /// Starts the first file.
+    pub(super) fn open(
+        fs: Arc<dyn FileSystem>,
+        dir: PathBuf,
+        prefix: String,
+        suffix: String,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
+        let mut output = Self {
+            fs,
+            dir,
+            prefix,
+            suffix,
+            clock,
+            last_number: 0,
+            last_path: PathBuf::new(),
+            current: None,
+            closing: Vec::new(),
+            roll_not_before_ms: i64::MIN,
+        };
+        output.current = Some(output.create()?);
+        Ok(output)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.last_path
+    }
+
+    /// Makes the next file, with its header flushed; leaves nothing behind when that fails.
+    pub(super) fn create(&mut self) -> io::Result<Current> {
+        let (path, mut file) = self.create_numbered()?;
+        let header = encode::header();
+        if let Err(error) = file.append(&header).and_then(|()| file.flush()) {
+            drop(file);
+            self.discard(&path);
+            return Err(error);
+        }
+        self.last_path.clone_from(&path);
+        Ok(Current { path, file, opened_ms: self.clock.now_ms(), header_bytes: header.len() as u64 })
+    }
+
+    fn create_numbered(&mut self) -> io::Result<(PathBuf, Box<dyn AppendFile>)> {
+        let mut attempts = 0;
+        loop {
+            self.last_number = self.clock.now_ms().max(self.last_number + 1);
+            let path = self.dir.join(names::file_name(&self.prefix, self.last_number, &self.suffix));
+            match self.fs.create(&path, CreateOptions::default()) {
+                Ok(file) => return Ok((path, file)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => {
+                    attempts += 1
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Deletes a file in which there is no entry that anyone was told of.
+    pub(super) fn discard(&self, path: &Path) {
+        if let Err(error) = self.fs.delete(path) {
+            tracing::warn!(path = %path.display(), %error, "a WAL file without entries could not be deleted");
+        }
+    }
+
+    /// Whether the current file is too long, or too old and not empty.
+    pub(super) fn roll_due(&self, config: &WalConfig) -> bool {
+        let Some(current) = &self.current else { return false };
+        let bytes = current.file.position();
+        if bytes <= current.header_bytes {
+            return false;
+        }
+        // The clock is read only when the length asks for a roll, or once a tick.
+        bytes > config.roll_bytes && self.clock.now_ms() >= self.roll_not_before_ms
+    }
+
+    /// Whether the current file is too old and not empty.
+    pub(super) fn too_old(&self, config: &WalConfig) -> bool {
+        let now_ms = self.clock.now_ms();
+        self.current.as_ref().is_some_and(|current| {
+            current.file.position() > current.header_bytes
+                && now_ms - current.opened_ms >= config.roll_period_ms
+                && now_ms >= self.roll_not_before_ms
+        })
+    }
+
+    pub(super) fn roll_failed(&mut self) {
+        self.roll_not_before_ms = self.clock.now_ms() + ROLL_RETRY_MS;
+    }
+}
+
+impl Current {
+    /// Appends in one piece, and flushes.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.file.append(bytes)?;
+        self.file.flush()
+    }
+}

@@ -1,0 +1,271 @@
+//! What waits to be written, and who waits for it.
+
+use std::path::PathBuf;
+
+use crossbeam_channel::Sender;
+use evenkeel_common::{HBaseError, Result};
+
+use super::accounting::{Accounting, Highest};
+use super::{SyncLevel, Txid, closed};
+
+/// Everything under the queue's lock.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Entries encoded and not taken by a commit.
+    pub(super) pending: Vec<u8>,
+    /// The emptied buffer of the last batch, to be filled next.
+    pub(super) spare: Vec<u8>,
+    pub(super) last_txid: u64,
+    /// The last entry that a commit took.
+    taken: u64,
+    pub(super) appended_bytes: u64,
+    /// Everything up to here was flushed, but for `lost`.
+    pub(super) flushed: u64,
+    /// Everything up to here was synced, but for `lost` and `never_synced`.
+    pub(super) synced: u64,
+    /// Entries that are in no file for sure.
+    pub(super) lost: FailedRanges,
+    /// Entries that are in a file which could not be synced.
+    pub(super) never_synced: FailedRanges,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) rolls: Vec<Sender<Result<()>>>,
+    pub(super) accounting: Accounting,
+    /// Closed files that may still be needed, oldest first.
+    pub(super) closed: Vec<ClosedFile>,
+    pub(super) state: State,
+    /// The WAL's thread ends once nothing is pending.
+    pub(super) closing: bool,
+    /// The current file is due to be followed by another.
+    pub(super) roll_due: bool,
+    /// Whether someone commits.
+    pub(super) writing: bool,
+    /// Whether the pending bytes should be written though nobody waits.
+    pub(super) nudged: bool,
+    pub(super) thread_sleeps: bool,
+    /// How many appends wait for room.
+    pub(super) blocked: usize,
+}
+
+#[derive(Default)]
+pub(super) enum State {
+    #[default]
+    Open,
+    /// No more appends.
+    Closing,
+    /// For good, with the reason.
+    Failed(HBaseError),
+}
+
+/// Someone who waits for an entry.
+pub(super) struct Waiter {
+    pub(super) txid: Txid,
+    pub(super) level: SyncLevel,
+    pub(super) done: Done,
+}
+
+/// How to tell one who waits.
+pub(super) enum Done {
+    Callback(Box<dyn FnOnce(Result<()>) + Send>),
+    Thread(Sender<Result<()>>),
+}
+
+impl Done {
+    /// Tells it. A callback that panics does not take the log with it.
+    pub(super) fn tell(self, result: Result<()>) {
+        match self {
+            Self::Thread(sender) => drop(sender.send(result)),
+            Self::Callback(done) => {
+                let run = std::panic::AssertUnwindSafe(move || done(result));
+                if std::panic::catch_unwind(run).is_err() {
+                    tracing::error!("a WAL callback panicked");
+                }
+            }
+        }
+    }
+}
+
+/// A file that is not written any more.
+#[derive(Debug)]
+pub(super) struct ClosedFile {
+    pub(super) path: PathBuf,
+    pub(super) highest: Highest,
+}
+
+/// What one commit takes.
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    /// The first and the last entry in `bytes`; the first is past the last when there is none.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) waiters: Vec<Waiter>,
+}
+
+impl Batch {
+    /// Whether anyone asks for a sync.
+    pub(super) fn wants_sync(&self) -> bool {
+        self.waiters.iter().any(|waiter| waiter.level == SyncLevel::Sync)
+    }
+
+    /// Takes those who wait for this level out, in order.
+    pub(super) fn waiters_of(&mut self, level: SyncLevel) -> Vec<Waiter> {
+        let (mut taken, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.level == level);
+        self.waiters = rest;
+        taken.sort_by_key(|waiter| waiter.txid);
+        taken
+    }
+}
+
+/// Buffers that grew larger than this are given back once they are empty.
+const SPARE_BYTES_MAX: usize = 4 << 20;
+
+impl Queue {
+    pub(super) fn check_open(&self) -> Result<()> {
+        match &self.state {
+            State::Open => Ok(()),
+            State::Closing => Err(closed()),
+            State::Failed(reason) => Err(reason.clone()),
+        }
+    }
+
+    pub(super) fn next_txid(&mut self, bytes: usize) -> Txid {
+        self.last_txid += 1;
+        self.appended_bytes += bytes as u64;
+        Txid(self.last_txid)
+    }
+
+    /// What is known of an entry's durability; `None` when it is still to come.
+    pub(super) fn verdict(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
+        if level == SyncLevel::None {
+            return Some(Ok(()));
+        }
+        if txid.0 > self.last_txid {
+            return Some(Err(HBaseError::io(format!("{txid:?} is not of this WAL"))));
+        }
+        if let Some(error) = self.lost.find(txid.0) {
+            return Some(Err(error));
+        }
+        let mark = if level == SyncLevel::Sync {
+            if let Some(error) = self.never_synced.find(txid.0) {
+                return Some(Err(error));
+            }
+            self.synced
+        } else {
+            self.flushed
+        };
+        match &self.state {
+            _ if txid.0 <= mark => Some(Ok(())),
+            State::Failed(reason) => Some(Err(reason.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether there is something that someone waits for.
+    pub(super) fn has_work(&self) -> bool {
+        !self.waiters.is_empty()
+            || !self.rolls.is_empty()
+            || self.roll_due
+            || (self.nudged && !self.pending.is_empty())
+    }
+
+    /// Takes everything there is.
+    pub(super) fn take_batch(&mut self) -> Batch {
+        let bytes = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
+        let first = self.taken + 1;
+        self.taken = self.last_txid;
+        self.nudged = false;
+        Batch { bytes, first, last: self.last_txid, waiters: std::mem::take(&mut self.waiters) }
+    }
+
+    /// Gives a batch's buffer back.
+    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        if bytes.capacity() <= SPARE_BYTES_MAX && bytes.capacity() > self.spare.capacity() {
+            self.spare = bytes;
+        }
+    }
+
+    /// Takes out the closed files that nobody needs.
+    pub(super) fn take_flushed(&mut self) -> Vec<PathBuf> {
+        let accounting = &self.accounting;
+        let (flushed, needed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.closed)
+            .into_iter()
+            .partition(|file| accounting.all_flushed(&file.highest));
+        self.closed = needed;
+        flushed.into_iter().map(|file| file.path).collect()
+    }
+}
+
+/// Ranges of transaction ids that failed, with the reason. Bounded: when there are too many, the two oldest become one,
+/// which fails a sync that comes later than some [`FAILED_RANGES_MAX`] failures; it never lets one pass.
+#[derive(Default)]
+pub(super) struct FailedRanges(Vec<(u64, u64, HBaseError)>);
+
+const FAILED_RANGES_MAX: usize = 1024;
+
+impl FailedRanges {
+    /// Adds a range, above all before; an empty one is nothing.
+    pub(super) fn add(&mut self, first: u64, last: u64, error: &HBaseError) {
+        if first > last {
+            return;
+        }
+        match self.0.last_mut() {
+            Some((_, end, known)) if *end + 1 >= first && known == error => *end = last.max(*end),
+            _ => self.0.push((first, last, error.clone())),
+        }
+        if self.0.len() > FAILED_RANGES_MAX {
+            let (first, _, _) = self.0.remove(0);
+            self.0[0].0 = first;
+        }
+    }
+
+    pub(super) fn find(&self, txid: u64) -> Option<HBaseError> {
+        let at = self.0.partition_point(|(_, last, _)| *last < txid);
+        self.0.get(at).filter(|(first, _, _)| *first <= txid).map(|(_, _, error)| error.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_ranges_are_found_and_bounded() {
+        let mut ranges = FailedRanges::default();
+        ranges.add(5, 4, &closed());
+        assert_eq!(ranges.find(4), None);
+        for i in 0..3000 {
+            ranges.add(10 * i + 1, 10 * i + 3, &HBaseError::io(i.to_string()));
+        }
+        assert_eq!(ranges.0.len(), FAILED_RANGES_MAX);
+        assert_eq!(ranges.find(29_992).expect("failed").message(), "2999");
+        assert_eq!(ranges.find(29_994), None);
+        assert_eq!(ranges.find(29_990), None);
+        assert!((1..=3).all(|txid| ranges.find(txid).is_some()), "the oldest are not forgotten");
+        assert!(ranges.find(5).is_some(), "but blurred");
+    }
+
+    #[test]
+    fn equal_neighbours_are_one_range() {
+        let mut ranges = FailedRanges::default();
+        ranges.add(1, 3, &closed());
+        ranges.add(4, 4, &closed());
+        assert_eq!(ranges.0.len(), 1);
+        assert!(ranges.find(4).is_some() && ranges.find(5).is_none());
+    }
+
+    #[test]
+    fn a_verdict_is_given_once_it_is_known() {
+        let mut queue = Queue { last_txid: 9, flushed: 8, synced: 3, ..Queue::default() };
+        queue.lost.add(5, 5, &closed());
+        queue.never_synced.add(2, 2, &closed());
+        let verdict = |txid, level| queue.verdict(Txid(txid), level).map(|v| v.is_ok());
+        assert_eq!(verdict(8, SyncLevel::Flush), Some(true));
+        assert_eq!(verdict(9, SyncLevel::Flush), None);
+        assert_eq!(verdict(9, SyncLevel::None), Some(true));
+        assert_eq!(verdict(10, SyncLevel::Flush), Some(false));
+        assert_eq!(verdict(5, SyncLevel::Flush), Some(false));
+        assert_eq!((verdict(3, SyncLevel::Sync), verdict(4, SyncLevel::Sync)), (Some(true), None));
+        assert_eq!((verdict(2, SyncLevel::Sync), verdict(2, SyncLevel::Flush)), (Some(false), Some(true)));
+    }
+}

@@ -1,0 +1,469 @@
+//! [`WalReader`]: the entries of one file, front to back.
+//!
+//! A log ends in one of three ways ([`End`]): with a trailer, because it was closed; at the end of an entry; or inside
+//! one, because its writer died. The last is normal, and the part of an entry is dropped. What cannot be explained by a
+//! death is damage ([`ReadError::Corrupt`]), and is never skipped:
+//! * an entry that ends early though the file has a trailer,
+//! * lengths that disagree with each other, keys that are no keys, dictionary indexes that nobody wrote.
+//!
+//! A machine that dies may leave zeros where the last bytes should be, for a file's length can reach the disk before its
+//! content. An entry that cannot be read because its bytes are zeros *up to the end of the file* counts as cut off.
+//!
+//! The format has no checksum: a damaged length that points past the end of a file without trailer looks like a death.
+//!
+//! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]; entries are bounded by
+//! [`ENTRY_BYTES_MAX`], and nothing is allocated for bytes that are not in the file (but a dictionary-compressed cell,
+//! which is bounded by the same limit).
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::codec::read_varint;
+use evenkeel_common::{CellRef, HBaseError, KeyValue, TableName};
+use evenkeel_fs::{FileSystem, RandomAccessFile};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+use crate::entry::{ClusterUuid, FamilyScope, Scope, WalEntry};
+use crate::format::compression::{CompressionContext, DictionaryKind};
+use crate::format::{HEADER_BYTES_MAX, KEY_BYTES_MAX, MAGIC, TRAILER, TRAILER_MAGIC};
+use crate::names::RECOVERED_EDITS_DIR;
+
+/// The longest entry that is read, decoded.
+pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+/// How much is read at once.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// The writers whose files are read but for encryption, by `writer_cls_name`.
+const WRITER_CLASSES: [&str; 4] = [
+    "ProtobufLogWriter",
+    "AsyncProtobufLogWriter",
+    "SecureProtobufLogWriter",
+    "SecureAsyncProtobufLogWriter",
+];
+
+/// How a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With a trailer: it was closed.
+    Closed,
+    /// After an entry: it is being written, or its writer died.
+    Open,
+    /// Inside an entry, a header or a trailer: so many bytes were dropped.
+    Torn {
+        /// Bytes after the last whole entry.
+        bytes: u64,
+    },
+}
+
+/// Why a file cannot be read on.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The storage failed; try again.
+    Io(io::Error),
+    /// The bytes are damaged; trying again is useless. Entries read before are good.
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where the entry starts that cannot be read.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The file needs something that this reader lacks, such as a key.
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What it needs.
+        what: String,
+    },
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Corrupt { path, offset, what } => {
+                write!(f, "{}: corrupt WAL entry at {offset}: {what}", path.display())
+            }
+            Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ReadError> for HBaseError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Io(error) => error.into(),
+            other => Self::io(other.to_string()),
+        }
+    }
+}
+
+/// Why an entry could not be parsed.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The bytes end.
+    Torn,
+    Corrupt(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// `Stop::Corrupt` in few letters.
+pub(crate) fn corrupt<T>(what: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Corrupt(what.into()))
+}
+
+/// Reads one file. After an error or the end, [`WalReader::next`] keeps to it.
+pub struct WalReader {
+    path: PathBuf,
+    header: pb::WalHeader,
+    compression: Option<CompressionContext>,
+    input: Input,
+    /// Whether the file has a trailer.
+    closed: bool,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Clone, Debug)]
+enum Outcome {
+    Ended(End),
+    Corrupt { offset: u64, what: String },
+}
+
+impl WalReader {
+    /// Opens a file and reads its header. A file that ends within it has no entries.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] when it is no WAL; [`ReadError::Unsupported`] when it is encrypted or compresses values in
+    /// a way that is not known here.
+    pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, ReadError> {
+        let file = fs.open(path)?;
+        let mut input = Input::new(file);
+        let mut outcome = None;
+        let header = match read_header(&mut input) {
+            Ok(header) => header,
+            Err(Stop::Torn) => {
+                outcome = Some(Outcome::Ended(End::Torn { bytes: input.end }));
+                pb::WalHeader::default()
+            }
+            Err(Stop::Io(error)) => return Err(error.into()),
+            Err(Stop::Corrupt(what)) => {
+                return Err(ReadError::Corrupt { path: path.to_owned(), offset: 0, what });
+            }
+        };
+        let unsupported = |what: String| ReadError::Unsupported { path: path.to_owned(), what };
+        if header.encryption_key.is_some() {
+            return Err(unsupported("the WAL is encrypted".into()));
+        }
+        let recovered_edits = path.components().any(|part| part.as_os_str() == RECOVERED_EDITS_DIR);
+        let compression = CompressionContext::of_header(&header, recovered_edits).map_err(unsupported)?;
+        input.start_next();
+        let closed = input.find_trailer()?;
+        Ok(Self { path: path.to_owned(), header, compression, input, closed, outcome })
+    }
+
+    /// The next entry, or `None` at the end.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`], or what the storage says.
+    #[allow(clippy::should_implement_trait)] // an error is not one of many items: it is the end
+    pub fn next(&mut self) -> Result<Option<WalEntry>, ReadError> {
+        if self.outcome.is_none() {
+            match self.try_next() {
+                Ok(Some(entry)) => return Ok(Some(entry)),
+                Ok(None) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match &self.outcome {
+            Some(Outcome::Corrupt { offset, what }) => {
+                Err(ReadError::Corrupt { path: self.path.clone(), offset: *offset, what: what.clone() })
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Where the next entry starts: after the last whole one.
+    pub fn position(&self) -> u64 {
+        self.input.start
+    }
+
+    /// How the file ends, once [`WalReader::next`] has returned `None`.
+    pub fn end(&self) -> Option<End> {
+        match self.outcome {
+            Some(Outcome::Ended(end)) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// The header.
+    pub fn header(&self) -> &pb::WalHeader {
+        &self.header
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An entry, or none with `outcome` set.
+    fn try_next(&mut self) -> io::Result<Option<WalEntry>> {
+        if self.input.start == self.input.end {
+            let end = if self.closed { End::Closed } else { End::Open };
+            self.outcome = Some(Outcome::Ended(end));
+            return Ok(None);
+        }
+        match self.parse_entry() {
+            Ok(entry) => {
+                self.input.start_next();
+                return Ok(Some(entry));
+            }
+            Err(Stop::Io(error)) => {
+                self.input.at = 0; // the same entry can be tried again, unless a dictionary has seen half of it
+                if self.compression.is_some() {
+                    self.outcome = Some(self.corrupt_here(format!("reading failed: {error}")));
+                }
+                return Err(error);
+            }
+            Err(Stop::Torn) if self.closed => {
+                self.outcome = Some(self.corrupt_here("it runs into the trailer".into()));
+            }
+            Err(Stop::Torn) => self.outcome = Some(self.torn_here()),
+            Err(Stop::Corrupt(what)) => {
+                let cut = !self.closed && (self.input.is_partial_trailer()? || self.input.ends_in_zeros()?);
+                self.outcome = Some(if cut { self.torn_here() } else { self.corrupt_here(what) });
+            }
+        }
+        Ok(None)
+    }
+
+    fn torn_here(&self) -> Outcome {
+        Outcome::Ended(End::Torn { bytes: self.input.end - self.input.start })
+    }
+
+    fn corrupt_here(&self, what: String) -> Outcome {
+        Outcome::Corrupt { offset: self.input.start, what }
+    }
+
+    fn parse_entry(&mut self) -> Result<WalEntry, Stop> {
+        let key_len = self.input.varint()?;
+        if key_len == 0 || key_len > KEY_BYTES_MAX as u64 {
+            return corrupt(format!("key of {key_len} bytes"));
+        }
+        let key = Bytes::copy_from_slice(self.input.take(key_len as usize)?);
+        let key = pb::WalKey::decode(key).or_else(|e| corrupt(format!("key: {e}")))?;
+        let count = key.following_kv_count.unwrap_or(0);
+        let mut entry = entry_of(key, self.compression.as_mut())?;
+        entry.cells = match &mut self.compression {
+            None => self.input.plain_cells(count, entry.seq_id)?,
+            Some(context) => context.read_cells(&mut self.input, count, entry.seq_id)?,
+        };
+        Ok(entry)
+    }
+}
+
+impl fmt::Debug for WalReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WalReader").field("path", &self.path).field("position", &self.position()).finish()
+    }
+}
+
+fn read_header(input: &mut Input) -> Result<pb::WalHeader, Stop> {
+    let magic = input.take(MAGIC.len())?;
+    if magic != MAGIC {
+        return corrupt(format!("it starts with {}, not PWAL", magic.escape_ascii()));
+    }
+    let len = input.varint()?;
+    if len > HEADER_BYTES_MAX as u64 {
+        return corrupt(format!("header of {len} bytes"));
+    }
+    let header =
+        pb::WalHeader::decode(input.take(len as usize)?).or_else(|e| corrupt(format!("header: {e}")))?;
+    match header.writer_cls_name.as_deref() {
+        Some(name) if !WRITER_CLASSES.contains(&name) => corrupt(format!("unknown writer class {name}")),
+        _ => Ok(header),
+    }
+}
+
+/// The fields of a key, its names looked up in the dictionaries of a compressed file in the order they were written.
+fn entry_of(key: pb::WalKey, mut context: Option<&mut CompressionContext>) -> Result<WalEntry, Stop> {
+    let mut plain = |bytes: Bytes, kind| match &mut context {
+        Some(context) => context.expand(&bytes, kind),
+        None => Ok(bytes),
+    };
+    let region = plain(key.encoded_region_name, DictionaryKind::Region)?;
+    if region.is_empty() {
+        return corrupt("no region name");
+    }
+    let table = plain(key.table_name, DictionaryKind::Table)?;
+    let table = TableName::from_bytes(&table).or_else(|e| corrupt(e.to_string()))?;
+    let mut entry = WalEntry::new(region, table, key.log_sequence_number, key.write_time as i64, Vec::new());
+    for scope in key.scopes {
+        let family = plain(scope.family, DictionaryKind::Family)?;
+        entry.scopes.push(FamilyScope { family, scope: Scope::from_number(scope.scope_type) });
+    }
+    for attribute in key.extended_attributes {
+        entry.attributes.push((attribute.key, plain(attribute.value, DictionaryKind::Table)?));
+    }
+    let uuid = |id: &pb::Uuid| ClusterUuid { most: id.most_sig_bits, least: id.least_sig_bits };
+    entry.cluster_ids = key.cluster_ids.iter().chain(&key.cluster_id).map(uuid).collect();
+    entry.nonce_group = key.nonce_group.unwrap_or(0);
+    entry.nonce = key.nonce.unwrap_or(0);
+    entry.orig_seq_id = key.orig_sequence_number.unwrap_or(0);
+    Ok(entry)
+}
+
+/// The file's bytes from the start of the current entry on, as far as they were needed.
+pub(crate) struct Input {
+    file: Arc<dyn RandomAccessFile>,
+    /// Offset in the file of the current entry, and of `buffer[consumed]`.
+    start: u64,
+    /// Where the entries end: the end of the file, or its trailer.
+    end: u64,
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` before the current entry.
+    consumed: usize,
+    /// What was parsed of the current entry.
+    at: usize,
+}
+
+impl Input {
+    fn new(file: Arc<dyn RandomAccessFile>) -> Self {
+        let end = file.len();
+        Self { file, start: 0, end, buffer: Vec::new(), consumed: 0, at: 0 }
+    }
+
+    /// What was parsed is done with.
+    fn start_next(&mut self) {
+        self.consumed += self.at;
+        self.start += self.at as u64;
+        self.at = 0;
+    }
+
+    /// Has the first `bytes` of the current entry in the buffer.
+    fn fill(&mut self, bytes: usize) -> Result<(), Stop> {
+        let have = self.buffer.len() - self.consumed;
+        if bytes <= have {
+            return Ok(());
+        }
+        if bytes as u64 > self.end - self.start {
+            return Err(Stop::Torn);
+        }
+        if bytes > ENTRY_BYTES_MAX {
+            return corrupt(format!("entry longer than {ENTRY_BYTES_MAX} bytes"));
+        }
+        self.buffer.drain(..self.consumed);
+        self.consumed = 0;
+        let wanted = bytes.max(CHUNK_BYTES).min(usize::try_from(self.end - self.start).unwrap_or(usize::MAX));
+        self.buffer.resize(wanted, 0);
+        let read = self.file.read_at(self.start + have as u64, &mut self.buffer[have..]);
+        self.buffer.truncate(have + *read.as_ref().unwrap_or(&0));
+        if self.buffer.len() < bytes {
+            read?;
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter").into());
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the entry.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&[u8], Stop> {
+        let end = self.at.checked_add(bytes).ok_or(Stop::Torn)?;
+        self.fill(end)?;
+        let from = self.consumed + self.at;
+        self.at = end;
+        Ok(&self.buffer[from..from + bytes])
+    }
+
+    /// One byte.
+    pub(crate) fn byte(&mut self) -> Result<u8, Stop> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A protobuf varint.
+    pub(crate) fn varint(&mut self) -> Result<u64, Stop> {
+        let mut bytes = [0; 10];
+        for i in 0..bytes.len() {
+            bytes[i] = self.byte()?;
+            if bytes[i] & 0x80 == 0 {
+                return read_varint(&bytes).map(|(value, _)| value).ok_or(Stop::Torn);
+            }
+        }
+        corrupt("a number of more than 10 bytes")
+    }
+
+    /// Cells as they are: all of them share one allocation.
+    fn plain_cells(&mut self, count: u32, seq_id: u64) -> Result<Vec<KeyValue>, Stop> {
+        let first = self.at;
+        let mut ranges = Vec::new();
+        for _ in 0..count {
+            let len = u32::from_be_bytes(self.take(4)?.try_into().unwrap_or_default()) as usize;
+            let from = self.at - first;
+            CellRef::parse(self.take(len)?, seq_id).or_else(|e| corrupt(e.to_string()))?;
+            ranges.push(from..from + len);
+        }
+        let bytes = Bytes::copy_from_slice(&self.buffer[self.consumed + first..self.consumed + self.at]);
+        let cell = |range| {
+            let mut cell = KeyValue::parse(bytes.slice(range)).or_else(|e| corrupt(e.to_string()))?;
+            cell.set_seq_id(seq_id);
+            Ok(cell)
+        };
+        ranges.into_iter().map(cell).collect()
+    }
+
+    /// Looks for a trailer at the end of the file, and takes it off the entries.
+    fn find_trailer(&mut self) -> io::Result<bool> {
+        let mut tail = [0; 8];
+        let Some(at) = self.end.checked_sub(8).filter(|at| *at >= self.start) else { return Ok(false) };
+        self.file.read_exact_at(at, &mut tail)?;
+        let [a, b, c, d, magic @ ..] = tail;
+        let len = i64::from(i32::from_be_bytes([a, b, c, d]));
+        let starts_at = at as i64 - len;
+        if magic != *TRAILER_MAGIC || len < 0 || starts_at < self.start as i64 {
+            return Ok(false);
+        }
+        self.end = starts_at as u64;
+        Ok(true)
+    }
+
+    /// Whether what is left is the beginning of a trailer.
+    fn is_partial_trailer(&self) -> io::Result<bool> {
+        let mut left = [0; TRAILER.len()];
+        let len = (self.end - self.start) as usize;
+        if len >= left.len() {
+            return Ok(false);
+        }
+        self.file.read_exact_at(self.start, &mut left[..len])?;
+        Ok(TRAILER.starts_with(&left[..len]))
+    }
+
+    /// Whether the bytes from the last one parsed to the end of the file are zeros.
+    fn ends_in_zeros(&self) -> io::Result<bool> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut at = self.start + (self.at as u64).saturating_sub(1);
+        while at < self.end {
+            let n = self.file.read_at(at, &mut chunk)?;
+            if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += n as u64;
+        }
+        Ok(true)
+    }
+}
