@@ -29,6 +29,18 @@ public final class Checks {
       new ScanChecks(suite).all();
       new LimitChecks(suite).all();
     });
+    GROUPS.put("filters", suite -> {
+      new FilterChecks(suite).all();
+    });
+    GROUPS.put("admin", suite -> {
+      new TableAdminChecks(suite).all();
+      new NamespaceChecks(suite).all();
+      new RegionAdminChecks(suite).all();
+    });
+    GROUPS.put("meta", suite -> new MetaChecks(suite).all());
+    GROUPS.put("codecs", suite -> new CodecChecks(suite).all());
+    GROUPS.put("async", suite -> new AsyncChecks(suite).all());
+    GROUPS.put("endpoints", suite -> new EndpointChecks(suite).all());
   }
 
   /** A set of checks on one subject. */

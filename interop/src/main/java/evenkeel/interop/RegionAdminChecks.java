@@ -1,0 +1,200 @@
+package evenkeel.interop;
+
+import static evenkeel.interop.Rows.b;
+import static evenkeel.interop.Rows.put;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.hbase.DoNotRetryIOException;
+import org.apache.hadoop.hbase.client.CompactionState;
+import org.apache.hadoop.hbase.client.Put;
+import org.apache.hadoop.hbase.client.RegionInfo;
+import org.apache.hadoop.hbase.client.Scan;
+import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/** Regions as the Admin moves them: flush, compaction, split, merge, unassign and assign. */
+final class RegionAdminChecks {
+  private final Suite suite;
+
+  RegionAdminChecks(Suite suite) {
+    this.suite = suite;
+  }
+
+  void all() {
+    suite.check("flush", this::flush);
+    suite.check("compact", this::compact);
+    suite.check("major-compact", this::majorCompact);
+    suite.check("split-at-key", this::splitAtKey);
+    suite.check("split-by-size", this::splitByMiddle);
+    suite.check("split-errors", this::splitErrors);
+    suite.check("merge", this::merge);
+    suite.check("unassign-assign", this::unassignAssign);
+    suite.check("roll-wal", this::rollWal);
+  }
+
+  private Table filled(int rows, String... splits) throws IOException {
+    Table table = suite.presplit(splits);
+    List<Put> puts = new ArrayList<>();
+    for (int i = 0; i < rows; i++) {
+      puts.add(put(String.format("r%04d", i), "f:q", 1, "v" + i));
+    }
+    table.put(puts);
+    return table;
+  }
+
+  private static void until(String what, Callable<Boolean> holds) throws Exception {
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+    while (!holds.call()) {
+      Expect.that(System.nanoTime() < end, what + " within 30 s");
+      Thread.sleep(50);
+    }
+  }
+
+  private int storeFiles(Table table) throws IOException {
+    int files = 0;
+    for (var server : suite.admin.getRegionServers()) {
+      for (var region : suite.admin.getRegionMetrics(server, table.getName())) {
+        files += region.getStoreFileCount();
+      }
+    }
+    return files;
+  }
+
+  private void flush() throws Exception {
+    try (Table table = filled(100, "r0050")) {
+      Expect.same(0, storeFiles(table));
+      suite.admin.flush(table.getName());
+      Expect.same(2, storeFiles(table));
+      table.put(put("r0000", "f:q", 2, "w"));
+      suite.admin.flush(table.getName(), b("f"));
+      Expect.same(3, storeFiles(table));
+      table.put(put("r0099", "f:q", 2, "w"));
+      for (RegionInfo region : suite.admin.getRegions(table.getName())) {
+        suite.admin.flushRegion(region.getRegionName());
+      }
+      Expect.same(4, storeFiles(table));
+      Expect.same(100, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void compact() throws Exception {
+    try (Table table = filled(10)) {
+      for (int i = 0; i < 3; i++) {
+        table.put(put("r000" + i, "f:q", 2, "w"));
+        suite.admin.flush(table.getName());
+      }
+      Expect.same(3, storeFiles(table));
+      suite.admin.compact(table.getName());
+      until("three files become one", () -> storeFiles(table) == 1);
+      until("no compaction is left", () -> suite.admin.getCompactionState(table.getName()) == CompactionState.NONE);
+      Expect.same(10, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void majorCompact() throws Exception {
+    try (Table table = filled(10, "r0005")) {
+      suite.admin.flush(table.getName());
+      table.put(put("r0001", "f:q", 2, "w"));
+      suite.admin.flush(table.getName());
+      suite.admin.majorCompact(table.getName(), b("f"));
+      until("one file a region", () -> storeFiles(table) == 2);
+      until("a time of the last major compaction", () -> suite.admin.getLastMajorCompactionTimestamp(table.getName()) > 0);
+      Expect.same("r0001{f:q@2=w}", Rows.read(table, "r0001"));
+    }
+  }
+
+  private List<String> bounds(Table table) throws IOException {
+    List<RegionInfo> regions = suite.admin.getRegions(table.getName());
+    regions.sort(RegionInfo.COMPARATOR);
+    List<String> out = new ArrayList<>();
+    for (RegionInfo region : regions) {
+      out.add(Bytes.toString(region.getStartKey()) + ".." + Bytes.toString(region.getEndKey()));
+    }
+    return out;
+  }
+
+  private void splitAtKey() throws Exception {
+    try (Table table = filled(200)) {
+      suite.admin.flush(table.getName());
+      table.put(put("r0150x", "f:q", 1, "in memory"));
+      suite.admin.split(table.getName(), b("r0120"));
+      until("two regions", () -> bounds(table).equals(List.of("..r0120", "r0120..")));
+      try (var locator = suite.connection.getRegionLocator(table.getName())) {
+        until("both regions are open", () -> locator.getAllRegionLocations().stream().allMatch(l -> l.getServerName() != null));
+      }
+      Expect.same(201, Rows.keys(table, new Scan()).size());
+      Expect.same(201, Rows.keys(table, new Scan().setReversed(true)).size());
+      Expect.same("r0119{f:q@1=v119}", Rows.read(table, "r0119"));
+      Expect.same("r0120{f:q@1=v120}", Rows.read(table, "r0120"));
+      table.put(put("r0000", "f:q", 2, "left"));
+      table.put(put("r0199", "f:q", 2, "right"));
+      Expect.same("r0199{f:q@2=right}", Rows.read(table, "r0199"));
+      suite.admin.majorCompact(table.getName());
+      Expect.same(201, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void splitByMiddle() throws Exception {
+    try (Table table = suite.table("f")) {
+      byte[] value = new byte[10_000];
+      for (int i = 0; i < 100; i++) {
+        table.put(new Put(b(String.format("r%04d", i))).addColumn(b("f"), b("q"), 1, value));
+      }
+      suite.admin.flush(table.getName());
+      suite.admin.split(table.getName());
+      until("two regions", () -> suite.admin.getRegions(table.getName()).size() == 2);
+      String middle = bounds(table).get(1);
+      Expect.that(middle.compareTo("r0020") > 0 && middle.compareTo("r0080") < 0, "a middle key, got " + middle);
+      Expect.same(100, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void splitErrors() throws Exception {
+    try (Table table = filled(10, "r0005")) {
+      RegionInfo second = suite.admin.getRegions(table.getName()).stream().max(RegionInfo.COMPARATOR).orElseThrow();
+      Expect.fails(DoNotRetryIOException.class,
+          () -> suite.admin.splitRegionAsync(second.getRegionName(), b("r0001")).get(30, TimeUnit.SECONDS));
+      Expect.fails(IOException.class,
+          () -> suite.admin.splitRegionAsync(second.getRegionName(), b("r0005")).get(30, TimeUnit.SECONDS));
+    }
+  }
+
+  private void merge() throws Exception {
+    try (Table table = filled(30, "r0010", "r0020")) {
+      suite.admin.flush(table.getName());
+      List<RegionInfo> regions = suite.admin.getRegions(table.getName());
+      regions.sort(RegionInfo.COMPARATOR);
+      suite.admin.mergeRegionsAsync(new byte[][] {regions.get(0).getEncodedNameAsBytes(), regions.get(1).getEncodedNameAsBytes()},
+          false).get(60, TimeUnit.SECONDS);
+      Expect.lines(bounds(table), "..r0020", "r0020..");
+      Expect.same(30, Rows.keys(table, new Scan()).size());
+      table.put(put("r0005", "f:q", 2, "w"));
+      Expect.same("r0005{f:q@2=w}", Rows.read(table, "r0005"));
+    }
+  }
+
+  private void unassignAssign() throws Exception {
+    try (Table table = filled(10)) {
+      RegionInfo region = suite.admin.getRegions(table.getName()).get(0);
+      suite.admin.unassign(region.getRegionName(), false);
+      suite.admin.assign(region.getRegionName());
+      Expect.same(10, Rows.keys(table, new Scan()).size());
+      suite.admin.move(region.getEncodedNameAsBytes());
+      Expect.same(10, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void rollWal() throws Exception {
+    try (Table table = filled(10)) {
+      for (var server : suite.admin.getRegionServers()) {
+        suite.admin.rollWALWriter(server);
+      }
+      table.put(put("after", "f:q", 1, "v"));
+      Expect.same(11, Rows.keys(table, new Scan()).size());
+    }
+  }
+}
