@@ -40,7 +40,8 @@
 //! WhileMatchFilter hand on neither hints nor `set_reversed` nor `filter_row_cells`, and take any code but `Include` for
 //! a refusal. What is not kept is reading past the end of a row (PrefixFilter, FuzzyRowFilter,
 //! BinaryComponentComparator) and seek hints that jump over matching rows (reversed PrefixFilter and FuzzyRowFilter
-//! whose key ends in 0xff, reversed MultiRowRangeFilter with an open end). A value that a comparator cannot read is an
+//! whose key ends in 0xff, reversed MultiRowRangeFilter with an open end, OR lists of column filters in a reversed scan),
+//! or that lead back to the row at hand. A value that a comparator cannot read is an
 //! `IllegalArgumentException`, where HBase throws an unchecked exception from the scanner.
 //!
 //! # Bounds

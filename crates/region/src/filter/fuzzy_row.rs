@@ -64,7 +64,12 @@ impl FuzzyKey {
             next.push(if reversed { row[kept] - 1 } else { row[kept] + 1 });
         }
         self.fill(&mut next, reversed);
-        Some(next)
+        if !reversed {
+            return Some(next);
+        }
+        // All rows that start so may match: seek to the row after them. Where there is none, a row that is not ahead
+        // lets the scan step on.
+        Some(row_after_prefix(&next).unwrap_or_else(|| [row, &[0]].concat()))
     }
 
     /// Appends the rest of the key up to its last fixed byte, with the first byte there is in place of free ones.
@@ -110,18 +115,11 @@ impl FuzzyRowFilter {
         if self.reversed { found.max() } else { found.min() }
     }
 
-    /// The hint, if one is of use; `None` outside when no row ahead can match. A reversed scan seeks to the row after
-    /// all that start with the next one; that may be the row at hand, and then the scan just steps on.
-    fn hint(&self, row: &[u8]) -> Option<Option<KeyBuf>> {
-        let next = self.nearest()?;
-        if !self.reversed {
-            return Some(first_on_row(next));
-        }
-        Some(
-            row_after_prefix(next)
-                .and_then(|next| first_on_row(&next))
-                .filter(|hint| hint.as_cell().row() < row),
-        )
+    /// The row to seek to, unless it does not lie ahead.
+    fn hint(&self, row: &[u8]) -> Option<KeyBuf> {
+        let next =
+            self.nearest().filter(|next| if self.reversed { &next[..] < row } else { &next[..] > row });
+        next.and_then(|next| first_on_row(next))
     }
 }
 
@@ -152,9 +150,8 @@ impl Filter for FuzzyRowFilter {
 
     fn next_cell_hint(&mut self, cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
         self.search(cell.row());
-        let hint = self.hint(cell.row());
-        self.done |= hint.is_none();
-        Ok(hint.flatten())
+        self.done |= self.nearest().is_none();
+        Ok(self.hint(cell.row()))
     }
 
     fn set_reversed(&mut self, reversed: bool) {

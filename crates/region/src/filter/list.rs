@@ -76,10 +76,10 @@ fn or_codes(a: ReturnCode, b: ReturnCode) -> ReturnCode {
     code_of(a_in || b_in, a_step.min(b_step))
 }
 
-/// Compares keys in the direction of the scan.
+/// Compares keys as the scan meets them: a reversed one meets rows in reversed order, and a row's cells in the usual
+/// one.
 fn compare(a: &CellRef<'_>, b: &CellRef<'_>, reversed: bool) -> Ordering {
-    let order = CellComparator::Default.compare(a, b);
-    if reversed { order.reverse() } else { order }
+    if reversed && a.row() != b.row() { b.row().cmp(a.row()) } else { CellComparator::Default.compare(a, b) }
 }
 
 /// The values of the included members' transforms, one after the other.

@@ -103,8 +103,10 @@ impl Filter for PrefixFilter {
         Ok(self.filter_row)
     }
 
-    fn next_cell_hint(&mut self, _cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
-        Ok(if self.reversed { self.reversed_hint.clone() } else { self.forward_hint.clone() })
+    fn next_cell_hint(&mut self, cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
+        let hint = if self.reversed { &self.reversed_hint } else { &self.forward_hint };
+        // A reversed seek from the hint's own row would lead nowhere.
+        Ok(hint.as_ref().filter(|hint| hint.as_cell().row() != cell.row()).cloned())
     }
 
     fn set_reversed(&mut self, reversed: bool) {

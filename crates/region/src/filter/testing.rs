@@ -215,7 +215,11 @@ impl Scan<'_> {
         if !is_ahead {
             return Ok(Ok(i + 1));
         }
-        if hint.row() == cell.row() && !self.reversed {
+        assert!(
+            !self.reversed || hint.row() != cell.row(),
+            "a hint that would keep a reversed scan where it is"
+        );
+        if hint.row() == cell.row() {
             let before = |c: &&KeyValue| CellComparator::Default.compare(&c.as_cell(), &hint).is_lt();
             return Ok(Ok(row.iter().take_while(before).count()));
         }
