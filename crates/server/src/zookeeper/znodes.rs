@@ -275,7 +275,7 @@ fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
     pb::Master { master: server.into(), rpc_version: Some(0), info_port: Some(info_port) }
 }
 
-/// A message as a znode holds it, see the module documentation. A writer's name is cut at [`WRITER_BYTES_MAX`] bytes.
+/// A message as a znode holds it, see the module documentation. A writer's name is cut at 1024 bytes.
 pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     let writer = writer.as_bytes();
     let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
