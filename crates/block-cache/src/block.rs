@@ -1,6 +1,7 @@
 //! [`Block`], one verified and decompressed block of a store file.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The kinds of block in a store file (`BlockType`), by their eight-byte magic.
@@ -105,9 +106,11 @@ pub struct BlockParts {
     pub on_disk_bytes: u32,
     /// Where the previous block of the same kind begins; -1 for the first.
     pub prev_offset: i64,
-    /// The body, verified and decompressed, without the header.
-    pub data: Box<[u8]>,
-    /// Positions in `data` at which a search may enter, ascending. Their meaning is the HFile reader's; they are found
+    /// Bytes that hold the body, verified and decompressed, and possibly what stood around it on disk.
+    pub bytes: Box<[u8]>,
+    /// Where in `bytes` the body lies. Clipped to `bytes` when the block is made.
+    pub body: Range<u32>,
+    /// Positions in the body at which a search may enter, ascending. Their meaning is the HFile reader's; they are found
     /// once, when the block is loaded, and kept beside it. May be empty.
     pub seek_points: Box<[u32]>,
     /// Bytes that belong to the seek points (keys that the encoding on disk does not spell out). May be empty.
@@ -123,7 +126,9 @@ const OVERHEAD_BYTES: usize = size_of::<BlockParts>() + 16 + 64;
 
 impl Block {
     /// Makes a block of its parts.
-    pub fn new(parts: BlockParts) -> Self {
+    pub fn new(mut parts: BlockParts) -> Self {
+        parts.body.end = parts.body.end.min(parts.bytes.len() as u32);
+        parts.body.start = parts.body.start.min(parts.body.end);
         Self(Arc::new(parts))
     }
 
@@ -152,7 +157,7 @@ impl Block {
     /// The body, verified and decompressed, without the header.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        &self.0.data
+        &self.0.bytes[self.0.body.start as usize..self.0.body.end as usize]
     }
 
     /// See [`BlockParts::seek_points`].
@@ -169,7 +174,7 @@ impl Block {
 
     /// Bytes of memory that the block takes, bookkeeping included: its weight in a cache.
     pub fn heap_bytes(&self) -> usize {
-        self.0.data.len() + 4 * self.0.seek_points.len() + self.0.seek_keys.len() + OVERHEAD_BYTES
+        self.0.bytes.len() + 4 * self.0.seek_points.len() + self.0.seek_keys.len() + OVERHEAD_BYTES
     }
 
     /// Whether two handles are of the same block in memory.
@@ -186,7 +191,7 @@ impl fmt::Debug for Block {
             self.0.kind,
             self.0.offset,
             self.0.on_disk_bytes,
-            self.0.data.len()
+            self.data().len()
         )
     }
 }

@@ -192,7 +192,8 @@ mod tests {
             offset,
             on_disk_bytes: 0,
             prev_offset: -1,
-            data: vec![offset as u8; bytes].into(),
+            bytes: vec![offset as u8; bytes].into(),
+            body: 0..bytes as u32,
             seek_points: Box::default(),
             seek_keys: Box::default(),
         })

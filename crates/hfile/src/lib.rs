@@ -1,1 +1,51 @@
-//! Placeholder header, replaced by the crate's design.
+//! Store files: HFile version 3, as HBase 2.6 reads and writes it.
+//!
+//! # What is here
+//! * [`HFileWriter`] turns ordered cells into a file.
+//! * [`HFileReader`] is an open file: its index root, its file info, its bloom filters.
+//! * [`HFileScanner`] is a place in it.
+//!
+//! The format is drawn byte by byte in `docs/formats/hfile.md`; each module's header draws its part.
+//!
+//! # How a seek goes
+//! root index (kept) -> leaf index block (cache) -> data block (cache; else file, checksum, decompress, walk) -> binary
+//! search among the block's seek points -> at most a few cells.
+//!
+//! # Invariants
+//! * Bytes from a file are never trusted: lengths are checked before they are used, nothing is allocated by a length
+//!   that the file could not hold, and no walk of the index goes backwards.
+//! * A block that is handed out was verified by its checksum and walked once, so its cells are well formed.
+//! * Damage is `CorruptHFileException`, with the file and the offset.
+//!
+//! # Bounds
+//! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
+//! A scanner holds one data block and one index block a level.
+
+#![forbid(unsafe_code)]
+
+mod block_reader;
+mod block_writer;
+mod bloom;
+mod checksum;
+mod compression;
+mod context;
+mod encoding;
+mod error;
+mod file_info;
+mod header;
+mod index;
+mod reader;
+mod reference;
+mod scanner;
+mod separator;
+mod trailer;
+mod writer;
+
+pub use bloom::BloomHash;
+pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
+pub use file_info::{FileInfo, keys};
+pub use reader::{HFileReader, OpenOptions};
+pub use reference::{Half, Range};
+pub use scanner::{HFileScanner, ScanOptions};
+pub use trailer::{TRAILER_BYTES, Trailer};
+pub use writer::{HFileWriter, StoreFileMeta, WrittenFile};

@@ -1,0 +1,164 @@
+//! Reading blocks: from the cache, or from the file, verified, decompressed and walked once.
+//!
+//! A block that does not verify is read once more, in case the first read was bad; then the file is corrupt. I/O errors
+//! are handed on as they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use evenkeel_block_cache::{Block, BlockCache, BlockKey, BlockParts, BlockType, CacheHint, FileId};
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_fs::RandomAccessFile;
+
+use crate::checksum::verify;
+use crate::compression::{decompress, expansion_max};
+use crate::context::{CellLayout, Compression};
+use crate::encoding::{SeekPoints, index_cells};
+use crate::error::{corrupt, io_at};
+use crate::header::{BlockHeader, HEADER_BYTES};
+use crate::index::{BlockAt, check_leaf};
+
+/// Reads the blocks of one file.
+#[derive(Debug)]
+pub(crate) struct BlockReader {
+    pub file: Arc<dyn RandomAccessFile>,
+    pub name: String,
+    pub id: FileId,
+    pub cache: Arc<dyn BlockCache>,
+    pub compression: Compression,
+    /// Set once the file info is known; data blocks are only read after that.
+    pub layout: CellLayout,
+    /// Where the last block must end: the trailer.
+    pub blocks_end: u64,
+    /// No body is larger, decompressed.
+    pub block_bytes_max: usize,
+    pub rereads: AtomicU64,
+}
+
+/// Why bytes from the file are not the block they should be.
+type Damage = String;
+
+impl BlockReader {
+    /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
+    pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
+        let key = BlockKey { file: self.id, offset: at.offset };
+        let block = self.cache.get_or_load(&key, hint, &mut || self.load(at))?;
+        if !wanted(block.kind()) {
+            return Err(self.corrupt(at.offset, format_args!("a {:?} block is out of place", block.kind())));
+        }
+        Ok(block)
+    }
+
+    /// The block that begins at an offset, from the file; its size is what its header says.
+    pub fn load_unsized(&self, offset: u64) -> Result<Block> {
+        let mut header = [0; HEADER_BYTES];
+        for last_try in [false, true] {
+            self.read_bytes(offset, &mut header)?;
+            match BlockHeader::parse(&header) {
+                Ok(header) => return self.load(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }),
+                Err(damage) if last_try => return Err(self.corrupt(offset, damage)),
+                Err(_) => self.rereads.fetch_add(1, Relaxed),
+            };
+        }
+        Err(self.corrupt(offset, "no block header"))
+    }
+
+    /// The error for damage at a place.
+    pub fn corrupt(&self, offset: u64, what: impl std::fmt::Display) -> HBaseError {
+        corrupt(&self.name, offset, what)
+    }
+
+    fn load(&self, at: BlockAt) -> Result<Block> {
+        let first = self.read_whole(at)?;
+        match self.open(at, first) {
+            Ok(block) => Ok(block),
+            Err(_) => {
+                self.rereads.fetch_add(1, Relaxed);
+                let second = self.read_whole(at)?;
+                self.open(at, second).map_err(|damage| self.corrupt(at.offset, damage))
+            }
+        }
+    }
+
+    fn read_whole(&self, at: BlockAt) -> Result<Vec<u8>> {
+        let fits =
+            at.offset.checked_add(u64::from(at.on_disk_bytes)).is_some_and(|end| end <= self.blocks_end);
+        if !fits || (at.on_disk_bytes as usize) < HEADER_BYTES {
+            let what = format!("a block of {} bytes does not fit the file", at.on_disk_bytes);
+            return Err(self.corrupt(at.offset, what));
+        }
+        let mut bytes = vec![0; at.on_disk_bytes as usize];
+        self.read_bytes(at.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(offset, bytes).map_err(|e| io_at(&self.name, offset, e))
+    }
+
+    /// Verifies, decompresses and walks a block's bytes.
+    fn open(&self, at: BlockAt, bytes: Vec<u8>) -> Result<Block, Damage> {
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
+        let header = BlockHeader::parse(header)?;
+        if header.on_disk_bytes != at.on_disk_bytes {
+            return Err(format!(
+                "{} bytes on disk where {} were expected",
+                header.on_disk_bytes, at.on_disk_bytes
+            ));
+        }
+        let (data, checksums) = bytes.split_at(header.on_disk_data_bytes as usize);
+        if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
+            return Err("the checksum does not match".into());
+        }
+        let (bytes, start) = self.body(&header, bytes)?;
+        let end = start + header.uncompressed_bytes;
+        let points = self.walk(header.kind, &bytes[start as usize..end as usize])?;
+        Ok(Block::new(BlockParts {
+            kind: header.kind,
+            offset: at.offset,
+            on_disk_bytes: at.on_disk_bytes,
+            prev_offset: header.prev_offset,
+            bytes: bytes.into(),
+            body: start..end,
+            seek_points: points.points,
+            seek_keys: points.keys,
+        }))
+    }
+
+    /// Bytes in which the uncompressed body begins at an offset.
+    fn body(&self, header: &BlockHeader, bytes: Vec<u8>) -> Result<(Vec<u8>, u32), Damage> {
+        let stored_bytes = header.on_disk_data_bytes as usize - HEADER_BYTES;
+        let wanted = header.uncompressed_bytes as usize;
+        if self.compression == Compression::None {
+            let agrees = stored_bytes == wanted;
+            return if agrees {
+                Ok((bytes, HEADER_BYTES as u32))
+            } else {
+                Err(too_large(stored_bytes, wanted))
+            };
+        }
+        if wanted > self.block_bytes_max || wanted / expansion_max(self.compression) > stored_bytes {
+            return Err(too_large(stored_bytes, wanted));
+        }
+        let stored = &bytes[HEADER_BYTES..header.on_disk_data_bytes as usize];
+        let body = decompress(self.compression, stored, wanted).filter(|body| body.len() == wanted);
+        body.map(|body| (body, 0))
+            .ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
+    }
+
+    fn walk(&self, kind: BlockType, body: &[u8]) -> Result<SeekPoints, Damage> {
+        match kind {
+            BlockType::Data | BlockType::EncodedData => {
+                index_cells(body, self.layout).map_err(|_| "the cells are malformed".into())
+            }
+            BlockType::LeafIndex | BlockType::IntermediateIndex => check_leaf(body)
+                .map(|()| SeekPoints::default())
+                .ok_or_else(|| "the index is malformed".into()),
+            _ => Ok(SeekPoints::default()),
+        }
+    }
+}
+
+fn too_large(stored_bytes: usize, wanted: usize) -> Damage {
+    format!("{stored_bytes} bytes cannot be {wanted}")
+}

@@ -1,0 +1,132 @@
+//! Writing blocks: header, body, compression, checksums.
+
+use evenkeel_block_cache::BlockType;
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_fs::AppendFile;
+
+use crate::checksum::{append_checksums, checksums_len};
+use crate::compression::Compressor;
+use crate::context::{ChecksumType, Compression, HFileContext};
+use crate::error::io_at;
+use crate::header::{BlockHeader, HEADER_BYTES};
+use crate::index::BlockAt;
+
+/// What was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub at: BlockAt,
+    /// The body, uncompressed.
+    pub uncompressed_bytes: u64,
+}
+
+/// Writes blocks to the end of a file.
+#[derive(Debug)]
+pub(crate) struct BlockWriter {
+    file: Box<dyn AppendFile>,
+    name: String,
+    checksum: ChecksumType,
+    bytes_per_checksum: u32,
+    compressor: Compressor,
+    prev_offsets: [i64; BlockType::ALL.len()],
+    scratch: Vec<u8>,
+    compressed: Vec<u8>,
+    total_uncompressed_bytes: u64,
+}
+
+impl BlockWriter {
+    pub fn new(file: Box<dyn AppendFile>, name: String, context: &HFileContext) -> Result<Self> {
+        Ok(Self {
+            file,
+            name,
+            checksum: context.checksum,
+            bytes_per_checksum: context.bytes_per_checksum.max(HEADER_BYTES as u32),
+            compressor: Compressor::new(context.compression)?,
+            prev_offsets: [-1; BlockType::ALL.len()],
+            scratch: Vec::new(),
+            compressed: Vec::new(),
+            total_uncompressed_bytes: 0,
+        })
+    }
+
+    /// Where the next block will lie.
+    pub fn position(&self) -> u64 {
+        self.file.position()
+    }
+
+    /// Bytes of all blocks, headers counted, as if none were compressed.
+    pub fn total_uncompressed_bytes(&self) -> u64 {
+        self.total_uncompressed_bytes
+    }
+
+    /// Writes a block whose body `fill` appends.
+    pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Written> {
+        let mut block = std::mem::take(&mut self.scratch);
+        reset(&mut block);
+        fill(&mut block);
+        let written = self.write_block(kind, &mut block);
+        self.scratch = block;
+        written
+    }
+
+    /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`.
+    pub fn write_block(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<Written> {
+        let uncompressed_bytes = block.len() - HEADER_BYTES;
+        if self.compressor.kind() == Compression::None {
+            return self.seal(kind, uncompressed_bytes, block);
+        }
+        let mut compressed = std::mem::take(&mut self.compressed);
+        reset(&mut compressed);
+        let written = self
+            .compressor
+            .compress(&block[HEADER_BYTES..], &mut compressed)
+            .and_then(|()| self.seal(kind, uncompressed_bytes, &mut compressed));
+        self.compressed = compressed;
+        written
+    }
+
+    /// Appends plain bytes (the trailer).
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let offset = self.position();
+        self.file.append(bytes).map_err(|e| io_at(&self.name, offset, e))
+    }
+
+    /// Makes the file survive the machine; returns its length.
+    pub fn sync(&mut self) -> Result<u64> {
+        let offset = self.position();
+        self.file.sync().map_err(|e| io_at(&self.name, offset, e))?;
+        Ok(offset)
+    }
+
+    fn seal(&mut self, kind: BlockType, uncompressed_bytes: usize, block: &mut Vec<u8>) -> Result<Written> {
+        let on_disk_data_bytes = block.len();
+        let on_disk_bytes = on_disk_data_bytes + checksums_len(on_disk_data_bytes, self.bytes_per_checksum);
+        if on_disk_bytes.max(uncompressed_bytes) > i32::MAX as usize {
+            return Err(HBaseError::io(format!(
+                "{}: a block of {on_disk_bytes} bytes is too large",
+                self.name
+            )));
+        }
+        let offset = self.position();
+        let header = BlockHeader {
+            kind,
+            on_disk_bytes: on_disk_bytes as u32,
+            uncompressed_bytes: uncompressed_bytes as u32,
+            prev_offset: std::mem::replace(&mut self.prev_offsets[kind as usize], offset as i64),
+            checksum: self.checksum,
+            bytes_per_checksum: self.bytes_per_checksum,
+            on_disk_data_bytes: on_disk_data_bytes as u32,
+        };
+        header.put(block);
+        append_checksums(block, self.checksum, self.bytes_per_checksum);
+        self.append(block)?;
+        self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
+        let at = BlockAt { offset, on_disk_bytes: on_disk_bytes as u32 };
+        Ok(Written { at, uncompressed_bytes: uncompressed_bytes as u64 })
+    }
+}
+
+/// Empties a buffer and leaves room for a header.
+pub(crate) fn reset(block: &mut Vec<u8>) {
+    block.clear();
+    block.resize(HEADER_BYTES, 0);
+}

@@ -1,0 +1,170 @@
+//! The three hash functions of `hbase.hash.type`, in Java's 32-bit arithmetic.
+
+/// A hash function of bloom filters; the code is the one in their description.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BloomHash {
+    /// Bob Jenkins' lookup3.
+    Jenkins,
+    /// MurmurHash2, with HBase's way of reading the last bytes as signed.
+    #[default]
+    Murmur,
+    /// MurmurHash3.
+    Murmur3,
+}
+
+impl BloomHash {
+    /// The number in a filter's description.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Jenkins => 0,
+            Self::Murmur => 1,
+            Self::Murmur3 => 2,
+        }
+    }
+
+    /// The function of a number.
+    pub fn from_code(code: u32) -> Option<Self> {
+        [Self::Jenkins, Self::Murmur, Self::Murmur3].into_iter().find(|hash| hash.code() == code)
+    }
+
+    /// The function of a name in `hbase.hash.type`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "jenkins" => Some(Self::Jenkins),
+            "murmur" => Some(Self::Murmur),
+            "murmur3" => Some(Self::Murmur3),
+            _ => None,
+        }
+    }
+
+    /// Hashes a key.
+    pub(crate) fn hash(self, key: &[u8], seed: i32) -> i32 {
+        match self {
+            Self::Jenkins => jenkins(key, seed as u32) as i32,
+            Self::Murmur => murmur2(key, seed as u32) as i32,
+            Self::Murmur3 => murmur3(key, seed as u32) as i32,
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |w, b| w << 8 | u32::from(*b))
+}
+
+/// A byte as Java's `(int) byte`: the sign fills the upper bits.
+fn signed(byte: u8) -> u32 {
+    byte as i8 as i32 as u32
+}
+
+fn murmur2(key: &[u8], seed: u32) -> u32 {
+    const M: u32 = 0x5bd1_e995;
+    let mut h = seed ^ key.len() as u32;
+    let words = key.chunks_exact(4);
+    let tail = words.remainder();
+    for chunk in words {
+        let mut k = word(chunk).wrapping_mul(M);
+        k ^= k >> 24;
+        h = h.wrapping_mul(M) ^ k.wrapping_mul(M);
+    }
+    if !tail.is_empty() {
+        h = tail.iter().enumerate().fold(h, |h, (i, b)| h ^ signed(*b) << (8 * i)).wrapping_mul(M);
+    }
+    h ^= h >> 13;
+    h = h.wrapping_mul(M);
+    h ^ h >> 15
+}
+
+fn murmur3(key: &[u8], seed: u32) -> u32 {
+    let scramble = |k: u32| k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let words = key.chunks_exact(4);
+    let tail = words.remainder();
+    let mut h = words.fold(seed, |h, chunk| {
+        (h ^ scramble(word(chunk))).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
+    });
+    if !tail.is_empty() {
+        h ^= scramble(word(tail));
+    }
+    h ^= key.len() as u32;
+    h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);
+    h = (h ^ h >> 13).wrapping_mul(0xc2b2_ae35);
+    h ^ h >> 16
+}
+
+fn jenkins(key: &[u8], seed: u32) -> u32 {
+    let start = 0xdead_beef_u32.wrapping_add(key.len() as u32).wrapping_add(seed);
+    let mut state = [start; 3];
+    let mut rest = key;
+    while rest.len() > 12 {
+        let (block, after) = rest.split_at(12);
+        add(&mut state, block);
+        jenkins_mix(&mut state);
+        rest = after;
+    }
+    if rest.is_empty() {
+        return state[2];
+    }
+    add(&mut state, rest);
+    jenkins_final(&mut state);
+    state[2]
+}
+
+fn add(state: &mut [u32; 3], block: &[u8]) {
+    for (sum, chunk) in state.iter_mut().zip(block.chunks(4)) {
+        *sum = sum.wrapping_add(word(chunk));
+    }
+}
+
+fn jenkins_mix([a, b, c]: &mut [u32; 3]) {
+    for (i, rotation) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
+        // Each round takes the third from the first, turns it in, and adds the second to the third; the names rotate.
+        let (x, y, z) = match i % 3 {
+            0 => (&mut *a, &mut *b, &mut *c),
+            1 => (&mut *b, &mut *c, &mut *a),
+            _ => (&mut *c, &mut *a, &mut *b),
+        };
+        *x = x.wrapping_sub(*z) ^ z.rotate_left(rotation);
+        *z = z.wrapping_add(*y);
+    }
+}
+
+fn jenkins_final([a, b, c]: &mut [u32; 3]) {
+    for (i, rotation) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
+        let (x, y) = match i % 3 {
+            0 => (&mut *c, &*b),
+            1 => (&mut *a, &*c),
+            _ => (&mut *b, &*a),
+        };
+        *x = (*x ^ *y).wrapping_sub(y.rotate_left(rotation));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookup3_known_values() {
+        // From the self-test in Bob Jenkins' lookup3.c (hashlittle).
+        assert_eq!(jenkins(b"", 0), 0xdead_beef);
+        assert_eq!(jenkins(b"", 0xdead_beef), 0xbd5b_7dde);
+        assert_eq!(jenkins(b"Four score and seven years ago", 0), 0x1777_0551);
+        assert_eq!(jenkins(b"Four score and seven years ago", 1), 0xcd62_8161);
+    }
+
+    #[test]
+    fn murmur3_known_values() {
+        assert_eq!(murmur3(b"", 0), 0);
+        assert_eq!(murmur3(b"", 1), 0x514e_28b7);
+        assert_eq!(murmur3(b"test", 0x9747_b28c), 0x704b_81dc);
+        assert_eq!(murmur3(b"Hello, world!", 0x9747_b28c), 0x2488_4cba);
+        assert_eq!(murmur3(b"aaa", 0x9747_b28c), 0x283e_0130);
+    }
+
+    #[test]
+    fn every_code_leads_back() {
+        for hash in [BloomHash::Jenkins, BloomHash::Murmur, BloomHash::Murmur3] {
+            assert_eq!(BloomHash::from_code(hash.code()), Some(hash));
+        }
+        assert_eq!(BloomHash::from_code(3), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! The description of a bloom filter, read when the file is opened.
+
+use evenkeel_common::codec::{read_u32, read_vlong};
+use evenkeel_common::{CellComparator, CellRef};
+
+use super::{BloomHash, VERSION};
+use crate::index::{BlockAt, RootIndex};
+
+/// Bytes before the comparator's name.
+const FIXED_BYTES: usize = 4 + 8 + 4 + 4 + 8 + 8 + 4;
+/// More hash functions than any error rate asks for; a file that claims more is damaged.
+const HASH_COUNT_MAX: u32 = 64;
+
+/// A bloom filter's description.
+#[derive(Debug)]
+pub(crate) struct BloomMeta {
+    pub hash: BloomHash,
+    pub hash_count: u32,
+    index: RootIndex,
+}
+
+impl BloomMeta {
+    /// Reads the description; `None` when it is not one. `keys_are_cells` for row and column filters.
+    pub fn parse(body: &[u8], keys_are_cells: bool) -> Option<Self> {
+        if read_u32(body, 0)? != VERSION {
+            return None;
+        }
+        let hash_count = read_u32(body, 12)?;
+        let chunks = read_u32(body, FIXED_BYTES - 4)?;
+        let (name_len, len) = read_vlong(body.get(FIXED_BYTES..)?)?;
+        let index_start = (FIXED_BYTES + len).checked_add(usize::try_from(name_len).ok()?)?;
+        let (index, rest) = RootIndex::parse(body.get(index_start..)?, chunks)?;
+        if keys_are_cells {
+            (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
+        }
+        let meta = Self { hash: BloomHash::from_code(read_u32(body, 16)?)?, hash_count, index };
+        (rest.is_empty() && (1..=HASH_COUNT_MAX).contains(&hash_count)).then_some(meta)
+    }
+
+    /// The chunk that would hold a key of plain bytes; `None` when the key is before all.
+    pub fn chunk_of(&self, key: &[u8]) -> Option<BlockAt> {
+        self.index.entries_to_bytes(key).checked_sub(1).map(|i| self.index.entry(i))
+    }
+
+    /// The chunk that would hold a row and column.
+    pub fn chunk_of_cell(&self, key: &CellRef<'_>, order: CellComparator) -> Option<BlockAt> {
+        self.index.entries_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
+    }
+
+    /// How many chunks there are.
+    pub fn chunks(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Bytes of memory.
+    pub fn heap_bytes(&self) -> usize {
+        self.index.heap_bytes()
+    }
+}

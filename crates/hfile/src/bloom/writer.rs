@@ -1,0 +1,145 @@
+//! Filling and writing a bloom filter.
+
+use std::collections::VecDeque;
+
+use evenkeel_block_cache::BlockType;
+use evenkeel_common::codec::write_vlong;
+use evenkeel_common::{CellRef, Result};
+
+use super::chunk::{Chunk, ChunkSize};
+use super::{BloomHash, ROW_COL_COMPARATOR, VERSION, row_col_key, row_prefix};
+use crate::block_writer::BlockWriter;
+use crate::context::{BloomType, HFileContext};
+use crate::index::SingleLevelIndex;
+
+/// A bloom filter being written.
+#[derive(Debug)]
+pub(crate) struct BloomWriter {
+    kind: BloomType,
+    hash: BloomHash,
+    size: ChunkSize,
+    current: Option<(Vec<u8>, Chunk)>,
+    ready: VecDeque<(Vec<u8>, Chunk)>,
+    index: SingleLevelIndex,
+    last_key: Vec<u8>,
+    key: Vec<u8>,
+    keys: u64,
+    keys_max: u64,
+    bytes: u64,
+    chunks: u32,
+}
+
+impl BloomWriter {
+    /// A general filter of the context's type; `None` when it asks for none.
+    pub fn general(context: &HFileContext) -> Option<Self> {
+        (context.bloom != BloomType::None).then(|| Self::new(context.bloom, context))
+    }
+
+    /// A delete family filter. A row and column filter serves as one, so a file with that has none.
+    pub fn delete_family(context: &HFileContext) -> Option<Self> {
+        let wanted = context.delete_family_bloom && context.bloom != BloomType::RowCol;
+        wanted.then(|| Self::new(BloomType::Row, context))
+    }
+
+    fn new(kind: BloomType, context: &HFileContext) -> Self {
+        // Two lookups, of the column and of the row alone, share the rate of a row and column filter.
+        let error_rate = match kind {
+            BloomType::RowCol => (1.0 - (1.0 - f64::from(context.bloom_error_rate)).sqrt()) as f32,
+            _ => context.bloom_error_rate,
+        };
+        Self {
+            kind,
+            hash: context.bloom_hash,
+            size: ChunkSize::new(context.bloom_block_bytes, error_rate, context.bloom_fold_max),
+            current: None,
+            ready: VecDeque::new(),
+            index: SingleLevelIndex::default(),
+            last_key: Vec::new(),
+            key: Vec::new(),
+            keys: 0,
+            keys_max: 0,
+            bytes: 0,
+            chunks: 0,
+        }
+    }
+
+    /// Adds a cell's key, unless the cell before had the same. Cells come in order.
+    pub fn append(&mut self, cell: &CellRef<'_>) {
+        self.key.clear();
+        match self.kind {
+            BloomType::RowCol => row_col_key(&mut self.key, cell.row(), cell.qualifier()),
+            BloomType::RowPrefix(bytes) => self.key.extend_from_slice(row_prefix(cell.row(), bytes)),
+            _ => self.key.extend_from_slice(cell.row()),
+        }
+        if self.keys == 0 || self.key != self.last_key {
+            self.add_key();
+        }
+    }
+
+    fn add_key(&mut self) {
+        self.retire_full();
+        let (size, key) = (self.size, &self.key);
+        let (_, chunk) = self.current.get_or_insert_with(|| {
+            self.chunks += 1;
+            (key.clone(), Chunk::new(size))
+        });
+        chunk.add(self.hash, key);
+        self.keys += 1;
+        self.last_key.clone_from(key);
+    }
+
+    fn retire_full(&mut self) {
+        if self.current.as_ref().is_some_and(|(_, chunk)| chunk.is_full()) {
+            self.retire();
+        }
+    }
+
+    fn retire(&mut self) {
+        if let Some((first_key, mut chunk)) = self.current.take() {
+            chunk.fold();
+            self.keys_max += u64::from(chunk.keys_max());
+            self.bytes += chunk.bits().len() as u64;
+            self.ready.push_back((first_key, chunk));
+        }
+    }
+
+    /// Writes the chunks that are full; all of them when the file ends.
+    pub fn write_chunks(&mut self, blocks: &mut BlockWriter, closing: bool) -> Result<()> {
+        if closing {
+            self.retire()
+        } else {
+            self.retire_full()
+        }
+        while let Some((first_key, chunk)) = self.ready.pop_front() {
+            let written = blocks.write(BlockType::BloomChunk, |out| out.extend_from_slice(chunk.bits()))?;
+            self.index.push(written.at, &first_key);
+        }
+        Ok(())
+    }
+
+    /// Keys added.
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// The last key added.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Appends the description.
+    pub fn write_meta(&self, out: &mut Vec<u8>) {
+        debug_assert_eq!(self.index.len(), self.chunks as usize);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        out.extend_from_slice(&self.size.hash_count.to_be_bytes());
+        out.extend_from_slice(&self.hash.code().to_be_bytes());
+        out.extend_from_slice(&self.keys.to_be_bytes());
+        out.extend_from_slice(&self.keys_max.to_be_bytes());
+        out.extend_from_slice(&self.chunks.to_be_bytes());
+        let comparator = if self.kind == BloomType::RowCol { ROW_COL_COMPARATOR } else { &[] };
+        write_vlong(out, comparator.len() as i64);
+        out.extend_from_slice(comparator);
+        self.index.write(out);
+    }
+}

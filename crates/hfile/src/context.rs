@@ -1,0 +1,217 @@
+//! [`HFileContext`]: the settings that a file is written with, and the names HBase gives them.
+
+use evenkeel_common::CellComparator;
+
+use crate::bloom::BloomHash;
+
+macro_rules! named {
+    ($(#[$doc:meta])* $type:ident { $($(#[$vdoc:meta])* $variant:ident = $name:literal, $code:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $type { $($(#[$vdoc])* $variant,)* }
+
+        impl $type {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// HBase's name, as in a column family's attributes.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The number that files carry.
+            pub const fn code(self) -> u32 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// The one with this name, whatever its case.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.name().eq_ignore_ascii_case(name))
+            }
+
+            /// The one with this number.
+            pub fn from_code(code: u32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.code() == code)
+            }
+        }
+    };
+}
+
+named! {
+    /// How the cells of a data block are written (`DATA_BLOCK_ENCODING`); the code is the id in an encoded block.
+    DataBlockEncoding {
+        /// Cell after cell.
+        None = "NONE", 0;
+        /// Only what differs from the previous key.
+        Prefix = "PREFIX", 2;
+        /// As PREFIX, with lengths, timestamps and types as differences too.
+        Diff = "DIFF", 3;
+        /// As DIFF, with values that repeat left out; simpler flags.
+        FastDiff = "FAST_DIFF", 4;
+        /// Cell after cell, and an index of the rows.
+        RowIndexV1 = "ROW_INDEX_V1", 7;
+    }
+}
+
+named! {
+    /// How block bodies are compressed (`COMPRESSION`); the code is the one in the trailer.
+    Compression {
+        /// LZO: known by name, not supported.
+        Lzo = "LZO", 0;
+        /// A gzip stream.
+        Gz = "GZ", 1;
+        /// Not at all.
+        None = "NONE", 2;
+        /// Raw Snappy in Hadoop's block framing.
+        Snappy = "SNAPPY", 3;
+        /// Raw LZ4 in Hadoop's block framing.
+        Lz4 = "LZ4", 4;
+        /// A bzip2 stream.
+        Bzip2 = "BZIP2", 5;
+        /// A Zstandard stream; or framed, which is told apart on reading.
+        Zstd = "ZSTD", 6;
+        /// LZMA: known by name, not supported.
+        Lzma = "LZMA", 7;
+        /// Brotli: known by name, not supported.
+        Brotli = "BROTLI", 8;
+    }
+}
+
+named! {
+    /// The checksum after each block (`hbase.hstore.checksum.algorithm`).
+    ChecksumType {
+        /// Zeros; nothing is verified.
+        Null = "NULL", 0;
+        /// CRC-32 (IEEE).
+        Crc32 = "CRC32", 1;
+        /// CRC-32C (Castagnoli).
+        Crc32C = "CRC32C", 2;
+    }
+}
+
+/// What the general bloom filter of a file answers for (`BLOOMFILTER`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BloomType {
+    /// There is none.
+    None,
+    /// Whether a row may be there.
+    Row,
+    /// Whether a column of a row may be there.
+    RowCol,
+    /// Whether a row with these first bytes may be there; the number of bytes is at least 1.
+    RowPrefix(u32),
+}
+
+impl BloomType {
+    /// HBase's name; without the length of a prefix, which HBase keeps apart.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Row => "ROW",
+            Self::RowCol => "ROWCOL",
+            Self::RowPrefix(_) => "ROWPREFIX_FIXED_LENGTH",
+        }
+    }
+
+    /// The type of a name and, for row prefixes, the prefix length (`RowPrefixBloomFilter.prefix_length`).
+    pub fn from_name(name: &str, prefix_bytes: Option<u32>) -> Option<Self> {
+        match name {
+            "NONE" => Some(Self::None),
+            "ROW" => Some(Self::Row),
+            "ROWCOL" => Some(Self::RowCol),
+            "ROWPREFIX_FIXED_LENGTH" => prefix_bytes.filter(|n| *n > 0).map(Self::RowPrefix),
+            _ => None,
+        }
+    }
+}
+
+/// The settings a file is written with. `Default` is HBase's defaults.
+#[derive(Clone, Debug)]
+pub struct HFileContext {
+    /// `DATA_BLOCK_ENCODING`.
+    pub encoding: DataBlockEncoding,
+    /// `COMPRESSION`.
+    pub compression: Compression,
+    /// A data block is ended before the cell that would be added once it has reached this (`BLOCKSIZE`).
+    pub block_bytes: usize,
+    /// `hbase.hstore.checksum.algorithm`.
+    pub checksum: ChecksumType,
+    /// `hbase.hstore.bytes.per.checksum`; at least the 33 bytes of a block header.
+    pub bytes_per_checksum: u32,
+    /// Write each cell's sequence id.
+    pub includes_mvcc: bool,
+    /// Write each cell's tags.
+    pub includes_tags: bool,
+    /// `COMPRESS_TAGS`: repeated tags by dictionary, in the PREFIX, DIFF and FAST_DIFF encodings.
+    pub compress_tags: bool,
+    /// The order of the cells.
+    pub comparator: CellComparator,
+    /// `BLOOMFILTER`.
+    pub bloom: BloomType,
+    /// `io.storefile.delete.family.bloom.enabled`.
+    pub delete_family_bloom: bool,
+    /// `io.storefile.bloom.block.size`: bytes of a full chunk.
+    pub bloom_block_bytes: usize,
+    /// `io.storefile.bloom.error.rate`.
+    pub bloom_error_rate: f32,
+    /// `io.storefile.bloom.max.fold`: a chunk's size is a multiple of two to this, so that it can be folded.
+    pub bloom_fold_max: u32,
+    /// `hbase.hash.type`.
+    pub bloom_hash: BloomHash,
+    /// `hfile.index.block.max.size`.
+    pub index_block_bytes_max: usize,
+    /// `hfile.index.block.min.entries`.
+    pub index_block_entries_min: usize,
+    /// Milliseconds since 1970, for the file info; the writer of the file knows the clock.
+    pub create_time_ms: i64,
+}
+
+impl Default for HFileContext {
+    fn default() -> Self {
+        Self {
+            encoding: DataBlockEncoding::None,
+            compression: Compression::None,
+            block_bytes: 64 << 10,
+            checksum: ChecksumType::Crc32C,
+            bytes_per_checksum: 16 << 10,
+            includes_mvcc: true,
+            includes_tags: false,
+            compress_tags: false,
+            comparator: CellComparator::Default,
+            bloom: BloomType::Row,
+            delete_family_bloom: true,
+            bloom_block_bytes: 128 << 10,
+            bloom_error_rate: 0.01,
+            bloom_fold_max: 7,
+            bloom_hash: BloomHash::Murmur,
+            index_block_bytes_max: 128 << 10,
+            index_block_entries_min: 16,
+            create_time_ms: 0,
+        }
+    }
+}
+
+impl HFileContext {
+    /// How cells lie in this file's data blocks.
+    pub(crate) fn layout(&self) -> CellLayout {
+        let delta = matches!(
+            self.encoding,
+            DataBlockEncoding::Prefix | DataBlockEncoding::Diff | DataBlockEncoding::FastDiff
+        );
+        CellLayout {
+            encoding: self.encoding,
+            includes_tags: self.includes_tags,
+            includes_mvcc: self.includes_mvcc,
+            compressed_tags: self.includes_tags && self.compress_tags && delta,
+        }
+    }
+}
+
+/// How cells lie in the data blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CellLayout {
+    pub encoding: DataBlockEncoding,
+    pub includes_tags: bool,
+    pub includes_mvcc: bool,
+    pub compressed_tags: bool,
+}

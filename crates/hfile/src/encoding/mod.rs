@@ -1,0 +1,214 @@
+//! Cells in data blocks: reading them in place, finding where a search may enter, and writing them.
+//!
+//! A block's body is walked once, when it is loaded ([`index_cells`]): that walk checks every length and leaves *seek
+//! points*. A cursor then binary-searches the points and steps through at most a handful of cells. Cursors check
+//! lengths again as they go (it costs next to nothing), so no block can make them read out of bounds.
+
+mod encoder;
+mod raw;
+
+use std::cmp::Ordering;
+
+use evenkeel_block_cache::Block;
+use evenkeel_common::{CellComparator, CellRef};
+
+pub(crate) use encoder::DataBlockEncoder;
+use raw::RawCursor;
+
+use crate::context::{CellLayout, DataBlockEncoding};
+
+/// The bytes are not cells of the file's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Where searches may enter a block; see [`evenkeel_block_cache::BlockParts`].
+#[derive(Debug, Default)]
+pub(crate) struct SeekPoints {
+    pub points: Box<[u32]>,
+    pub keys: Box<[u8]>,
+}
+
+/// Checks the body of a data block and finds its seek points. A block without cells is malformed.
+pub(crate) fn index_cells(body: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
+    match layout.encoding {
+        DataBlockEncoding::None => raw::index(body, layout),
+        DataBlockEncoding::RowIndexV1 => {
+            check_id(body, layout.encoding)?;
+            raw::index(body, layout)
+        }
+        _ => Err(Malformed),
+    }
+}
+
+fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
+    let id = body.first_chunk::<2>().map(|id| u32::from(u16::from_be_bytes(*id)));
+    if id == Some(encoding.code()) { Ok(()) } else { Err(Malformed) }
+}
+
+/// A place in a block. Only ever used with the block it last entered.
+trait BlockCursor {
+    /// How many seek points the block has.
+    fn points(&self, block: &Block) -> usize;
+    /// The cell at a seek point.
+    fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
+    /// Goes to the cell at a seek point.
+    fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
+    /// Goes to the next cell; `false` at the end, where the place stays.
+    fn step(&mut self, block: &Block) -> Result<bool, Malformed>;
+    /// The cell at the place.
+    fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a>;
+}
+
+/// A place in a data block of any encoding.
+#[derive(Debug)]
+pub(crate) enum CellCursor {
+    Raw(RawCursor),
+}
+
+macro_rules! each {
+    ($self:expr, $cursor:ident => $do:expr) => {
+        match $self {
+            CellCursor::Raw($cursor) => $do,
+        }
+    };
+}
+
+impl CellCursor {
+    pub fn new(layout: CellLayout) -> Self {
+        Self::Raw(RawCursor::new(layout))
+    }
+
+    /// Goes to the block's first cell.
+    pub fn first(&mut self, block: &Block) -> Result<(), Malformed> {
+        each!(self, c => c.enter(block, 0))
+    }
+
+    /// Goes to the block's last cell.
+    pub fn last(&mut self, block: &Block) -> Result<(), Malformed> {
+        each!(self, c => last(c, block))
+    }
+
+    /// Goes to the next cell; `false` at the end of the block.
+    #[inline]
+    pub fn step(&mut self, block: &Block) -> Result<bool, Malformed> {
+        each!(self, c => c.step(block))
+    }
+
+    /// The cell at the place.
+    #[inline]
+    pub fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
+        each!(self, c => c.cell(block))
+    }
+
+    /// Goes to the first cell at or after `key`; `false` when all are before it (the place is then the last cell).
+    pub fn seek(
+        &mut self,
+        block: &Block,
+        key: &CellRef<'_>,
+        order: CellComparator,
+    ) -> Result<bool, Malformed> {
+        each!(self, c => seek(c, block, key, order))
+    }
+
+    /// From the place on, goes forward to the first cell at or after `key`.
+    pub fn seek_forward(
+        &mut self,
+        block: &Block,
+        key: &CellRef<'_>,
+        order: CellComparator,
+    ) -> Result<bool, Malformed> {
+        each!(self, c => seek_forward(c, block, key, order))
+    }
+
+    /// Goes to the last cell before `key`; `false` when there is none (the place is then anywhere).
+    pub fn seek_before(
+        &mut self,
+        block: &Block,
+        key: &CellRef<'_>,
+        order: CellComparator,
+    ) -> Result<bool, Malformed> {
+        each!(self, c => seek_before(c, block, key, order))
+    }
+}
+
+/// How many cells a forward search looks at before it gives up and searches the seek points.
+const FORWARD_STEPS: usize = 8;
+
+fn last(cursor: &mut impl BlockCursor, block: &Block) -> Result<(), Malformed> {
+    cursor.enter(block, cursor.points(block).saturating_sub(1))?;
+    while cursor.step(block)? {}
+    Ok(())
+}
+
+fn seek(
+    cursor: &mut impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+) -> Result<bool, Malformed> {
+    let before = points_before(cursor, block, key, order)?;
+    cursor.enter(block, before.saturating_sub(1))?;
+    while order.compare(&cursor.cell(block), key) == Ordering::Less {
+        if !cursor.step(block)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn seek_forward(
+    cursor: &mut impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+) -> Result<bool, Malformed> {
+    for _ in 0..FORWARD_STEPS {
+        if order.compare(&cursor.cell(block), key) != Ordering::Less {
+            return Ok(true);
+        }
+        if !cursor.step(block)? {
+            return Ok(false);
+        }
+    }
+    if order.compare(&cursor.cell(block), key) != Ordering::Less {
+        return Ok(true);
+    }
+    seek(cursor, block, key, order)
+}
+
+fn seek_before(
+    cursor: &mut impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+) -> Result<bool, Malformed> {
+    let Some(point) = points_before(cursor, block, key, order)?.checked_sub(1) else { return Ok(false) };
+    cursor.enter(block, point)?;
+    let mut steps = 0usize;
+    while cursor.step(block)? && order.compare(&cursor.cell(block), key) == Ordering::Less {
+        steps += 1;
+    }
+    cursor.enter(block, point)?;
+    for _ in 0..steps {
+        cursor.step(block)?;
+    }
+    Ok(true)
+}
+
+/// How many seek points are at cells before `key`.
+fn points_before(
+    cursor: &impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+) -> Result<usize, Malformed> {
+    let (mut low, mut high) = (0, cursor.points(block));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match order.compare(&cursor.point_cell(block, middle)?, key) {
+            Ordering::Less => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}

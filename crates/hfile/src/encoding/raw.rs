@@ -1,0 +1,140 @@
+//! Cells that stand whole in the block: no encoding, and ROW_INDEX_V1.
+//!
+//! ```text
+//! cell = i32 key_len | i32 value_len | key | value [ | u16 tags_len | tags ] [ | vlong sequence id ]
+//!
+//! NONE          cell ...
+//! ROW_INDEX_V1  u16 id (7) | cell ... | i32 rows | i32 offset of each row's first cell ... | i32 bytes of cells
+//! ```
+//!
+//! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell. They serve both forms, so
+//! the row index on disk is only checked.
+
+use evenkeel_block_cache::Block;
+use evenkeel_common::CellRef;
+use evenkeel_common::codec::{read_u32, read_vlong};
+
+use super::{BlockCursor, Malformed, SeekPoints};
+use crate::context::{CellLayout, DataBlockEncoding};
+
+/// A seek point for each so many cells: one byte of memory a cell.
+pub(crate) const POINT_CELLS: usize = 4;
+
+const ID_BYTES: usize = 2;
+
+/// A place among whole cells.
+#[derive(Debug)]
+pub(crate) struct RawCursor {
+    layout: CellLayout,
+    at: RawCell,
+    cells_end: usize,
+}
+
+/// Where the parts of a cell lie in the body.
+#[derive(Clone, Copy, Debug, Default)]
+struct RawCell {
+    key_start: usize,
+    key_end: usize,
+    value_end: usize,
+    tags_start: usize,
+    tags_end: usize,
+    seq_id: u64,
+    next: usize,
+}
+
+impl RawCursor {
+    pub fn new(layout: CellLayout) -> Self {
+        Self { layout, at: RawCell::default(), cells_end: 0 }
+    }
+}
+
+impl BlockCursor for RawCursor {
+    fn points(&self, block: &Block) -> usize {
+        block.seek_points().len()
+    }
+
+    fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
+        let data = block.data();
+        let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
+        let at = parse(data, data.len(), start, self.layout).ok_or(Malformed)?;
+        Ok(view(data, &at))
+    }
+
+    fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
+        let data = block.data();
+        self.cells_end = cell_area(data, self.layout.encoding).ok_or(Malformed)?.1;
+        let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
+        self.at = parse(data, self.cells_end, start, self.layout).ok_or(Malformed)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn step(&mut self, block: &Block) -> Result<bool, Malformed> {
+        if self.at.next >= self.cells_end {
+            return Ok(false);
+        }
+        self.at = parse(block.data(), self.cells_end, self.at.next, self.layout).ok_or(Malformed)?;
+        Ok(true)
+    }
+
+    #[inline]
+    fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
+        view(block.data(), &self.at)
+    }
+}
+
+/// Walks a block's body once: every length is checked, and the seek points are found.
+pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
+    let (mut next, end) = cell_area(data, layout.encoding).ok_or(Malformed)?;
+    let mut offsets = Vec::with_capacity((end - next) / (POINT_CELLS * 64) + 1);
+    let mut cells = 0usize;
+    while next < end {
+        if cells.is_multiple_of(POINT_CELLS) {
+            offsets.push(u32::try_from(next).map_err(|_| Malformed)?);
+        }
+        let cell = parse(data, end, next, layout).ok_or(Malformed)?;
+        CellRef::new(&data[cell.key_start..cell.key_end], &[], &[], 0).map_err(|_| Malformed)?;
+        next = cell.next;
+        cells += 1;
+    }
+    if cells == 0 { Err(Malformed) } else { Ok(SeekPoints { points: offsets.into(), keys: Box::default() }) }
+}
+
+/// Where the cells begin and end.
+fn cell_area(data: &[u8], encoding: DataBlockEncoding) -> Option<(usize, usize)> {
+    if encoding == DataBlockEncoding::None {
+        return Some((0, data.len()));
+    }
+    let cells_bytes = read_u32(data, data.len().checked_sub(4)?)? as usize;
+    let end = ID_BYTES.checked_add(cells_bytes)?;
+    let rows = read_u32(data, end)? as usize;
+    (end + 4 + rows.checked_mul(4)? + 4 == data.len()).then_some((ID_BYTES, end))
+}
+
+#[inline]
+fn parse(data: &[u8], end: usize, at: usize, layout: CellLayout) -> Option<RawCell> {
+    let lengths = data.get(at..end)?.first_chunk::<8>()?;
+    let [a, b, c, d, e, f, g, h] = *lengths;
+    let key_start = at + 8;
+    let key_end = key_start + u32::from_be_bytes([a, b, c, d]) as usize;
+    let value_end = key_end + u32::from_be_bytes([e, f, g, h]) as usize;
+    let (mut tags_start, mut tags_end, mut next, mut seq_id) = (value_end, value_end, value_end, 0);
+    if layout.includes_tags {
+        let len = data.get(value_end..)?.first_chunk::<2>()?;
+        tags_start = value_end + 2;
+        tags_end = tags_start + u16::from_be_bytes(*len) as usize;
+        next = tags_end;
+    }
+    if layout.includes_mvcc {
+        let (value, len) = read_vlong(data.get(next..)?)?;
+        seq_id = u64::try_from(value).ok()?;
+        next += len;
+    }
+    (next <= end).then_some(RawCell { key_start, key_end, value_end, tags_start, tags_end, seq_id, next })
+}
+
+#[inline]
+fn view<'a>(data: &'a [u8], at: &RawCell) -> CellRef<'a> {
+    let tags = &data[at.tags_start..at.tags_end];
+    CellRef::from_checked(&data[at.key_start..at.key_end], &data[at.key_end..at.value_end], tags, at.seq_id)
+}

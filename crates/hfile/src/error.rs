@@ -1,0 +1,13 @@
+//! Errors that name the file and the place.
+
+use evenkeel_common::{ErrorKind, HBaseError};
+
+/// `CorruptHFileException` for a place in a file.
+pub(crate) fn corrupt(file: &str, offset: u64, what: impl std::fmt::Display) -> HBaseError {
+    HBaseError::new(ErrorKind::CorruptHFile, format!("{file} at offset {offset}: {what}"))
+}
+
+/// An I/O error with the file and the place.
+pub(crate) fn io_at(file: &str, offset: u64, error: std::io::Error) -> HBaseError {
+    HBaseError::from(error).context(format_args!("{file} at offset {offset}"))
+}

@@ -1,0 +1,210 @@
+//! The file info block: a map of byte strings, written after the indexes.
+//!
+//! ```text
+//! 'P' 'B' 'U' 'F' | varint length | FileInfoProto { 1 map_entry[] { 1 first, 2 second } }, ordered by key
+//! ```
+//!
+//! Keys that begin with `hfile.` are the writer's own.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenkeel_protocol::PB_MAGIC;
+use evenkeel_protocol::pb::{BytesBytesPair, CompactionEventTracker, FileInfoProto, TimeRangeTracker};
+use prost::Message;
+
+/// Names of entries, as HBase spells them.
+pub mod keys {
+    /// The key of the last cell; absent when there is none.
+    pub const LAST_KEY: &[u8] = b"hfile.LASTKEY";
+    /// Mean key length, i32.
+    pub const AVG_KEY_LEN: &[u8] = b"hfile.AVG_KEY_LEN";
+    /// Mean value length, i32.
+    pub const AVG_VALUE_LEN: &[u8] = b"hfile.AVG_VALUE_LEN";
+    /// When the file was made, i64 milliseconds.
+    pub const CREATE_TIME_TS: &[u8] = b"hfile.CREATE_TIME_TS";
+    /// Bytes of the longest tags, i32; its presence means that cells carry tags.
+    pub const MAX_TAGS_LEN: &[u8] = b"hfile.MAX_TAGS_LEN";
+    /// Whether tags are compressed, bool.
+    pub const TAGS_COMPRESSED: &[u8] = b"hfile.TAGS_COMPRESSED";
+    /// The key of the largest cell.
+    pub const KEY_OF_BIGGEST_CELL: &[u8] = b"hfile.KEY_OF_BIGGEST_CELL";
+    /// The length of the largest cell, i64.
+    pub const LEN_OF_BIGGEST_CELL: &[u8] = b"hfile.LEN_OF_BIGGEST_CELL";
+    /// The largest sequence id of a cell, i64.
+    pub const MAX_MEMSTORE_TS: &[u8] = b"MAX_MEMSTORE_TS_KEY";
+    /// 1 when cells carry sequence ids, i32.
+    pub const KEY_VALUE_VERSION: &[u8] = b"KEY_VALUE_VERSION";
+    /// The flush or compaction's sequence id, i64.
+    pub const MAX_SEQ_ID: &[u8] = b"MAX_SEQ_ID_KEY";
+    /// Whether a major compaction wrote the file, bool.
+    pub const MAJOR_COMPACTION: &[u8] = b"MAJOR_COMPACTION_KEY";
+    /// Whether minor compactions leave the file out, bool.
+    pub const EXCLUDE_FROM_MINOR_COMPACTION: &[u8] = b"EXCLUDE_FROM_MINOR_COMPACTION";
+    /// The names of the files that this one replaces.
+    pub const COMPACTION_EVENT: &[u8] = b"COMPACTION_EVENT_KEY";
+    /// Smallest and largest timestamp.
+    pub const TIMERANGE: &[u8] = b"TIMERANGE";
+    /// The smallest timestamp of a put, i64.
+    pub const EARLIEST_PUT_TS: &[u8] = b"EARLIEST_PUT_TS";
+    /// The general bloom filter's type, by name.
+    pub const BLOOM_FILTER_TYPE: &[u8] = b"BLOOM_FILTER_TYPE";
+    /// The prefix length of a row prefix bloom filter, i32.
+    pub const BLOOM_FILTER_PARAM: &[u8] = b"BLOOM_FILTER_PARAM";
+    /// The last key of the general bloom filter.
+    pub const LAST_BLOOM_KEY: &[u8] = b"LAST_BLOOM_KEY";
+    /// How many cells delete a family, i64.
+    pub const DELETE_FAMILY_COUNT: &[u8] = b"DELETE_FAMILY_COUNT";
+    /// The data block encoding, by name; absent for NONE.
+    pub const DATA_BLOCK_ENCODING: &[u8] = b"DATA_BLOCK_ENCODING";
+    /// The index block encoding, by name; absent for NONE.
+    pub const INDEX_BLOCK_ENCODING: &[u8] = b"INDEX_BLOCK_ENCODING";
+    /// When a bulk load made the file, i64 milliseconds.
+    pub const BULKLOAD_TIMESTAMP: &[u8] = b"BULKLOAD_TIMESTAMP";
+    /// The task of a bulk load that made the file.
+    pub const BULKLOAD_SOURCE_TASK: &[u8] = b"BULKLOAD_SOURCE_TASK";
+    /// Whether cells of a bulk loaded file keep the sequence ids they have, bool.
+    pub const SKIP_RESET_SEQ_ID: &[u8] = b"SKIP_RESET_SEQ_ID";
+    /// Whether the file holds what live reads do not need, bool.
+    pub const HISTORICAL: &[u8] = b"HISTORICAL";
+    /// How many cells refer to MOB files, i64.
+    pub const MOB_CELLS_COUNT: &[u8] = b"MOB_CELLS_COUNT";
+    /// What the writer's own keys begin with.
+    pub const RESERVED_PREFIX: &[u8] = b"hfile.";
+}
+
+/// The file info map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileInfo(BTreeMap<Vec<u8>, Bytes>);
+
+impl FileInfo {
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
+        self.0.get(key)
+    }
+
+    /// Sets a key.
+    pub fn set(&mut self, key: &[u8], value: impl Into<Bytes>) {
+        self.0.insert(key.to_vec(), value.into());
+    }
+
+    /// Sets a bool as HBase writes it: 0xFF or 0.
+    pub fn set_bool(&mut self, key: &[u8], value: bool) {
+        self.set(key, vec![if value { 0xff } else { 0 }]);
+    }
+
+    /// A value of eight bytes as i64.
+    pub fn get_i64(&self, key: &[u8]) -> Option<i64> {
+        self.get(key)?.as_ref().try_into().ok().map(i64::from_be_bytes)
+    }
+
+    /// A value of four bytes as i32.
+    pub fn get_i32(&self, key: &[u8]) -> Option<i32> {
+        self.get(key)?.as_ref().try_into().ok().map(i32::from_be_bytes)
+    }
+
+    /// A value of one byte as bool: true unless it is 0.
+    pub fn get_bool(&self, key: &[u8]) -> Option<bool> {
+        self.get(key)?.first().map(|b| *b != 0)
+    }
+
+    /// All entries, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
+        self.0.iter().map(|(k, v)| (k.as_slice(), v))
+    }
+
+    /// The block's body.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let map_entry = self
+            .0
+            .iter()
+            .map(|(k, v)| BytesBytesPair { first: Bytes::copy_from_slice(k), second: v.clone() })
+            .collect();
+        let mut body = PB_MAGIC.to_vec();
+        body.extend_from_slice(&FileInfoProto { map_entry }.encode_length_delimited_to_vec());
+        body
+    }
+
+    /// Reads a block's body; `None` when it is not one. (The form from before protobuf is not read.)
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+        let message = body.strip_prefix(PB_MAGIC)?;
+        let proto = FileInfoProto::decode_length_delimited(Bytes::copy_from_slice(message)).ok()?;
+        Some(Self(proto.map_entry.into_iter().map(|pair| (pair.first.to_vec(), pair.second)).collect()))
+    }
+}
+
+/// The value of [`keys::COMPACTION_EVENT`]: the names of the files that a compaction replaced.
+pub(crate) fn compaction_event(files: &[String]) -> Vec<u8> {
+    let compacted_store_file = files.iter().map(|name| Bytes::copy_from_slice(name.as_bytes())).collect();
+    evenkeel_protocol::with_magic(&CompactionEventTracker { compacted_store_file })
+}
+
+/// Reads [`keys::COMPACTION_EVENT`]; names that are not UTF-8 are left out, for no store file has one.
+pub(crate) fn parse_compaction_event(value: &[u8]) -> Option<Vec<String>> {
+    let tracker: CompactionEventTracker = evenkeel_protocol::from_magic(value).ok()?;
+    Some(
+        tracker
+            .compacted_store_file
+            .iter()
+            .filter_map(|name| String::from_utf8(name.to_vec()).ok())
+            .collect(),
+    )
+}
+
+/// Reads [`keys::TIMERANGE`]: two i64, or in some files a protobuf message after its magic.
+pub(crate) fn parse_time_range(value: &[u8]) -> Option<(i64, i64)> {
+    if value.starts_with(PB_MAGIC) {
+        let tracker: TimeRangeTracker = evenkeel_protocol::from_magic(value).ok()?;
+        return Some((tracker.from.unwrap_or(0) as i64, tracker.to.unwrap_or(0) as i64));
+    }
+    let (min, max) = value.split_first_chunk::<8>()?;
+    Some((i64::from_be_bytes(*min), i64::from_be_bytes(max.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_round_trips_in_key_order() {
+        let mut info = FileInfo::default();
+        info.set(b"b", vec![1]);
+        info.set(b"a", vec![]);
+        info.set_bool(b"c", true);
+        let body = info.encode();
+        assert!(body.starts_with(b"PBUF"));
+        let back = FileInfo::decode(&body).unwrap();
+        assert_eq!(back, info);
+        assert_eq!(back.iter().map(|(k, _)| k).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+        assert_eq!(back.get_bool(b"c"), Some(true));
+        assert_eq!(back.get_i64(b"b"), None);
+    }
+
+    #[test]
+    fn cut_and_foreign_bodies_are_refused() {
+        let mut info = FileInfo::default();
+        info.set(b"key", b"value".to_vec());
+        let body = info.encode();
+        for end in 0..body.len() {
+            assert_eq!(FileInfo::decode(&body[..end]), None, "{end}");
+        }
+        assert_eq!(FileInfo::decode(b"\0\0\0\0"), None);
+    }
+
+    #[test]
+    fn both_forms_of_a_time_range() {
+        let plain = [5i64.to_be_bytes(), 9i64.to_be_bytes()].concat();
+        assert_eq!(parse_time_range(&plain), Some((5, 9)));
+        assert_eq!(parse_time_range(&plain[..15]), None);
+        let message = evenkeel_protocol::with_magic(&TimeRangeTracker { from: Some(5), to: Some(9) });
+        assert_eq!(parse_time_range(&message), Some((5, 9)));
+    }
+
+    #[test]
+    fn compaction_events_round_trip() {
+        assert_eq!(compaction_event(&[]), b"PBUF");
+        let names = vec!["ab".to_owned(), "cd".to_owned()];
+        assert_eq!(parse_compaction_event(&compaction_event(&names)), Some(names));
+        assert_eq!(parse_compaction_event(b"nonsense"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Leaf and intermediate index blocks, read in place.
+
+use evenkeel_common::codec::{read_u32, read_u64};
+use evenkeel_common::{CellComparator, CellRef};
+
+use super::{BlockAt, ENTRY_BYTES};
+
+/// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend and fill the body,
+/// keys that are KeyValue keys.
+pub(crate) fn check_leaf(body: &[u8]) -> Option<()> {
+    let leaf = LeafView::new(body)?;
+    let mut end = 0;
+    for i in 0..leaf.len() {
+        if leaf.offset(i)? != end {
+            return None;
+        }
+        end = leaf.offset(i + 1)?;
+        leaf.entry(i)?;
+        CellRef::new(leaf.key(i)?, &[], &[], 0).ok()?;
+    }
+    (leaf.entries_start() + end == body.len()).then_some(())
+}
+
+/// A view of a leaf or intermediate index block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafView<'a> {
+    body: &'a [u8],
+    len: usize,
+}
+
+impl<'a> LeafView<'a> {
+    /// `None` when the body cannot hold the count it begins with, or that is 0.
+    pub fn new(body: &'a [u8]) -> Option<Self> {
+        let len = read_u32(body, 0)? as usize;
+        (len > 0 && len < body.len() / (4 + ENTRY_BYTES) + 1).then_some(Self { body, len })
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where an entry points.
+    pub fn entry(&self, i: usize) -> Option<BlockAt> {
+        let start = self.entries_start() + self.offset(i)?;
+        Some(BlockAt { offset: read_u64(self.body, start)?, on_disk_bytes: read_u32(self.body, start + 8)? })
+    }
+
+    /// An entry's key.
+    pub fn key(&self, i: usize) -> Option<&'a [u8]> {
+        let start = self.entries_start() + self.offset(i)? + ENTRY_BYTES;
+        let end = self.entries_start() + self.offset(i + 1)?;
+        self.body.get(start..end)
+    }
+
+    /// How many entries have a key at or before `key`.
+    pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
+        partition(self.len, |i| {
+            let entry = self.key(i).and_then(|k| CellRef::new(k, &[], &[], 0).ok());
+            entry.is_some_and(|entry| order.compare_keys(&entry, key).is_le())
+        })
+    }
+
+    fn offset(&self, i: usize) -> Option<usize> {
+        read_u32(self.body, 4 + 4 * i).map(|n| n as usize)
+    }
+
+    fn entries_start(&self) -> usize {
+        4 + 4 * (self.len + 1)
+    }
+}
+
+/// The first of `0..len` that `before` says no to.
+pub(super) fn partition(len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

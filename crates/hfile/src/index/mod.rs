@@ -1,0 +1,33 @@
+//! The data index: from a key to the one data block that may hold it.
+//!
+//! ```text
+//! root entry  = i64 offset | i32 on-disk size | vint key_len | key
+//! root block  = root entry ... [ | i64 leaf offset | i32 leaf on-disk size | i32 entry ]   the last three: mid key,
+//!                                                                                          when there are leaves
+//! leaf block  = i32 n | (n + 1) x i32 offset | n x ( i64 offset | i32 on-disk size | key )
+//! ```
+//!
+//! Leaf and intermediate blocks are alike. Their `n + 1` offsets count from the end of the table of offsets; the last
+//! is the end of the last entry. A key is a KeyValue key; it is greater than every key of the block before, and not
+//! greater than the first key of the block it points to.
+
+mod chunk;
+mod cursor;
+mod root;
+mod writer;
+
+pub(crate) use chunk::{LeafView, check_leaf};
+pub(crate) use cursor::{IndexCursor, LoadIndexBlock};
+pub(crate) use root::{MidKey, RootIndex};
+pub(crate) use writer::{IndexWriter, SingleLevelIndex};
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockAt {
+    pub offset: u64,
+    /// Header, body and checksums.
+    pub on_disk_bytes: u32,
+}
+
+/// Bytes of a leaf entry before its key.
+const ENTRY_BYTES: usize = 8 + 4;

@@ -1,0 +1,223 @@
+//! Writing indexes.
+//!
+//! Entries gather in a leaf, which goes out between data blocks once it is full; the root gathers the leaves. A file
+//! with one leaf has none: the leaf becomes the root. A root that is too large is cut into intermediate blocks when the
+//! file is finished, level by level.
+
+use evenkeel_block_cache::BlockType;
+use evenkeel_common::Result;
+use evenkeel_common::codec::{vlong_len, write_vlong};
+
+use super::{BlockAt, ENTRY_BYTES};
+use crate::block_writer::{BlockWriter, Written};
+
+/// Levels at which a root is no longer cut.
+const LEVELS_MAX: u32 = 16;
+
+#[derive(Debug, Default)]
+struct Chunk {
+    entries: Vec<(BlockAt, Box<[u8]>)>,
+    /// How many data blocks there are up to and including each entry; only in the root.
+    blocks_to: Vec<u64>,
+    root_bytes: usize,
+    key_bytes: usize,
+}
+
+impl Chunk {
+    fn push(&mut self, at: BlockAt, key: Box<[u8]>) {
+        self.root_bytes += ENTRY_BYTES + vlong_len(key.len() as i64) + key.len();
+        self.key_bytes += key.len();
+        self.entries.push((at, key));
+    }
+
+    fn leaf_bytes(&self) -> usize {
+        4 + 4 * (self.entries.len() + 1) + ENTRY_BYTES * self.entries.len() + self.key_bytes
+    }
+
+    fn write_leaf(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.entries.len() as u32).to_be_bytes());
+        let mut offset = 0u32;
+        out.extend_from_slice(&offset.to_be_bytes());
+        for (_, key) in &self.entries {
+            offset += (ENTRY_BYTES + key.len()) as u32;
+            out.extend_from_slice(&offset.to_be_bytes());
+        }
+        for (at, key) in &self.entries {
+            write_at(*at, out);
+            out.extend_from_slice(key);
+        }
+    }
+
+    fn write_root(&self, out: &mut Vec<u8>) {
+        for (at, key) in &self.entries {
+            write_at(*at, out);
+            write_vlong(out, key.len() as i64);
+            out.extend_from_slice(key);
+        }
+    }
+
+    /// The leaf with the middle data block, and the entry there: i64 offset | i32 size | i32 entry.
+    fn write_mid_key(&self, out: &mut Vec<u8>) {
+        let blocks = self.blocks_to.last().copied().unwrap_or(0);
+        let middle = blocks.saturating_sub(1) / 2;
+        let leaf = self.blocks_to.partition_point(|to| *to <= middle);
+        let before = leaf.checked_sub(1).map_or(0, |i| self.blocks_to[i]);
+        write_at(self.entries[leaf].0, out);
+        out.extend_from_slice(&((middle - before) as u32).to_be_bytes());
+    }
+}
+
+fn write_at(at: BlockAt, out: &mut Vec<u8>) {
+    out.extend_from_slice(&at.offset.to_be_bytes());
+    out.extend_from_slice(&at.on_disk_bytes.to_be_bytes());
+}
+
+/// An index that is always one root block: of meta blocks, or of bloom chunks.
+#[derive(Debug, Default)]
+pub(crate) struct SingleLevelIndex(Chunk);
+
+impl SingleLevelIndex {
+    pub fn push(&mut self, at: BlockAt, key: &[u8]) {
+        self.0.push(at, key.into());
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.entries.len()
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.0.write_root(out);
+    }
+}
+
+/// The data index being written.
+#[derive(Debug)]
+pub(crate) struct IndexWriter {
+    leaf: Chunk,
+    root: Chunk,
+    levels: u32,
+    blocks: u64,
+    block_bytes_max: usize,
+    entries_min: usize,
+    uncompressed_bytes: u64,
+}
+
+impl IndexWriter {
+    pub fn new(block_bytes_max: usize, entries_min: usize) -> Self {
+        Self {
+            leaf: Chunk::default(),
+            root: Chunk::default(),
+            levels: 1,
+            blocks: 0,
+            block_bytes_max,
+            entries_min,
+            uncompressed_bytes: 0,
+        }
+    }
+
+    /// Adds a data block and a key that is at or before its first and after all before.
+    pub fn add_block(&mut self, at: BlockAt, key: &[u8]) {
+        self.leaf.push(at, key.into());
+        self.blocks += 1;
+    }
+
+    /// Writes the leaf out when it is full.
+    pub fn write_full_leaf(&mut self, blocks: &mut BlockWriter) -> Result<()> {
+        if !self.leaf.entries.is_empty() && self.leaf.leaf_bytes() >= self.block_bytes_max {
+            self.write_leaf(blocks)?;
+        }
+        Ok(())
+    }
+
+    /// No more data blocks: the last leaf is written out, or becomes the root.
+    pub fn close_leaves(&mut self, blocks: &mut BlockWriter) -> Result<()> {
+        if self.leaf.entries.is_empty() {
+            return Ok(());
+        }
+        if self.root.entries.is_empty() {
+            self.root = std::mem::take(&mut self.leaf);
+            return Ok(());
+        }
+        self.write_leaf(blocks)
+    }
+
+    /// Writes intermediate levels, as far as the root needs them, and the root. Returns where the root lies.
+    pub fn write_root(&mut self, blocks: &mut BlockWriter) -> Result<u64> {
+        let mut mid_key = Vec::new();
+        if self.levels > 1 {
+            self.root.write_mid_key(&mut mid_key);
+            while self.root_is_large() {
+                self.root = self.write_level(blocks)?;
+                self.levels += 1;
+            }
+        }
+        let written = blocks.write(BlockType::RootIndex, |out| {
+            self.root.write_root(out);
+            out.extend_from_slice(&mid_key);
+        })?;
+        self.uncompressed_bytes += written.uncompressed_bytes;
+        Ok(written.at.offset)
+    }
+
+    pub fn root_entries(&self) -> usize {
+        self.root.entries.len()
+    }
+
+    pub fn levels(&self) -> u32 {
+        self.levels
+    }
+
+    /// Bytes of all blocks of the index, uncompressed, without headers.
+    pub fn uncompressed_bytes(&self) -> u64 {
+        self.uncompressed_bytes
+    }
+
+    fn root_is_large(&self) -> bool {
+        self.root.root_bytes > self.block_bytes_max
+            && self.root.entries.len() > self.entries_min
+            && self.levels < LEVELS_MAX
+    }
+
+    fn write_leaf(&mut self, blocks: &mut BlockWriter) -> Result<()> {
+        let mut leaf = std::mem::take(&mut self.leaf);
+        let written = self.write_chunk(BlockType::LeafIndex, &leaf, blocks)?;
+        let (_, first_key) = leaf.entries.swap_remove(0);
+        self.root.push(written.at, first_key);
+        self.root.blocks_to.push(self.blocks);
+        self.levels = 2;
+        Ok(())
+    }
+
+    /// Cuts the root into intermediate blocks; what gathers them is the new root.
+    fn write_level(&mut self, blocks: &mut BlockWriter) -> Result<Chunk> {
+        let (mut parent, mut current) = (Chunk::default(), Chunk::default());
+        let root = std::mem::take(&mut self.root);
+        for (i, (at, key)) in root.entries.into_iter().enumerate() {
+            current.push(at, key);
+            if i >= self.entries_min && current.root_bytes >= self.block_bytes_max {
+                self.write_intermediate(std::mem::take(&mut current), &mut parent, blocks)?;
+            }
+        }
+        if !current.entries.is_empty() {
+            self.write_intermediate(current, &mut parent, blocks)?;
+        }
+        Ok(parent)
+    }
+
+    fn write_intermediate(
+        &mut self,
+        mut chunk: Chunk,
+        parent: &mut Chunk,
+        blocks: &mut BlockWriter,
+    ) -> Result<()> {
+        let written = self.write_chunk(BlockType::IntermediateIndex, &chunk, blocks)?;
+        parent.push(written.at, chunk.entries.swap_remove(0).1);
+        Ok(())
+    }
+
+    fn write_chunk(&mut self, kind: BlockType, chunk: &Chunk, blocks: &mut BlockWriter) -> Result<Written> {
+        let written = blocks.write(kind, |out| chunk.write_leaf(out))?;
+        self.uncompressed_bytes += written.uncompressed_bytes;
+        Ok(written)
+    }
+}

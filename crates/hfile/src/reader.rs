@@ -1,0 +1,586 @@
+//! [`HFileReader`]: an open store file.
+//!
+//! Opening reads the trailer, the two root indexes, the file info and the descriptions of the bloom filters, and keeps
+//! them; everything else is read when asked for, through the block cache. A reader is shared (`Arc`), never changes, and
+//! holds no lock.
+//!
+//! Every number of the trailer is held against what the file contains, for the trailer has no checksum.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use evenkeel_block_cache::{Block, BlockCache, BlockType, CacheHint, FileId};
+use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result};
+use evenkeel_fs::{FileSystem, RandomAccessFile};
+
+use crate::block_reader::BlockReader;
+use crate::bloom::{BloomMeta, contains, row_col_key, row_prefix};
+use crate::context::{BloomType, CellLayout, Compression, DataBlockEncoding};
+use crate::error::{corrupt, io_at};
+use crate::file_info::{FileInfo, keys, parse_compaction_event, parse_time_range};
+use crate::index::{BlockAt, LeafView, LoadIndexBlock, MidKey, RootIndex};
+use crate::reference::{Half, Range};
+use crate::scanner::{HFileScanner, ScanOptions};
+use crate::trailer::{TRAILER_BYTES, Trailer};
+
+/// How a file is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Blocks whose body is larger are taken for damage.
+    pub block_bytes_max: usize,
+    /// The family is `IN_MEMORY`: its blocks should leave the cache last.
+    pub in_memory: bool,
+    /// Only this half of the file, for a reference left by a split.
+    pub half: Option<Half>,
+    /// The cache's name of the file, when it is not the last part of `name`: for links and references, the file behind.
+    pub cache_name: Option<String>,
+}
+
+/// No block of a sound file is larger: HBase ends blocks at their size, so only one huge cell makes one.
+const BLOCK_BYTES_MAX: usize = 512 << 20;
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { block_bytes_max: BLOCK_BYTES_MAX, in_memory: false, half: None, cache_name: None }
+    }
+}
+
+/// An open store file. See the module.
+#[derive(Debug)]
+pub struct HFileReader {
+    blocks: BlockReader,
+    trailer: Trailer,
+    root: RootIndex,
+    mid_key: Option<MidKey>,
+    info: FileInfo,
+    first_key: Option<KeyBuf>,
+    last_key: Option<KeyBuf>,
+    bloom_type: BloomType,
+    general_bloom: Option<BloomMeta>,
+    delete_family_bloom: Option<BloomMeta>,
+    in_memory: bool,
+    half: Option<Half>,
+}
+
+impl HFileReader {
+    /// Opens a file for reading. `name` is its path, for messages; its last part names it in the cache.
+    ///
+    /// # Errors
+    /// `CorruptHFileException` naming the file and the place; what the file system says.
+    pub fn open(
+        file: Arc<dyn RandomAccessFile>,
+        name: &str,
+        cache: Arc<dyn BlockCache>,
+        options: &OpenOptions,
+    ) -> Result<Arc<Self>> {
+        let trailer = read_trailer(&*file, name)?;
+        let cache_name = options.cache_name.as_deref().unwrap_or_else(|| last_part(name));
+        let blocks = BlockReader {
+            id: FileId::of_name(cache_name),
+            name: name.to_owned(),
+            cache,
+            compression: trailer.compression,
+            layout: UNKNOWN_LAYOUT,
+            blocks_end: file.len() - trailer.len() as u64,
+            block_bytes_max: options.block_bytes_max,
+            rereads: AtomicU64::new(0),
+            file,
+        };
+        Opening { blocks, trailer }.open(options).map(Arc::new)
+    }
+
+    /// Opens the file at a path.
+    ///
+    /// # Errors
+    /// As [`HFileReader::open`].
+    pub fn open_path(
+        fs: &dyn FileSystem,
+        path: &Path,
+        cache: Arc<dyn BlockCache>,
+        options: &OpenOptions,
+    ) -> Result<Arc<Self>> {
+        let name = path.display().to_string();
+        let file = fs.open(path).map_err(|e| io_at(&name, 0, e))?;
+        Self::open(file, &name, cache, options)
+    }
+
+    /// A new scanner, not yet anywhere.
+    pub fn scanner(self: &Arc<Self>, options: ScanOptions) -> HFileScanner {
+        HFileScanner::new(Arc::clone(self), options)
+    }
+
+    /// The path it was opened with.
+    pub fn name(&self) -> &str {
+        &self.blocks.name
+    }
+
+    /// What names the file in the block cache.
+    pub fn file_id(&self) -> FileId {
+        self.blocks.id
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.blocks.blocks_end + self.trailer.len() as u64
+    }
+
+    /// Whether the file holds no cell.
+    pub fn is_empty(&self) -> bool {
+        self.trailer.entry_count == 0
+    }
+
+    /// Cells in the file; of a half, half of them is the guess.
+    pub fn entry_count(&self) -> u64 {
+        if self.half.is_some() { self.trailer.entry_count / 2 } else { self.trailer.entry_count }
+    }
+
+    /// A key at or before the first cell (of a half: the bounds of the half are not looked at for the lower one).
+    pub fn first_key(&self) -> Option<&KeyBuf> {
+        match &self.half {
+            Some(half) if half.range == Range::Top => self.first_key.as_ref().map(|_| &half.split_key),
+            _ => self.first_key.as_ref(),
+        }
+    }
+
+    /// The last cell's key; of a lower half, a key after all its cells.
+    pub fn last_key(&self) -> Option<&KeyBuf> {
+        match &self.half {
+            Some(half) if half.range == Range::Bottom => self.last_key.as_ref().map(|_| &half.split_key),
+            _ => self.last_key.as_ref(),
+        }
+    }
+
+    /// A key near the middle of the file: a candidate for a split point. `None` for an empty file, and for a half, which
+    /// is not split again.
+    ///
+    /// # Errors
+    /// What reading the index says.
+    pub fn mid_key(&self) -> Result<Option<KeyBuf>> {
+        if self.half.is_some() || self.root.len() == 0 {
+            return Ok(None);
+        }
+        let Some(mid) = self.mid_key else {
+            return self
+                .key_buf(self.root.key((self.root.len() - 1) / 2), self.trailer.load_on_open_offset)
+                .map(Some);
+        };
+        let leaf = self.load_index(mid.leaf, BlockType::LeafIndex)?;
+        let key = LeafView::new(leaf.data()).and_then(|view| {
+            ((mid.entry as usize) < view.len()).then(|| view.key(mid.entry as usize)).flatten()
+        });
+        let key = key.ok_or_else(|| self.blocks.corrupt(mid.leaf.offset, "the middle key is not there"))?;
+        self.key_buf(key, mid.leaf.offset).map(Some)
+    }
+
+    /// An entry of the file info; see [`crate::keys`].
+    pub fn file_info(&self, key: &[u8]) -> Option<&[u8]> {
+        self.info.get(key).map(|value| value.as_ref())
+    }
+
+    /// The whole file info.
+    pub fn file_infos(&self) -> &FileInfo {
+        &self.info
+    }
+
+    /// The sequence id of the flush or compaction that wrote the file; `None` for files made for bulk load.
+    pub fn max_seq_id(&self) -> Option<u64> {
+        self.info.get_i64(keys::MAX_SEQ_ID).and_then(|id| u64::try_from(id).ok())
+    }
+
+    /// The largest sequence id of a cell, or 0 when cells carry none.
+    pub fn max_cell_seq_id(&self) -> u64 {
+        self.info.get_i64(keys::MAX_MEMSTORE_TS).and_then(|id| u64::try_from(id).ok()).unwrap_or(0)
+    }
+
+    /// Smallest and largest timestamp; `None` when unknown, or when there is no cell.
+    pub fn time_range(&self) -> Option<(i64, i64)> {
+        let range = self.info.get(keys::TIMERANGE).and_then(|value| parse_time_range(value))?;
+        (self.trailer.entry_count > 0).then_some(range)
+    }
+
+    /// The smallest timestamp of a put; `None` when unknown.
+    pub fn earliest_put_timestamp(&self) -> Option<i64> {
+        self.info.get_i64(keys::EARLIEST_PUT_TS)
+    }
+
+    /// Whether a major compaction wrote the file.
+    pub fn is_major_compaction(&self) -> bool {
+        self.info.get_bool(keys::MAJOR_COMPACTION).unwrap_or(false)
+    }
+
+    /// Names of the files that this one replaces.
+    pub fn compacted_files(&self) -> Vec<String> {
+        self.info
+            .get(keys::COMPACTION_EVENT)
+            .and_then(|value| parse_compaction_event(value))
+            .unwrap_or_default()
+    }
+
+    /// The order of the cells.
+    pub fn comparator(&self) -> CellComparator {
+        self.trailer.comparator
+    }
+
+    /// The trailer.
+    pub fn trailer(&self) -> &Trailer {
+        &self.trailer
+    }
+
+    /// How data blocks are encoded.
+    pub fn encoding(&self) -> DataBlockEncoding {
+        self.blocks.layout.encoding
+    }
+
+    /// How blocks are compressed.
+    pub fn compression(&self) -> Compression {
+        self.trailer.compression
+    }
+
+    /// Whether cells carry tags.
+    pub fn includes_tags(&self) -> bool {
+        self.blocks.layout.includes_tags
+    }
+
+    /// Whether cells carry sequence ids.
+    pub fn includes_mvcc(&self) -> bool {
+        self.blocks.layout.includes_mvcc
+    }
+
+    /// The type of the general bloom filter; `None` when there is none to ask.
+    pub fn bloom_type(&self) -> BloomType {
+        if self.general_bloom.is_some() { self.bloom_type } else { BloomType::None }
+    }
+
+    /// Whether there is a general bloom filter to ask.
+    pub fn has_bloom(&self) -> bool {
+        self.general_bloom.is_some()
+    }
+
+    /// How many cells delete a family; `None` when unknown.
+    pub fn delete_family_count(&self) -> Option<u64> {
+        self.info.get_i64(keys::DELETE_FAMILY_COUNT).and_then(|n| u64::try_from(n).ok())
+    }
+
+    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is neither.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_row(&self, row: &[u8]) -> Result<bool> {
+        match (self.bloom_type(), &self.general_bloom) {
+            (BloomType::Row, Some(bloom)) => self.ask(bloom, row),
+            (BloomType::RowPrefix(bytes), Some(bloom)) => self.ask(bloom, row_prefix(row, bytes)),
+            _ => Ok(!self.is_empty()),
+        }
+    }
+
+    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can tell, and only when
+    /// `prefix` is at least as long as its prefixes.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
+        match (self.bloom_type(), &self.general_bloom) {
+            (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
+                self.ask(bloom, row_prefix(prefix, bytes))
+            }
+            _ => Ok(!self.is_empty()),
+        }
+    }
+
+    /// Whether the column of the row may be in the file, or a delete of the row's family; by a ROWCOL filter, or else
+    /// as [`HFileReader::might_contain_row`].
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
+        match (self.bloom_type(), &self.general_bloom) {
+            (BloomType::RowCol, Some(bloom)) => {
+                Ok(self.ask_column(bloom, row, qualifier)? || self.ask_column(bloom, row, &[])?)
+            }
+            _ => self.might_contain_row(row),
+        }
+    }
+
+    /// Whether a family may have been deleted in the row, as far as this file knows.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_delete_family(&self, row: &[u8]) -> Result<bool> {
+        if self.is_empty() || self.delete_family_count() == Some(0) {
+            return Ok(false);
+        }
+        match &self.delete_family_bloom {
+            Some(bloom) => self.ask(bloom, row),
+            None => Ok(true),
+        }
+    }
+
+    /// How often a block did not verify and was read again.
+    pub fn rereads(&self) -> u64 {
+        self.blocks.rereads.load(Relaxed)
+    }
+
+    /// Bytes of memory for what is kept open: root index and bloom descriptions.
+    pub fn heap_bytes(&self) -> usize {
+        let blooms = [&self.general_bloom, &self.delete_family_bloom].into_iter().flatten();
+        self.root.heap_bytes() + blooms.map(BloomMeta::heap_bytes).sum::<usize>()
+    }
+
+    /// Makes the cache forget the file's blocks; returns how many there were.
+    pub fn evict(&self) -> usize {
+        self.blocks.cache.evict_file(self.blocks.id)
+    }
+
+    /// Reads a data block.
+    pub(crate) fn load_data(&self, at: BlockAt, keep: bool) -> Result<Block> {
+        self.blocks.read(at, BlockType::is_data, CacheHint { keep, in_memory: self.in_memory })
+    }
+
+    pub(crate) fn blocks(&self) -> &BlockReader {
+        &self.blocks
+    }
+
+    pub(crate) fn half(&self) -> Option<&Half> {
+        self.half.as_ref()
+    }
+
+    fn ask(&self, bloom: &BloomMeta, key: &[u8]) -> Result<bool> {
+        self.ask_chunk(bloom, bloom.chunk_of(key), key)
+    }
+
+    fn ask_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
+        let mut key = Vec::new();
+        row_col_key(&mut key, row, qualifier);
+        let cell = CellRef::from_checked(&key, &[], &[], 0);
+        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, CellComparator::Default), &key)
+    }
+
+    fn ask_chunk(&self, bloom: &BloomMeta, chunk: Option<BlockAt>, key: &[u8]) -> Result<bool> {
+        let Some(at) = chunk else { return Ok(false) };
+        if at.offset >= self.trailer.load_on_open_offset {
+            return Err(self.blocks.corrupt(at.offset, "a bloom chunk is out of place"));
+        }
+        let hint = CacheHint { keep: true, in_memory: self.in_memory };
+        let chunk = self.blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?;
+        Ok(contains(chunk.data(), bloom.hash, bloom.hash_count, key))
+    }
+
+    fn key_buf(&self, key: &[u8], offset: u64) -> Result<KeyBuf> {
+        let cell = CellRef::new(key, &[], &[], 0).map_err(|e| self.blocks.corrupt(offset, e))?;
+        Ok(KeyBuf::of(&cell))
+    }
+}
+
+impl LoadIndexBlock for HFileReader {
+    fn root(&self) -> &RootIndex {
+        &self.root
+    }
+
+    fn root_offset(&self) -> u64 {
+        self.trailer.load_on_open_offset
+    }
+
+    fn levels(&self) -> usize {
+        self.trailer.data_index_levels as usize
+    }
+
+    fn load_index(&self, at: BlockAt, kind: BlockType) -> Result<Block> {
+        let wanted = match kind {
+            BlockType::LeafIndex => |kind| kind == BlockType::LeafIndex,
+            _ => |kind| kind == BlockType::IntermediateIndex,
+        };
+        self.blocks.read(at, wanted, CacheHint { keep: true, in_memory: self.in_memory })
+    }
+
+    fn contradiction(&self, offset: u64, what: &str) -> HBaseError {
+        self.blocks.corrupt(offset, what)
+    }
+
+    fn order(&self) -> CellComparator {
+        self.trailer.comparator
+    }
+}
+
+const UNKNOWN_LAYOUT: CellLayout = CellLayout {
+    encoding: DataBlockEncoding::None,
+    includes_tags: false,
+    includes_mvcc: false,
+    compressed_tags: false,
+};
+
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+fn read_trailer(file: &dyn RandomAccessFile, name: &str) -> Result<Trailer> {
+    let tail_bytes = file.len().min(TRAILER_BYTES as u64);
+    let offset = file.len() - tail_bytes;
+    let mut tail = vec![0; tail_bytes as usize];
+    for last_try in [false, true] {
+        file.read_exact_at(offset, &mut tail).map_err(|e| io_at(name, offset, e))?;
+        match Trailer::parse(&tail) {
+            Ok(trailer) => return Ok(trailer),
+            Err(damage) if last_try => return Err(corrupt(name, offset, damage)),
+            Err(_) => (),
+        }
+    }
+    Err(corrupt(name, offset, "no trailer"))
+}
+
+/// A file of which only the trailer is known.
+struct Opening {
+    blocks: BlockReader,
+    trailer: Trailer,
+}
+
+/// What the blocks that are read on opening say.
+#[derive(Default)]
+struct Loaded {
+    info: FileInfo,
+    general_bloom: Option<Block>,
+    delete_family_bloom: Option<Block>,
+}
+
+impl Opening {
+    fn open(mut self, options: &OpenOptions) -> Result<HFileReader> {
+        crate::compression::check_supported(self.trailer.compression)?;
+        let (root, mut next) = self.block(self.trailer.load_on_open_offset, BlockType::RootIndex)?;
+        let (root_index, mid_key) = self.data_root(&root)?;
+        let (meta_root, after) = self.block(next, BlockType::RootIndex)?;
+        self.check_meta_root(&meta_root)?;
+        next = after;
+        let loaded = self.load_rest(next)?;
+        self.blocks.layout = self.layout(&loaded.info)?;
+        let bloom_type = self.bloom_type(&loaded.info)?;
+        let keys_are_cells = bloom_type == BloomType::RowCol;
+        let general_bloom = self.bloom(loaded.general_bloom, keys_are_cells)?;
+        let mut reader = HFileReader {
+            delete_family_bloom: self.bloom(loaded.delete_family_bloom, false)?,
+            general_bloom: general_bloom.filter(|_| bloom_type != BloomType::None),
+            first_key: None,
+            last_key: self.last_key(&loaded.info)?,
+            root: root_index,
+            mid_key,
+            info: loaded.info,
+            bloom_type,
+            trailer: self.trailer,
+            blocks: self.blocks,
+            in_memory: options.in_memory,
+            half: options.half.clone(),
+        };
+        if reader.root.len() > 0 {
+            reader.first_key = Some(reader.key_buf(reader.root.key(0), reader.trailer.load_on_open_offset)?);
+        }
+        reader.drop_blooms_out_of_order();
+        Ok(reader)
+    }
+
+    /// The block at an offset, of a kind, and where it ends.
+    fn block(&self, offset: u64, kind: BlockType) -> Result<(Block, u64)> {
+        let block = self.blocks.load_unsized(offset)?;
+        if block.kind() != kind {
+            return Err(self
+                .blocks
+                .corrupt(offset, format_args!("{:?} where {kind:?} belongs", block.kind())));
+        }
+        let end = offset + u64::from(block.on_disk_bytes());
+        Ok((block, end))
+    }
+
+    fn data_root(&self, root: &Block) -> Result<(RootIndex, Option<MidKey>)> {
+        let (count, levels) = (self.trailer.data_index_count, self.trailer.data_index_levels);
+        let parsed = RootIndex::parse_data(root.data(), count, levels);
+        let (index, mid_key) = parsed.ok_or_else(|| self.disagrees("the root index"))?;
+        let empty = self.trailer.entry_count == 0;
+        let first = if levels == 1 && !empty {
+            index.len().checked_sub(1).map(|_| index.entry(0).offset)
+        } else {
+            None
+        };
+        let first_agrees = first.is_none_or(|offset| offset as i64 == self.trailer.first_data_block_offset);
+        if empty == (index.len() == 0) && first_agrees {
+            Ok((index, mid_key))
+        } else {
+            Err(self.disagrees("the trailer"))
+        }
+    }
+
+    fn check_meta_root(&self, root: &Block) -> Result<()> {
+        match RootIndex::parse(root.data(), self.trailer.meta_index_count) {
+            Some((_, [])) => Ok(()),
+            _ => Err(self.disagrees("the meta index")),
+        }
+    }
+
+    /// The file info and what follows it, up to the trailer. Kinds that are not known here are passed over.
+    fn load_rest(&self, info_offset: u64) -> Result<Loaded> {
+        let (info, mut next) = self.block(info_offset, BlockType::FileInfo)?;
+        if self.trailer.file_info_offset != info_offset {
+            return Err(self.disagrees("the trailer"));
+        }
+        let info = FileInfo::decode(info.data()).ok_or_else(|| self.disagrees("the file info"))?;
+        let mut loaded = Loaded { info, ..Loaded::default() };
+        while next < self.blocks.blocks_end {
+            let block = self.blocks.load_unsized(next)?;
+            next += u64::from(block.on_disk_bytes());
+            match block.kind() {
+                BlockType::GeneralBloomMeta => loaded.general_bloom = Some(block),
+                BlockType::DeleteFamilyBloomMeta => loaded.delete_family_bloom = Some(block),
+                _ => (),
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn layout(&self, info: &FileInfo) -> Result<CellLayout> {
+        let encoding = match info.get(keys::DATA_BLOCK_ENCODING) {
+            Some(name) => std::str::from_utf8(name).ok().and_then(DataBlockEncoding::from_name),
+            None => Some(DataBlockEncoding::None),
+        };
+        let plain_index = info.get(keys::INDEX_BLOCK_ENCODING).is_none_or(|name| name.as_ref() == b"NONE");
+        let includes_tags = info.get(keys::MAX_TAGS_LEN).is_some();
+        let layout = CellLayout {
+            encoding: encoding.ok_or_else(|| self.disagrees("the data block encoding"))?,
+            includes_tags,
+            includes_mvcc: info.get_i32(keys::KEY_VALUE_VERSION) == Some(1),
+            compressed_tags: includes_tags && info.get_bool(keys::TAGS_COMPRESSED).unwrap_or(false),
+        };
+        if plain_index { Ok(layout) } else { Err(self.disagrees("the index block encoding")) }
+    }
+
+    fn bloom_type(&self, info: &FileInfo) -> Result<BloomType> {
+        let Some(name) = info.get(keys::BLOOM_FILTER_TYPE) else { return Ok(BloomType::None) };
+        let prefix_bytes = info.get_i32(keys::BLOOM_FILTER_PARAM).and_then(|n| u32::try_from(n).ok());
+        let kind = std::str::from_utf8(name).ok().and_then(|name| BloomType::from_name(name, prefix_bytes));
+        kind.ok_or_else(|| self.disagrees("the bloom filter type"))
+    }
+
+    fn bloom(&self, block: Option<Block>, keys_are_cells: bool) -> Result<Option<BloomMeta>> {
+        let Some(block) = block else { return Ok(None) };
+        let meta = BloomMeta::parse(block.data(), keys_are_cells);
+        meta.map(Some)
+            .ok_or_else(|| self.blocks.corrupt(block.offset(), "the bloom filter's description is malformed"))
+    }
+
+    fn last_key(&self, info: &FileInfo) -> Result<Option<KeyBuf>> {
+        let Some(key) = info.get(keys::LAST_KEY) else { return Ok(None) };
+        let cell = CellRef::new(key, &[], &[], 0).map_err(|_| self.disagrees("the last key"))?;
+        Ok(Some(KeyBuf::of(&cell)))
+    }
+
+    fn disagrees(&self, what: &str) -> HBaseError {
+        self.blocks.corrupt(self.trailer.load_on_open_offset, format_args!("{what} is not what it should be"))
+    }
+}
+
+impl HFileReader {
+    /// Chunks are found by plain byte order. In hbase:meta's order the keys of several chunks may not ascend so; one
+    /// chunk is always right.
+    fn drop_blooms_out_of_order(&mut self) {
+        if self.trailer.comparator == CellComparator::Meta {
+            self.general_bloom.take_if(|bloom| bloom.chunks() > 1);
+            self.delete_family_bloom.take_if(|bloom| bloom.chunks() > 1);
+        }
+    }
+}

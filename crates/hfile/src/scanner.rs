@@ -1,0 +1,273 @@
+//! [`HFileScanner`]: a place in a store file.
+//!
+//! A scanner holds the data block it is in (one reference count a block, none a cell), its place there, and its place
+//! in the index, from which it knows the next block without looking at the file. Nothing is allocated for a cell.
+//!
+//! The scanner of a half of a file stays within it.
+
+use std::sync::Arc;
+
+use evenkeel_block_cache::Block;
+use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
+
+use crate::encoding::{CellCursor, Malformed};
+use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
+use crate::reader::HFileReader;
+use crate::reference::Range;
+
+/// How a scanner reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Keep data blocks in the cache. Index and bloom blocks are kept either way.
+    pub cache_blocks: bool,
+    /// Reads are few and scattered (a Get), rather than a stream. A hint.
+    pub pread: bool,
+    /// A compaction reads: data blocks are never kept.
+    pub is_compaction: bool,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self { cache_blocks: true, pread: true, is_compaction: false }
+    }
+}
+
+/// A place in a store file: at a cell, or nowhere. See the module.
+#[derive(Debug)]
+pub struct HFileScanner {
+    reader: Arc<HFileReader>,
+    keep: bool,
+    order: CellComparator,
+    index: IndexCursor,
+    /// The block the cursor is in; `None` before the first seek.
+    block: Option<Block>,
+    cursor: CellCursor,
+    /// Whether the place is at a cell. After the end of the file, or of the half, it is not.
+    at_cell: bool,
+}
+
+impl HFileScanner {
+    pub(crate) fn new(reader: Arc<HFileReader>, options: ScanOptions) -> Self {
+        Self {
+            keep: options.cache_blocks && !options.is_compaction,
+            order: reader.comparator(),
+            index: IndexCursor::default(),
+            block: None,
+            cursor: CellCursor::new(reader.blocks().layout),
+            at_cell: false,
+            reader,
+        }
+    }
+
+    /// The file.
+    pub fn reader(&self) -> &Arc<HFileReader> {
+        &self.reader
+    }
+
+    /// The cell at the place; `None` when it is nowhere. The view lasts until the scanner moves.
+    #[inline]
+    pub fn cell(&self) -> Option<CellRef<'_>> {
+        match &self.block {
+            Some(block) if self.at_cell => Some(self.cursor.cell(block)),
+            _ => None,
+        }
+    }
+
+    /// Whether the place is at a cell.
+    pub fn is_seeked(&self) -> bool {
+        self.at_cell
+    }
+
+    /// Goes to the first cell; `false` when there is none.
+    ///
+    /// # Errors
+    /// What reading says; the place is nowhere then. So for every other move.
+    pub fn seek_to_first(&mut self) -> Result<bool> {
+        if let Some(half) = self.half_of(Range::Top) {
+            return self.seek_whole(&half.split_key.as_cell());
+        }
+        let reader = Arc::clone(&self.reader);
+        let found = match self.moving(|s| s.index.first(&*reader))? {
+            Some(at) => self.enter(at, CellCursor::first)?,
+            None => return Ok(false),
+        };
+        Ok(self.arrive(found))
+    }
+
+    /// Goes to the first cell at or after `key`, sequence ids counted; `false` when there is none.
+    pub fn seek(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        match self.half_of(Range::Top) {
+            Some(half) if self.is_before(key, &half.split_key.as_cell()) => {
+                self.seek_whole(&half.split_key.as_cell())
+            }
+            _ => self.seek_whole(key),
+        }
+    }
+
+    /// As [`HFileScanner::seek`] for a key that is not before the place; cheap when it is near. From nowhere, a seek.
+    pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        if !self.at_cell || !self.is_in_block(key) {
+            return self.seek(key);
+        }
+        let order = self.order;
+        let block = self.block.clone();
+        let Some(block) = block else { return self.seek(key) };
+        let found = self.moving(|s| s.cursor.seek_forward(&block, key, order).map_err(|e| s.malformed(e)))?;
+        if found { Ok(self.arrive(true)) } else { self.next_block() }
+    }
+
+    /// Goes to the last cell before `key`; `false` when there is none.
+    pub fn seek_before(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        let found = match self.half_of(Range::Bottom) {
+            Some(half) if self.is_before(&half.split_key.as_cell(), key) => {
+                self.seek_before_whole(&half.split_key.as_cell())?
+            }
+            _ => self.seek_before_whole(key)?,
+        };
+        self.at_cell = found && !self.is_before_half();
+        Ok(self.at_cell)
+    }
+
+    /// Goes to the next cell; `false` after the last, and the place is nowhere then.
+    #[inline]
+    pub fn next(&mut self) -> Result<bool> {
+        let Some(block) = self.block.as_ref().filter(|_| self.at_cell) else { return Ok(false) };
+        match self.cursor.step(block) {
+            Ok(true) => Ok(self.arrive(true)),
+            Ok(false) => self.next_block(),
+            Err(e) => {
+                self.at_cell = false;
+                Err(self.malformed(e))
+            }
+        }
+    }
+
+    /// The index's key of the next data block: every cell before it is in the blocks up to this one. `None` in the last
+    /// block, or nowhere. Callers that seek to a key at or after it know that this block need not be searched.
+    pub fn next_indexed_key(&self) -> Option<CellRef<'_>> {
+        self.block.as_ref()?;
+        let key = self.index.next_key(self.reader.root())?;
+        CellRef::new(key, &[], &[], u64::MAX).ok()
+    }
+
+    fn seek_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        let reader = Arc::clone(&self.reader);
+        let order = self.order;
+        let found = match self.moving(|s| s.index.seek(&*reader, key))? {
+            Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
+            None => match self.moving(|s| s.index.first(&*reader))? {
+                Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
+                None => return Ok(false),
+            },
+        };
+        if found { Ok(self.arrive(true)) } else { self.next_block() }
+    }
+
+    fn seek_before_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        let reader = Arc::clone(&self.reader);
+        let order = self.order;
+        let Some(at) = self.moving(|s| s.index.seek(&*reader, key))? else { return Ok(false) };
+        if self.enter(at, |cursor, block| cursor.seek_before(block, key, order))? {
+            return Ok(true);
+        }
+        // No cell of this block is before the key, so the last cell of the block before is, for its keys are before
+        // this block's index key.
+        match self.moving(|s| s.index.previous(&*reader))? {
+            Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
+            None => Ok(false),
+        }
+    }
+
+    /// Goes to the first cell of the next block.
+    fn next_block(&mut self) -> Result<bool> {
+        let reader = Arc::clone(&self.reader);
+        let here = self.block.as_ref().map_or(0, Block::offset);
+        match self.moving(|s| s.index.next(&*reader))? {
+            Some(at) if at.offset <= here => {
+                Err(reader.contradiction(at.offset, "data blocks are out of order"))
+            }
+            Some(at) => {
+                let found = self.enter(at, CellCursor::first)?;
+                Ok(self.arrive(found))
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Loads a block, unless it is the one at hand, and places the cursor in it.
+    fn enter<T: Into<Placed>>(
+        &mut self,
+        at: BlockAt,
+        place: impl FnOnce(&mut CellCursor, &Block) -> Result<T, Malformed>,
+    ) -> Result<bool> {
+        let block = match self.block.take() {
+            Some(block) if block.offset() == at.offset => block,
+            _ => self.reader.load_data(at, self.keep)?,
+        };
+        let placed = place(&mut self.cursor, &block);
+        self.block = Some(block);
+        placed.map(|placed| placed.into().0).map_err(|e| self.malformed(e))
+    }
+
+    /// Does something after which the place is nowhere, until it is found again.
+    fn moving<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.at_cell = false;
+        act(self)
+    }
+
+    /// Settles at the cell under the cursor, unless it is past the half.
+    fn arrive(&mut self, found: bool) -> bool {
+        self.at_cell = found;
+        if found && self.is_after_half() {
+            self.at_cell = false;
+        }
+        self.at_cell
+    }
+
+    fn is_in_block(&self, key: &CellRef<'_>) -> bool {
+        self.next_indexed_key().is_none_or(|next| self.order.compare_keys(key, &next).is_lt())
+    }
+
+    fn is_before(&self, a: &CellRef<'_>, b: &CellRef<'_>) -> bool {
+        self.order.compare(a, b).is_lt()
+    }
+
+    #[inline]
+    fn is_after_half(&self) -> bool {
+        let Some(half) = self.reader.half().filter(|half| half.range == Range::Bottom) else { return false };
+        self.block
+            .as_ref()
+            .is_some_and(|block| !self.is_before(&self.cursor.cell(block), &half.split_key.as_cell()))
+    }
+
+    fn is_before_half(&self) -> bool {
+        let Some(half) = self.reader.half().filter(|half| half.range == Range::Top) else { return false };
+        self.block
+            .as_ref()
+            .is_some_and(|block| self.is_before(&self.cursor.cell(block), &half.split_key.as_cell()))
+    }
+
+    fn half_of(&self, range: Range) -> Option<crate::reference::Half> {
+        self.reader.half().filter(|half| half.range == range).cloned()
+    }
+
+    fn malformed(&self, _: Malformed) -> HBaseError {
+        let offset = self.block.as_ref().map_or(0, Block::offset);
+        self.reader.contradiction(offset, "the cells are malformed")
+    }
+}
+
+/// Whether a cursor found its place.
+struct Placed(bool);
+
+impl From<bool> for Placed {
+    fn from(found: bool) -> Self {
+        Self(found)
+    }
+}
+
+impl From<()> for Placed {
+    fn from((): ()) -> Self {
+        Self(true)
+    }
+}

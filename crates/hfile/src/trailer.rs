@@ -1,0 +1,224 @@
+//! The trailer: the last bytes of a file, where reading begins.
+//!
+//! ```text
+//! 'T' 'R' 'A' 'B' 'L' 'K' '"' '$' | varint length | FileTrailerProto | zeros | u32 minor << 24 | major
+//! ```
+//!
+//! 4096 bytes in version 3, 212 in version 2 (protobuf since minor 2). It carries no checksum, so a reader holds every
+//! number of it against what it finds in the file.
+
+use evenkeel_common::CellComparator;
+use evenkeel_protocol::pb::FileTrailerProto;
+use prost::Message;
+
+use crate::context::Compression;
+
+const MAGIC: &[u8; 8] = b"TRABLK\"$";
+/// Bytes of a version 3 trailer.
+pub const TRAILER_BYTES: usize = 4096;
+const V2_TRAILER_BYTES: usize = 212;
+const V2_MINOR_MIN: u32 = 2;
+const MAJOR: u32 = 3;
+const MINOR: u32 = 3;
+/// The most levels a data index may have; writers stop at 16.
+pub(crate) const INDEX_LEVELS_MAX: u32 = 17;
+
+/// What the trailer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// 2 or 3.
+    pub major: u32,
+    /// 3 in files of HBase 2.6.
+    pub minor: u32,
+    /// Where the FILE_INFO block begins.
+    pub file_info_offset: u64,
+    /// Where the blocks that are read on opening begin: the end of everything else.
+    pub load_on_open_offset: u64,
+    /// Bytes of all data index blocks, uncompressed.
+    pub uncompressed_data_index_bytes: u64,
+    /// Bytes of the file, uncompressed.
+    pub total_uncompressed_bytes: u64,
+    /// Entries of the data index's root.
+    pub data_index_count: u32,
+    /// Entries of the meta index.
+    pub meta_index_count: u32,
+    /// Cells.
+    pub entry_count: u64,
+    /// Levels of the data index; 1 when its root points at data blocks.
+    pub data_index_levels: u32,
+    /// Where the first data block begins; -1 when there is none.
+    pub first_data_block_offset: i64,
+    /// Where the last data block begins; -1 when there is none.
+    pub last_data_block_offset: i64,
+    /// The order of the cells.
+    pub comparator: CellComparator,
+    /// How blocks are compressed.
+    pub compression: Compression,
+}
+
+impl Trailer {
+    /// Bytes of the trailer itself.
+    pub fn len(&self) -> usize {
+        if self.major == 2 { V2_TRAILER_BYTES } else { TRAILER_BYTES }
+    }
+
+    /// Never: a trailer has a fixed length.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The trailer's bytes, in the newest version.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.to_proto().encode_length_delimited_to_vec());
+        bytes.resize(TRAILER_BYTES - 4, 0);
+        bytes.extend_from_slice(&(MINOR << 24 | MAJOR).to_be_bytes());
+        bytes
+    }
+
+    /// Reads a trailer from the last bytes of a file (at most [`TRAILER_BYTES`] of them are looked at), or says what
+    /// is wrong.
+    pub(crate) fn parse(tail: &[u8]) -> Result<Self, String> {
+        let version =
+            tail.last_chunk::<4>().map(|b| u32::from_be_bytes(*b)).ok_or("too short for a trailer")?;
+        let (major, minor) = (version & 0x00ff_ffff, version >> 24);
+        let len = match major {
+            3 => TRAILER_BYTES,
+            2 if minor >= V2_MINOR_MIN => V2_TRAILER_BYTES,
+            _ => return Err(format!("version {major}.{minor} is not read")),
+        };
+        let start = tail.len().checked_sub(len).ok_or("too short for a trailer")?;
+        let body = tail[start..tail.len() - 4].strip_prefix(MAGIC).ok_or("no trailer magic")?;
+        let proto = FileTrailerProto::decode_length_delimited(body).map_err(|e| e.to_string())?;
+        Self::from_proto(&proto, major, minor)
+    }
+
+    fn to_proto(&self) -> FileTrailerProto {
+        FileTrailerProto {
+            file_info_offset: Some(self.file_info_offset),
+            load_on_open_data_offset: Some(self.load_on_open_offset),
+            uncompressed_data_index_size: Some(self.uncompressed_data_index_bytes),
+            total_uncompressed_bytes: Some(self.total_uncompressed_bytes),
+            data_index_count: Some(self.data_index_count),
+            meta_index_count: Some(self.meta_index_count),
+            entry_count: Some(self.entry_count),
+            num_data_index_levels: Some(self.data_index_levels),
+            first_data_block_offset: Some(self.first_data_block_offset as u64),
+            last_data_block_offset: Some(self.last_data_block_offset as u64),
+            comparator_class_name: Some(comparator_name(self.comparator).to_owned()),
+            compression_codec: Some(self.compression.code()),
+            encryption_key: None,
+        }
+    }
+
+    fn from_proto(proto: &FileTrailerProto, major: u32, minor: u32) -> Result<Self, String> {
+        if proto.encryption_key.is_some() {
+            return Err("encrypted files are not supported".into());
+        }
+        let comparator = proto.comparator_class_name();
+        let codec = proto.compression_codec.unwrap_or(Compression::None.code());
+        let trailer = Self {
+            major,
+            minor,
+            file_info_offset: proto.file_info_offset(),
+            load_on_open_offset: proto.load_on_open_data_offset(),
+            uncompressed_data_index_bytes: proto.uncompressed_data_index_size(),
+            total_uncompressed_bytes: proto.total_uncompressed_bytes(),
+            data_index_count: proto.data_index_count(),
+            meta_index_count: proto.meta_index_count(),
+            entry_count: proto.entry_count(),
+            data_index_levels: proto.num_data_index_levels(),
+            first_data_block_offset: proto.first_data_block_offset() as i64,
+            last_data_block_offset: proto.last_data_block_offset() as i64,
+            comparator: parse_comparator(comparator)
+                .ok_or_else(|| format!("unknown comparator {comparator:?}"))?,
+            compression: Compression::from_code(codec)
+                .ok_or_else(|| format!("unknown compression {codec}"))?,
+        };
+        let levels = 1..=INDEX_LEVELS_MAX;
+        levels
+            .contains(&trailer.data_index_levels)
+            .then_some(trailer)
+            .ok_or("impossible count of index levels".into())
+    }
+}
+
+/// The names that HBase 1 knows, which HBase 2 writes too.
+fn comparator_name(comparator: CellComparator) -> &'static str {
+    match comparator {
+        CellComparator::Default => "org.apache.hadoop.hbase.KeyValue$KVComparator",
+        CellComparator::Meta => "org.apache.hadoop.hbase.KeyValue$MetaComparator",
+    }
+}
+
+/// Every name that some version wrote for one of the two orders of cells.
+fn parse_comparator(name: &str) -> Option<CellComparator> {
+    Some(match name.strip_prefix("org.apache.hadoop.hbase.")? {
+        "KeyValue$KVComparator"
+        | "KeyValue$KeyComparator"
+        | "CellComparator"
+        | "CellComparatorImpl"
+        | "InnerStoreCellComparator" => CellComparator::Default,
+        "KeyValue$MetaComparator"
+        | "KeyValue$MetaKeyComparator"
+        | "CellComparator$MetaCellComparator"
+        | "CellComparatorImpl$MetaCellComparator"
+        | "MetaCellComparator" => CellComparator::Meta,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trailer() -> Trailer {
+        Trailer {
+            major: 3,
+            minor: 3,
+            file_info_offset: 1000,
+            load_on_open_offset: 900,
+            uncompressed_data_index_bytes: 50,
+            total_uncompressed_bytes: 5000,
+            data_index_count: 2,
+            meta_index_count: 0,
+            entry_count: 70,
+            data_index_levels: 1,
+            first_data_block_offset: 0,
+            last_data_block_offset: -1,
+            comparator: CellComparator::Meta,
+            compression: Compression::Gz,
+        }
+    }
+
+    #[test]
+    fn a_trailer_round_trips() {
+        let bytes = trailer().encode();
+        assert_eq!(bytes.len(), TRAILER_BYTES);
+        assert_eq!(bytes[TRAILER_BYTES - 4..], [3, 0, 0, 3]);
+        assert_eq!(Trailer::parse(&bytes), Ok(trailer()));
+    }
+
+    #[test]
+    fn version_two_is_shorter() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&trailer().to_proto().encode_length_delimited_to_vec());
+        bytes.resize(V2_TRAILER_BYTES - 4, 0);
+        bytes.extend_from_slice(&(3u32 << 24 | 2).to_be_bytes());
+        let tail = [vec![7; 5000], bytes].concat();
+        let parsed = Trailer::parse(&tail).unwrap();
+        assert_eq!((parsed.major, parsed.len()), (2, V2_TRAILER_BYTES));
+    }
+
+    #[test]
+    fn foreign_and_cut_trailers_are_refused() {
+        let good = trailer().encode();
+        assert!(Trailer::parse(&[]).is_err());
+        assert!(Trailer::parse(&good[1..]).is_err());
+        for (at, value) in [(0, b'X'), (8, 0xff), (TRAILER_BYTES - 1, 4), (TRAILER_BYTES - 1, 1)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert!(Trailer::parse(&bytes).is_err(), "{at}");
+        }
+    }
+}
