@@ -182,6 +182,11 @@ impl Queue {
     /// at most.
     fn push(&self, waiting: Waiting) {
         let mut state = self.state.lock();
+        if state.stopped {
+            // Stopped since it was looked at: dropping the responder answers, outside the lock.
+            drop(state);
+            return drop(waiting);
+        }
         state.waiting.push_back(waiting);
         let wake = state.idle_handlers > 0;
         drop(state);

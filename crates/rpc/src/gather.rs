@@ -25,6 +25,8 @@ pub const GATHER_BYTES_MIN: usize = 16 * 1024;
 pub const SLICES_MAX: usize = 64;
 /// Copied bytes already sent are given up in place once they are this many.
 const COMPACT_BYTES_MIN: usize = 64 * 1024;
+/// A drained sequence keeps at most this much: there is one for each connection.
+const KEPT_BYTES_MAX: usize = 128 * 1024;
 /// A buffer larger than this is not kept for reuse.
 const POOLED_BUFFER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// All buffers one thread keeps for reuse are at most this large together.
@@ -212,8 +214,8 @@ impl Gather {
         if self.is_empty() {
             self.head = 0;
             self.copied.clear();
-            if self.copied.capacity() > POOLED_BUFFER_BYTES_MAX {
-                self.copied = Vec::new();
+            if self.copied.capacity() > KEPT_BYTES_MAX {
+                recycle(std::mem::take(&mut self.copied));
             }
         } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 >= self.copied.len() {
             self.copied.drain(..self.head);

@@ -73,7 +73,7 @@ pub fn skip_field(input: &mut &[u8], wire_type: u64) -> Result<(), Malformed> {
 #[inline]
 pub fn varint_len(value: u64) -> usize {
     // One byte for each started group of seven bits.
-    ((64 - (value | 1).leading_zeros() as usize) + 6) / 7
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 /// Appends `value` as a varint.

@@ -58,6 +58,10 @@ impl FrameReader {
     pub fn room(&mut self) -> &mut BytesMut {
         let expected = self.announced().filter(|len| *len <= self.frame_bytes_max).unwrap_or(0);
         let missing = (expected + LENGTH_BYTES).saturating_sub(self.buffer.len());
+        if self.buffer.is_empty() && self.buffer.capacity() > RESERVE_BYTES_MAX {
+            // A long frame has passed: do not keep its room for ever.
+            self.buffer = BytesMut::new();
+        }
         if missing <= self.read_bytes {
             self.buffer.reserve(self.read_bytes);
         } else if self.buffer.capacity() - self.buffer.len() < missing.min(READ_BYTES_MAX) {
@@ -151,6 +155,22 @@ mod tests {
             received += 10_000;
             assert!(reader.room().capacity() <= 2 * received + 2 * RESERVE_BYTES_MAX);
         }
+    }
+
+    #[test]
+    fn the_room_of_a_long_frame_is_given_up() {
+        let mut reader = FrameReader::new(1 << 30);
+        feed(&mut reader, &framed_zeros(20 << 20));
+        assert!(matches!(reader.next_frame(), Frame::Whole(frame) if frame.len() == 20 << 20));
+        for _ in 0..3 {
+            feed(&mut reader, &framed_zeros(10));
+            assert!(matches!(reader.next_frame(), Frame::Whole(_)));
+        }
+        assert!(reader.room().capacity() <= RESERVE_BYTES_MAX, "{}", reader.room().capacity());
+    }
+
+    fn framed_zeros(len: u32) -> Vec<u8> {
+        [&len.to_be_bytes()[..], &vec![0; len as usize]].concat()
     }
 
     #[test]

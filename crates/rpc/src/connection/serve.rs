@@ -32,7 +32,7 @@ use crate::service::ServiceEntry;
 use crate::wire::Malformed;
 use crate::worker::{OpenConnection, Worker, count};
 
-/// Frames run before their answers are written and other connections get a turn.
+/// Calls run before their answers are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
 /// Answers that end a turn early: they should be on their way.
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -96,6 +96,8 @@ struct Connection {
     counted_unsent_bytes: usize,
     /// The last turn ended before the read buffer did.
     unfinished: bool,
+    /// Calls run since other connections had a turn.
+    calls_in_row: usize,
     /// Nothing more is read; the connection ends once its answers are out.
     closing: bool,
     /// Swapped with the inbox's.
@@ -123,6 +125,7 @@ impl Connection {
             counted_unsent_bytes: 0,
             // The handshake's last read may have brought calls already.
             unfinished: true,
+            calls_in_row: 0,
             closing: false,
             answers: Vec::new(),
         }
@@ -131,10 +134,7 @@ impl Connection {
     async fn serve(mut self) {
         loop {
             match poll_fn(|cx| self.poll_event(cx)).await {
-                Event::Turn => {
-                    tokio::task::yield_now().await;
-                    self.turn_at = Instant::now();
-                }
+                Event::Turn => self.turn_at = Instant::now(),
                 Event::Read(bytes) => {
                     count(&self.worker.counters.received_bytes, bytes as u64);
                     self.frames.received(bytes);
@@ -151,8 +151,19 @@ impl Connection {
                 tracing::warn!(peer = %self.outgoing.info().peer, reason, "connection closed");
                 break;
             }
+            if self.calls_in_row >= CALLS_PER_TURN {
+                self.write_and_yield().await;
+            }
         }
         self.close().await;
+    }
+
+    /// Sends the answers there are and lets the thread's other connections run.
+    async fn write_and_yield(&mut self) {
+        self.calls_in_row = 0;
+        // A failed write is found again, and acted on, by the next event.
+        let _ = poll_fn(|cx| Poll::Ready(self.poll_flush(cx))).await;
+        tokio::task::yield_now().await;
     }
 
     /// Whether another call may run.
@@ -178,12 +189,15 @@ impl Connection {
     fn run_frames(&mut self) -> Result<(), Fatal> {
         self.unfinished = true;
         let unsent_bytes_max = self.outgoing.unsent_bytes() + TURN_ANSWER_BYTES_MAX;
-        for _ in 0..CALLS_PER_TURN {
+        while self.calls_in_row < CALLS_PER_TURN {
             if !self.accepts() || self.outgoing.unsent_bytes() > unsent_bytes_max {
                 return Ok(());
             }
             match self.frames.next_frame() {
-                Frame::Whole(frame) => self.request(frame)?,
+                Frame::Whole(frame) => {
+                    self.calls_in_row += 1;
+                    self.request(frame)?;
+                }
                 Frame::Partial(expected) => {
                     self.unfinished = false;
                     return self.charge_partial(expected);
@@ -368,7 +382,10 @@ impl Connection {
         match read.poll(cx) {
             Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => Poll::Ready(Event::Gone),
             Poll::Ready(Ok(bytes)) => Poll::Ready(Event::Read(bytes)),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                self.calls_in_row = 0;
+                Poll::Pending
+            }
         }
     }
 
