@@ -1,0 +1,171 @@
+//! One run of a Java program: class path, flags for a short life, a deadline, and its output.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{toolchain, work};
+
+/// A Java main about to be run; see [`java`].
+pub struct JavaRun {
+    class: String,
+    args: Vec<String>,
+    class_path: Option<String>,
+    stdin: Option<PathBuf>,
+    label: String,
+    deadline: Duration,
+    heap_mib: u32,
+}
+
+/// What a finished run left.
+pub struct Finished {
+    /// It ended by itself within its deadline, with exit code 0.
+    pub success: bool,
+    /// All it wrote to standard output.
+    pub stdout: String,
+    /// All it wrote to standard error.
+    pub stderr: String,
+    /// How it ended, in words.
+    pub end: String,
+}
+
+/// A run of `class` with our class path, to be adjusted and then started by [`JavaRun::run`].
+pub fn java(class: &str, args: &[String]) -> JavaRun {
+    JavaRun {
+        class: class.to_owned(),
+        args: args.to_vec(),
+        class_path: None,
+        stdin: None,
+        label: class.rsplit('.').next().unwrap_or(class).to_owned(),
+        deadline: Duration::from_secs(300),
+        heap_mib: 512,
+    }
+}
+
+impl JavaRun {
+    /// Another class path than the client's.
+    pub fn class_path(mut self, class_path: String) -> Self {
+        self.class_path = Some(class_path);
+        self
+    }
+
+    /// A file to read as standard input, which is empty otherwise.
+    pub fn stdin(mut self, file: &Path) -> Self {
+        self.stdin = Some(file.to_owned());
+        self
+    }
+
+    /// The name of the folder under `work/out` that keeps the output.
+    pub fn label(mut self, label: &str) -> Self {
+        self.label = label.to_owned();
+        self
+    }
+
+    /// Seconds after which the program is killed.
+    pub fn deadline_secs(mut self, secs: u64) -> Self {
+        self.deadline = Duration::from_secs(secs);
+        self
+    }
+
+    /// Maximum heap.
+    pub fn heap_mib(mut self, mib: u32) -> Self {
+        self.heap_mib = mib;
+        self
+    }
+
+    /// Runs it to its end or its deadline.
+    ///
+    /// # Errors
+    /// When it cannot be started; a program that fails is `Ok` with `success` false.
+    pub fn run(self) -> Result<Finished, String> {
+        let out = out_folder(&self.label).map_err(|e| format!("cannot make the output folder: {e}"))?;
+        let (stdout, stderr) = (out.join("stdout"), out.join("stderr"));
+        let mut child = self.spawn(&stdout, &stderr)?;
+        let (success, end) = wait(&mut child, self.deadline);
+        let read = |path: &Path| {
+            fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        };
+        Ok(Finished { success, stdout: read(&stdout), stderr: read(&stderr), end })
+    }
+
+    fn spawn(&self, stdout: &Path, stderr: &Path) -> Result<Child, String> {
+        let class_path = self.class_path.clone().map_or_else(toolchain::client_class_path, Ok)?;
+        let file =
+            |path: &Path| File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()));
+        let stdin = match &self.stdin {
+            Some(path) => {
+                Stdio::from(File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?)
+            }
+            None => Stdio::null(),
+        };
+        let mut command = Command::new(toolchain::java_command());
+        command.args(toolchain::jvm_flags()).arg(format!("-Xmx{}m", self.heap_mib));
+        command.args([
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xshare:auto",
+            "-Dhbase.ruby.sources=",
+            "-cp",
+            &class_path,
+        ]);
+        command.arg(&self.class).args(&self.args).stdin(stdin).stdout(file(stdout)?).stderr(file(stderr)?);
+        command
+            .spawn()
+            .map_err(|e| format!("a JDK 17 or later (java) is needed on the path, or in JAVA_HOME: {e}"))
+    }
+}
+
+impl Finished {
+    /// The lines that say what went wrong, for a message: those of failed checks and what follows them, the end of standard
+    /// error when there are none.
+    pub fn failures(&self) -> String {
+        let mut failing = false;
+        let picked: Vec<&str> = self
+            .stdout
+            .lines()
+            .filter(|line| {
+                failing =
+                    if line.starts_with("ok ") { false } else { failing || line.starts_with("FAILED ") };
+                failing
+            })
+            .collect();
+        if picked.is_empty() {
+            return format!("{}\n{}\n{}", self.end, tail(&self.stdout, 30), tail(&self.stderr, 30));
+        }
+        format!("{}\n{}", picked.join("\n"), self.end)
+    }
+}
+
+fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+fn out_folder(label: &str) -> std::io::Result<PathBuf> {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let folder = work().join("out").join(format!("{label}.{}.{run}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn wait(child: &mut Child, deadline: Duration) -> (bool, String) {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                return (status.success(), format!("ended after {} s: {status}", start.elapsed().as_secs()));
+            }
+            Ok(None) if start.elapsed() < deadline => sleep(Duration::from_millis(50)),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return (false, format!("killed after {} s", deadline.as_secs()));
+            }
+            Err(e) => return (false, format!("cannot be waited for: {e}")),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Servers for tests: Evenkeel or stock HBase standalone, on free ports of 127.0.0.1 and with data of their own.
+//!
+//! A server is started under a small shell script that ends it when its standard input closes. The test process holds the
+//! other end, so the server goes when the [`Server`] is dropped and also when the whole process ends, by a panic, an exit
+//! without drops (a server in a static) or a kill. Its files are in `work/run/NAME.PID`, removed when a later process finds
+//! that PID gone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{home, toolchain, work};
+
+/// Runs "$@", says its pid, and ends it (TERM, after 20 s KILL) once standard input closes.
+const GUARD: &str = r#"
+"$@" </dev/null &
+child=$!
+echo $child
+exec >/dev/null
+cat >/dev/null
+kill $child 2>/dev/null
+for i in $(seq 100); do kill -0 $child 2>/dev/null || exit 0; sleep 0.2; done
+kill -9 $child
+"#;
+
+/// Time a server has to come up; a stock one needs about 15 s on two free cores.
+const START: Duration = Duration::from_secs(180);
+
+/// A server to test against: one that we started, or one at an address that someone gave.
+pub struct Server {
+    name: String,
+    settings: BTreeMap<String, String>,
+    folder: Option<PathBuf>,
+    guard: Option<(Child, Option<ChildStdin>)>,
+}
+
+impl Server {
+    /// What it is, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The settings a client needs to reach it through any of the three registries.
+    pub fn client_settings(&self) -> Vec<(String, String)> {
+        let keys = [
+            "hbase.zookeeper.quorum",
+            "hbase.zookeeper.property.clientPort",
+            "zookeeper.znode.parent",
+            "hbase.masters",
+            "hbase.client.bootstrap.servers",
+        ];
+        keys.iter()
+            .filter_map(|&key| self.settings.get(key).map(|value| (key.to_owned(), value.clone())))
+            .collect()
+    }
+
+    /// A folder with an `hbase-site.xml` for clients, for tools that take no settings on their command line.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn client_conf(&self) -> Result<PathBuf, String> {
+        let folder = work().join("run").join(format!("client.{}.{}", std::process::id(), next()));
+        write_site(&folder, &self.client_settings())?;
+        Ok(folder)
+    }
+
+    /// The folder that holds its data and logs, when we started it.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((guard, stdin)) = &mut self.guard {
+            drop(stdin.take());
+            let _ = guard.wait();
+        }
+    }
+}
+
+/// The server that all tests of this process share: Evenkeel, or what `EVENKEEL_INTEROP_TARGET` names.
+///
+/// # Panics
+/// When it cannot be started, with what is missing.
+pub fn target() -> &'static Server {
+    static TARGET: OnceLock<Result<Server, String>> = OnceLock::new();
+    let server = TARGET.get_or_init(|| match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
+        Err(_) | Ok("" | "evenkeel") => start_evenkeel(),
+        Ok("stock") => start_stock(),
+        Ok(address) => at(address),
+    });
+    server.as_ref().unwrap_or_else(|why| panic!("no server to test against: {why}"))
+}
+
+/// Starts Evenkeel standalone: `evenkeel start` with its ports and root directory given by `-D`.
+///
+/// The binary is `EVENKEEL_BIN`, or the one that Cargo builds for the profile this test was built with.
+///
+/// # Errors
+/// When it does not build, does not start, or does not open its ports in time.
+pub fn start_evenkeel() -> Result<Server, String> {
+    let binary = evenkeel_binary()?;
+    let folder = run_folder("evenkeel")?;
+    let ports = Ports::free()?;
+    let settings = settings(&folder, &ports);
+    let mut command = vec![binary.display().to_string(), "start".to_owned()];
+    command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
+    let guard = spawn(&command, &folder.join("server.log"))?;
+    let server = Server {
+        name: "Evenkeel".into(),
+        settings: with_client(settings, &ports),
+        folder: Some(folder),
+        guard: Some(guard.0),
+    };
+    for port in [ports.zookeeper, ports.master, ports.regionserver] {
+        wait_until(&server, guard.1, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+    }
+    Ok(server)
+}
+
+/// Starts stock HBase 2.6.4 standalone: one JVM with master, region server and ZooKeeper.
+///
+/// # Errors
+/// When the jars cannot be had or it does not come up in time.
+pub fn start_stock() -> Result<Server, String> {
+    let folder = run_folder("stock")?;
+    let ports = Ports::free()?;
+    let mut settings = settings(&folder, &ports);
+    // The published jars come without the pages that the info servers want to find.
+    settings.insert("hbase.master.info.port".into(), "-1".into());
+    settings.insert("hbase.regionserver.info.port".into(), "-1".into());
+    let conf = folder.join("conf");
+    write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
+    let log_conf = home().join("conf/log4j2-server.properties");
+    fs::copy(&log_conf, conf.join("log4j2.properties"))
+        .map_err(|e| format!("cannot copy {}: {e}", log_conf.display()))?;
+    let mut command = vec![toolchain::java_command().display().to_string()];
+    command.extend(toolchain::jvm_flags());
+    let log = folder.join("hbase.log");
+    command.extend([
+        "-Xmx768m".into(),
+        "-XX:+UseSerialGC".into(),
+        format!("-Devenkeel.log.file={}", log.display()),
+    ]);
+    command.extend(["-cp".into(), toolchain::server_class_path(&conf)?]);
+    command.extend(["org.apache.hadoop.hbase.master.HMaster".into(), "start".into()]);
+    let guard = spawn(&command, &folder.join("server.log"))?;
+    let server = Server {
+        name: "stock HBase".into(),
+        settings: with_client(settings, &ports),
+        folder: Some(folder),
+        guard: Some(guard.0),
+    };
+    wait_until(&server, guard.1, || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"))
+    })?;
+    Ok(server)
+}
+
+/// A server somewhere: `host:zkport`, then `,key=value` for whatever differs from the default ports.
+fn at(address: &str) -> Result<Server, String> {
+    let mut parts = address.split(',');
+    let place = parts.next().unwrap_or_default();
+    let (host, port) = place.rsplit_once(':').ok_or_else(|| format!("`{place}` is not host:zkport"))?;
+    let mut settings = BTreeMap::from([
+        ("hbase.zookeeper.quorum".to_owned(), host.to_owned()),
+        ("hbase.zookeeper.property.clientPort".to_owned(), port.to_owned()),
+        ("hbase.masters".to_owned(), format!("{host}:16000")),
+        ("hbase.client.bootstrap.servers".to_owned(), format!("{host}:16020")),
+    ]);
+    for part in parts {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not key=value"))?;
+        settings.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(Server { name: address.to_owned(), settings, folder: None, guard: None })
+}
+
+struct Ports {
+    zookeeper: u16,
+    master: u16,
+    regionserver: u16,
+    master_info: u16,
+    regionserver_info: u16,
+}
+
+impl Ports {
+    /// Five ports that were free a moment ago; all are held until all are known, so that they differ.
+    fn free() -> Result<Ports, String> {
+        let held: Vec<TcpListener> = (0..5)
+            .map(|_| TcpListener::bind("127.0.0.1:0"))
+            .collect::<Result<_, _>>()
+            .map_err(|e| format!("no free port: {e}"))?;
+        let mut numbers =
+            held.iter().map(|listener| listener.local_addr().map_or(0, |address| address.port()));
+        let mut next = || numbers.next().unwrap_or_default();
+        Ok(Ports {
+            zookeeper: next(),
+            master: next(),
+            regionserver: next(),
+            master_info: next(),
+            regionserver_info: next(),
+        })
+    }
+}
+
+fn settings(folder: &Path, ports: &Ports) -> BTreeMap<String, String> {
+    let pairs = [
+        ("hbase.cluster.distributed", "false".to_owned()),
+        ("hbase.rootdir", format!("file://{}/hbase", folder.display())),
+        ("hbase.tmp.dir", format!("{}/tmp", folder.display())),
+        ("hbase.zookeeper.quorum", "127.0.0.1".to_owned()),
+        ("hbase.zookeeper.property.clientPort", ports.zookeeper.to_string()),
+        ("hbase.zookeeper.property.dataDir", format!("{}/zookeeper", folder.display())),
+        ("hbase.unsafe.stream.capability.enforce", "false".to_owned()),
+        ("hbase.master.hostname", "localhost".to_owned()),
+        ("hbase.regionserver.hostname", "localhost".to_owned()),
+        ("hbase.master.ipc.address", "127.0.0.1".to_owned()),
+        ("hbase.regionserver.ipc.address", "127.0.0.1".to_owned()),
+        ("hbase.master.info.bindAddress", "127.0.0.1".to_owned()),
+        ("hbase.regionserver.info.bindAddress", "127.0.0.1".to_owned()),
+        ("hbase.master.port", ports.master.to_string()),
+        ("hbase.regionserver.port", ports.regionserver.to_string()),
+        ("hbase.master.info.port", ports.master_info.to_string()),
+        ("hbase.regionserver.info.port", ports.regionserver_info.to_string()),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn with_client(mut settings: BTreeMap<String, String>, ports: &Ports) -> BTreeMap<String, String> {
+    settings.insert("hbase.masters".into(), format!("127.0.0.1:{}", ports.master));
+    settings.insert("hbase.client.bootstrap.servers".into(), format!("127.0.0.1:{}", ports.regionserver));
+    settings
+}
+
+fn write_site(folder: &Path, settings: &[(String, String)]) -> Result<(), String> {
+    let mut xml = String::from("<?xml version=\"1.0\"?>\n<configuration>\n");
+    for (key, value) in settings {
+        xml.push_str(&format!("  <property><name>{key}</name><value>{value}</value></property>\n"));
+    }
+    xml.push_str("</configuration>\n");
+    let write = || fs::create_dir_all(folder).and_then(|()| fs::write(folder.join("hbase-site.xml"), xml));
+    write().map_err(|e| format!("cannot write {}: {e}", folder.display()))
+}
+
+fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<ChildStdin>), u32), String> {
+    let log_file = fs::File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+    // The script speaks on standard output and gives its child standard error, which is the log file.
+    let script = GUARD.replacen("</dev/null &", "</dev/null >&2 &", 1);
+    let mut guard = Command::new("/bin/sh")
+        .args(["-c", &script, "guard"])
+        .args(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(log_file)
+        .spawn()
+        .map_err(|e| format!("cannot start /bin/sh: {e}"))?;
+    let stdin = guard.stdin.take();
+    let mut pid = String::new();
+    let said = guard.stdout.take().map(|out| BufReader::new(out).read_line(&mut pid));
+    match (said, pid.trim().parse()) {
+        (Some(Ok(_)), Ok(pid)) => Ok(((guard, stdin), pid)),
+        _ => Err(format!("the guard of {command:?} did not say a pid")),
+    }
+}
+
+fn wait_until(server: &Server, pid: u32, ready: impl Fn() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !ready() {
+        let alive = Path::new("/proc").join(pid.to_string()).exists();
+        if !alive || start.elapsed() > START {
+            let why = if alive { "is not ready after 180 s" } else { "ended while starting" };
+            return Err(format!("{} {why}; the end of its log:\n{}", server.name, log_tail(server)));
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn log_tail(server: &Server) -> String {
+    let Some(folder) = &server.folder else { return String::new() };
+    let logs = ["server.log", "hbase.log"];
+    let texts = logs.iter().filter_map(|log| fs::read_to_string(folder.join(log)).ok());
+    let tails: Vec<String> = texts
+        .map(|text| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(25)..].join("\n")
+        })
+        .collect();
+    tails.join("\n")
+}
+
+fn next() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A new folder under `work/run`; folders of processes that are gone are removed on the way.
+fn run_folder(name: &str) -> Result<PathBuf, String> {
+    let runs = work().join("run");
+    for entry in fs::read_dir(&runs).into_iter().flatten().flatten() {
+        let file_name = entry.file_name().to_string_lossy().into_owned();
+        let pid = file_name.split('.').nth(1).unwrap_or_default().to_owned();
+        if !pid.is_empty() && !Path::new("/proc").join(&pid).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let folder = runs.join(format!("{name}.{}.{}", std::process::id(), next()));
+    fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    Ok(folder)
+}
+
+/// `EVENKEEL_BIN`, or `target/PROFILE/evenkeel` after Cargo has built it; PROFILE is read off the path of this test.
+fn evenkeel_binary() -> Result<PathBuf, String> {
+    if let Some(binary) = std::env::var_os("EVENKEEL_BIN") {
+        return Ok(PathBuf::from(binary));
+    }
+    let test = std::env::current_exe().map_err(|e| format!("this test has no path: {e}"))?;
+    let profile_folder = test.ancestors().nth(2).ok_or("this test is not in a target folder")?;
+    let target_folder = profile_folder.parent().ok_or("this test is not in a target folder")?;
+    let profile = match profile_folder.file_name().unwrap_or_default().to_string_lossy().as_ref() {
+        "debug" => "dev".to_owned(),
+        other => other.to_owned(),
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "-q", "-p", "evenkeel", "--profile", &profile])
+        .arg("--target-dir")
+        .arg(target_folder);
+    let output = build.current_dir(home()).output().map_err(|e| format!("cannot run cargo: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("evenkeel does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(profile_folder.join("evenkeel"))
+}

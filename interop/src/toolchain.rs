@@ -1,0 +1,163 @@
+//! Jars and classes: fetched by Maven and compiled by `javac`, once, under a file lock.
+//!
+//! `work/lib` holds the client, the tools and the stock server (one folder: PerformanceEvaluation needs the server's jars
+//! on the client's class path anyway), `work/lib-shell` what the shell adds, `work/classes` our own mains. Each folder has a
+//! stamp beside it with the hash of what it was made from. Folders are filled under another name and renamed, so a killed
+//! run leaves nothing half done.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::{home, work};
+
+/// The class path of our mains and of every Java client: our classes and resources, then all jars.
+///
+/// # Errors
+/// When there is no JDK or Maven, or one of them fails; the text says which and what it printed.
+pub fn client_class_path() -> Result<String, String> {
+    prepared()?;
+    let parts = [work().join("classes"), home().join("src/main/resources"), work().join("lib").join("*")];
+    Ok(join(&parts))
+}
+
+/// The class path of a stock server: its configuration folder and the jars, and nothing of ours.
+///
+/// # Errors
+/// As [`client_class_path`].
+pub fn server_class_path(conf: &Path) -> Result<String, String> {
+    prepared()?;
+    Ok(join(&[conf.to_owned(), work().join("lib").join("*")]))
+}
+
+/// The class path of the HBase shell.
+///
+/// JRuby brings its own joni and jcodings, which must not meet the ones HBase uses.
+///
+/// # Errors
+/// As [`client_class_path`].
+pub fn shell_class_path(conf: &Path) -> Result<String, String> {
+    prepared()?;
+    let mut parts = vec![conf.to_owned(), home().join("src/main/resources"), home().join("shell/overlay")];
+    let mut jars: Vec<PathBuf> = list(&work().join("lib"))?;
+    jars.retain(|jar| {
+        let name = jar.file_name().unwrap_or_default().to_string_lossy();
+        !name.starts_with("joni-") && !name.starts_with("jcodings-")
+    });
+    parts.append(&mut jars);
+    parts.push(work().join("lib-shell").join("*"));
+    Ok(join(&parts))
+}
+
+/// The `java` to run: of `JAVA_HOME`, or else of the path.
+pub fn java_command() -> PathBuf {
+    jdk_tool("java")
+}
+
+/// What bin/hbase gives a JVM of version 11 and later, and nothing about memory.
+pub fn jvm_flags() -> Vec<String> {
+    let opens = "java.nio sun.nio.ch java.lang jdk.internal.ref java.lang.reflect java.util java.util.concurrent java.net java.io";
+    let exports = [
+        "java.base/jdk.internal.misc",
+        "java.security.jgss/sun.security.krb5",
+        "java.base/sun.net.dns",
+        "java.base/sun.net.util",
+    ];
+    let mut flags: Vec<String> = vec![
+        "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true".into(),
+        "-Djava.net.preferIPv4Stack=true".into(),
+        "-Duser.timezone=UTC".into(),
+        "--add-modules".into(),
+        "jdk.unsupported".into(),
+    ];
+    flags.extend(
+        opens
+            .split(' ')
+            .flat_map(|package| ["--add-opens".into(), format!("java.base/{package}=ALL-UNNAMED")]),
+    );
+    flags.extend(
+        exports.iter().flat_map(|package| ["--add-exports".into(), format!("{package}=ALL-UNNAMED")]),
+    );
+    flags
+}
+
+fn prepared() -> Result<(), String> {
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    DONE.get_or_init(prepare).clone()
+}
+
+fn prepare() -> Result<(), String> {
+    fs::create_dir_all(work()).map_err(|e| format!("cannot make {}: {e}", work().display()))?;
+    let lock = File::create(work().join("lock")).map_err(|e| format!("cannot open the lock: {e}"))?;
+    lock.lock().map_err(|e| format!("cannot lock: {e}"))?;
+    fill("lib", &[home().join("pom.xml")], |to| copy_jars(&home().join("pom.xml"), to))?;
+    fill("lib-shell", &[home().join("shell/pom.xml")], |to| copy_jars(&home().join("shell/pom.xml"), to))?;
+    let mut sources = list(&home().join("src/main/java/evenkeel/interop"))?;
+    sources.sort();
+    let mut made_from = sources.clone();
+    made_from.push(home().join("pom.xml"));
+    fill("classes", &made_from, |to| compile(&sources, to))
+}
+
+/// Makes `work/NAME` again unless its stamp says that it was made from these files as they are.
+fn fill(name: &str, made_from: &[PathBuf], make: impl Fn(&Path) -> Result<(), String>) -> Result<(), String> {
+    let mut hasher = DefaultHasher::new();
+    for file in made_from {
+        fs::read(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?.hash(&mut hasher);
+    }
+    let hash = format!("{:016x}", hasher.finish());
+    let (folder, stamp) = (work().join(name), work().join(format!("{name}.stamp")));
+    if folder.is_dir() && fs::read_to_string(&stamp).is_ok_and(|old| old == hash) {
+        return Ok(());
+    }
+    let fresh = work().join(format!("{name}.new"));
+    for old in [&fresh, &folder] {
+        if old.exists() {
+            fs::remove_dir_all(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
+        }
+    }
+    fs::create_dir_all(&fresh).map_err(|e| format!("cannot make {}: {e}", fresh.display()))?;
+    make(&fresh)?;
+    fs::rename(&fresh, &folder).map_err(|e| format!("cannot rename {}: {e}", fresh.display()))?;
+    fs::write(&stamp, hash).map_err(|e| format!("cannot write {}: {e}", stamp.display()))
+}
+
+fn copy_jars(pom: &Path, to: &Path) -> Result<(), String> {
+    let mut maven = Command::new("mvn");
+    maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies").arg("-DincludeScope=runtime");
+    maven.arg(format!("-DoutputDirectory={}", to.display()));
+    tool(maven, "Maven (mvn)")
+}
+
+fn compile(sources: &[PathBuf], to: &Path) -> Result<(), String> {
+    let mut javac = Command::new(jdk_tool("javac"));
+    javac.args(["--release", "17", "-nowarn", "-encoding", "UTF-8", "-d"]).arg(to);
+    javac.arg("-cp").arg(work().join("lib").join("*")).args(sources);
+    tool(javac, "a JDK 17 or later (javac)")
+}
+
+fn tool(mut command: Command, what: &str) -> Result<(), String> {
+    let output =
+        command.output().map_err(|e| format!("{what} is needed on the path, or in JAVA_HOME: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Err(format!("{what} failed with {}:\n{out}{err}", output.status))
+}
+
+fn jdk_tool(name: &str) -> PathBuf {
+    std::env::var_os("JAVA_HOME").map_or_else(|| name.into(), |home| Path::new(&home).join("bin").join(name))
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
+    Ok(entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
+}
+
+fn join(parts: &[PathBuf]) -> String {
+    parts.iter().map(|part| part.display().to_string()).collect::<Vec<_>>().join(":")
+}

@@ -1,0 +1,60 @@
+//! Every group of client checks through every connection registry, against one server.
+
+use std::sync::Mutex;
+
+use interop::checks;
+
+/// Groups that look at or switch what the whole cluster shares run one at a time.
+static WHOLE_CLUSTER: Mutex<()> = Mutex::new(());
+
+fn alone(registry: &str, group: &str) {
+    let _held = WHOLE_CLUSTER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    checks(registry, &[group]);
+}
+
+macro_rules! registry {
+    ($registry:ident) => {
+        mod $registry {
+            const NAME: &str = stringify!($registry);
+
+            #[test]
+            fn core() {
+                super::checks(NAME, &["core"]);
+            }
+
+            #[test]
+            fn filters() {
+                super::checks(NAME, &["filters"]);
+            }
+
+            #[test]
+            fn admin() {
+                super::alone(NAME, "admin");
+            }
+
+            #[test]
+            fn meta() {
+                super::checks(NAME, &["meta"]);
+            }
+
+            #[test]
+            fn codecs() {
+                super::checks(NAME, &["codecs"]);
+            }
+
+            #[test]
+            fn asynchronous() {
+                super::checks(NAME, &["async"]);
+            }
+
+            #[test]
+            fn endpoints() {
+                super::checks(NAME, &["endpoints"]);
+            }
+        }
+    };
+}
+
+registry!(zk);
+registry!(rpc);
+registry!(master);
