@@ -99,6 +99,20 @@ fn a_long_frame_over_the_budget_is_refused_while_it_arrives() {
 }
 
 #[test]
+fn long_frames_give_back_what_their_arrival_took() {
+    let server = TestServer::with(|config| config.inflight_bytes_max = 4 << 20);
+    let mut client = server.client();
+    for id in 0..6 {
+        client.send(&request(id, "Echo", &message("m", &vec![1; 2 << 20])));
+        assert_eq!(client.response().message().name, "m");
+    }
+    client.send(&(3u32 << 20).to_be_bytes());
+    client.send(&vec![1; 1 << 20]);
+    drop(client);
+    eventually("the budget came back", || server.handle.stats().inflight_bytes <= (4 << 20) / 8);
+}
+
+#[test]
 fn a_connection_with_many_calls_waits_in_its_socket() {
     let server = TestServer::with(|config| config.connection_calls_max = 10);
     let mut client = server.client();
@@ -181,6 +195,43 @@ fn unread_answers_of_all_clients_hold_only_those_clients() {
     for client in &mut slow {
         (0..50).for_each(|id| assert_eq!(client.response().call_id(), id));
     }
+}
+
+#[test]
+fn a_call_whose_time_is_up_before_its_turn_does_not_run() {
+    let server = TestServer::with(|config| config.connection_calls_max = 1);
+    let mut client = server.client();
+    let mut hurried = request_header(2, "Echo");
+    hurried.timeout = Some(30);
+    let calls = [
+        request(1, "Hold", &message("", b"")),
+        request_with(hurried, &message("late", b""), &[]),
+        request(3, "Echo", &message("patient", b"")),
+    ];
+    client.send(&calls.concat());
+    eventually("the first call is held", || server.service.ran.load(Ordering::Relaxed) == 1);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    server.client().call(0, "Release", "");
+    assert_eq!(client.response().call_id(), 1);
+    assert_eq!(client.response().call_id(), 3);
+    assert_eq!(server.service.ran.load(Ordering::Relaxed), 3, "held, released, patient");
+}
+
+#[test]
+fn decompressed_bytes_count_as_in_flight() {
+    let server = TestServer::with(|config| config.inflight_bytes_max = 1 << 20);
+    let mut header = connection_header();
+    header.cell_block_compressor_class = Some("org.apache.hadoop.io.compress.GzipCodec".to_owned());
+    let mut client = server.client_with(&header);
+    let mut packed = Vec::new();
+    evenkeel_rpc::Compressor::Gzip.compress(&vec![0; 600_000], &mut packed).unwrap();
+    client.send(&support::request_cells(1, "Hold", &message("", b""), &packed));
+    client.send(&support::request_cells(2, "Hold", &message("", b""), &packed));
+    let response = client.response();
+    assert_eq!((response.call_id(), response.exception_class()), (2, TOO_BIG));
+    client.call(3, "Release", "");
+    assert_eq!(client.response().call_id(), 1);
+    eventually("the budget came back", || server.handle.stats().inflight_bytes <= (1 << 20) / 8);
 }
 
 #[test]
