@@ -26,3 +26,4 @@ pub use config::{NoListener, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats};
 pub use reader::{End, ReadError, WalReader};
+pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

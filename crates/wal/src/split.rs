@@ -1,1 +1,317 @@
-//! Splitting.
+//! Splitting a dead server's file: its edits, sorted by region, into files that the regions replay when they open.
+//!
+//! For each entry, in order:
+//! * a region whose directory is gone (merged, split, deleted) gets nothing;
+//! * what the master knows to be flushed is left out: whole entries up to the region's sequence id, single cells up to
+//!   their store's;
+//! * of the markers only those of compactions are kept.
+//!
+//! A region's edits go to `<region dir>/recovered.edits/<first seq id>-<wal file>-<worker>.temp`, a WAL file of its own,
+//! which is renamed to the highest sequence id in it, of 19 digits, once it is whole. When there is a file of that name,
+//! from another attempt, the one with more edits stays: that which begins earlier.
+//!
+//! Splitting the same file again, by anyone, at any time, gives the same result; a failure leaves no finished file that
+//! lacks an edit. Damage ends the reading: what came before it is kept, and [`SplitOutcome::corrupt`] tells.
+//!
+//! Memory: edits gather up to [`SplitOptions::buffer_bytes_max`] over all regions, then the fullest region's go to disk.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
+use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+
+use crate::entry::{META_FAMILY, WalEntry};
+use crate::format::{TRAILER, encode};
+use crate::markers;
+use crate::names::RECOVERED_EDITS_DIR;
+use crate::reader::{ReadError, WalReader};
+
+/// How many digits a sequence id has in the name of a file of recovered edits.
+const SEQ_ID_DIGITS: usize = 19;
+
+/// What of a region is flushed, as the master knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreSeqIds {
+    /// Every edit up to this one is.
+    pub region: Option<u64>,
+    /// Per family, every edit up to this one is.
+    pub stores: Vec<(Bytes, u64)>,
+}
+
+impl StoreSeqIds {
+    fn covers_entry(&self, seq_id: u64) -> bool {
+        self.region.is_some_and(|flushed| seq_id <= flushed)
+    }
+
+    fn covers_cell(&self, family: &[u8], seq_id: u64) -> bool {
+        family != META_FAMILY
+            && self.stores.iter().any(|(name, flushed)| name == family && seq_id <= *flushed)
+    }
+}
+
+/// Finds the directory of a region.
+pub type RegionDir<'a> = dyn FnMut(&[u8], &TableName) -> Result<Option<PathBuf>> + 'a;
+
+/// What to split, and whom to ask.
+pub struct SplitOptions<'a> {
+    /// The file system of the WAL root.
+    pub fs: &'a dyn FileSystem,
+    /// The file.
+    pub wal: &'a Path,
+    /// Who splits, to tell temporary files of several workers apart: URL-encoded `host,port`.
+    pub worker: &'a str,
+    /// What of a region (by encoded name) is flushed.
+    pub last_flushed: &'a mut dyn FnMut(&[u8]) -> Result<StoreSeqIds>,
+    /// The directory of a region (encoded name, table) under the WAL root; `None` when the region is gone.
+    pub region_dir: &'a mut RegionDir<'a>,
+    /// Asked now and then; the split fails when it says no.
+    pub go_on: &'a mut dyn FnMut() -> bool,
+    /// How many bytes of edits may gather: `hbase.regionserver.hlog.splitlog.buffersize`.
+    pub buffer_bytes_max: usize,
+}
+
+/// What a split did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SplitOutcome {
+    /// Regions with recovered edits, by encoded name, and their files.
+    pub files: Vec<(Bytes, PathBuf)>,
+    /// Entries read.
+    pub entries: u64,
+    /// Entries of these that no region needs.
+    pub skipped: u64,
+    /// The damage at which reading ended, if any.
+    pub corrupt: Option<String>,
+}
+
+/// Splits one file. A file that is not there was split before: nothing to do.
+///
+/// # Errors
+/// What the storage says, and what the two questions answer; nothing is left half done, so the split can be repeated.
+pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
+    let mut reader = match WalReader::open(options.fs, options.wal) {
+        Ok(reader) => reader,
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(SplitOutcome::default());
+        }
+        Err(error @ ReadError::Corrupt { .. }) => {
+            return Ok(SplitOutcome { corrupt: Some(error.to_string()), ..SplitOutcome::default() });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut split = Split { options, regions: HashMap::new(), buffered: 0, outcome: SplitOutcome::default() };
+    match split.run(&mut reader) {
+        Ok(()) => Ok(split.outcome),
+        Err(error) => {
+            split.discard();
+            Err(error)
+        }
+    }
+}
+
+/// How often [`SplitOptions::go_on`] is asked.
+const ENTRIES_PER_QUESTION: u64 = 1024;
+
+/// A split under way.
+struct Split<'a> {
+    options: SplitOptions<'a>,
+    regions: HashMap<Bytes, Region>,
+    buffered: usize,
+    outcome: SplitOutcome,
+}
+
+enum Region {
+    Gone,
+    Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Edits> },
+}
+
+/// The recovered edits of one region.
+struct Edits {
+    temporary: PathBuf,
+    file: Box<dyn AppendFile>,
+    buffer: Vec<u8>,
+    first: u64,
+    max: u64,
+}
+
+impl Split<'_> {
+    fn run(&mut self, reader: &mut WalReader) -> Result<()> {
+        loop {
+            match reader.next() {
+                Ok(Some(entry)) => self.entry(entry)?,
+                Ok(None) => break,
+                Err(error @ ReadError::Corrupt { .. }) => {
+                    tracing::warn!(%error, "split ends early");
+                    self.outcome.corrupt = Some(error.to_string());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if self.outcome.entries % ENTRIES_PER_QUESTION == 0 && !(self.options.go_on)() {
+                return Err(HBaseError::io(format!(
+                    "split of {} was called off",
+                    self.options.wal.display()
+                )));
+            }
+        }
+        self.finish()
+    }
+
+    fn entry(&mut self, mut entry: WalEntry) -> Result<()> {
+        self.outcome.entries += 1;
+        if !self.filter(&mut entry)? {
+            self.outcome.skipped += 1;
+            return Ok(());
+        }
+        self.write(&entry)?;
+        if self.buffered > self.options.buffer_bytes_max {
+            self.spill_fullest()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out what is not needed; whether anything is left.
+    fn filter(&mut self, entry: &mut WalEntry) -> Result<bool> {
+        let marker = entry.is_marker();
+        if marker && entry.cells.iter().any(|cell| markers::is_replication(&cell.as_cell())) {
+            return Ok(false);
+        }
+        let Region::Here { flushed, .. } = self.region(&entry.region, &entry.table)? else {
+            return Ok(false);
+        };
+        if flushed.covers_entry(entry.seq_id) {
+            return Ok(false);
+        }
+        if marker && !entry.cells.iter().any(|cell| markers::is_compaction(&cell.as_cell())) {
+            return Ok(false);
+        }
+        entry.cells.retain(|cell| !flushed.covers_cell(cell.as_cell().family(), entry.seq_id));
+        Ok(!entry.cells.is_empty())
+    }
+
+    fn region(&mut self, region: &Bytes, table: &TableName) -> Result<&mut Region> {
+        if !self.regions.contains_key(region) {
+            let found = match (self.options.region_dir)(region, table)? {
+                None => Region::Gone,
+                Some(dir) => Region::Here { dir, flushed: (self.options.last_flushed)(region)?, edits: None },
+            };
+            self.regions.insert(region.clone(), found);
+        }
+        Ok(self.regions.entry(region.clone()).or_insert(Region::Gone))
+    }
+
+    fn write(&mut self, entry: &WalEntry) -> Result<()> {
+        let (fs, wal, worker) = (self.options.fs, self.options.wal, self.options.worker);
+        let Region::Here { dir, edits, .. } = self.region(&entry.region, &entry.table)? else {
+            return Ok(());
+        };
+        let edits = match edits {
+            Some(edits) => edits,
+            None => edits.insert(Edits::create(fs, dir, wal, worker, entry.seq_id)?),
+        };
+        let bytes = edits.push(entry);
+        self.buffered += bytes;
+        Ok(())
+    }
+
+    fn spill_fullest(&mut self) -> Result<()> {
+        let all = self.regions.values_mut().filter_map(Region::edits);
+        if let Some(fullest) = all.max_by_key(|edits| edits.buffer.len()) {
+            self.buffered = self.buffered.saturating_sub(fullest.buffer.len());
+            fullest.spill()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        for region in self.regions.values_mut().filter_map(Region::edits) {
+            region.complete()?;
+        }
+        for (name, region) in &mut self.regions {
+            if let Some(edits) = region.edits() {
+                let path = edits.publish(self.options.fs)?;
+                self.outcome.files.push((name.clone(), path));
+            }
+        }
+        self.outcome.files.sort();
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        for edits in self.regions.values_mut().filter_map(Region::edits) {
+            if let Err(error) = self.options.fs.delete(&edits.temporary) {
+                tracing::warn!(path = %edits.temporary.display(), %error, "temporary edits could not be deleted");
+            }
+        }
+    }
+}
+
+impl Region {
+    fn edits(&mut self) -> Option<&mut Edits> {
+        match self {
+            Self::Here { edits, .. } => edits.as_mut(),
+            Self::Gone => None,
+        }
+    }
+}
+
+impl Edits {
+    fn create(
+        fs: &dyn FileSystem,
+        region_dir: &Path,
+        wal: &Path,
+        worker: &str,
+        first: u64,
+    ) -> io::Result<Self> {
+        let wal_name = wal.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
+        let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
+        let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true })?;
+        Ok(Self { temporary, file, buffer: encode::header(), first, max: first })
+    }
+
+    /// Adds an entry; how many bytes that took.
+    fn push(&mut self, entry: &WalEntry) -> usize {
+        let cells = entry.cells.iter().map(KeyValue::as_cell);
+        let size = encode::measure(&entry.key(), cells.clone());
+        encode::write(&mut self.buffer, size, &entry.key(), cells);
+        self.max = entry.seq_id.max(self.max);
+        size.total
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        self.file.append(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        self.spill()?;
+        self.file.append(TRAILER)?;
+        self.file.sync()
+    }
+
+    /// Gives the file its name, unless one that holds more has it.
+    fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
+        let name = format!("{:0width$}", self.max, width = SEQ_ID_DIGITS);
+        let path = self.temporary.with_file_name(name);
+        if fs.exists(&path)? && first_seq_id(fs, &path)?.is_some_and(|first| first <= self.first) {
+            fs.delete(&self.temporary)?;
+        } else {
+            fs.rename(&self.temporary, &path)?;
+        }
+        Ok(path)
+    }
+}
+
+/// The sequence id of a file's first entry; `None` when it has none that can be read.
+fn first_seq_id(fs: &dyn FileSystem, path: &Path) -> Result<Option<u64>> {
+    let entry = WalReader::open(fs, path).and_then(|mut reader| reader.next());
+    match entry {
+        Ok(entry) => Ok(entry.map(|entry| entry.seq_id)),
+        Err(ReadError::Io(error)) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}

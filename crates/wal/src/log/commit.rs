@@ -51,7 +51,8 @@ impl Shared {
             self.commit(&mut output, None);
             self.roll_if_due(&mut output);
             let queue = self.queue.lock();
-            if !queue.has_work() && !(queue.closing && !queue.pending.is_empty()) {
+            let ending = queue.closing && !queue.pending.is_empty();
+            if !queue.has_work() && !ending {
                 return;
             }
         }
@@ -103,7 +104,8 @@ impl Shared {
         if blocked {
             self.space.notify_all();
         }
-        if !failed && !(batch.bytes.is_empty() && batch.waiters.is_empty() && own_level.is_none()) {
+        let wanted = !batch.bytes.is_empty() || !batch.waiters.is_empty() || own_level.is_some();
+        if wanted && !failed {
             count(&self.counters.commits);
             let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync();
             let flushed = self.flush_batch(output, &batch);
@@ -232,10 +234,11 @@ impl Shared {
             let highest = queue.accounting.copy_highest();
             queue.closed.push(ClosedFile { path: broken.path, highest });
         }
-        let reason = HBaseError::io(format!("WAL write failed: {error}"));
-        if error.kind() != io::ErrorKind::StorageFull {
-            self.fail(&reason);
+        if error.kind() == io::ErrorKind::StorageFull {
+            return HBaseError::io(format!("No space left on device: the WAL cannot be written ({error})"));
         }
+        let reason = HBaseError::io(format!("WAL write failed: {error}"));
+        self.fail(&reason);
         reason
     }
 

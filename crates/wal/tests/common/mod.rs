@@ -1,0 +1,126 @@
+//! What the tests of the log share.
+#![allow(dead_code)] // each test uses its part
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::clock::ManualClock;
+use evenkeel_common::{KeyValue, TableName};
+use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_wal::{NoListener, ReadError, Wal, WalConfig, WalEntry, WalListener, WalOptions, WalReader};
+use parking_lot::Mutex;
+
+pub const WAL_DIR: &str = "/WALs/h,1,2";
+pub const OLD_DIR: &str = "/oldWALs";
+pub const REGION: Bytes = Bytes::from_static(b"00000000000000000000000000000001");
+
+pub fn table() -> TableName {
+    "t".parse().expect("legal")
+}
+
+/// An entry of one cell in family `f`, whose value is of `len` bytes.
+pub fn entry_of(region: Bytes, seq_id: u64, len: usize) -> WalEntry {
+    let value: Vec<u8> = (0..len).map(|i| (i as u64 * 7 + seq_id) as u8).collect();
+    let row = format!("row{seq_id}");
+    let mut cell = KeyValue::put(row.as_bytes(), b"f", b"q", 1000 + seq_id as i64, &value);
+    cell.set_seq_id(seq_id);
+    WalEntry::new(region, table(), seq_id, 1_700_000_000_000, vec![cell])
+}
+
+pub fn entry(seq_id: u64) -> WalEntry {
+    entry_of(REGION, seq_id, 20)
+}
+
+/// Hears everything.
+#[derive(Default)]
+pub struct Heard {
+    pub aborts: Mutex<Vec<String>>,
+    pub flushes: Mutex<Vec<(Bytes, Vec<Bytes>)>>,
+}
+
+impl WalListener for Heard {
+    fn abort(&self, reason: &str) {
+        self.aborts.lock().push(reason.to_owned());
+    }
+
+    fn request_flush(&self, stores: &[(Bytes, Vec<Bytes>)]) {
+        self.flushes.lock().extend_from_slice(stores);
+    }
+}
+
+pub fn open_with(
+    fs: impl FileSystem + 'static,
+    config: WalConfig,
+    listener: Arc<dyn WalListener>,
+) -> Arc<Wal> {
+    fs.mkdirs(WAL_DIR.as_ref()).expect("mkdirs");
+    open_in(Arc::new(fs), WAL_DIR.as_ref(), OLD_DIR.as_ref(), config, listener, ManualClock::at(1000))
+}
+
+pub fn open(fs: impl FileSystem + 'static) -> Arc<Wal> {
+    open_with(fs, WalConfig::default(), Arc::new(NoListener))
+}
+
+pub fn open_in(
+    fs: Arc<dyn FileSystem>,
+    wal_dir: &Path,
+    old_dir: &Path,
+    config: WalConfig,
+    listener: Arc<dyn WalListener>,
+    clock: Arc<ManualClock>,
+) -> Arc<Wal> {
+    let options = WalOptions {
+        fs,
+        wal_dir: wal_dir.into(),
+        old_dir: old_dir.into(),
+        prefix: "h%2C1%2C2".into(),
+        suffix: String::new(),
+        config,
+        clock,
+        listener,
+    };
+    Wal::open(options).expect("open")
+}
+
+pub fn open_local(dir: &Path, config: WalConfig) -> Arc<Wal> {
+    let wal_dir = dir.join("WALs/h,1,2");
+    LocalFileSystem::new().mkdirs(&wal_dir).expect("mkdirs");
+    let fs = Arc::new(LocalFileSystem::new());
+    open_in(fs, &wal_dir, &dir.join("oldWALs"), config, Arc::new(NoListener), ManualClock::at(1000))
+}
+
+/// The entries of a file up to its end, and what ended the reading if that was an error.
+pub fn read_file(fs: &dyn FileSystem, path: &Path) -> (Vec<WalEntry>, Option<ReadError>) {
+    let mut reader = match WalReader::open(fs, path) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut entries = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) => return (entries, None),
+            Err(error) => return (entries, Some(error)),
+        }
+    }
+}
+
+/// The entries of all files of a directory, by name, none of which may be damaged.
+pub fn read_dir(fs: &dyn FileSystem, dir: &Path) -> Vec<WalEntry> {
+    let files = fs.list(dir).unwrap_or_default();
+    let read = files.iter().map(|file| {
+        let (entries, error) = read_file(fs, &file.path);
+        assert!(error.is_none(), "{error:?}");
+        entries
+    });
+    read.flatten().collect()
+}
+
+pub fn seq_ids(entries: &[WalEntry]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.seq_id).collect()
+}
+
+pub fn live_files(fs: &dyn FileSystem) -> Vec<PathBuf> {
+    fs.list(WAL_DIR.as_ref()).unwrap_or_default().into_iter().map(|file| file.path).collect()
+}

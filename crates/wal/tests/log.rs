@@ -1,0 +1,457 @@
+//! The write path: group commit, levels, failures, rolls, archiving, crashes.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::*;
+use evenkeel_common::clock::ManualClock;
+use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, Gate, Keep, MemoryFileSystem, Op};
+use evenkeel_wal::{End, NoListener, SyncLevel, Wal, WalConfig, WalReader};
+
+fn not_inline() -> WalConfig {
+    WalConfig { inline_sync: false, ..WalConfig::default() }
+}
+
+fn append_synced(wal: &Wal, seq_id: u64) -> evenkeel_common::Result<()> {
+    let txid = wal.append(&entry(seq_id))?;
+    wal.sync(txid, SyncLevel::Flush)
+}
+
+fn faulty() -> (MemoryFileSystem, FaultyFileSystem) {
+    let memory = MemoryFileSystem::new();
+    (memory.clone(), FaultyFileSystem::new(memory))
+}
+
+#[test]
+fn entries_come_back_in_order_and_whole() {
+    let fs = MemoryFileSystem::new();
+    let wal = open(fs.clone());
+    let written: Vec<_> = (1..=50).map(entry).collect();
+    let last = written.iter().map(|entry| wal.append(entry).expect("append")).last().expect("some");
+    wal.sync(last, SyncLevel::Flush).expect("sync");
+    assert_eq!(read_file(&fs, &wal.current_path()).0, written);
+    wal.region_closed(&REGION);
+    wal.close().expect("close");
+    assert!(live_files(&fs).is_empty(), "archived");
+    let archived = fs.list(OLD_DIR.as_ref()).expect("list");
+    assert_eq!(archived[0].name(), "h%2C1%2C2.1000");
+    let mut reader = WalReader::open(&fs, &archived[0].path).expect("open");
+    while reader.next().expect("good").is_some() {}
+    assert_eq!(reader.end(), Some(End::Closed));
+}
+
+#[test]
+fn one_idle_sync_is_one_commit() {
+    for config in [WalConfig::default(), not_inline()] {
+        let wal = open_with(MemoryFileSystem::new(), config, Arc::new(NoListener));
+        for seq_id in 1..=100 {
+            append_synced(&wal, seq_id).expect("synced");
+        }
+        assert_eq!(wal.stats().commits, 100);
+        assert_eq!(wal.stats().syncs, 0);
+    }
+}
+
+#[test]
+fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
+    let (_, fs) = faulty();
+    let gate = Gate::new();
+    let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    let (tell, told) = mpsc::channel();
+    let wait_for = |seq_id, level| {
+        let (txid, tell) = (wal.append(&entry(seq_id)).expect("append"), tell.clone());
+        wal.when_synced(txid, level, move |result| {
+            let _ = tell.send((seq_id, result.is_ok()));
+        });
+    };
+    wait_for(1, SyncLevel::Flush);
+    gate.wait_for_arrival();
+    for seq_id in 2..=9 {
+        wait_for(seq_id, if seq_id == 4 { SyncLevel::Sync } else { SyncLevel::Flush });
+    }
+    wait_for(10, SyncLevel::None);
+    assert_eq!(told.recv(), Ok((10, true)), "at once");
+    gate.open();
+    let rest: Vec<_> = (1..=9).map(|_| told.recv().expect("told")).collect();
+    let order = [1, 2, 3, 5, 6, 7, 8, 9, 4].map(|seq_id| (seq_id, true));
+    assert_eq!(rest, order, "those who wait for the disk come after those who do not");
+    assert_eq!((wal.stats().commits, wal.stats().syncs), (2, 1));
+}
+
+#[test]
+fn acknowledged_entries_survive_the_crash_they_were_promised_to() {
+    for (level, keep) in [(SyncLevel::Flush, Keep::Flushed), (SyncLevel::Sync, Keep::Synced)] {
+        for config in [WalConfig::default(), not_inline()] {
+            let fs = MemoryFileSystem::new();
+            let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+            for seq_id in 1..=10 {
+                let txid = wal.append(&entry(seq_id)).expect("append");
+                wal.sync(txid, level).expect("sync");
+            }
+            fs.crash(keep);
+            assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), (1..=10).collect::<Vec<_>>(), "{level:?}");
+        }
+    }
+}
+
+#[test]
+fn hsync_makes_the_ordinary_sync_survive_the_machine() {
+    let fs = MemoryFileSystem::new();
+    let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
+    append_synced(&wal, 1).expect("synced");
+    fs.crash(Keep::Synced);
+    assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [1]);
+}
+
+#[test]
+fn a_sync_across_a_roll_covers_the_old_file() {
+    let fs = MemoryFileSystem::new();
+    let wal = open(fs.clone());
+    append_synced(&wal, 1).expect("flushed only");
+    let unsynced = wal.append(&entry(2)).expect("append");
+    wal.roll().expect("roll");
+    let last = wal.append(&entry(3)).expect("append");
+    wal.sync(unsynced, SyncLevel::Sync).expect("sync");
+    wal.sync(last, SyncLevel::Sync).expect("sync");
+    fs.crash(Keep::Synced);
+    assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [1, 2, 3]);
+}
+
+#[test]
+fn entries_that_nobody_waits_for_are_written_nonetheless() {
+    let fs = MemoryFileSystem::new();
+    let wal = open(fs.clone());
+    let txid = wal.append(&entry(1)).expect("append");
+    wal.sync(txid, SyncLevel::None).expect("nothing to wait for");
+    wal.append(&entry(2)).expect("append");
+    for _ in 0..500 {
+        if read_dir(&fs, WAL_DIR.as_ref()).len() == 2 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not written");
+}
+
+#[test]
+fn a_failing_write_goes_to_a_new_file() {
+    for op in [Op::Append, Op::Flush] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        let first = wal.current_path();
+        fs.inject(Fault::on(op, "WALs").fails(ErrorKind::Other));
+        append_synced(&wal, 2).expect("in the new file");
+        append_synced(&wal, 3).expect("synced");
+        memory.crash(Keep::Flushed);
+        assert_ne!(wal.current_path(), first);
+        assert_eq!(seq_ids(&read_file(&memory, &first).0), [1]);
+        assert_eq!(seq_ids(&read_file(&memory, &wal.current_path()).0), [2, 3]);
+        assert!(heard.aborts.lock().is_empty());
+        assert_eq!(wal.stats().failures, 1);
+    }
+}
+
+#[test]
+fn an_entry_may_be_in_two_files_but_never_in_none() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::Other));
+    append_synced(&wal, 1).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1]);
+    fs.inject(Fault::on(Op::Append, "WALs").tears(ErrorKind::Other));
+    append_synced(&wal, 2).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1, 2], "the torn one is cut");
+}
+
+#[test]
+fn a_full_disk_fails_the_sync_and_is_waited_out() {
+    for config in [WalConfig::default(), not_inline()] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), config, heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        for op in [Op::Append, Op::Create] {
+            fs.inject(Fault::on(op, "WALs").always().fails(ErrorKind::StorageFull));
+        }
+        let late = wal.append(&entry(2)).expect("append");
+        for seq_id in 3..=5 {
+            let error = append_synced(&wal, seq_id).expect_err("full");
+            assert_eq!(error.kind(), evenkeel_common::ErrorKind::Io);
+            assert!(error.message().contains("No space left on device"), "{error}");
+        }
+        fs.clear();
+        append_synced(&wal, 6).expect("space again");
+        wal.sync(late, SyncLevel::Flush).expect_err("it is not in the log");
+        append_synced(&wal, 7).expect("synced");
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6, 7]);
+        assert!(heard.aborts.lock().is_empty());
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_no_litter() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Append, "WALs").always().fails(ErrorKind::StorageFull));
+    for seq_id in 1..=10 {
+        append_synced(&wal, seq_id).expect_err("full");
+    }
+    assert_eq!(live_files(&memory).len(), 1);
+}
+
+#[test]
+fn a_wal_that_cannot_write_at_all_fails_for_good() {
+    let (_, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    fs.inject(Fault::on(Op::Append, "WALs").times(2).fails(ErrorKind::Other));
+    append_synced(&wal, 1).expect_err("old and new file failed");
+    append_synced(&wal, 2).expect_err("failed for good, though the disk works again");
+    wal.roll().expect_err("failed");
+    wal.close().expect_err("failed");
+    assert_eq!(heard.aborts.lock().len(), 1);
+}
+
+#[test]
+fn a_wal_whose_directory_is_taken_away_fails() {
+    let memory = MemoryFileSystem::new();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(memory.clone(), WalConfig::default(), heard.clone());
+    append_synced(&wal, 1).expect("synced");
+    memory.rename(WAL_DIR.as_ref(), "/WALs/h,1,2-splitting".as_ref()).expect("fence");
+    wal.roll().expect_err("no directory");
+    assert_eq!(heard.aborts.lock().len(), 1);
+    append_synced(&wal, 2).expect_err("fenced");
+    assert!(!memory.exists(WAL_DIR.as_ref()).expect("exists"), "it must not come back");
+    assert_eq!(seq_ids(&read_dir(&memory, Path::new("/WALs/h,1,2-splitting"))), [1]);
+}
+
+#[test]
+fn a_roll_that_fails_keeps_the_old_file() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Create, "WALs").fails(ErrorKind::StorageFull));
+    wal.roll().expect_err("no space");
+    append_synced(&wal, 1).expect("synced");
+    wal.roll().expect("roll");
+    append_synced(&wal, 2).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())).len(), 2);
+}
+
+#[test]
+fn a_failed_disk_sync_is_never_acknowledged_as_one() {
+    let (memory, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Sync, "WALs").fails(ErrorKind::Other));
+    let txid = wal.append(&entry(2)).expect("append");
+    wal.sync(txid, SyncLevel::Sync).expect("in the new file");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file could not be synced");
+    wal.sync(flushed, SyncLevel::Flush).expect("that held");
+    assert_eq!(
+        *heard.flushes.lock(),
+        [(REGION, vec![Bytes::from_static(b"f")])],
+        "so it had better be flushed"
+    );
+    memory.crash(Keep::Synced);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [2]);
+}
+
+#[test]
+fn appends_wait_for_room_in_the_queue() {
+    let (memory, fs) = faulty();
+    let gate = Gate::new();
+    let config = WalConfig { queue_bytes_max: 1000, ..not_inline() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    let first = wal.append(&entry(1)).expect("append");
+    wal.when_synced(first, SyncLevel::Flush, |_| ());
+    gate.wait_for_arrival();
+    let appended = Arc::new(AtomicU64::new(1));
+    let appender = {
+        let (wal, appended) = (Arc::clone(&wal), Arc::clone(&appended));
+        std::thread::spawn(move || {
+            for seq_id in 2..=100 {
+                wal.append(&entry(seq_id)).expect("append");
+                appended.store(seq_id, Ordering::SeqCst);
+            }
+        })
+    };
+    while wal.stats().full_queue_waits == 0 {
+        std::thread::yield_now();
+    }
+    assert!(appended.load(Ordering::SeqCst) < 100);
+    gate.open();
+    appender.join().expect("no panic");
+    append_synced(&wal, 101).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=101).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_entry_above_the_limit_is_refused_and_one_above_the_queue_is_not() {
+    let fs = MemoryFileSystem::new();
+    let config = WalConfig { queue_bytes_max: 100, entry_bytes_max: 5000, ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    let error = wal.append(&entry_of(REGION, 1, 5000)).expect_err("too long");
+    assert!(error.is_do_not_retry());
+    let txid = wal.append(&entry_of(REGION, 2, 4000)).expect("longer than the queue");
+    wal.sync(txid, SyncLevel::Flush).expect("sync");
+    assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [2]);
+}
+
+#[test]
+fn concurrent_appends_and_rolls_lose_nothing() {
+    let fs = MemoryFileSystem::new();
+    let config = WalConfig { roll_bytes: 4000, ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let wal = &wal;
+            scope.spawn(move || {
+                let region = Bytes::from(vec![b'a' + thread; 32]);
+                for seq_id in 1..=300 {
+                    let txid = wal.append(&entry_of(region.clone(), seq_id, 30)).expect("append");
+                    if seq_id % 3 != 0 {
+                        wal.sync(txid, SyncLevel::Flush).expect("sync");
+                    }
+                    if seq_id % 50 == 0 {
+                        wal.roll().expect("roll");
+                    }
+                }
+            });
+        }
+    });
+    append_synced(&wal, 1).expect("the last");
+    wal.close().expect("close");
+    assert!(wal.stats().rolls >= 24);
+    let entries = read_dir(&fs, WAL_DIR.as_ref());
+    for thread in 0..4u8 {
+        let of_region = |entry: &&evenkeel_wal::WalEntry| entry.region[0] == b'a' + thread;
+        let found: Vec<_> = entries.iter().filter(of_region).map(|entry| entry.seq_id).collect();
+        assert_eq!(found, (1..=300).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn files_are_archived_when_all_is_flushed_and_not_before() {
+    let fs = MemoryFileSystem::new();
+    let wal = open(fs.clone());
+    let family = [Bytes::from_static(b"f")];
+    let other = Bytes::from_static(b"other region");
+    append_synced(&wal, 1).expect("synced");
+    let txid = wal.append(&entry_of(other.clone(), 1, 5)).expect("append");
+    wal.sync(txid, SyncLevel::Flush).expect("sync");
+    wal.roll().expect("roll");
+    assert_eq!(wal.closed_paths().len(), 1);
+
+    assert_eq!(wal.lowest_unflushed(&REGION, Some(b"f")), Some(1));
+    wal.start_flush(&REGION, &family);
+    append_synced(&wal, 2).expect("during the flush");
+    wal.abort_flush(&REGION);
+    wal.start_flush(&REGION, &family);
+    wal.complete_flush(&REGION, &family, 2);
+    assert_eq!(wal.closed_paths().len(), 1, "the other region holds it");
+    wal.region_closed(&other);
+    wal.wait_for_archiver();
+    assert!(wal.closed_paths().is_empty());
+    assert_eq!(seq_ids(&read_dir(&fs, OLD_DIR.as_ref())), [1, 1]);
+    assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [2]);
+}
+
+#[test]
+fn a_close_with_unflushed_edits_leaves_the_file_for_the_master() {
+    let fs = MemoryFileSystem::new();
+    let wal = open(fs.clone());
+    append_synced(&wal, 1).expect("synced");
+    wal.close().expect("close");
+    wal.close().expect("again");
+    assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [1]);
+    wal.append(&entry(2)).expect_err("closed");
+    wal.roll().expect_err("closed");
+}
+
+#[test]
+fn too_many_files_ask_for_flushes_of_the_oldest() {
+    let heard = Arc::new(Heard::default());
+    let config = WalConfig { logs_max: 2, ..WalConfig::default() };
+    let wal = open_with(MemoryFileSystem::new(), config, heard.clone());
+    append_synced(&wal, 1).expect("synced");
+    wal.roll().expect("roll");
+    assert!(heard.flushes.lock().is_empty());
+    let txid = wal.append(&entry_of(Bytes::from_static(b"other"), 1, 5)).expect("append");
+    wal.sync(txid, SyncLevel::Flush).expect("sync");
+    wal.roll().expect("roll");
+    assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
+}
+
+#[test]
+fn files_roll_by_length_and_by_age() {
+    let fs = MemoryFileSystem::new();
+    fs.mkdirs(WAL_DIR.as_ref()).expect("mkdirs");
+    let clock = ManualClock::at(1000);
+    let config = WalConfig { roll_bytes: 1000, roll_period_ms: 60_000, ..WalConfig::default() };
+    let wal = open_in(
+        Arc::new(fs.clone()),
+        WAL_DIR.as_ref(),
+        OLD_DIR.as_ref(),
+        config,
+        Arc::new(NoListener),
+        Arc::clone(&clock),
+    );
+    let rolls_to = |rolls: u64| {
+        for _ in 0..500 {
+            if wal.stats().rolls == rolls {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{:?}", wal.stats());
+    };
+    let txid = wal.append(&entry_of(REGION, 1, 2000)).expect("append");
+    wal.sync(txid, SyncLevel::Flush).expect("sync");
+    rolls_to(1);
+    clock.advance_ms(61_000);
+    std::thread::sleep(Duration::from_millis(1200));
+    rolls_to(1); // nothing in it
+    append_synced(&wal, 2).expect("synced");
+    clock.advance_ms(61_000);
+    rolls_to(2);
+    assert_eq!(live_files(&fs).len(), 3);
+}
+
+#[test]
+fn a_panicking_callback_does_not_stop_the_log() {
+    let wal = open_with(MemoryFileSystem::new(), not_inline(), Arc::new(NoListener));
+    let txid = wal.append(&entry(1)).expect("append");
+    wal.when_synced(txid, SyncLevel::Flush, |_| panic!("on purpose"));
+    append_synced(&wal, 2).expect("synced");
+}
+
+#[test]
+fn a_missing_directory_is_not_made() {
+    let fs = MemoryFileSystem::new();
+    let options = evenkeel_wal::WalOptions {
+        fs: Arc::new(fs.clone()),
+        wal_dir: WAL_DIR.into(),
+        old_dir: OLD_DIR.into(),
+        prefix: "p".into(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: ManualClock::at(0),
+        listener: Arc::new(NoListener),
+    };
+    let error = Wal::open(options).expect_err("no directory");
+    assert_eq!(error.kind(), evenkeel_common::ErrorKind::FileNotFound);
+    assert!(!fs.exists(WAL_DIR.as_ref()).expect("exists"));
+}
