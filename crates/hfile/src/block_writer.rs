@@ -53,7 +53,8 @@ impl BlockWriter {
         self.file.position()
     }
 
-    /// Bytes of all blocks, headers counted, as if none were compressed.
+    /// Bytes of all blocks, headers counted, as if none were compressed; those of [`BlockWriter::write_uncounted`] left
+    /// out.
     pub fn total_uncompressed_bytes(&self) -> u64 {
         self.total_uncompressed_bytes
     }
@@ -65,6 +66,15 @@ impl BlockWriter {
         fill(&mut block);
         let written = self.write_block(kind, &mut block);
         self.scratch = block;
+        written
+    }
+
+    /// As [`BlockWriter::write`], for blocks that stock leaves out of the trailer's sum: the data index's root and
+    /// intermediate levels.
+    pub fn write_uncounted(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Written> {
+        let total = self.total_uncompressed_bytes;
+        let written = self.write(kind, fill);
+        self.total_uncompressed_bytes = total;
         written
     }
 

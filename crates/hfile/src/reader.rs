@@ -346,14 +346,14 @@ impl HFileReader {
     }
 
     fn ask(&self, bloom: &BloomMeta, key: &[u8]) -> Result<bool> {
-        self.ask_chunk(bloom, bloom.chunk_of(key), key)
+        self.ask_chunk(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key)
     }
 
     fn ask_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         let mut key = Vec::new();
         row_col_key(&mut key, row, qualifier);
         let cell = CellRef::from_checked(&key, &[], &[], 0);
-        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, CellComparator::Default), &key)
+        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key)
     }
 
     fn ask_chunk(&self, bloom: &BloomMeta, chunk: Option<BlockAt>, key: &[u8]) -> Result<bool> {
@@ -457,7 +457,7 @@ impl Opening {
         let general_bloom = self.bloom(loaded.general_bloom, keys_are_cells)?;
         let mut reader = HFileReader {
             delete_family_bloom: self.bloom(loaded.delete_family_bloom, false)?,
-            general_bloom: general_bloom.filter(|_| bloom_type != BloomType::None),
+            general_bloom: general_bloom.filter(|_| self.can_ask(bloom_type)),
             first_key: None,
             last_key: self.last_key(&loaded.info)?,
             root: root_index,
@@ -472,7 +472,6 @@ impl Opening {
         if reader.root.len() > 0 {
             reader.first_key = Some(reader.key_buf(reader.root.key(0), reader.trailer.load_on_open_offset)?);
         }
-        reader.drop_blooms_out_of_order();
         Ok(reader)
     }
 
@@ -563,6 +562,15 @@ impl Opening {
             .ok_or_else(|| self.blocks.corrupt(block.offset(), "the bloom filter's description is malformed"))
     }
 
+    /// Chunks are found in the file's order, which prefixes of hbase:meta's rows do not keep.
+    fn can_ask(&self, bloom_type: BloomType) -> bool {
+        match bloom_type {
+            BloomType::None => false,
+            BloomType::RowPrefix(_) => self.trailer.comparator == CellComparator::Default,
+            BloomType::Row | BloomType::RowCol => true,
+        }
+    }
+
     fn last_key(&self, info: &FileInfo) -> Result<Option<KeyBuf>> {
         let Some(key) = info.get(keys::LAST_KEY) else { return Ok(None) };
         let cell = CellRef::new(key, &[], &[], 0).map_err(|_| self.disagrees("the last key"))?;
@@ -571,16 +579,5 @@ impl Opening {
 
     fn disagrees(&self, what: &str) -> HBaseError {
         self.blocks.corrupt(self.trailer.load_on_open_offset, format_args!("{what} is not what it should be"))
-    }
-}
-
-impl HFileReader {
-    /// Chunks are found by plain byte order. In hbase:meta's order the keys of several chunks may not ascend so; one
-    /// chunk is always right.
-    fn drop_blooms_out_of_order(&mut self) {
-        if self.trailer.comparator == CellComparator::Meta {
-            self.general_bloom.take_if(|bloom| bloom.chunks() > 1);
-            self.delete_family_bloom.take_if(|bloom| bloom.chunks() > 1);
-        }
     }
 }

@@ -195,7 +195,15 @@ impl HFileWriter {
             let message = format!("{}: {cell:?} comes before {last:?}, which was written last", self.name);
             return Err(HBaseError::io(message));
         }
+        if last.family() != cell.family() && self.needs_one_family() {
+            let message = format!("{}: {cell:?} and {last:?} are of two families", self.name);
+            return Err(HBaseError::io(message));
+        }
         Ok(order.is_eq())
+    }
+
+    fn needs_one_family(&self) -> bool {
+        matches!(self.context.encoding, DataBlockEncoding::Diff | DataBlockEncoding::FastDiff)
     }
 
     fn append_to_blooms(&mut self, cell: &CellRef<'_>) {

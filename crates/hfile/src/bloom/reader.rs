@@ -37,19 +37,14 @@ impl BloomMeta {
         (rest.is_empty() && (1..=HASH_COUNT_MAX).contains(&hash_count)).then_some(meta)
     }
 
-    /// The chunk that would hold a key of plain bytes; `None` when the key is before all.
-    pub fn chunk_of(&self, key: &[u8]) -> Option<BlockAt> {
-        self.index.entries_to_bytes(key).checked_sub(1).map(|i| self.index.entry(i))
+    /// The chunk that would hold a row; `None` when the row is before all.
+    pub fn chunk_of_row(&self, row: &[u8], order: CellComparator) -> Option<BlockAt> {
+        self.index.entries_to_row(row, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
     /// The chunk that would hold a row and column.
     pub fn chunk_of_cell(&self, key: &CellRef<'_>, order: CellComparator) -> Option<BlockAt> {
         self.index.entries_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
-    }
-
-    /// How many chunks there are.
-    pub fn chunks(&self) -> usize {
-        self.index.len()
     }
 
     /// Bytes of memory.

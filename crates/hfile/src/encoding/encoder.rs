@@ -1,8 +1,13 @@
 //! Writing the cells of one data block.
 
-use evenkeel_common::CellRef;
-use evenkeel_common::codec::{vlong_len, write_vlong};
+use std::ops::Range;
 
+use evenkeel_common::CellRef;
+use evenkeel_common::cell::TIMESTAMP_TYPE_BYTES;
+use evenkeel_common::codec::{vlong_len, write_varint, write_vlong};
+
+use super::delta::{HEAD_BYTES, diff_flag, fast_flag};
+use super::tags::TagDictionary;
 use crate::context::{CellLayout, DataBlockEncoding};
 
 /// Builds the body of one data block after another.
@@ -13,13 +18,30 @@ pub(crate) struct DataBlockEncoder {
     unencoded_bytes: usize,
     /// What the cells take, the head and tail of the body left out.
     encoded_bytes: usize,
+    cells: usize,
+    /// Offsets of the rows, from the first cell on (ROW_INDEX_V1).
     row_offsets: Vec<u32>,
     last_row: Vec<u8>,
+    /// The last cell's flat key (PREFIX, DIFF, FAST_DIFF).
+    last_key: Vec<u8>,
+    /// Where the last value lies in the block.
+    last_value: Range<usize>,
+    dictionary: TagDictionary,
 }
 
 impl DataBlockEncoder {
     pub fn new(layout: CellLayout) -> Self {
-        Self { layout, unencoded_bytes: 0, encoded_bytes: 0, row_offsets: Vec::new(), last_row: Vec::new() }
+        Self {
+            layout,
+            unencoded_bytes: 0,
+            encoded_bytes: 0,
+            cells: 0,
+            row_offsets: Vec::new(),
+            last_row: Vec::new(),
+            last_key: Vec::new(),
+            last_value: 0..0,
+            dictionary: TagDictionary::default(),
+        }
     }
 
     /// Whether the block has reached a size, encoded or not.
@@ -29,36 +51,50 @@ impl DataBlockEncoder {
 
     /// Begins a block: writes what stands before the cells. `out` holds the block from its header on.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
-        (self.unencoded_bytes, self.encoded_bytes) = (0, 0);
+        (self.unencoded_bytes, self.encoded_bytes, self.cells) = (0, 0, 0);
         self.row_offsets.clear();
+        self.dictionary.clear();
         if self.layout.encoding != DataBlockEncoding::None {
             out.extend_from_slice(&(self.layout.encoding.code() as u16).to_be_bytes());
         }
+        if self.is_delta() {
+            out.extend_from_slice(&[0; HEAD_BYTES - 2]);
+        }
     }
 
-    /// Adds a cell.
+    /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family.
     pub fn append(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         self.unencoded_bytes += self.unencoded_len(cell);
         match self.layout.encoding {
+            DataBlockEncoding::None => append_raw(cell, self.layout, out),
             DataBlockEncoding::RowIndexV1 => self.append_indexed(cell, out),
-            _ => append_raw(cell, self.layout, out),
+            _ => self.append_delta(cell, out),
         }
         self.encoded_bytes += out.len() - start;
+        self.cells += 1;
     }
 
-    /// Ends the block: writes what stands after the cells, and what stands before them and was not known.
-    pub fn end(&mut self, out: &mut Vec<u8>, _body_start: usize) {
+    /// Ends the block, whose body begins at `body_start`: writes what stands after the cells, and what stands before
+    /// them and was not known.
+    pub fn end(&mut self, out: &mut Vec<u8>, body_start: usize) {
         if self.layout.encoding == DataBlockEncoding::RowIndexV1 {
             let cells_bytes = self.encoded_bytes - 4 * self.row_offsets.len();
             out.extend_from_slice(&(self.row_offsets.len() as u32).to_be_bytes());
             self.row_offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_be_bytes()));
             out.extend_from_slice(&(cells_bytes as u32).to_be_bytes());
+        } else if self.is_delta() {
+            let unencoded_bytes = (self.unencoded_bytes as u32).to_be_bytes();
+            out[body_start + 2..body_start + HEAD_BYTES].copy_from_slice(&unencoded_bytes);
         }
     }
 
+    fn is_delta(&self) -> bool {
+        !matches!(self.layout.encoding, DataBlockEncoding::None | DataBlockEncoding::RowIndexV1)
+    }
+
     fn append_indexed(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
-        if self.row_offsets.is_empty() || self.last_row != cell.row() {
+        if self.cells == 0 || self.last_row != cell.row() {
             self.row_offsets.push((self.encoded_bytes - 4 * self.row_offsets.len()) as u32);
             self.last_row.clear();
             self.last_row.extend_from_slice(cell.row());
@@ -67,11 +103,188 @@ impl DataBlockEncoder {
         append_raw(cell, self.layout, out);
     }
 
+    fn append_delta(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        match self.layout.encoding {
+            DataBlockEncoding::Prefix => self.append_prefix(cell, out),
+            DataBlockEncoding::Diff => self.append_diff(cell, out),
+            _ => self.append_fast_diff(cell, out),
+        }
+        self.append_tags_and_mvcc(cell, out);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(cell.key());
+    }
+
+    fn append_prefix(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        let common = if self.cells == 0 { 0 } else { common_with_timestamp(&self.last_key, cell.key()) };
+        write_varint(out, (cell.key().len() - common) as u64);
+        write_varint(out, cell.value().len() as u64);
+        write_varint(out, common as u64);
+        out.extend_from_slice(&cell.key()[common..]);
+        self.append_value(cell, out);
+    }
+
+    fn append_diff(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        use diff_flag::*;
+        if self.cells == 0 {
+            out.push(cell.family().len() as u8);
+            out.extend_from_slice(cell.family());
+        }
+        let same = self.same(cell);
+        let flags = [(same.key_len, SAME_KEY_LEN), (same.value_len, SAME_VALUE_LEN), (same.kind, SAME_TYPE)];
+        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
+        let timestamp = self.shortest_timestamp(cell.timestamp());
+        let bytes = timestamp.bytes();
+        out.push(flags | timestamp.flags | (bytes as u8 - 1) << TIMESTAMP_BYTES_SHIFT);
+        self.append_lengths_and_body(cell, &same, out);
+        out.extend_from_slice(&timestamp.magnitude.to_le_bytes()[..bytes]);
+        if !same.kind {
+            out.push(cell.type_code());
+        }
+        self.append_value(cell, out);
+    }
+
+    fn append_fast_diff(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        use fast_flag::*;
+        let same = self.same(cell);
+        let same_value = self.cells > 0 && out[self.last_value.clone()] == *cell.value();
+        let timestamp = cell.timestamp().to_be_bytes();
+        let timestamp_common = self.timestamp_common(timestamp);
+        let flags = [
+            (same.key_len, SAME_KEY_LEN),
+            (same.value_len, SAME_VALUE_LEN),
+            (same.kind, SAME_TYPE),
+            (same_value, SAME_VALUE),
+        ];
+        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
+        out.push(flags | timestamp_common as u8);
+        self.append_lengths_and_body(cell, &same, out);
+        out.extend_from_slice(&timestamp[timestamp_common..]);
+        if !same.kind {
+            out.push(cell.type_code());
+        }
+        if !same_value {
+            self.append_value(cell, out);
+        }
+    }
+
+    /// `[varint key_len] | [varint value_len] | varint common | key part`.
+    fn append_lengths_and_body(&self, cell: &CellRef<'_>, same: &Same, out: &mut Vec<u8>) {
+        if !same.key_len {
+            write_varint(out, cell.key().len() as u64);
+        }
+        if !same.value_len {
+            write_varint(out, cell.value().len() as u64);
+        }
+        write_varint(out, same.common as u64);
+        let row_end = 2 + cell.row().len();
+        if same.common < row_end {
+            // FAST_DIFF's first key stands whole; every other key goes without its family here.
+            let whole = self.cells == 0 && self.layout.encoding == DataBlockEncoding::FastDiff;
+            let family_end = row_end + 1 + cell.family().len();
+            let row_part_end = if whole { family_end } else { row_end };
+            out.extend_from_slice(&cell.key()[same.common..row_part_end]);
+            out.extend_from_slice(cell.qualifier());
+        } else {
+            out.extend_from_slice(&body(cell.key())[same.common..]);
+        }
+    }
+
+    fn append_value(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(cell.value());
+        self.last_value = start..out.len();
+    }
+
+    fn append_tags_and_mvcc(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        if self.layout.includes_tags {
+            write_varint(out, cell.tags().len() as u64);
+            match self.layout.compressed_tags {
+                true => self.dictionary.compress(cell.tags(), out),
+                false => out.extend_from_slice(cell.tags()),
+            }
+        }
+        if self.layout.includes_mvcc {
+            write_vlong(out, cell.seq_id() as i64);
+        }
+    }
+
+    fn same(&self, cell: &CellRef<'_>) -> Same {
+        if self.cells == 0 {
+            return Same::default();
+        }
+        Same {
+            key_len: self.last_key.len() == cell.key().len(),
+            value_len: self.last_value.len() == cell.value().len(),
+            kind: self.last_key.last() == Some(&cell.type_code()),
+            common: common(body(&self.last_key), body(cell.key())),
+        }
+    }
+
+    /// The timestamp, or its difference from the last one when that is shorter.
+    fn shortest_timestamp(&self, timestamp: i64) -> Timestamp {
+        let plain = Timestamp::new(timestamp, 0);
+        if self.cells == 0 {
+            return plain;
+        }
+        let difference =
+            Timestamp::new(self.last_timestamp().wrapping_sub(timestamp), diff_flag::IS_DIFFERENCE);
+        if difference.bytes() < plain.bytes() { difference } else { plain }
+    }
+
+    fn timestamp_common(&self, timestamp: [u8; 8]) -> usize {
+        if self.cells == 0 { 0 } else { common(&self.last_timestamp().to_be_bytes()[..7], &timestamp[..7]) }
+    }
+
+    fn last_timestamp(&self) -> i64 {
+        let start = self.last_key.len() - TIMESTAMP_TYPE_BYTES;
+        self.last_key[start..].first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+    }
+
     fn unencoded_len(&self, cell: &CellRef<'_>) -> usize {
         let tags = if self.layout.includes_tags { 2 + cell.tags().len() } else { 0 };
         let mvcc = if self.layout.includes_mvcc { vlong_len(cell.seq_id() as i64) } else { 0 };
         8 + cell.key().len() + cell.value().len() + tags + mvcc
     }
+}
+
+/// What a cell has in common with the one before.
+#[derive(Default)]
+struct Same {
+    key_len: bool,
+    value_len: bool,
+    kind: bool,
+    common: usize,
+}
+
+/// A timestamp or difference as DIFF writes it.
+struct Timestamp {
+    magnitude: u64,
+    flags: u8,
+}
+
+impl Timestamp {
+    fn new(value: i64, flags: u8) -> Self {
+        let sign = if value < 0 { diff_flag::NEGATIVE } else { 0 };
+        Self { magnitude: value.unsigned_abs(), flags: flags | sign }
+    }
+
+    fn bytes(&self) -> usize {
+        (8 - self.magnitude.leading_zeros() as usize / 8).max(1)
+    }
+}
+
+/// A flat key up to the end of its qualifier.
+fn body(key: &[u8]) -> &[u8] {
+    &key[..key.len() - TIMESTAMP_TYPE_BYTES]
+}
+
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// As [`common`] of whole keys; timestamps are only looked at when all before them is equal.
+fn common_with_timestamp(a: &[u8], b: &[u8]) -> usize {
+    if body(a) == body(b) { common(a, b) } else { common(body(a), body(b)) }
 }
 
 fn append_raw(cell: &CellRef<'_>, layout: CellLayout, out: &mut Vec<u8>) {

@@ -4,14 +4,18 @@
 //! points*. A cursor then binary-searches the points and steps through at most a handful of cells. Cursors check
 //! lengths again as they go (it costs next to nothing), so no block can make them read out of bounds.
 
+mod delta;
 mod encoder;
+mod input;
 mod raw;
+mod tags;
 
 use std::cmp::Ordering;
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef};
 
+use delta::DeltaCursor;
 pub(crate) use encoder::DataBlockEncoder;
 use raw::RawCursor;
 
@@ -32,11 +36,13 @@ pub(crate) struct SeekPoints {
 pub(crate) fn index_cells(body: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     match layout.encoding {
         DataBlockEncoding::None => raw::index(body, layout),
-        DataBlockEncoding::RowIndexV1 => {
-            check_id(body, layout.encoding)?;
-            raw::index(body, layout)
+        encoding => {
+            check_id(body, encoding)?;
+            match encoding {
+                DataBlockEncoding::RowIndexV1 => raw::index(body, layout),
+                _ => delta::index(body, layout),
+            }
         }
-        _ => Err(Malformed),
     }
 }
 
@@ -63,19 +69,24 @@ trait BlockCursor {
 #[derive(Debug)]
 pub(crate) enum CellCursor {
     Raw(RawCursor),
+    Delta(DeltaCursor),
 }
 
 macro_rules! each {
     ($self:expr, $cursor:ident => $do:expr) => {
         match $self {
             CellCursor::Raw($cursor) => $do,
+            CellCursor::Delta($cursor) => $do,
         }
     };
 }
 
 impl CellCursor {
     pub fn new(layout: CellLayout) -> Self {
-        Self::Raw(RawCursor::new(layout))
+        match layout.encoding {
+            DataBlockEncoding::None | DataBlockEncoding::RowIndexV1 => Self::Raw(RawCursor::new(layout)),
+            _ => Self::Delta(DeltaCursor::new(layout)),
+        }
     }
 
     /// Goes to the block's first cell.

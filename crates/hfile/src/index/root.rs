@@ -77,9 +77,9 @@ impl RootIndex {
         })
     }
 
-    /// How many entries have a key at or before `key`, as plain bytes.
-    pub fn entries_to_bytes(&self, key: &[u8]) -> usize {
-        partition(self.len(), |i| self.key(i) <= key)
+    /// How many entries are at or before `row`, when their keys are rows.
+    pub fn entries_to_row(&self, row: &[u8], order: CellComparator) -> usize {
+        partition(self.len(), |i| order.compare_rows(self.key(i), row).is_le())
     }
 
     /// Bytes of memory.

@@ -151,7 +151,7 @@ impl IndexWriter {
                 self.levels += 1;
             }
         }
-        let written = blocks.write(BlockType::RootIndex, |out| {
+        let written = blocks.write_uncounted(BlockType::RootIndex, |out| {
             self.root.write_root(out);
             out.extend_from_slice(&mid_key);
         })?;
@@ -216,7 +216,10 @@ impl IndexWriter {
     }
 
     fn write_chunk(&mut self, kind: BlockType, chunk: &Chunk, blocks: &mut BlockWriter) -> Result<Written> {
-        let written = blocks.write(kind, |out| chunk.write_leaf(out))?;
+        let written = match kind {
+            BlockType::LeafIndex => blocks.write(kind, |out| chunk.write_leaf(out))?,
+            _ => blocks.write_uncounted(kind, |out| chunk.write_leaf(out))?,
+        };
         self.uncompressed_bytes += written.uncompressed_bytes;
         Ok(written)
     }

@@ -52,6 +52,8 @@ pub struct Shape {
     pub mvcc: bool,
     pub deletes: bool,
     pub value_bytes_max: usize,
+    /// Also timestamps before 1970, which stock's own classes refuse.
+    pub negative_timestamps: bool,
 }
 
 const TYPES: [CellType; 5] = [
@@ -95,7 +97,7 @@ fn random_cell(random: &mut Random, shape: Shape) -> KeyValue {
     let qualifier = if family_only { Vec::new() } else { random.bytes(4, b"qr\xfe") };
     let timestamp = match random.below(8) {
         0 => random.pick(&[0, 1, i64::MAX - 1, 255, 256, 1 << 40]),
-        1 => -(random.below(70_000) as i64),
+        1 if shape.negative_timestamps => -(random.below(70_000) as i64),
         _ => 1_700_000_000_000 + random.below(5_000) as i64,
     };
     let value =
