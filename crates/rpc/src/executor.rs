@@ -119,7 +119,7 @@ impl Executor {
     {
         let queue = self.queue(class);
         if queue.is_full() {
-            let message = format!("Call queue is full on {}, too many items queued ?", self.server_name);
+            let message = format!("the call queue of {} is full; try again later", self.server_name);
             return reply.send_error(&HBaseError::new(ErrorKind::CallQueueTooBig, message));
         }
         call.compact();

@@ -28,7 +28,7 @@ fn wrong_preambles_are_told_why_and_closed() {
     assert!(text.starts_with("Expected HEADER="), "{text}");
     let (class, text) = refused_preamble(&server, b"HBas\x01\x50");
     assert_eq!(class, "org.apache.hadoop.hbase.ipc.WrongVersionException");
-    assert!(text.contains("clientVersion=1"), "{text}");
+    assert!(text.contains("speaks version 1"), "{text}");
     let (class, _) = refused_preamble(&server, b"HBas\x00\x4f");
     assert_eq!(class, "org.apache.hadoop.hbase.ipc.BadAuthException");
     server.assert_alive();

@@ -131,7 +131,7 @@ fn without_tags(bytes: Bytes) -> Result<Bytes> {
 }
 
 fn partial_cell(_: Malformed) -> HBaseError {
-    HBaseError::io("Partial cell read: a length in the cell block passes its end")
+    HBaseError::io("a length in the cell block passes its end")
 }
 
 fn unknown_type(code: i32) -> HBaseError {

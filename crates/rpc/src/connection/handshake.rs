@@ -132,7 +132,7 @@ fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>
         _ => {
             let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes).escape_ascii();
             // Clients tell servers older than a question of theirs by exactly this beginning.
-            let message = format!("Expected HEADER=HBas but received HEADER={magic} from {peer}");
+            let message = format!("Expected HEADER=HBas, but {peer} sent {magic}");
             Preamble::AnswerAndClose(refusal(&HBaseError::new(ErrorKind::FatalConnection, message)))
         }
     }
@@ -140,7 +140,7 @@ fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>
 
 fn refuse_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Preamble {
     let message = format!(
-        "serverVersion={RPC_VERSION}, clientVersion={version}, authMethod={auth}, authName=unknown from {peer}"
+        "{peer} speaks version {version} with authentication {auth}; this server speaks version {RPC_VERSION}"
     );
     Preamble::AnswerAndClose(refusal(&HBaseError::new(kind, message)))
 }

@@ -251,8 +251,7 @@ impl Connection {
         let Some(call_id) = self.partial_call_id()? else { return Ok(()) };
         let info = self.outgoing.info();
         let message = format!(
-            "RPC data length of {bytes} received from {} is greater than max allowed {}. Set \
-             \"hbase.ipc.max.request.size\" on server to override this limit (not recommended)",
+            "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
             info.peer.ip(),
             self.worker.config().request_bytes_max
         );
@@ -270,7 +269,7 @@ impl Connection {
     fn refuse(&self, call_id: u32, limit: &str) {
         count(&self.worker.counters.calls_refused, 1);
         let server = &self.worker.config().server_name;
-        let message = format!("Call queue is full on {server}, is {limit} too small?");
+        let message = format!("{server} has as many calls in flight as {limit} allows; try again later");
         self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
     }
 
