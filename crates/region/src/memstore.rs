@@ -9,7 +9,7 @@
 //! segment gives whole chunks back.
 //!
 //! ```text
-//! node = u64 seq_id | u32 key_value_len | u32 height | height x *node | KeyValue bytes | padding to 8
+//! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x *node | KeyValue bytes | padding to 8
 //! ```
 //!
 //! | type | noun |

@@ -37,15 +37,13 @@ mod new_version;
 
 #[cfg(test)]
 mod rule_tests;
-#[cfg(test)]
-pub(crate) mod testing;
 
 use evenkeel_common::{CellRef, Result};
 
 pub use context::{LimitScope, NextState, ScannerContext};
-// pub use heap::KeyValueHeap;
+pub use heap::KeyValueHeap;
 pub use region_scanner::RegionScanner;
-// pub use store_scanner::StoreScanner;
+pub use store_scanner::StoreScanner;
 
 /// A cursor over one sorted run of cells.
 ///

@@ -1,13 +1,63 @@
-//! A store.
+//! A store: one family of one region.
+//!
+//! Its state is an immutable [`StoreView`] behind one pointer: the segment that takes writes, the segments that a flush
+//! froze, and the open files, oldest first. Readers take the pointer and keep what it points to; a flush or a
+//! compaction puts a new state in its place. So readers take no lock, and whoever reads sees every cell once.
+//!
+//! ```text
+//! <family>/<hfile>             served
+//! .tmp/<family>/<hfile>        written by a flush or compaction, not committed yet; left over after a crash
+//! archive/.../<family>/<hfile> replaced by a compaction, and no reader holds it any more
+//! ```
+//!
+//! A compaction commits by renaming its output into place; the output's file info names what it replaces, so that after
+//! a crash in between, those files are recognized, not served, and archived.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `config` | [`StoreConfig`]: limits |
+//! | `name` | what names of files in a family's directory mean |
+//! | `file` | [`StoreFile`], an open file; [`StoreFileScanner`] |
+//! | `view` | [`StoreView`], and which of its parts a scan needs |
+//! | `flush` | frozen segments to a file |
+//! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
+//! | `compact` | many files to one |
+//!
+//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting` and `replaced` are
+//! leaves.
+
+mod compact;
+mod config;
+mod file;
+mod flush;
+mod name;
+mod selection;
+mod view;
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use bytes::Bytes;
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{CellComparator, CellRef, ColumnFamilyDescriptor, Configuration, RegionInfo, Result};
+use evenkeel_common::{CellComparator, CellRef, ColumnFamilyDescriptor, HBaseError, RegionInfo, Result};
 use evenkeel_fs::FileSystem;
+use parking_lot::Mutex;
 
-use crate::memstore::{ChunkPool, MemStoreSize};
+pub use self::compact::{CompactionRequest, CompactionResult};
+pub use self::config::StoreConfig;
+pub use self::file::{StoreFile, StoreFileScanner};
+pub use self::view::StoreView;
+use crate::layout;
+use crate::memstore::{ChunkPool, MemStoreSize, Segment};
+use crate::scanner::matcher::ScanInfo;
 
 /// What the stores of a server share.
 #[derive(Clone, Debug)]
@@ -26,18 +76,6 @@ pub struct StoreEnv {
     pub config: StoreConfig,
 }
 
-/// Limits of a store; defaults and keys are HBase's.
-#[derive(Clone, Debug, Default)]
-pub struct StoreConfig {}
-
-impl StoreConfig {
-    /// From the server's configuration.
-    pub fn from_configuration(conf: &Configuration) -> Self {
-        let _ = conf;
-        unimplemented!()
-    }
-}
-
 /// A file of a store, as others see it.
 #[derive(Clone, Debug)]
 pub struct StoreFileInfo {
@@ -51,126 +89,226 @@ pub struct StoreFileInfo {
     pub max_seq_id: u64,
     /// Whether it is a reference to a parent's file.
     pub is_reference: bool,
-}
-
-/// Files to compact, chosen by [`Store::select_compaction`].
-#[derive(Debug)]
-pub struct CompactionRequest {
-    /// Whether every file of the store is in it and asked to be: markers are dropped.
+    /// Whether a major compaction wrote it.
     pub is_major: bool,
-    /// Whether every file of the store is in it.
-    pub is_all_files: bool,
-    /// Bytes of the files together.
-    pub bytes: u64,
 }
 
-/// What a compaction did.
-#[derive(Clone, Debug, Default)]
-pub struct CompactionResult {
-    /// Paths of the files that were compacted, relative to the family's directory: their names.
-    pub inputs: Vec<String>,
-    /// Names of the files that replace them.
-    pub outputs: Vec<String>,
-    /// Cells written.
-    pub cells: u64,
-    /// Bytes written.
-    pub bytes: u64,
+/// Where a store's files are.
+#[derive(Clone, Debug)]
+struct Dirs {
+    family: PathBuf,
+    tmp: PathBuf,
+    archive: PathBuf,
 }
 
-/// One family of one region.
-pub struct Store;
+/// One family of one region. See the module.
+pub struct Store {
+    env: StoreEnv,
+    config: StoreConfig,
+    family: ColumnFamilyDescriptor,
+    region: RegionInfo,
+    info: ScanInfo,
+    dirs: Dirs,
+    state: ArcSwap<view::State>,
+    changes: Mutex<()>,
+    /// Names of files that a compaction is working on.
+    compacting: Arc<Mutex<HashSet<String>>>,
+    /// Files that were compacted away and may still be read.
+    replaced: Mutex<Vec<Arc<StoreFile>>>,
+}
 
 impl Store {
-    /// Opens the files of a family.
+    /// Opens a family: makes its directory when it is not there, opens its files, and archives those that a compaction
+    /// had replaced.
+    ///
+    /// # Errors
+    /// What the file system says, or `CorruptHFileException`.
     pub fn open(env: &StoreEnv, family: ColumnFamilyDescriptor, region: &RegionInfo) -> Result<Arc<Self>> {
-        let _ = (env, family, region);
-        unimplemented!()
+        let comparator = if region.is_meta() { CellComparator::Meta } else { CellComparator::Default };
+        let config = env.config.for_family(&family);
+        let name = family.name_text();
+        let dirs = Dirs {
+            family: layout::region_dir(&env.root, region).join(&name),
+            tmp: layout::region_dir(&env.root, region).join(layout::TMP_DIR).join(&name),
+            archive: layout::archive_region_dir(&env.root, region).join(&name),
+        };
+        env.fs.mkdirs(&dirs.family)?;
+        let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
+        let segment = Segment::new(comparator, Arc::clone(&env.chunks));
+        let store = Self {
+            env: env.clone(),
+            config,
+            family,
+            region: region.clone(),
+            info,
+            dirs,
+            state: ArcSwap::from_pointee(view::State::new(segment)),
+            changes: Mutex::new(()),
+            compacting: Arc::default(),
+            replaced: Mutex::default(),
+        };
+        store.load_files()?;
+        Ok(Arc::new(store))
     }
+
+    fn load_files(&self) -> Result<()> {
+        let mut files = Vec::new();
+        for status in self.env.fs.list(&self.dirs.family)? {
+            if let Some(file) = StoreFile::open_listed(self, &status)? {
+                files.push(Arc::new(file));
+            }
+        }
+        let replaced: HashSet<String> = files.iter().flat_map(|file| file.replaces()).collect();
+        let (replaced, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| replaced.contains(file.name()));
+        self.replace_state(|state| state.files = sorted(files));
+        self.replaced.lock().extend(replaced);
+        self.archive_replaced().map(drop)
+    }
+
     /// The family.
     pub fn family(&self) -> &ColumnFamilyDescriptor {
-        unimplemented!()
+        &self.family
     }
+
     /// The order of cells.
     pub fn comparator(&self) -> CellComparator {
-        unimplemented!()
+        self.info.comparator
     }
+
     /// Copies a cell, its sequence id set, into the MemStore. Many threads at once.
+    #[inline]
     pub fn add(&self, cell: &CellRef<'_>) {
-        let _ = cell;
-        unimplemented!()
+        self.state.load().active.add(cell);
     }
-    /// Active segment and snapshots together.
+
+    /// Hides a cell that was added, key and sequence id alike, for ever. For a write that failed later.
+    pub fn take_back(&self, cell: &CellRef<'_>) {
+        self.state.load().segments().for_each(|segment| segment.take_back(cell));
+    }
+
+    /// What a reader that starts now reads.
+    #[inline]
+    pub fn view(self: &Arc<Self>) -> StoreView {
+        StoreView::new(Arc::clone(self), self.state.load_full())
+    }
+
+    /// Active segment and frozen ones together.
     pub fn memstore_size(&self) -> MemStoreSize {
-        unimplemented!()
+        self.state.load().segments().map(|segment| segment.size()).sum()
     }
-    /// What a flush started now would write, or the one that is under way is writing.
+
+    /// The frozen segments: what a flush that is under way writes.
     pub fn snapshot_size(&self) -> MemStoreSize {
-        unimplemented!()
+        self.state.load().frozen.iter().map(|segment| segment.size()).sum()
     }
+
     /// The greatest sequence id of its files, 0 without files.
     pub fn max_seq_id(&self) -> u64 {
-        unimplemented!()
+        self.state.load().files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0)
     }
-    /// Freezes the active segment; false when there is nothing to flush. The caller keeps writers out meanwhile.
-    pub fn start_flush(&self) -> bool {
-        unimplemented!()
-    }
-    /// Writes the frozen segments to a file beside the family; `None` when nothing of them is worth keeping.
-    pub fn flush_snapshot(&self, flush_seq_id: u64, smallest_read_point: u64) -> Result<Option<PathBuf>> {
-        let _ = (flush_seq_id, smallest_read_point);
-        unimplemented!()
-    }
-    /// Moves the file into the family's directory, and swaps it for the frozen segments. Gives the files' names.
-    pub fn commit_flush(&self, file: Option<PathBuf>) -> Result<Vec<String>> {
-        let _ = file;
-        unimplemented!()
-    }
-    /// Gives a flush up: the frozen segments stay readable and are part of the next flush.
-    pub fn abort_flush(&self) {
-        unimplemented!()
-    }
-    /// Chooses files to compact; they are marked until the request is compacted or dropped.
-    pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
-        let _ = major;
-        unimplemented!()
-    }
-    /// Whether there are enough files.
-    pub fn needs_compaction(&self) -> bool {
-        unimplemented!()
-    }
-    /// Merges the files of a request into a new one, beside the family. Nothing changes for readers.
-    pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
-        let _ = (request, smallest_read_point);
-        unimplemented!()
-    }
-    /// Puts the result in place of the request's files; those are archived when no reader holds them.
-    pub fn commit_compaction(&self, request: CompactionRequest, result: &CompactionResult) -> Result<()> {
-        let _ = (request, result);
-        unimplemented!()
-    }
-    /// Archives compacted files that no reader holds any more. Returns how many are left.
-    pub fn archive_compacted(&self) -> Result<usize> {
-        unimplemented!()
-    }
+
     /// Its files, oldest first.
     pub fn files(&self) -> Vec<StoreFileInfo> {
-        unimplemented!()
+        self.state.load().files.iter().map(|file| file.info()).collect()
     }
+
     /// Bytes of its files.
     pub fn file_bytes(&self) -> u64 {
-        unimplemented!()
+        self.state.load().files.iter().map(|file| file.bytes()).sum()
     }
-    /// Whether any file is a reference.
+
+    /// Whether any file is a reference; then the region cannot be split again yet.
     pub fn has_references(&self) -> bool {
-        unimplemented!()
+        self.state.load().files.iter().any(|file| file.is_reference())
     }
-    /// The middle row of the largest file; `None` when there is none to split at.
-    pub fn split_row(&self) -> Option<bytes::Bytes> {
-        unimplemented!()
+
+    /// The row in the middle of the largest file, where a split would cut; `None` when there is no file, when there are
+    /// references, and when the file holds one row only.
+    pub fn split_row(&self) -> Option<Bytes> {
+        let state = self.state.load_full();
+        if state.files.iter().any(|file| file.is_reference()) {
+            return None;
+        }
+        let largest = state.files.iter().max_by_key(|file| file.bytes())?;
+        let middle = largest.reader().mid_key().ok().flatten()?;
+        let row = middle.as_cell().row();
+        let first = largest.reader().first_key()?;
+        let last = largest.reader().last_key()?;
+        let cuts = row != first.as_cell().row() || row != last.as_cell().row();
+        (cuts && row != first.as_cell().row()).then(|| Bytes::copy_from_slice(row))
     }
-    /// Ends the store: archives what was compacted, and forgets its blocks when `evict`.
+
+    /// Moves files that a compaction replaced and no reader holds any more to the archive. Returns how many are left.
+    ///
+    /// # Errors
+    /// What the file system says; the rest stays for the next call.
+    pub fn archive_replaced(&self) -> Result<usize> {
+        let mut replaced = self.replaced.lock();
+        let (free, held): (Vec<_>, Vec<_>) = replaced.drain(..).partition(|file| Arc::strong_count(file) == 1);
+        *replaced = held;
+        drop(replaced);
+        let mut free = free.into_iter();
+        while let Some(file) = free.next() {
+            if let Err(error) = self.archive(&file) {
+                let mut replaced = self.replaced.lock();
+                replaced.push(file);
+                replaced.extend(free);
+                return Err(error);
+            }
+        }
+        Ok(self.replaced.lock().len())
+    }
+
+    fn archive(&self, file: &StoreFile) -> Result<()> {
+        file.evict();
+        self.env.fs.mkdirs(&self.dirs.archive)?;
+        let mut target = self.dirs.archive.join(file.name());
+        if self.env.fs.exists(&target)? {
+            target = self.dirs.archive.join(format!("{}.{}", file.name(), self.env.clock.now_ms()));
+        }
+        match self.env.fs.rename(&self.dirs.family.join(file.name()), &target) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    /// Ends the store: archives what was compacted, and forgets its blocks when `evict`. What readers still hold is
+    /// archived when the region is next opened.
+    ///
+    /// # Errors
+    /// What the file system says.
     pub fn close(&self, evict: bool) -> Result<()> {
-        let _ = evict;
-        unimplemented!()
+        self.archive_replaced()?;
+        if evict {
+            self.state.load().files.iter().for_each(|file| file.evict());
+        }
+        Ok(())
     }
+
+    fn replace_state(&self, change: impl FnOnce(&mut view::State)) {
+        let _changes = self.changes.lock();
+        let mut state = view::State::clone(&self.state.load());
+        change(&mut state);
+        self.state.store(Arc::new(state));
+    }
+
+    fn label(&self) -> String {
+        format!("{}/{}", self.region.encoded_name(), self.family.name_text())
+    }
+
+    fn error(&self, what: impl std::fmt::Display) -> HBaseError {
+        HBaseError::io(format!("{}: {what}", self.label()))
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("of", &self.label()).field("files", &self.files()).finish_non_exhaustive()
+    }
+}
+
+/// Files in the order of their data: the newest last.
+fn sorted(mut files: Vec<Arc<StoreFile>>) -> Vec<Arc<StoreFile>> {
+    files.sort_by(|a, b| a.compare_age(b));
+    files
 }

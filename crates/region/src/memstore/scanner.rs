@@ -38,7 +38,7 @@ impl SegmentScanner {
     /// Goes to `node`, or to the first visible cell after it.
     fn settle(&mut self, mut node: Cursor) {
         let mut cell = self.segment.list.cell(node);
-        while cell.is_some_and(|cell| cell.seq_id() > self.read_point) {
+        while cell.is_some_and(|cell| cell.seq_id() > self.read_point) || self.segment.list.is_hidden(node) {
             node = self.segment.list.after(node);
             cell = self.segment.list.cell(node);
         }

@@ -43,6 +43,11 @@ impl Segment {
         self.cells.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Hides every cell with this key and sequence id, for ever. The sizes stay: the bytes do.
+    pub fn take_back(&self, cell: &CellRef<'_>) {
+        self.list.hide(cell);
+    }
+
     /// What the segment holds.
     pub fn size(&self) -> MemStoreSize {
         MemStoreSize {

@@ -11,7 +11,7 @@
 use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use evenkeel_common::{CellComparator, CellRef};
 
@@ -25,7 +25,10 @@ const HEIGHT_MAX: usize = 12;
 pub(super) struct Node {
     seq_id: u64,
     key_value_len: u32,
-    height: u32,
+    height: u16,
+    /// Set once, when the write that the cell belongs to has failed. Whoever may see the cell by its read point reads
+    /// after that write was declared complete, and so after this was set.
+    hidden: AtomicBool,
     // `height` links and the KeyValue follow.
 }
 
@@ -89,6 +92,23 @@ impl SkipList {
             }
             gap = self.find_gap(gap.before, level, cell);
         }
+    }
+
+    /// Hides every cell that compares equal to `cell`.
+    pub(super) fn hide(&self, cell: &CellRef<'_>) {
+        let mut node = self.at_or_after(cell);
+        while self.cell(node).is_some_and(|found| self.comparator.compare(&found, cell).is_eq()) {
+            // SAFETY: not null, or there would be no cell; nodes of this list live as long as `self`.
+            unsafe { (*node).hidden.store(true, Ordering::Relaxed) };
+            node = self.after(node);
+        }
+    }
+
+    /// Whether a node of this list is hidden.
+    #[inline]
+    pub(super) fn is_hidden(&self, node: Cursor) -> bool {
+        // SAFETY: null, or a node of this list, which lives as long as `self`.
+        unsafe { node.as_ref() }.is_some_and(|node| node.hidden.load(Ordering::Relaxed))
     }
 
     /// The first cell that is not before `key`.
@@ -178,8 +198,12 @@ impl SkipList {
 
     fn new_node(&self, cell: &CellRef<'_>, height: usize, bytes: usize) -> NonNull<Node> {
         let node = self.arena.alloc(bytes).cast::<Node>();
-        let header =
-            Node { seq_id: cell.seq_id(), key_value_len: cell.key_value_len() as u32, height: height as u32 };
+        let header = Node {
+            seq_id: cell.seq_id(),
+            key_value_len: cell.key_value_len() as u32,
+            height: height as u16,
+            hidden: AtomicBool::new(false),
+        };
         // SAFETY: `bytes` bytes at `node` are ours alone, aligned to 8; header, links and KeyValue fit them exactly
         // (`node_bytes`), and each is written before anything reads it.
         unsafe {
@@ -245,7 +269,8 @@ unsafe fn cell_of<'a>(node: *const Node) -> CellRef<'a> {
     // SAFETY: the caller's promise; the KeyValue lies behind `height` links and has `key_value_len` bytes.
     unsafe {
         let start = HEADER_BYTES + (*node).height as usize * LINK_BYTES;
-        let bytes = std::slice::from_raw_parts(node.byte_add(start).cast::<u8>(), (*node).key_value_len as usize);
+        let bytes =
+            std::slice::from_raw_parts(node.byte_add(start).cast::<u8>(), (*node).key_value_len as usize);
         CellRef::parse_checked(bytes, (*node).seq_id)
     }
 }

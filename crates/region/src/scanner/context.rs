@@ -126,6 +126,11 @@ impl ScannerContext {
         self
     }
 
+    /// A result begins: its cells count from nothing.
+    pub(crate) fn start_result(&mut self) {
+        self.cells = 0;
+    }
+
     pub(super) fn count(&mut self, cell: &CellRef<'_>) {
         self.cells += 1;
         self.size += cell.key_value_len() as u64;
@@ -148,6 +153,11 @@ impl ScannerContext {
         }
         self.out_of_time |= self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         self.out_of_time
+    }
+
+    /// As [`ScannerContext::time_reached`], but does not look at the clock again.
+    pub(super) fn time_was_reached(&self, at: LimitScope) -> bool {
+        self.time_scope >= at && self.out_of_time
     }
 
     /// As [`ScannerContext::time_reached`] within a row; looks at the clock once in many calls.

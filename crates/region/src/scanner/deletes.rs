@@ -1,1 +1,111 @@
+//! [`DeleteTracker`]: which markers of a row were seen, and what they hide.
 
+use std::cmp::Ordering;
+
+use evenkeel_common::{CellRef, CellType, HBaseError, Result};
+
+/// Why a cell is hidden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeleteResult {
+    /// It is not.
+    NotDeleted,
+    /// With all older cells of its family.
+    FamilyDeleted,
+    /// With every cell of its family of the same timestamp.
+    FamilyVersionDeleted,
+    /// With all older cells of its column.
+    ColumnDeleted,
+    /// Alone.
+    VersionDeleted,
+    /// There are enough newer versions (only with NEW_VERSION_BEHAVIOR).
+    VersionMasked,
+}
+
+/// The markers of a row and family. Cells must come in order; within a column at most one column marker matters at a
+/// time, because markers sort before the puts that they hide.
+#[derive(Debug, Default)]
+pub(super) struct DeleteTracker {
+    family_timestamp: Option<i64>,
+    /// Descending, as cells come.
+    family_versions: Vec<i64>,
+    column: Option<ColumnMarker>,
+    /// The qualifier of `column`; apart, to keep its memory.
+    qualifier: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ColumnMarker {
+    type_code: u8,
+    timestamp: i64,
+}
+
+impl DeleteTracker {
+    /// Forgets the row.
+    pub(super) fn reset(&mut self) {
+        self.family_timestamp = None;
+        self.family_versions.clear();
+        self.column = None;
+    }
+
+    /// Takes note of a marker.
+    pub(super) fn add(&mut self, cell: &CellRef<'_>) {
+        let (timestamp, type_code) = (cell.timestamp(), cell.type_code());
+        if self.family_timestamp.is_some_and(|family| timestamp <= family) {
+            return;
+        }
+        match cell.cell_type() {
+            Some(CellType::DeleteFamily) => self.family_timestamp = Some(timestamp),
+            Some(CellType::DeleteFamilyVersion) => self.add_family_version(timestamp),
+            _ => self.add_column_marker(cell, ColumnMarker { type_code, timestamp }),
+        }
+    }
+
+    fn add_family_version(&mut self, timestamp: i64) {
+        let at = self.family_versions.partition_point(|seen| *seen > timestamp);
+        if self.family_versions.get(at) != Some(&timestamp) {
+            self.family_versions.insert(at, timestamp);
+        }
+    }
+
+    fn add_column_marker(&mut self, cell: &CellRef<'_>, marker: ColumnMarker) {
+        if self.column.is_some_and(|seen| marker.type_code < seen.type_code)
+            && cell.qualifier() == self.qualifier
+        {
+            return;
+        }
+        self.column = Some(marker);
+        self.qualifier.clear();
+        self.qualifier.extend_from_slice(cell.qualifier());
+    }
+
+    /// Whether a put is hidden by the markers before it.
+    ///
+    /// # Errors
+    /// `IOException` when cells come out of order.
+    pub(super) fn is_deleted(&mut self, cell: &CellRef<'_>) -> Result<DeleteResult> {
+        let timestamp = cell.timestamp();
+        if self.family_timestamp.is_some_and(|family| timestamp <= family) {
+            return Ok(DeleteResult::FamilyDeleted);
+        }
+        if self.has_family_version(timestamp) {
+            return Ok(DeleteResult::FamilyVersionDeleted);
+        }
+        let Some(marker) = self.column else { return Ok(DeleteResult::NotDeleted) };
+        match cell.qualifier().cmp(&self.qualifier) {
+            Ordering::Equal if marker.type_code == CellType::DeleteColumn.code() => {
+                Ok(DeleteResult::ColumnDeleted)
+            }
+            Ordering::Equal if marker.timestamp == timestamp => Ok(DeleteResult::VersionDeleted),
+            Ordering::Less => Err(HBaseError::io(format!("{cell:?} comes after a marker of a later column"))),
+            _ => {
+                self.column = None;
+                Ok(DeleteResult::NotDeleted)
+            }
+        }
+    }
+
+    fn has_family_version(&self, timestamp: i64) -> bool {
+        !self.family_versions.is_empty()
+            && self.family_versions.binary_search_by(|seen| timestamp.cmp(seen)).is_ok()
+    }
+}

@@ -1,1 +1,201 @@
+//! [`KeyValueHeap`]: the least of many sorted runs.
+//!
+//! The run that holds the least cell is *current* and stays out of the heap, so that as long as it keeps being the
+//! least, a step costs one comparison. Reversed, rows come in descending order and the cells of a row in ascending
+//! order, as ever: a run that comes to the end of a row goes to the row before.
 
+use std::cmp::Ordering;
+
+use evenkeel_common::{CellComparator, CellRef, Result};
+
+use super::KeyValueScanner;
+
+/// What a heap is made of.
+pub trait Run {
+    /// The cell the run stands at.
+    fn peek(&self) -> Option<CellRef<'_>>;
+}
+
+impl<S: KeyValueScanner> Run for S {
+    #[inline]
+    fn peek(&self) -> Option<CellRef<'_>> {
+        KeyValueScanner::peek(self)
+    }
+}
+
+/// Runs merged into one. Of equal cells the one of the run that was given first comes first.
+pub struct KeyValueHeap<R> {
+    runs: Vec<R>,
+    current: Option<usize>,
+    /// A binary heap of the other runs that are not at their end.
+    others: Vec<usize>,
+    comparator: CellComparator,
+    reversed: bool,
+    /// Only when reversed: the row being left.
+    row: Vec<u8>,
+}
+
+impl<R: Run> KeyValueHeap<R> {
+    /// Merges runs that stand where they should begin.
+    pub fn new(runs: Vec<R>, comparator: CellComparator, reversed: bool) -> Self {
+        let others = Vec::with_capacity(runs.len());
+        let mut heap = Self { runs, current: None, others, comparator, reversed, row: Vec::new() };
+        heap.rebuild();
+        heap
+    }
+
+    fn rebuild(&mut self) {
+        self.others.clear();
+        self.others.extend((0..self.runs.len()).filter(|i| self.runs[*i].peek().is_some()));
+        (0..self.others.len() / 2).rev().for_each(|at| self.sift_down(at));
+        self.current = self.pop();
+    }
+
+    /// The least cell.
+    #[inline]
+    pub fn peek(&self) -> Option<CellRef<'_>> {
+        self.runs[self.current?].peek()
+    }
+
+    /// The run that holds the least cell. After moving it, call [`KeyValueHeap::settle`].
+    pub fn current_mut(&mut self) -> Option<&mut R> {
+        Some(&mut self.runs[self.current?])
+    }
+
+    /// All runs.
+    pub fn runs(&self) -> &[R] {
+        &self.runs
+    }
+
+    /// Whether there is nothing to merge.
+    pub fn has_no_runs(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Finds the least cell again after the current run moved on.
+    #[inline]
+    pub fn settle(&mut self) {
+        let Some(current) = self.current else { return };
+        if self.runs[current].peek().is_none() {
+            self.current = self.pop();
+        } else if let Some(first) = self.others.first().copied()
+            && self.is_less(first, current)
+        {
+            self.others[0] = current;
+            self.sift_down(0);
+            self.current = Some(first);
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let last = self.others.pop()?;
+        let Some(first) = self.others.first_mut() else { return Some(last) };
+        let least = std::mem::replace(first, last);
+        self.sift_down(0);
+        Some(least)
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut least = at;
+            for child in [left, right] {
+                if child < self.others.len() && self.is_less(self.others[child], self.others[least]) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.others.swap(at, least);
+            at = least;
+        }
+    }
+
+    #[inline]
+    fn is_less(&self, a: usize, b: usize) -> bool {
+        let (Some(cell_a), Some(cell_b)) = (self.runs[a].peek(), self.runs[b].peek()) else {
+            return false;
+        };
+        self.compare(&cell_a, &cell_b).then(a.cmp(&b)) == Ordering::Less
+    }
+
+    #[inline]
+    fn compare(&self, a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
+        if self.reversed {
+            self.comparator.compare_rows(b.row(), a.row()).then_with(|| self.comparator.compare(a, b))
+        } else {
+            self.comparator.compare(a, b)
+        }
+    }
+
+    /// Whether the least cell comes before `key` in the direction of the heap.
+    pub fn is_before(&self, key: &CellRef<'_>) -> bool {
+        self.peek().is_some_and(|cell| self.compare(&cell, key) == Ordering::Less)
+    }
+}
+
+impl<S: KeyValueScanner> KeyValueHeap<S> {
+    /// Goes to the next cell.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    #[inline]
+    pub fn advance(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.reversed {
+            self.advance_reversed(current)?;
+        } else {
+            self.runs[current].advance()?;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn advance_reversed(&mut self, current: usize) -> Result<()> {
+        let run = &mut self.runs[current];
+        if let Some(cell) = run.peek()
+            && cell.row() != self.row.as_slice()
+        {
+            self.row.clear();
+            self.row.extend_from_slice(cell.row());
+        }
+        run.advance()?;
+        if run.peek().is_none_or(|cell| cell.row() != self.row.as_slice()) {
+            run.seek_to_previous_row(&self.row)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on, in the direction of the heap, to the first cell that is not before `key`.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        while self.is_before(key) {
+            let Some(current) = self.current else { return Ok(()) };
+            if self.reversed {
+                self.runs[current].backward_seek(key)?;
+            } else {
+                self.runs[current].reseek(key)?;
+            }
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Reversed: goes on to a row before `row`.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn leave_row_backwards(&mut self, row: &[u8]) -> Result<()> {
+        debug_assert!(self.reversed);
+        let comparator = self.comparator;
+        while self.peek().is_some_and(|cell| comparator.compare_rows(cell.row(), row).is_ge()) {
+            let Some(current) = self.current else { return Ok(()) };
+            self.runs[current].seek_to_previous_row(row)?;
+            self.settle();
+        }
+        Ok(())
+    }
+}

@@ -1,29 +1,98 @@
-//! [`RegionScanner`].
+//! [`RegionScanner`]: the rows of a Get or Scan, from all stores of a region.
+//!
+//! A row's life: its key is shown to the filter; the stores that the filter needs give their cells; the filter sees the
+//! whole row, if it wants to; stores that were left for later (`load_families_on_demand`) add theirs; the filter is
+//! reset. A limit may end a call in the middle of a row, unless the filter wants whole rows; the next call goes on
+//! there, and the filter is neither reset nor shown the row's key again.
 
-use std::sync::Arc;
+use std::cmp::Ordering;
 
-use evenkeel_common::{CellBuffer, CellComparator, Result};
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
 
-use super::{NextState, ScannerContext};
+use super::heap::KeyValueHeap;
+use super::matcher::FilterSlot;
+use super::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::ops::Scan;
-use crate::store::Store;
+use crate::store::StoreView;
 
-/// Reads the rows of a Get or Scan from all stores of a region.
+/// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.
 pub struct RegionScanner {
+    stores: KeyValueHeap<StoreScanner>,
+    /// Stores that are read only for rows that the filter took.
+    joined: KeyValueHeap<StoreScanner>,
+    filter: FilterSlot,
+    comparator: CellComparator,
     read_point: u64,
+    reversed: bool,
+    stop_row: Bytes,
+    include_stop_row: bool,
+    batch: usize,
+    /// The row at hand, or the last one.
+    row: Vec<u8>,
+    place: Place,
+}
+
+/// Where in a row the last call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    RowStart,
+    /// In the stores that the filter needs.
+    InStores,
+    /// In the others: the filter took the row.
+    InJoined,
+}
+
+/// What became of a row.
+enum Row {
+    /// Its cells are in the buffer.
+    Taken,
+    LeftOut,
+    /// A limit ended the call within it.
+    Cut(NextState),
 }
 
 impl RegionScanner {
-    /// A scanner over stores sorted by family.
-    pub fn new(stores: &[Arc<Store>], scan: Scan, read_point: u64, comparator: CellComparator, now_ms: i64) -> Result<Self> {
-        let _ = (stores, scan, comparator, now_ms);
-        Ok(Self { read_point })
-    }
-
-    /// Appends the next result (a row, or a part of one) to `out`.
-    pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
-        let _ = (out, context);
-        unimplemented!()
+    /// A scanner over views of stores, sorted by family. Families that the scan asks for and the region does not have give
+    /// nothing.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn new(
+        stores: Vec<StoreView>,
+        mut scan: Scan,
+        read_point: u64,
+        comparator: CellComparator,
+        now_ms: i64,
+    ) -> Result<Self> {
+        if let Some(filter) = &mut scan.filter {
+            filter.set_reversed(scan.reversed);
+        }
+        let (mut needed, mut joined) = (Vec::with_capacity(stores.len()), Vec::new());
+        for view in &stores {
+            let family = view.store().family().name();
+            let Some(columns) = scan.columns_of(family) else { continue };
+            let scanner = view.scanner(&scan, columns, read_point, now_ms)?;
+            let essential = scan.filter.as_ref().is_none_or(|filter| filter.is_family_essential(family));
+            if essential || !scan.load_families_on_demand {
+                needed.push(scanner);
+            } else {
+                joined.push(scanner);
+            }
+        }
+        Ok(Self {
+            stores: KeyValueHeap::new(needed, comparator, scan.reversed),
+            joined: KeyValueHeap::new(joined, comparator, scan.reversed),
+            filter: scan.filter,
+            comparator,
+            read_point,
+            reversed: scan.reversed,
+            stop_row: scan.stop_row,
+            include_stop_row: scan.include_stop_row,
+            batch: usize::try_from(scan.batch).unwrap_or(0),
+            row: Vec::new(),
+            place: Place::RowStart,
+        })
     }
 
     /// What the scanner sees: cells whose sequence ids are not beyond this.
@@ -33,11 +102,258 @@ impl RegionScanner {
 
     /// Whether the filter wants no more rows.
     pub fn is_filter_done(&self) -> bool {
-        unimplemented!()
+        self.filter.as_ref().is_some_and(|filter| filter.filter_all_remaining())
     }
 
-    /// The row of the cell that was looked at last: the cursor of a scan that found nothing yet.
+    /// The row that the scanner has come to: the cursor of a scan that found nothing yet.
     pub fn peeked_row(&self) -> Option<&[u8]> {
-        unimplemented!()
+        self.stores.peek().map(|cell| cell.row())
     }
+
+    /// Appends the next result (a row, or a part of one) to `out`. A scan's batch is a limit too.
+    ///
+    /// # Errors
+    /// When a block cannot be read, what the filter says, or `DoNotRetryIOException` when a batch would cut a row that
+    /// the filter wants whole.
+    pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
+        if self.batch > 0 {
+            context.batch = self.batch;
+        }
+        if self.wants_whole_rows() {
+            (context.size_scope, context.time_scope) = (LimitScope::BetweenRows, LimitScope::BetweenRows);
+        }
+        let state = self.next_result(out, context)?;
+        if !state.is_mid_row() {
+            self.reset_filter();
+        }
+        Ok(if self.is_filter_done() { NextState::NoMoreRows } else { state })
+    }
+
+    fn next_result(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
+        loop {
+            context.cells = 0;
+            if context.time_reached(LimitScope::BetweenRows) {
+                return Ok(self.cut_by_time());
+            }
+            if self.place == Place::RowStart && !self.enter_row(out)? {
+                return Ok(NextState::NoMoreRows);
+            }
+            match self.read_row(out, context)? {
+                Row::Cut(state) => return Ok(state),
+                Row::Taken => return Ok(self.state_after_row(context)),
+                Row::LeftOut => context.rows_filtered += 1,
+            }
+            self.skip_row()?;
+            self.reset_filter();
+            if self.is_filter_done() {
+                return Ok(NextState::NoMoreRows);
+            }
+            if context.size_reached(LimitScope::BetweenRows) {
+                return Ok(NextState::SizeLimitRowEnd);
+            }
+        }
+    }
+
+    fn cut_by_time(&self) -> NextState {
+        if self.place == Place::RowStart { NextState::TimeLimitRowEnd } else { NextState::TimeLimitMidRow }
+    }
+
+    /// Goes to the next row; false when there is none.
+    fn enter_row(&mut self, out: &mut CellBuffer) -> Result<bool> {
+        if self.is_at_stop() {
+            if self.wants_whole_rows()
+                && let Some(filter) = &mut self.filter
+            {
+                filter.filter_row_cells(out, out.len())?;
+            }
+            return Ok(false);
+        }
+        if let Some(cell) = self.stores.peek() {
+            self.row.clear();
+            self.row.extend_from_slice(cell.row());
+        }
+        Ok(true)
+    }
+
+    /// Reads the row at hand, from its start or from where the last call ended.
+    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<Row> {
+        let from = out.len();
+        if self.place == Place::RowStart {
+            context.rows_scanned += 1;
+            if self.is_row_key_filtered()? {
+                return Ok(Row::LeftOut);
+            }
+        }
+        if self.place != Place::InJoined {
+            let had_cells = self.place == Place::InStores;
+            self.place = Place::InStores;
+            if let Some(state) = populate(&mut self.stores, &mut self.filter, &self.row, out, context)? {
+                return self.cut(state);
+            }
+            self.place = Place::RowStart;
+            let is_empty = out.len() == from && !had_cells;
+            if is_empty || self.is_row_filtered(out, from, context)? {
+                return Ok(Row::LeftOut);
+            }
+        }
+        if self.seek_joined()? {
+            self.place = Place::InJoined;
+            let limit = populate(&mut self.joined, &mut self.filter, &self.row, out, context)?;
+            sort_from(out, from, self.comparator);
+            if let Some(state) = limit {
+                return self.cut(state);
+            }
+        }
+        let was_joined = std::mem::replace(&mut self.place, Place::RowStart) == Place::InJoined;
+        Ok(if out.len() == from && !was_joined { Row::LeftOut } else { Row::Taken })
+    }
+
+    fn cut(&self, state: NextState) -> Result<Row> {
+        if self.wants_whole_rows() {
+            return Err(HBaseError::do_not_retry(
+                "Filter whose hasFilterRow() returns true is incompatible with scans that must stop mid-row because of a limit",
+            ));
+        }
+        Ok(Row::Cut(state))
+    }
+
+    fn is_row_key_filtered(&mut self) -> Result<bool> {
+        match (&mut self.filter, self.stores.peek()) {
+            (Some(filter), Some(cell)) => filter.filter_row_key(&cell),
+            _ => Ok(false),
+        }
+    }
+
+    /// Lets the filter look at the row's cells, which start at `from`; whether it refuses the row.
+    fn is_row_filtered(
+        &mut self,
+        out: &mut CellBuffer,
+        from: usize,
+        context: &mut ScannerContext,
+    ) -> Result<bool> {
+        let Some(filter) = &mut self.filter else { return Ok(false) };
+        if filter.has_filter_row() {
+            let before = bytes_from(out, from);
+            filter.filter_row_cells(out, from)?;
+            context.size = context.size.saturating_sub(before - bytes_from(out, from));
+            context.cells = out.len() - from;
+            if out.len() == from {
+                return Ok(false);
+            }
+        }
+        let refused = filter.filter_row()?;
+        if refused {
+            context.size = context.size.saturating_sub(bytes_from(out, from));
+            out.truncate(from);
+        }
+        Ok(refused)
+    }
+
+    /// Leaves what is left of the row at hand.
+    fn skip_row(&mut self) -> Result<()> {
+        self.place = Place::RowStart;
+        while self.stores.peek().is_some_and(|cell| cell.row() == self.row.as_slice()) {
+            if let Some(store) = self.stores.current_mut() {
+                store.skip_row()?;
+            }
+            self.stores.settle();
+        }
+        Ok(())
+    }
+
+    /// Brings the joined stores to the row at hand; whether they have cells there.
+    fn seek_joined(&mut self) -> Result<bool> {
+        if self.joined.has_no_runs() {
+            return Ok(false);
+        }
+        if self.joined.peek().is_some_and(|cell| cell.row() != self.row.as_slice()) {
+            let key = KeyBuf::first_on_row(&self.row);
+            while self.joined.is_before(&key.as_cell()) {
+                if let Some(store) = self.joined.current_mut() {
+                    store.seek_to_row(&self.row)?;
+                }
+                self.joined.settle();
+            }
+        }
+        Ok(self.joined.peek().is_some_and(|cell| cell.row() == self.row.as_slice()))
+    }
+
+    fn state_after_row(&self, context: &ScannerContext) -> NextState {
+        if self.is_at_stop() {
+            NextState::NoMoreRows
+        } else if context.size_reached(LimitScope::BetweenRows) {
+            NextState::SizeLimitRowEnd
+        } else {
+            NextState::MoreRows
+        }
+    }
+
+    fn is_at_stop(&self) -> bool {
+        let Some(cell) = self.stores.peek() else { return true };
+        if self.stop_row.is_empty() {
+            return false;
+        }
+        let order = self.comparator.compare_rows(cell.row(), &self.stop_row);
+        match if self.reversed { order.reverse() } else { order } {
+            Ordering::Less => false,
+            Ordering::Equal => !self.include_stop_row,
+            Ordering::Greater => true,
+        }
+    }
+
+    fn wants_whole_rows(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.has_filter_row())
+    }
+
+    fn reset_filter(&mut self) {
+        if let Some(filter) = &mut self.filter {
+            filter.reset();
+        }
+    }
+}
+
+/// Appends a row's cells from a heap, until the row is complete (`None`) or a limit cuts it.
+fn populate(
+    heap: &mut KeyValueHeap<StoreScanner>,
+    filter: &mut FilterSlot,
+    row: &[u8],
+    out: &mut CellBuffer,
+    context: &mut ScannerContext,
+) -> Result<Option<NextState>> {
+    while let Some(store) = heap.current_mut() {
+        store.next(out, context, filter)?;
+        heap.settle();
+        if heap.peek().is_none_or(|cell| cell.row() != row) {
+            return Ok(None);
+        }
+        if context.batch_reached() {
+            return Ok(Some(NextState::BatchLimit));
+        }
+        if context.size_reached(LimitScope::BetweenCells) {
+            return Ok(Some(NextState::SizeLimitMidRow));
+        }
+        if context.time_was_reached(LimitScope::BetweenCells) {
+            return Ok(Some(NextState::TimeLimitMidRow));
+        }
+    }
+    Ok(None)
+}
+
+fn bytes_from(cells: &CellBuffer, from: usize) -> u64 {
+    (from..cells.len()).map(|i| cells.get(i).key_value_len() as u64).sum()
+}
+
+/// Sorts the cells from `from` on: those of joined stores belong between the others.
+fn sort_from(cells: &mut CellBuffer, from: usize, comparator: CellComparator) {
+    let is_sorted =
+        (from + 1..cells.len()).all(|i| comparator.compare(&cells.get(i - 1), &cells.get(i)).is_le());
+    if is_sorted {
+        return;
+    }
+    let mut order: Vec<usize> = (from..cells.len()).collect();
+    order.sort_by(|a, b| comparator.compare(&cells.get(*a), &cells.get(*b)));
+    let mut sorted = CellBuffer::new();
+    order.iter().for_each(|i| sorted.push(&cells.get(*i)));
+    cells.truncate(from);
+    sorted.iter().for_each(|cell| cells.push(&cell));
 }

@@ -1,1 +1,322 @@
+//! [`StoreScanner`]: the visible cells of one family, row by row.
+//!
+//! Where to go from a cell is the matcher's to say, how to get there is decided here by cost: the next column or row
+//! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
+//! jumped over, because family markers lie among them.
 
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, KeyBuf, Result};
+
+use super::heap::{KeyValueHeap, Run};
+use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
+use super::{KeyValueScanner, LimitScope, ScannerContext};
+use crate::memstore::SegmentScanner;
+use crate::ops::Scan;
+use crate::store::StoreFileScanner;
+
+/// Steps tried before a seek to the next column.
+const STEPS_TO_COLUMN: usize = 4;
+/// Steps tried before a seek to the next row.
+const STEPS_TO_ROW: usize = 8;
+
+/// A scanner of one segment or one file.
+pub enum Leaf {
+    /// Of a segment of the MemStore.
+    Segment(SegmentScanner),
+    /// Of a store file.
+    File(Box<StoreFileScanner>),
+}
+
+macro_rules! each {
+    ($self:ident, $leaf:ident => $call:expr) => {
+        match $self {
+            Leaf::Segment($leaf) => $call,
+            Leaf::File($leaf) => $call,
+        }
+    };
+}
+
+impl KeyValueScanner for Leaf {
+    #[inline]
+    fn peek(&self) -> Option<CellRef<'_>> {
+        match self {
+            Leaf::Segment(leaf) => KeyValueScanner::peek(leaf),
+            Leaf::File(leaf) => KeyValueScanner::peek(&**leaf),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        each!(self, leaf => leaf.advance())
+    }
+
+    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        each!(self, leaf => leaf.seek(key))
+    }
+
+    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        each!(self, leaf => leaf.reseek(key))
+    }
+
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+        each!(self, leaf => leaf.seek_to_previous_row(row))
+    }
+
+    fn seek_to_last_row(&mut self) -> Result<()> {
+        each!(self, leaf => leaf.seek_to_last_row())
+    }
+}
+
+/// Where a scan of a store begins and how it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The first row; empty for the first of all (the last when reversed).
+    pub row: &'a [u8],
+    /// Whether `row` itself is wanted.
+    pub include_row: bool,
+    /// Rows in descending order.
+    pub reversed: bool,
+    /// Cells of a row at most; negative for no limit.
+    pub limit: i32,
+    /// Cells of a row to leave out first.
+    pub offset: i32,
+}
+
+impl<'a> Start<'a> {
+    /// The beginning of a scan.
+    pub fn of(scan: &'a Scan) -> Self {
+        Self {
+            row: &scan.start_row,
+            include_row: scan.include_start_row,
+            reversed: scan.reversed,
+            limit: scan.store_limit,
+            offset: scan.store_offset,
+        }
+    }
+
+    /// From the first cell to the last.
+    pub const ALL: Start<'static> =
+        Start { row: b"", include_row: true, reversed: false, limit: -1, offset: 0 };
+}
+
+/// Reads a store for one scan, flush or compaction. See the module.
+pub struct StoreScanner {
+    heap: KeyValueHeap<Leaf>,
+    matcher: QueryMatcher,
+    comparator: CellComparator,
+    reversed: bool,
+    limit: i64,
+    offset: i64,
+    cells_in_row: i64,
+    done: bool,
+    key: KeyBuf,
+}
+
+impl StoreScanner {
+    /// A scanner over leaves, which need not be anywhere yet, the newest first.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn new(
+        mut leaves: Vec<Leaf>,
+        matcher: QueryMatcher,
+        comparator: CellComparator,
+        start: Start<'_>,
+    ) -> Result<Self> {
+        let mut key = KeyBuf::default();
+        match start.include_row {
+            true => key.set_to(&KeyBuf::first_on_row(start.row).as_cell()),
+            false => key.set_to(&KeyBuf::last_on_row(start.row).as_cell()),
+        }
+        for leaf in &mut leaves {
+            match (start.reversed, start.row.is_empty(), start.include_row) {
+                (false, ..) => leaf.seek(&key.as_cell())?,
+                (true, true, _) => leaf.seek_to_last_row()?,
+                (true, false, true) => leaf.backward_seek(&key.as_cell())?,
+                (true, false, false) => leaf.seek_to_previous_row(start.row)?,
+            }
+        }
+        Ok(Self {
+            heap: KeyValueHeap::new(leaves, comparator, start.reversed),
+            matcher,
+            comparator,
+            reversed: start.reversed,
+            limit: start.limit.into(),
+            offset: start.offset.max(0).into(),
+            cells_in_row: 0,
+            done: false,
+            key,
+        })
+    }
+
+    /// Whether there is no more cell.
+    pub fn is_done(&self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Appends the visible cells of the row at hand: all of them, or until a limit of `context` ends the call.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or what the filter says.
+    pub fn next(
+        &mut self,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+        filter: &mut FilterSlot,
+    ) -> Result<()> {
+        let Some(cell) = self.peek() else { return Ok(()) };
+        if !self.matcher.is_on_row(cell.row()) {
+            self.start_row();
+        }
+        loop {
+            let Some(cell) = self.heap.peek() else {
+                self.done = true;
+                return Ok(());
+            };
+            let code = self.matcher.matches(&cell, filter)?;
+            if code.includes() {
+                self.cells_in_row += 1;
+                if self.cells_in_row > self.offset {
+                    push(out, &cell, filter);
+                    context.count(&cell);
+                }
+            }
+            if !self.follow(code, filter)? {
+                return Ok(());
+            }
+            if context.size_reached(LimitScope::BetweenCells)
+                || (code.includes() && context.batch_reached())
+                || context.time_reached_at_cell()
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    fn start_row(&mut self) {
+        if let Some(cell) = self.heap.peek() {
+            self.matcher.set_row(cell.row());
+            self.cells_in_row = 0;
+        }
+    }
+
+    /// Goes where `code` says; whether the row goes on.
+    fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> Result<bool> {
+        if code.includes()
+            && self.limit >= 0
+            && self.cells_in_row >= self.limit + self.offset
+            && self.cells_in_row > self.offset
+        {
+            return self.end_row();
+        }
+        match code {
+            MatchCode::Include | MatchCode::Skip => self.heap.advance()?,
+            MatchCode::IncludeAndSeekNextCol | MatchCode::SeekNextCol => {
+                self.seek_or_skip_to_next_column()?
+            }
+            MatchCode::IncludeAndSeekNextRow | MatchCode::SeekNextRow => return self.end_row(),
+            MatchCode::SeekNextUsingHint => self.seek_hint(filter)?,
+            MatchCode::Done => {
+                self.done = !self.matcher.more_rows_may_exist();
+                self.matcher.clear_row();
+                return Ok(false);
+            }
+            MatchCode::DoneScan => {
+                self.done = true;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn end_row(&mut self) -> Result<bool> {
+        self.matcher.clear_row();
+        if self.matcher.more_rows_may_exist() {
+            self.seek_or_skip_to_next_row()?;
+        } else {
+            self.done = true;
+        }
+        Ok(false)
+    }
+
+    /// Leaves the row at hand without looking at the rest of it.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn skip_row(&mut self) -> Result<()> {
+        self.start_row();
+        self.end_row().map(drop)
+    }
+
+    fn seek_or_skip_to_next_row(&mut self) -> Result<()> {
+        if self.reversed {
+            return self.heap.leave_row_backwards(self.matcher.row());
+        }
+        for _ in 0..STEPS_TO_ROW {
+            if self.heap.peek().is_none_or(|cell| cell.row() != self.matcher.row()) {
+                return Ok(());
+            }
+            self.heap.advance()?;
+        }
+        self.key.set_to(&KeyBuf::last_on_row(self.matcher.row()).as_cell());
+        self.heap.reseek(&self.key.as_cell())
+    }
+
+    fn seek_or_skip_to_next_column(&mut self) -> Result<()> {
+        let Some(cell) = self.heap.peek() else { return Ok(()) };
+        if cell.qualifier().is_empty() {
+            return self.heap.advance();
+        }
+        set_next_column(&mut self.key, &cell, self.matcher.column_hint());
+        for _ in 0..STEPS_TO_COLUMN {
+            self.heap.advance()?;
+            if !self.heap.is_before(&self.key.as_cell()) {
+                return Ok(());
+            }
+        }
+        self.heap.reseek(&self.key.as_cell())
+    }
+
+    fn seek_hint(&mut self, filter: &mut FilterSlot) -> Result<()> {
+        let (Some(cell), Some(filter)) = (self.heap.peek(), filter) else { return self.heap.advance() };
+        let Some(hint) = filter.next_cell_hint(&cell)? else { return self.heap.advance() };
+        let order = self.comparator.compare(&hint.as_cell(), &cell);
+        let ahead = if self.reversed { order.is_lt() } else { order.is_gt() };
+        if ahead { self.heap.reseek(&hint.as_cell()) } else { self.heap.advance() }
+    }
+
+    /// Goes on, in the direction of the scan, to `row`, or past it when it is not there.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn seek_to_row(&mut self, row: &[u8]) -> Result<()> {
+        self.matcher.clear_row();
+        self.key.set_to(&KeyBuf::first_on_row(row).as_cell());
+        self.heap.reseek(&self.key.as_cell())
+    }
+}
+
+impl Run for StoreScanner {
+    #[inline]
+    fn peek(&self) -> Option<CellRef<'_>> {
+        if self.done { None } else { self.heap.peek() }
+    }
+}
+
+/// The first key of the column to go to from a cell.
+fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
+    use evenkeel_common::CellType::{Maximum, Minimum};
+    use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
+    match hint {
+        Some(column) if column > cell.qualifier() => {
+            key.set(cell.row(), cell.family(), column, LATEST_TIMESTAMP, Maximum);
+        }
+        _ => key.set(cell.row(), cell.family(), cell.qualifier(), OLDEST_TIMESTAMP, Minimum),
+    }
+}
+
+fn push(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot) {
+    match filter.as_ref().and_then(|filter| filter.transform(cell)) {
+        Some(value) => out.push(&cell.with_value(value.as_bytes())),
+        None => out.push(cell),
+    }
+}

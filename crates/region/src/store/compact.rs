@@ -1,0 +1,240 @@
+//! Compactions: many files become one.
+//!
+//! ```text
+//! select_compaction     files are marked busy, until the request is dropped
+//! compact               merge to .tmp/<family>/<uuid>                 readers go on
+//! install_compaction    rename into the family's directory, open
+//! swap_compaction       new file in, old files out, at once
+//! archive_replaced      old files to the archive, as readers let go of them
+//! ```
+//!
+//! A compaction of all files drops markers and what they hide; one of some files keeps markers, for the cells in other
+//! files that they hide.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evenkeel_common::Result;
+use evenkeel_hfile::{ScanOptions, StoreFileMeta, keys};
+use parking_lot::Mutex;
+
+use super::selection::{Candidate, Wish, select};
+use super::{Store, StoreFile, StoreFileScanner, sorted};
+use crate::scanner::matcher::CompactionMode;
+use crate::scanner::store_scanner::Leaf;
+
+/// Files to compact. They are busy until this is dropped.
+#[derive(Debug)]
+pub struct CompactionRequest {
+    files: Vec<Arc<StoreFile>>,
+    is_major: bool,
+    is_all_files: bool,
+    compacting: Arc<Mutex<HashSet<String>>>,
+}
+
+impl CompactionRequest {
+    /// Whether this is a major compaction: every file, by intent.
+    pub fn is_major(&self) -> bool {
+        self.is_major
+    }
+
+    /// Whether every file of the store is in it, by intent or not.
+    pub fn is_all_files(&self) -> bool {
+        self.is_all_files
+    }
+
+    /// Bytes of the files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes()).sum()
+    }
+
+    /// Names of the files.
+    pub fn names(&self) -> Vec<String> {
+        self.files.iter().map(|file| file.name().to_owned()).collect()
+    }
+}
+
+impl Drop for CompactionRequest {
+    fn drop(&mut self) {
+        let mut compacting = self.compacting.lock();
+        for file in &self.files {
+            compacting.remove(file.name());
+        }
+    }
+}
+
+/// What a compaction wrote.
+#[derive(Clone, Debug, Default)]
+pub struct CompactionResult {
+    /// Names of the files that were compacted.
+    pub inputs: Vec<String>,
+    /// The file that replaces them, in `.tmp`; `None` when no cell was worth keeping.
+    pub output: Option<PathBuf>,
+    /// Cells written.
+    pub cells: u64,
+}
+
+/// What the files of a request have in common.
+struct Facts {
+    max_seq_id: u64,
+    includes_mvcc: bool,
+    includes_tags: bool,
+    earliest_put_timestamp: i64,
+    /// Cells up to this sequence id need not keep theirs.
+    forget_seq_ids_to: Option<u64>,
+}
+
+impl Store {
+    /// Whether there are enough files for a minor compaction.
+    pub fn needs_compaction(&self) -> bool {
+        let state = self.state.load();
+        let free = state.files.len().saturating_sub(self.compacting.lock().len());
+        free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
+    }
+
+    /// Chooses files to compact: all when `major` and none is busy, otherwise what the policy finds.
+    pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
+        let files = self.state.load().files.clone();
+        let mut compacting = self.compacting.lock();
+        let busy = files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1);
+        let free = &files[busy..];
+        let candidates: Vec<_> = free.iter().map(candidate).collect();
+        let wish = Wish {
+            major,
+            major_is_due: self.is_major_due(free),
+            may_be_stuck: files.len() - busy + usize::from(busy > 0) >= self.config.blocking_files,
+            busy,
+        };
+        let selection = select(&candidates, &self.config, wish);
+        if selection.files.is_empty() {
+            return None;
+        }
+        let chosen: Vec<_> = selection.files.iter().map(|i| Arc::clone(&free[*i])).collect();
+        compacting.extend(chosen.iter().map(|file| file.name().to_owned()));
+        Some(CompactionRequest {
+            is_major: selection.is_major,
+            is_all_files: chosen.len() == files.len(),
+            files: chosen,
+            compacting: Arc::clone(&self.compacting),
+        })
+    }
+
+    /// Whether the oldest file is older than the period between major compactions, and one would do anything.
+    fn is_major_due(&self, files: &[Arc<StoreFile>]) -> bool {
+        let Some(oldest_ms) = files.iter().map(|file| file.modified_ms()).min() else { return false };
+        let period_ms = self.major_period_ms(files);
+        let now_ms = self.env.clock.now_ms();
+        if period_ms <= 0 || oldest_ms <= 0 || oldest_ms >= now_ms.saturating_sub(period_ms) {
+            return false;
+        }
+        let [only] = files else { return true };
+        let oldest_unexpired = self.info.oldest_unexpired(now_ms);
+        let has_expired = only.reader().time_range().is_some_and(|(min, _)| min < oldest_unexpired);
+        !only.reader().is_major_compaction() || has_expired
+    }
+
+    /// The period, more or less: by the names of the files, so that stores that were made at once do not compact at
+    /// once, and asking twice gives the same answer.
+    fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
+        let period = self.config.major_period_ms as f64;
+        let hash = files
+            .iter()
+            .flat_map(|file| file.name().bytes())
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        let part = (hash >> 11) as f64 / (1_u64 << 53) as f64;
+        let jitter = period * self.config.major_jitter.max(0.0);
+        (period + jitter - 2.0 * jitter * part) as i64
+    }
+
+    /// Merges the files of a request into a new one, beside the family. Nothing changes for readers. No reader reads at
+    /// a point before `smallest_read_point`, now or later.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written; nothing changed then.
+    pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
+        let facts = self.facts(request, smallest_read_point);
+        let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+        let leaf = |file: &Arc<StoreFile>| {
+            Leaf::File(Box::new(StoreFileScanner::new(Arc::clone(file), options, u64::MAX)))
+        };
+        let mode = CompactionMode {
+            drop_deletes: request.is_all_files,
+            smallest_read_point,
+            earliest_put_timestamp: facts.earliest_put_timestamp,
+        };
+        let scanner = self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode)?;
+        let context = self.hfile_context(facts.includes_mvcc, facts.includes_tags)?;
+        let meta = StoreFileMeta {
+            max_seq_id: Some(facts.max_seq_id),
+            major_compaction: request.is_major,
+            compacted_files: request.names(),
+        };
+        let written = self.write_file(scanner, context, meta, facts.forget_seq_ids_to)?;
+        let (output, cells) = written.map_or((None, 0), |(path, cells)| (Some(path), cells));
+        Ok(CompactionResult { inputs: request.names(), output, cells })
+    }
+
+    fn facts(&self, request: &CompactionRequest, smallest_read_point: u64) -> Facts {
+        let readers = || request.files.iter().map(|file| file.reader());
+        let kept_from = self.env.clock.now_ms().saturating_sub(self.config.keep_seq_id_ms);
+        let old = request.files.iter().filter(|file| file.modified_ms() < kept_from);
+        let forget = old.map(|file| file.max_cell_seq_id()).max().filter(|_| request.is_all_files);
+        let may_forget = !self.info.new_version_behavior;
+        let earliest = readers().map(|reader| reader.earliest_put_timestamp().unwrap_or(i64::MIN)).min();
+        Facts {
+            max_seq_id: request.files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0),
+            includes_mvcc: request.files.iter().any(|file| file.max_cell_seq_id() > 0),
+            includes_tags: readers()
+                .any(|reader| reader.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|n| n > 0)),
+            earliest_put_timestamp: earliest.filter(|_| request.is_all_files).unwrap_or(i64::MAX),
+            forget_seq_ids_to: forget.filter(|_| may_forget).map(|seq_id| seq_id.min(smallest_read_point)),
+        }
+    }
+
+    /// Puts the result in place of the request's files; those are archived as readers let go of them.
+    ///
+    /// # Errors
+    /// What the file system says; the files stay as they were then.
+    pub fn commit_compaction(&self, request: CompactionRequest, result: &CompactionResult) -> Result<()> {
+        let file = self.install_compaction(result)?;
+        self.swap_compaction(request, file);
+        self.archive_or_warn();
+        Ok(())
+    }
+
+    /// The first part of [`Store::commit_compaction`]: all I/O that can fail. Changes nothing for readers.
+    ///
+    /// # Errors
+    /// As [`Store::commit_compaction`].
+    pub fn install_compaction(&self, result: &CompactionResult) -> Result<Option<Arc<StoreFile>>> {
+        result.output.as_ref().map(|path| self.install(path)).transpose()
+    }
+
+    /// The second part: replaces the state. What is left is [`Store::archive_replaced`].
+    pub fn swap_compaction(&self, request: CompactionRequest, file: Option<Arc<StoreFile>>) {
+        let is_input = |file: &Arc<StoreFile>| request.files.iter().any(|input| Arc::ptr_eq(input, file));
+        self.replace_state(|state| {
+            state.files.retain(|file| !is_input(file));
+            state.files.extend(file);
+            state.files = sorted(std::mem::take(&mut state.files));
+        });
+        self.replaced.lock().extend(request.files.iter().cloned());
+    }
+
+    fn archive_or_warn(&self) {
+        if let Err(error) = self.archive_replaced() {
+            tracing::warn!(store = %self.label(), %error, "compacted files are not archived yet");
+        }
+    }
+}
+
+fn candidate(file: &Arc<StoreFile>) -> Candidate {
+    Candidate {
+        bytes: file.bytes(),
+        is_reference: file.is_reference(),
+        is_excluded: file.is_excluded_from_minor(),
+    }
+}

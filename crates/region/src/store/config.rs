@@ -1,0 +1,124 @@
+//! [`StoreConfig`]: limits of a store.
+
+use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
+
+/// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// `hbase.hstore.compaction.min`: files at least, for a minor compaction.
+    pub compaction_files_min: usize,
+    /// `hbase.hstore.compaction.max`: files at most, for a minor compaction.
+    pub compaction_files_max: usize,
+    /// `hbase.hstore.compaction.min.size`: files that are smaller together need not be in ratio.
+    pub compaction_bytes_min: u64,
+    /// `hbase.hstore.compaction.max.size`: larger files are left alone.
+    pub compaction_bytes_max: u64,
+    /// `hbase.hstore.compaction.ratio`: how much larger than the others together a file may be.
+    pub compaction_ratio: f64,
+    /// `hbase.hstore.blockingStoreFiles`: with so many, any selection is better than none.
+    pub blocking_files: usize,
+    /// `hbase.hregion.majorcompaction`, in milliseconds; 0 for never.
+    pub major_period_ms: i64,
+    /// `hbase.hregion.majorcompaction.jitter`: the part of the period by which it varies.
+    pub major_jitter: f64,
+    /// `hbase.hstore.time.to.purge.deletes`: younger markers stay.
+    pub time_to_purge_deletes_ms: i64,
+    /// `hbase.hstore.compaction.keep.seqId.period`, in milliseconds: files that are older lose their cells' sequence
+    /// ids in a compaction of all files.
+    pub keep_seq_id_ms: i64,
+}
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// Fewer days than this are not respected.
+const KEEP_SEQ_ID_DAYS_MIN: i64 = 5;
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            compaction_files_min: 3,
+            compaction_files_max: 10,
+            compaction_bytes_min: 128 << 20,
+            compaction_bytes_max: u64::MAX,
+            compaction_ratio: 1.2,
+            blocking_files: 16,
+            major_period_ms: 7 * DAY_MS,
+            major_jitter: 0.5,
+            time_to_purge_deletes_ms: 0,
+            keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
+        }
+    }
+}
+
+const FILES_MIN: &str = "hbase.hstore.compaction.min";
+const FILES_MAX: &str = "hbase.hstore.compaction.max";
+const BYTES_MIN: &str = "hbase.hstore.compaction.min.size";
+const BYTES_MAX: &str = "hbase.hstore.compaction.max.size";
+const RATIO: &str = "hbase.hstore.compaction.ratio";
+const BLOCKING_FILES: &str = "hbase.hstore.blockingStoreFiles";
+const MAJOR_PERIOD: &str = "hbase.hregion.majorcompaction";
+const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
+const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
+const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
+const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";
+
+impl StoreConfig {
+    /// From the server's configuration.
+    ///
+    /// # Errors
+    /// A value that cannot be read.
+    pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        config.compaction_bytes_min = conf.get_i64_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
+        let keys = [
+            FILES_MIN,
+            FILES_MAX,
+            BYTES_MIN,
+            BYTES_MAX,
+            RATIO,
+            BLOCKING_FILES,
+            MAJOR_PERIOD,
+            MAJOR_JITTER,
+            PURGE_DELETES,
+            KEEP_SEQ_ID_DAYS,
+        ];
+        for key in keys {
+            if let Some(value) = conf.get_trimmed(key)? {
+                config.set(key, &value);
+            }
+        }
+        Ok(config)
+    }
+
+    /// With what a family's own configuration says.
+    pub fn for_family(&self, family: &ColumnFamilyDescriptor) -> Self {
+        let mut config = self.clone();
+        family.configuration().iter().for_each(|(key, value)| config.set(key, value.trim()));
+        config
+    }
+
+    /// Sets one limit; a key of something else, or a value that cannot be read, changes nothing.
+    fn set(&mut self, key: &str, value: &str) {
+        match key {
+            FILES_MIN => parse(value, |n: usize| self.compaction_files_min = n.max(2)),
+            FILES_MAX => parse(value, |n: usize| self.compaction_files_max = n.max(2)),
+            BYTES_MIN => parse(value, |n| self.compaction_bytes_min = n),
+            BYTES_MAX => parse(value, |n| self.compaction_bytes_max = n),
+            RATIO => parse(value, |n| self.compaction_ratio = n),
+            BLOCKING_FILES => parse(value, |n| self.blocking_files = n),
+            MAJOR_PERIOD => parse(value, |n| self.major_period_ms = n),
+            MAJOR_JITTER => parse(value, |n| self.major_jitter = n),
+            PURGE_DELETES => parse(value, |n: i64| self.time_to_purge_deletes_ms = n.max(0)),
+            KEEP_SEQ_ID_DAYS => {
+                parse(value, |n: i64| self.keep_seq_id_ms = n.max(KEEP_SEQ_ID_DAYS_MIN) * DAY_MS)
+            }
+            _ => {}
+        }
+    }
+}
+
+fn parse<T: std::str::FromStr>(value: &str, set: impl FnOnce(T)) {
+    match value.parse() {
+        Ok(value) => set(value),
+        Err(_) => tracing::warn!(value, "a store's limit cannot be read and is not used"),
+    }
+}

@@ -1,0 +1,276 @@
+//! [`StoreFile`], an open file of a store, and [`StoreFileScanner`], a cursor over it.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_fs::FileStatus;
+use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, keys};
+use evenkeel_protocol::{PB_MAGIC, pb};
+use prost::Message;
+
+use super::name::{FileName, Link};
+use super::{Store, StoreFileInfo};
+use crate::layout;
+use crate::scanner::KeyValueScanner;
+
+/// A reference is a split key and a flag; larger files are something else.
+const REFERENCE_BYTES_MAX: u64 = 64 << 10;
+
+/// An open file. Immutable; readers share it.
+#[derive(Debug)]
+pub struct StoreFile {
+    name: String,
+    reader: Arc<HFileReader>,
+    max_seq_id: u64,
+    /// The sequence id of all its cells, when a bulk load gave it one.
+    cell_seq_id: Option<u64>,
+    is_reference: bool,
+    is_bulk_loaded: bool,
+    modified_ms: i64,
+}
+
+impl StoreFile {
+    /// Opens a file of a listing; `None` for what is no store file.
+    pub(super) fn open_listed(store: &Store, status: &FileStatus) -> Result<Option<Self>> {
+        let name = status.name();
+        let Some(kind) = FileName::parse(name).filter(|_| !status.is_dir) else { return Ok(None) };
+        if status.len == 0 && !matches!(kind, FileName::Link(_)) {
+            tracing::warn!(path = %status.path.display(), "an empty store file is skipped");
+            return Ok(None);
+        }
+        Self::open(store, status, kind).map(Some)
+    }
+
+    /// Opens a file that was just put into the family's directory.
+    pub(super) fn open_new(store: &Store, name: &str) -> Result<Self> {
+        let status = store.env.fs.status(&store.dirs.family.join(name))?;
+        Self::open_listed(store, &status)?.ok_or_else(|| store.error(format!("{name} is not a store file")))
+    }
+
+    fn open(store: &Store, status: &FileStatus, kind: FileName) -> Result<Self> {
+        let (path, half) = match &kind {
+            FileName::HFile { .. } => (status.path.clone(), None),
+            FileName::Link(link) => (resolve(store, link)?, None),
+            FileName::Reference { file, file_name, parent } => {
+                let path = match &**file {
+                    FileName::Link(link) => resolve(store, link)?,
+                    _ => parent_file(store, parent, file_name)?,
+                };
+                (path, Some(read_half(store, &status.path)?))
+            }
+        };
+        let options = OpenOptions { in_memory: store.family.in_memory(), half, ..OpenOptions::default() };
+        let is_top = options.half.as_ref().is_some_and(|half| half.range == Range::Top);
+        let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
+        Ok(Self::of_reader(reader, status, &kind, &path, is_top))
+    }
+
+    fn of_reader(
+        reader: Arc<HFileReader>,
+        status: &FileStatus,
+        kind: &FileName,
+        path: &Path,
+        is_top: bool,
+    ) -> Self {
+        let target = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
+        let bulk_seq_id = match target {
+            Some(FileName::HFile { bulk_seq_id }) => bulk_seq_id,
+            _ => None,
+        };
+        let keeps_seq_ids = reader.file_infos().get_bool(keys::SKIP_RESET_SEQ_ID).unwrap_or(false);
+        let seq_id = bulk_seq_id.or(reader.max_seq_id()).unwrap_or(0);
+        Self {
+            name: status.name().to_owned(),
+            // The two halves of a file must not tie, nor a file that brought its sequence ids along with another.
+            max_seq_id: seq_id + u64::from(is_top) + u64::from(keeps_seq_ids),
+            cell_seq_id: bulk_seq_id.filter(|_| !keeps_seq_ids),
+            is_reference: matches!(kind, FileName::Reference { .. }),
+            is_bulk_loaded: bulk_seq_id.is_some() || reader.file_info(keys::BULKLOAD_TIMESTAMP).is_some(),
+            modified_ms: status.modified_ms,
+            reader,
+        }
+    }
+
+    /// Its name in the family's directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is in it.
+    pub fn reader(&self) -> &Arc<HFileReader> {
+        &self.reader
+    }
+
+    /// Bytes; of a half, half of them is the guess.
+    pub fn bytes(&self) -> u64 {
+        if self.is_reference { self.reader.len() / 2 } else { self.reader.len() }
+    }
+
+    /// The sequence id up to which it holds every edit of the store.
+    pub fn max_seq_id(&self) -> u64 {
+        self.max_seq_id
+    }
+
+    /// Whether it is half of a file of another region.
+    pub fn is_reference(&self) -> bool {
+        self.is_reference
+    }
+
+    /// Whether minor compactions leave it alone.
+    pub fn is_excluded_from_minor(&self) -> bool {
+        self.reader.file_infos().get_bool(keys::EXCLUDE_FROM_MINOR_COMPACTION).unwrap_or(false)
+    }
+
+    /// When it was written, milliseconds since 1970.
+    pub fn modified_ms(&self) -> i64 {
+        self.modified_ms
+    }
+
+    /// The greatest sequence id of its cells.
+    pub fn max_cell_seq_id(&self) -> u64 {
+        self.cell_seq_id.unwrap_or_else(|| self.reader.max_cell_seq_id())
+    }
+
+    /// What others see of it.
+    pub fn info(&self) -> StoreFileInfo {
+        StoreFileInfo {
+            name: self.name.clone(),
+            bytes: self.bytes(),
+            cells: self.reader.entry_count(),
+            max_seq_id: self.max_seq_id,
+            is_reference: self.is_reference,
+            is_major: self.reader.is_major_compaction(),
+        }
+    }
+
+    pub(super) fn replaces(&self) -> Vec<String> {
+        self.reader.compacted_files()
+    }
+
+    pub(super) fn evict(&self) {
+        if !self.is_reference {
+            self.reader.evict();
+        }
+    }
+
+    /// Files with newer data compare greater.
+    pub(super) fn compare_age(&self, other: &Self) -> Ordering {
+        (self.max_seq_id.cmp(&other.max_seq_id))
+            .then_with(|| other.bytes().cmp(&self.bytes()))
+            .then_with(|| self.is_bulk_loaded.cmp(&other.is_bulk_loaded))
+            .then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+fn parent_file(store: &Store, parent: &str, file_name: &str) -> Result<PathBuf> {
+    let in_region = PathBuf::from(parent).join(store.family.name_text()).join(file_name);
+    let live = layout::table_dir(&store.env.root, store.region.table()).join(&in_region);
+    if store.env.fs.exists(&live)? {
+        return Ok(live);
+    }
+    Ok(layout::archive_table_dir(&store.env.root, store.region.table()).join(in_region))
+}
+
+fn resolve(store: &Store, link: &Link) -> Result<PathBuf> {
+    let candidates = link.candidates(&store.family.name_text()).map(|path| store.env.root.join(path));
+    for path in &candidates {
+        if store.env.fs.exists(path)? {
+            return Ok(path.clone());
+        }
+    }
+    Err(HBaseError::new(ErrorKind::FileNotFound, format!("no file behind a link: {candidates:?}")))
+}
+
+fn read_half(store: &Store, path: &Path) -> Result<Half> {
+    let bytes = store.env.fs.read_all(path, REFERENCE_BYTES_MAX)?;
+    let bad = |what: String| HBaseError::new(ErrorKind::CorruptHFile, format!("{}: {what}", path.display()));
+    let message =
+        bytes.strip_prefix(&PB_MAGIC[..]).ok_or_else(|| bad("not a reference in protobuf form".into()))?;
+    let reference = pb::Reference::decode(message).map_err(|e| bad(e.to_string()))?;
+    let split_key = CellRef::new(&reference.splitkey, &[], &[], 0).map_err(|e| bad(e.to_string()))?;
+    let range = if reference.range() == pb::reference::Range::Top { Range::Top } else { Range::Bottom };
+    Ok(Half { split_key: KeyBuf::of(&split_key), range })
+}
+
+/// A cursor over a file that passes over cells beyond its read point.
+pub struct StoreFileScanner {
+    file: Arc<StoreFile>,
+    scanner: HFileScanner,
+    read_point: u64,
+}
+
+impl StoreFileScanner {
+    /// A cursor at no cell; seek before use.
+    pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
+        let scanner = file.reader.scanner(options);
+        Self { file, scanner, read_point }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Arc<StoreFile> {
+        &self.file
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        while self.peek().is_some_and(|cell| cell.seq_id() > self.read_point) {
+            self.scanner.next()?;
+        }
+        Ok(())
+    }
+
+    /// The scanner is at the last cell of a row; goes to the first visible one of that row, or of a row before.
+    fn settle_in_row_at_hand(&mut self) -> Result<()> {
+        let mut key = KeyBuf::default();
+        while let Some(last) = self.scanner.cell() {
+            key.set_to(&KeyBuf::first_on_row(last.row()).as_cell());
+            self.scanner.seek(&key.as_cell())?;
+            self.settle()?;
+            if self.scanner.cell().is_some_and(|cell| cell.same_row(&key.as_cell())) {
+                break;
+            }
+            self.scanner.seek_before(&key.as_cell())?;
+        }
+        Ok(())
+    }
+}
+
+impl KeyValueScanner for StoreFileScanner {
+    #[inline]
+    fn peek(&self) -> Option<CellRef<'_>> {
+        let cell = self.scanner.cell()?;
+        Some(match self.file.cell_seq_id {
+            Some(seq_id) => cell.with_seq_id(seq_id),
+            None => cell,
+        })
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        self.scanner.next()?;
+        self.settle()
+    }
+
+    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        self.scanner.seek(key)?;
+        self.settle()
+    }
+
+    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        self.scanner.reseek(key)?;
+        self.settle()
+    }
+
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+        self.scanner.seek_before(&KeyBuf::first_on_row(row).as_cell())?;
+        self.settle_in_row_at_hand()
+    }
+
+    fn seek_to_last_row(&mut self) -> Result<()> {
+        let Some(last) = self.file.reader.last_key() else { return Ok(()) };
+        let key = KeyBuf::last_on_row(last.as_cell().row());
+        self.scanner.seek_before(&key.as_cell())?;
+        self.settle_in_row_at_hand()
+    }
+}

@@ -1,0 +1,182 @@
+//! Flushes: frozen segments become a file.
+//!
+//! ```text
+//! start_flush      active segment -> frozen, a new one takes its place       caller keeps writers out
+//! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>                   readers and writers go on
+//! install_flush    rename into the family's directory, open
+//! swap_flush       frozen segments out, file in, at once
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_common::{CellBuffer, Result};
+use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta};
+
+use super::{Store, StoreFile, sorted};
+use crate::memstore::{Segment, SegmentScanner};
+use crate::scanner::matcher::{CompactionMode, QueryMatcher};
+use crate::scanner::store_scanner::{Leaf, Start};
+use crate::scanner::{ScannerContext, StoreScanner};
+
+/// Cells taken from a scanner at a time.
+const CELLS_PER_STEP: usize = 256;
+
+impl Store {
+    /// Freezes the active segment; false when there is nothing to flush. The caller keeps writers out meanwhile.
+    pub fn start_flush(&self) -> bool {
+        self.replace_state(|state| {
+            if !state.active.is_empty() {
+                let next = Segment::new(self.info.comparator, Arc::clone(&self.env.chunks));
+                state.frozen.push(std::mem::replace(&mut state.active, next));
+            }
+        });
+        !self.state.load().frozen.is_empty()
+    }
+
+    /// Writes the frozen segments to a file beside the family; `None` when nothing of them is worth keeping.
+    ///
+    /// `flush_seq_id` is at least the sequence id of each cell, and no reader reads at a point before
+    /// `smallest_read_point`.
+    ///
+    /// # Errors
+    /// What the file system says; nothing changed then.
+    pub fn flush_snapshot(&self, flush_seq_id: u64, smallest_read_point: u64) -> Result<Option<PathBuf>> {
+        let frozen = self.state.load().frozen.clone();
+        if frozen.is_empty() {
+            return Ok(None);
+        }
+        let leaves =
+            frozen.into_iter().rev().map(|segment| Leaf::Segment(SegmentScanner::new(segment, u64::MAX)));
+        let mode =
+            CompactionMode { drop_deletes: false, smallest_read_point, earliest_put_timestamp: i64::MIN };
+        let scanner = self.compaction_scanner(leaves.collect(), mode)?;
+        let context = self.hfile_context(true, true)?;
+        let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
+        self.write_file(scanner, context, meta, None).map(|written| written.map(|(path, _)| path))
+    }
+
+    /// Moves the file of a flush into the family's directory, and swaps it for the frozen segments. Gives the names of
+    /// the files.
+    ///
+    /// # Errors
+    /// What the file system says; the frozen segments stay then.
+    pub fn commit_flush(&self, file: Option<PathBuf>) -> Result<Vec<String>> {
+        let file = self.install_flush(file)?;
+        Ok(self.swap_flush(file))
+    }
+
+    /// The first half of [`Store::commit_flush`]: all of its I/O. Changes nothing for readers.
+    ///
+    /// # Errors
+    /// As [`Store::commit_flush`].
+    pub fn install_flush(&self, file: Option<PathBuf>) -> Result<Option<Arc<StoreFile>>> {
+        file.map(|path| self.install(&path)).transpose()
+    }
+
+    /// The second half of [`Store::commit_flush`]: replaces the state.
+    pub fn swap_flush(&self, file: Option<Arc<StoreFile>>) -> Vec<String> {
+        let names = file.iter().map(|file| file.name().to_owned()).collect();
+        self.replace_state(|state| {
+            state.frozen.clear();
+            state.files.extend(file);
+            state.files = sorted(std::mem::take(&mut state.files));
+        });
+        names
+    }
+
+    /// Gives a flush up: the frozen segments stay readable and are part of the next flush.
+    pub fn abort_flush(&self) {
+        match self.env.fs.delete(&self.dirs.tmp) {
+            Ok(_) => {}
+            Err(error) => tracing::warn!(store = %self.label(), %error, "leftovers of a flush stay"),
+        }
+    }
+
+    /// Moves a finished file from `.tmp` into the family's directory and opens it.
+    pub(super) fn install(&self, path: &Path) -> Result<Arc<StoreFile>> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| self.error(format!("{} has no name", path.display())))?;
+        self.env.fs.rename(path, &self.dirs.family.join(name))?;
+        Ok(Arc::new(StoreFile::open_new(self, name)?))
+    }
+
+    pub(super) fn compaction_scanner(&self, leaves: Vec<Leaf>, mode: CompactionMode) -> Result<StoreScanner> {
+        let matcher = QueryMatcher::for_compaction(&self.info, mode, self.env.clock.now_ms());
+        StoreScanner::new(leaves, matcher, self.info.comparator, Start::ALL)
+    }
+
+    /// Settings of new files, by the family's attributes.
+    pub(super) fn hfile_context(&self, includes_mvcc: bool, includes_tags: bool) -> Result<HFileContext> {
+        let family = &self.family;
+        let prefix =
+            family.configuration().get("RowPrefixBloomFilter.prefix_length").and_then(|n| n.parse().ok());
+        let unknown = |what: &str, name: &str| self.error(format!("{what} {name} is not known"));
+        let encoding = family.data_block_encoding();
+        let compression = family.compression();
+        let bloom = family.bloom_type();
+        Ok(HFileContext {
+            encoding: DataBlockEncoding::from_name(encoding)
+                .ok_or_else(|| unknown("data block encoding", encoding))?,
+            compression: Compression::from_name(compression)
+                .ok_or_else(|| unknown("compression", compression))?,
+            bloom: BloomType::from_name(bloom, prefix).ok_or_else(|| unknown("bloom filter type", bloom))?,
+            block_bytes: family.block_bytes(),
+            includes_mvcc,
+            includes_tags,
+            compress_tags: !family.text("COMPRESS_TAGS").is_some_and(|v| v.eq_ignore_ascii_case("false")),
+            comparator: self.info.comparator,
+            create_time_ms: self.env.clock.now_ms(),
+            ..HFileContext::default()
+        })
+    }
+
+    /// Writes what a scanner gives to a new file in `.tmp`; `None` when it gives nothing. Cells up to
+    /// `forget_seq_ids_to` lose their sequence ids. Gives the file's path and its number of cells.
+    pub(super) fn write_file(
+        &self,
+        scanner: StoreScanner,
+        context: HFileContext,
+        meta: StoreFileMeta,
+        forget_seq_ids_to: Option<u64>,
+    ) -> Result<Option<(PathBuf, u64)>> {
+        let path = self.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
+        let written = self.write_file_at(&path, scanner, context, meta, forget_seq_ids_to);
+        if !matches!(written, Ok(cells) if cells > 0)
+            && let Err(error) = self.env.fs.delete(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "an unfinished file stays");
+        }
+        Ok(Some((path, written?)).filter(|(_, cells)| *cells > 0))
+    }
+
+    fn write_file_at(
+        &self,
+        path: &Path,
+        mut scanner: StoreScanner,
+        context: HFileContext,
+        meta: StoreFileMeta,
+        forget_seq_ids_to: Option<u64>,
+    ) -> Result<u64> {
+        self.env.fs.mkdirs(&self.dirs.tmp)?;
+        let mut writer = HFileWriter::create(&*self.env.fs, path, context)?;
+        let mut cells = CellBuffer::new();
+        let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
+        while !scanner.is_done() {
+            limits.start_result();
+            scanner.next(&mut cells, &mut limits, &mut None)?;
+            for cell in cells.iter() {
+                match forget_seq_ids_to {
+                    Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
+                    _ => writer.append(&cell)?,
+                }
+            }
+            cells.clear();
+        }
+        let cells = writer.entries();
+        if cells > 0 {
+            writer.finish(meta)?;
+        }
+        Ok(cells)
+    }
+}

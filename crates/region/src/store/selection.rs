@@ -1,0 +1,193 @@
+//! Which files to compact: HBase's `ExploringCompactionPolicy`.
+//!
+//! Files are in the order of their age, and only neighbours may be merged, or a newer cell could end up in an older
+//! file. Of all runs of neighbours that are *in ratio* (no file is much larger than the others together, so that no
+//! large file is rewritten for the sake of a few small ones), the one with the most files wins, then the smallest.
+
+use super::StoreConfig;
+
+/// What selection needs to know of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Candidate {
+    pub bytes: u64,
+    pub is_reference: bool,
+    /// Minor compactions leave it alone.
+    pub is_excluded: bool,
+}
+
+/// How a compaction was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    /// A user wants all files merged.
+    pub major: bool,
+    /// Time for a major compaction has come.
+    pub major_is_due: bool,
+    /// There are so many files that flushes are held up.
+    pub may_be_stuck: bool,
+    /// Files before the candidates, busy in another compaction.
+    pub busy: usize,
+}
+
+/// Indexes of the chosen candidates, and whether this is a major compaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Selection {
+    pub files: Vec<usize>,
+    pub is_major: bool,
+}
+
+/// Chooses among files that are not busy, oldest first.
+pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
+    let all: Vec<usize> = (0..files.len()).collect();
+    let forced = wish.major && wish.busy == 0;
+    let candidates = if forced { all } else { skip_large(files, config, all) };
+    let is_all = wish.busy == 0 && candidates.len() == files.len();
+    let trying_major =
+        forced || (wish.major_is_due && is_all && candidates.len() < config.compaction_files_max);
+    let after_split = candidates.iter().any(|i| files[*i].is_reference);
+    let mut chosen = candidates;
+    if !trying_major && !after_split {
+        chosen.retain(|i| !files[*i].is_excluded);
+        chosen = explore(files, config, &chosen, wish.may_be_stuck);
+        if chosen.len() < config.compaction_files_min {
+            chosen.clear();
+        }
+    }
+    if !forced {
+        chosen.truncate(config.compaction_files_max);
+    }
+    let is_major = trying_major && wish.busy == 0 && chosen.len() == files.len();
+    Selection { files: chosen, is_major }
+}
+
+/// Leaves out large files at the old end.
+fn skip_large(files: &[Candidate], config: &StoreConfig, mut candidates: Vec<usize>) -> Vec<usize> {
+    let is_large = |i: &usize| !files[*i].is_reference && files[*i].bytes > config.compaction_bytes_max;
+    let large = candidates.iter().take_while(|i| is_large(i)).count();
+    candidates.drain(..large);
+    candidates
+}
+
+fn explore(
+    files: &[Candidate],
+    config: &StoreConfig,
+    candidates: &[usize],
+    may_be_stuck: bool,
+) -> Vec<usize> {
+    let sizes: Vec<u64> = candidates.iter().map(|i| files[*i].bytes).collect();
+    let (mut best, mut smallest) = (None::<Run>, None::<Run>);
+    for start in 0..sizes.len() {
+        let longest = sizes.len().min(start.saturating_add(config.compaction_files_max));
+        for end in start.saturating_add(config.compaction_files_min)..=longest {
+            let run = Run { start, end, bytes: sizes[start..end].iter().sum() };
+            if may_be_stuck && smallest.is_none_or(|smallest| run.bytes < smallest.bytes) {
+                smallest = Some(run);
+            }
+            if run.may_be_chosen(&sizes, config) && best.is_none_or(|best| run.is_better(&best, may_be_stuck))
+            {
+                best = Some(run);
+            }
+        }
+    }
+    best.or(smallest).map_or_else(Vec::new, |run| candidates[run.start..run.end].to_vec())
+}
+
+/// Neighbours among the candidates.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: usize,
+    end: usize,
+    bytes: u64,
+}
+
+/// How much better files per byte must be to matter.
+const BETTER_BY: f64 = 1.05;
+
+impl Run {
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn may_be_chosen(&self, sizes: &[u64], config: &StoreConfig) -> bool {
+        self.bytes <= config.compaction_bytes_max
+            && (self.bytes < config.compaction_bytes_min || self.is_in_ratio(sizes, config.compaction_ratio))
+    }
+
+    fn is_in_ratio(&self, sizes: &[u64], ratio: f64) -> bool {
+        let in_ratio = |bytes: u64| bytes as f64 <= (self.bytes - bytes) as f64 * ratio;
+        self.len() < 2 || sizes[self.start..self.end].iter().all(|bytes| in_ratio(*bytes))
+    }
+
+    fn is_better(&self, best: &Self, may_be_stuck: bool) -> bool {
+        if may_be_stuck && best.bytes > 0 && self.bytes > 0 {
+            let files_per_byte = |run: &Self| run.len() as f64 / run.bytes as f64;
+            return files_per_byte(best) * BETTER_BY < files_per_byte(self);
+        }
+        self.len() > best.len() || (self.len() == best.len() && self.bytes < best.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(sizes: &[u64], min_bytes: u64, wish: Wish) -> Vec<u64> {
+        let config = StoreConfig {
+            compaction_bytes_min: min_bytes,
+            compaction_files_max: 5,
+            ..StoreConfig::default()
+        };
+        let files: Vec<_> =
+            sizes.iter().map(|bytes| Candidate { bytes: *bytes, ..Candidate::default() }).collect();
+        select(&files, &config, wish).files.into_iter().map(|i| sizes[i]).collect()
+    }
+
+    #[test]
+    fn neighbours_in_ratio_are_chosen() {
+        let none: &[u64] = &[];
+        let cases: &[(&[u64], u64, &[u64])] = &[
+            (&[100, 50, 23, 12, 12], 10, &[23, 12, 12]),
+            (&[100, 50, 25, 12, 12], 10, none),
+            (&[100, 50, 12, 12], 10, none),
+            (&[12, 12], 10, none),
+            (&[7, 6, 5, 4, 3, 2, 1], 10, &[7, 6, 5, 4, 3]),
+            (&[5, 5, 5], 100, &[5, 5, 5]),
+            (&[1000, 5, 5, 5], 10, &[5, 5, 5]),
+            (none, 10, none),
+        ];
+        for (sizes, min_bytes, expected) in cases {
+            assert_eq!(choose(sizes, *min_bytes, Wish::default()), *expected, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn when_stuck_the_smallest_run_will_do() {
+        let wish = Wish { may_be_stuck: true, ..Wish::default() };
+        assert_eq!(choose(&[1000, 100, 10, 1], 0, wish), [100, 10, 1]);
+    }
+
+    #[test]
+    fn a_user_gets_everything_and_a_due_major_only_what_fits() {
+        let sizes = [9, 8, 7, 6, 5, 4];
+        assert_eq!(choose(&sizes, 10, Wish { major: true, ..Wish::default() }), sizes);
+        assert_eq!(choose(&[900, 1], 10, Wish { major_is_due: true, ..Wish::default() }), [900, 1]);
+        let busy = Wish { major: true, busy: 1, ..Wish::default() };
+        assert!(choose(&[900, 1], 10, busy).is_empty(), "not while others are busy");
+    }
+
+    #[test]
+    fn references_go_first_whatever_the_ratio() {
+        let config = StoreConfig::default();
+        let reference = Candidate { bytes: 1 << 40, is_reference: true, is_excluded: false };
+        let selection = select(&[reference], &config, Wish::default());
+        assert_eq!((selection.files, selection.is_major), (vec![0], false));
+    }
+
+    #[test]
+    fn minor_compactions_leave_out_what_is_excluded_or_too_large() {
+        let config = StoreConfig { compaction_bytes_max: 50, ..StoreConfig::default() };
+        let plain = Candidate { bytes: 5, ..Candidate::default() };
+        let files =
+            [Candidate { bytes: 60, ..plain }, plain, Candidate { is_excluded: true, ..plain }, plain, plain];
+        assert_eq!(select(&files, &config, Wish::default()).files, [1, 3, 4]);
+    }
+}

@@ -1,0 +1,167 @@
+//! [`StoreView`]: what one reader reads, and which parts of it a scan needs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{CellComparator, KeepDeletedCells, Result};
+use evenkeel_hfile::{BloomType, ScanOptions};
+
+use super::{Store, StoreFile, StoreFileScanner};
+use crate::memstore::{Segment, SegmentScanner};
+use crate::ops::{ReadType, Scan, TimeRange};
+use crate::scanner::StoreScanner;
+use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
+use crate::scanner::store_scanner::{Leaf, Start};
+
+/// The state of a store. Never changed, only replaced.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    /// Takes writes.
+    pub active: Arc<Segment>,
+    /// Frozen by a flush, the oldest first.
+    pub frozen: Vec<Arc<Segment>>,
+    /// Open files, the oldest first.
+    pub files: Vec<Arc<StoreFile>>,
+}
+
+impl State {
+    pub(super) fn new(active: Arc<Segment>) -> Self {
+        Self { active, frozen: Vec::new(), files: Vec::new() }
+    }
+
+    /// The newest first.
+    pub(super) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        std::iter::once(&self.active).chain(self.frozen.iter().rev())
+    }
+}
+
+/// A store as it was at one moment: the segments and files that a reader reads.
+#[derive(Clone)]
+pub struct StoreView {
+    store: Arc<Store>,
+    state: Arc<State>,
+}
+
+impl StoreView {
+    pub(super) fn new(store: Arc<Store>, state: Arc<State>) -> Self {
+        Self { store, state }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// A scanner of the visible cells. `columns` are sorted and distinct; `None` for all.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn scanner(
+        &self,
+        scan: &Scan,
+        columns: Option<&[Bytes]>,
+        read_point: u64,
+        now_ms: i64,
+    ) -> Result<StoreScanner> {
+        let info = &self.store.info;
+        let wanted = Wanted::new(info, scan, columns, now_ms);
+        let options = ScanOptions {
+            cache_blocks: scan.cache_blocks && self.store.family.block_cache_enabled(),
+            pread: scan.read_type != ReadType::Stream,
+            is_compaction: false,
+        };
+        let mut leaves = Vec::with_capacity(1 + self.state.frozen.len() + self.state.files.len());
+        for segment in self.state.segments() {
+            if wanted.may_be_in_segment(segment) {
+                leaves.push(Leaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
+            }
+        }
+        for file in self.state.files.iter().rev() {
+            if wanted.may_be_in_file(file)? {
+                leaves.push(Leaf::File(Box::new(StoreFileScanner::new(
+                    Arc::clone(file),
+                    options,
+                    read_point,
+                ))));
+            }
+        }
+        let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
+        StoreScanner::new(leaves, matcher, info.comparator, Start::of(scan))
+    }
+}
+
+/// What decides whether a segment or file can have a part in an answer.
+struct Wanted<'a> {
+    scan: &'a Scan,
+    column: Option<&'a [u8]>,
+    is_get: bool,
+    comparator: CellComparator,
+    /// Timestamps that matter, markers that hide older cells included.
+    range: TimeRange,
+    oldest_unexpired: i64,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(info: &ScanInfo, scan: &'a Scan, columns: Option<&'a [Bytes]>, now_ms: i64) -> Self {
+        let mut range = scan.time_range_of(&info.family);
+        // A marker after the range may hide a cell in it. With NEW_VERSION_BEHAVIOR, a put may push one out.
+        let sees_past_markers =
+            info.keep_deleted_cells != KeepDeletedCells::False && !info.new_version_behavior;
+        if !scan.raw && !sees_past_markers {
+            range.max = i64::MAX;
+        }
+        let expires = info.min_versions == 0 && !scan.raw;
+        Self {
+            scan,
+            column: columns.and_then(|columns| if let [one] = columns { Some(&one[..]) } else { None }),
+            is_get: is_get(scan),
+            comparator: info.comparator,
+            range,
+            oldest_unexpired: if expires { info.oldest_unexpired(now_ms) } else { i64::MIN },
+        }
+    }
+
+    fn may_be_in_segment(&self, segment: &Segment) -> bool {
+        !segment.is_empty() && segment.may_contain(&self.range, self.oldest_unexpired)
+    }
+
+    fn may_be_in_file(&self, file: &StoreFile) -> Result<bool> {
+        Ok(self.may_be_in_times(file) && self.may_be_in_rows(file) && self.may_be_in_bloom(file)?)
+    }
+
+    fn may_be_in_times(&self, file: &StoreFile) -> bool {
+        let Some((min, max)) = file.reader().time_range() else { return true };
+        max >= self.oldest_unexpired && max >= self.range.min && self.range.compare(min) <= 0
+    }
+
+    fn may_be_in_rows(&self, file: &StoreFile) -> bool {
+        let (Some(first), Some(last)) = (file.reader().first_key(), file.reader().last_key()) else {
+            return false;
+        };
+        let (from, to) = match self.scan.reversed {
+            false => (&self.scan.start_row, &self.scan.stop_row),
+            true => (&self.scan.stop_row, &self.scan.start_row),
+        };
+        let starts_after =
+            !from.is_empty() && self.comparator.compare_rows(from, last.as_cell().row()).is_gt();
+        let ends_before = !to.is_empty() && self.comparator.compare_rows(to, first.as_cell().row()).is_lt();
+        !starts_after && !ends_before
+    }
+
+    fn may_be_in_bloom(&self, file: &StoreFile) -> Result<bool> {
+        let reader = file.reader();
+        if !reader.has_bloom() {
+            return Ok(true);
+        }
+        let row = &self.scan.start_row;
+        if self.is_get {
+            return match self.column {
+                Some(column) => reader.might_contain_row_col(row, column),
+                None => reader.might_contain_row(row),
+            };
+        }
+        let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
+        let shared = row.iter().zip(&self.scan.stop_row[..]).take_while(|(a, b)| a == b).count();
+        if shared >= bytes as usize { reader.might_contain_row_prefix(&row[..shared]) } else { Ok(true) }
+    }
+}
