@@ -36,6 +36,8 @@ use crate::names::RECOVERED_EDITS_DIR;
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
 /// How much is read at once.
 pub const CHUNK_BYTES: usize = 256 << 10;
+/// A trailer's message longer than this is damage; today's has no fields.
+const TRAILER_BYTES_MAX: i64 = 1 << 20;
 /// The writers whose files are read but for encryption, by `writer_cls_name`.
 const WRITER_CLASSES: [&str; 4] = [
     "ProtobufLogWriter",
@@ -359,12 +361,13 @@ impl Input {
 
     /// Has the first `bytes` of the current entry in the buffer.
     fn fill(&mut self, bytes: usize) -> Result<(), Stop> {
+        // The buffer may hold bytes past the end: the trailer's.
+        if bytes as u64 > self.end - self.start {
+            return Err(Stop::Torn);
+        }
         let have = self.buffer.len() - self.consumed;
         if bytes <= have {
             return Ok(());
-        }
-        if bytes as u64 > self.end - self.start {
-            return Err(Stop::Torn);
         }
         if bytes > ENTRY_BYTES_MAX {
             return corrupt(format!("entry longer than {ENTRY_BYTES_MAX} bytes"));
@@ -435,7 +438,13 @@ impl Input {
         let [a, b, c, d, magic @ ..] = tail;
         let len = i64::from(i32::from_be_bytes([a, b, c, d]));
         let starts_at = at as i64 - len;
-        if magic != *TRAILER_MAGIC || len < 0 || starts_at < self.start as i64 {
+        if magic != *TRAILER_MAGIC || !(0..=TRAILER_BYTES_MAX).contains(&len) || starts_at < self.start as i64
+        {
+            return Ok(false);
+        }
+        let mut message = vec![0; len as usize];
+        self.file.read_exact_at(starts_at as u64, &mut message)?;
+        if pb::WalTrailer::decode(&message[..]).is_err() {
             return Ok(false);
         }
         self.end = starts_at as u64;

@@ -187,27 +187,20 @@ fn errors_of_those_who_are_asked_and_calling_off_end_the_split() {
     let fs = MemoryFileSystem::new();
     let entries: Vec<_> = (1..=2000).map(entry).collect();
     let wal = write_wal(&fs, &entries);
-    let mut options = SplitOptions {
-        fs: &fs,
-        wal: &wal,
-        worker: "w",
-        last_flushed: &mut |_| Err(HBaseError::io("no master")),
-        region_dir: &mut region_dir,
-        go_on: &mut || false,
-        buffer_bytes_max: 1 << 20,
+    let attempt = |answer: Result<StoreSeqIds>, go_on: bool| {
+        split_wal(SplitOptions {
+            fs: &fs,
+            wal: &wal,
+            worker: "w",
+            last_flushed: &mut |_| answer.clone(),
+            region_dir: &mut region_dir,
+            go_on: &mut || go_on,
+            buffer_bytes_max: 1 << 20,
+        })
     };
-    let mut nothing_flushed = |_: &[u8]| Ok(StoreSeqIds::default());
-    let error = split_wal(SplitOptions { go_on: &mut || true, ..options }).expect_err("no answer");
+    let error = attempt(Err(HBaseError::io("no master")), true).expect_err("no answer");
     assert_eq!(error.message(), "no master");
-    options = SplitOptions {
-        fs: &fs,
-        wal: &wal,
-        worker: "w",
-        last_flushed: &mut nothing_flushed,
-        region_dir: &mut region_dir,
-        go_on: &mut || false,
-        buffer_bytes_max: 1 << 20,
-    };
-    assert!(split_wal(options).expect_err("called off").message().contains("called off"));
+    let error = attempt(Ok(StoreSeqIds::default()), false).expect_err("called off");
+    assert!(error.message().contains("called off"));
     assert!(edit_names(&fs, &REGION).is_empty());
 }
