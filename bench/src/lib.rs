@@ -1,1 +1,58 @@
-//! Benchmarks.
+//! What the benchmarks share: a region in a directory of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evenkeel_block_cache::LruBlockCache;
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, Result, ServerName, TableDescriptor, TableName};
+use evenkeel_fs::FileSystem;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+/// Bytes of the block cache: larger than any benchmark's data.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// A region of one family, `f`, that covers every row, with a WAL of its own below `root`.
+///
+/// # Errors
+/// What the file system says.
+pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let server = ServerName::new("bench", 1, 1);
+    let wal_dir = root.join("WALs").join(server.to_string());
+    fs.mkdirs(&wal_dir)?;
+    let wal = Wal::open(WalOptions {
+        fs: Arc::clone(&fs),
+        wal_dir,
+        old_dir: root.join("oldWALs"),
+        prefix: "bench".into(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: Arc::clone(&clock),
+        listener: Arc::new(NoListener),
+    })?;
+    let stores = StoreEnv {
+        fs,
+        root,
+        cache: Arc::new(LruBlockCache::new(CACHE_BYTES)),
+        clock: Arc::clone(&clock),
+        chunks: ChunkPool::new(64),
+        config: StoreConfig::default(),
+    };
+    let env = RegionEnv {
+        stores,
+        wal,
+        config: RegionConfig::default(),
+        server,
+        nonces: Arc::new(NonceManager::new(clock, 60_000)),
+        events: Arc::new(NoEvents),
+    };
+    let table = TableName::new("default", "bench")?;
+    let info = RegionInfo::new(table.clone(), Default::default(), Default::default(), 1);
+    let family = ColumnFamilyDescriptor::new(b"f")?;
+    Region::open(Arc::new(env), info, Arc::new(TableDescriptor::new(table).with_family(family)))
+}

@@ -2,14 +2,18 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`region`] | the region itself: writes, reads, flushes |
 //! | [`ops`] | what a region is asked: scans, mutations, conditions |
 //! | [`filter`] | HBase's filters and comparators |
 //! | [`store`] | one family: its MemStore, its files, flush and compaction |
 //! | [`memstore`] | what is not in a file yet |
 //! | [`scanner`] | from sorted cells to rows |
+//! | [`layout`] | where things are below the root directory |
 
 pub mod filter;
+pub mod layout;
 pub mod memstore;
 pub mod ops;
+pub mod region;
 pub mod scanner;
 pub mod store;

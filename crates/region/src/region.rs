@@ -1,0 +1,280 @@
+//! A region: the one room where a write becomes durable and visible, and from which rows are read.
+//!
+//! **One Get** ([`Region::get`]): check the row, take a consistent view (read point, MemStore segments, store files),
+//! let a [`RegionScanner`] merge it into a [`CellBuffer`]. No lock is taken.
+//!
+//! **One Put** ([`Region::mutate`], in `write.rs`): row lock -> cells get their timestamps -> *updates lock* shared ->
+//! write number and WAL append in one step -> cells into the MemStore's arena -> locks released -> the WAL's group
+//! commit calls back -> write number complete -> reply. No thread waits for the disk.
+//!
+//! **One flush** (`flush.rs`): updates lock alone for a pointer swap -> wait until everything in the snapshot is in the
+//! WAL -> write files beside -> rename -> swap the file list.
+//!
+//! Lock order: row locks, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
+//!
+//! **Views without registration.** A flush or compaction drops versions that no reader at or above the current read
+//! point needs. A reader that took its read point before and its file list after such a change would miss them. So
+//! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
+
+mod compaction;
+mod flush;
+pub mod mvcc;
+pub mod nonce;
+mod open;
+mod prepare;
+mod read;
+pub mod row_lock;
+mod wait;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::{
+    CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
+};
+use evenkeel_wal::Wal;
+use parking_lot::{Mutex, RwLock};
+
+pub use self::flush::FlushOutcome;
+use self::mvcc::Mvcc;
+use self::nonce::NonceManager;
+use self::row_lock::RowLocks;
+use crate::store::{Store, StoreEnv};
+
+/// Limits of a region; defaults and keys are HBase's.
+#[derive(Clone, Debug)]
+pub struct RegionConfig {
+    /// `hbase.hregion.memstore.flush.size`: MemStore bytes at which a flush is asked for.
+    pub flush_bytes: u64,
+    /// `hbase.hregion.memstore.block.multiplier`: times `flush_bytes` at which writes are refused.
+    pub block_multiplier: u64,
+    /// `hbase.rowlock.wait.duration`.
+    pub row_lock_wait: Duration,
+    /// `hbase.server.keyvalue.maxsize`: bytes of a cell that an Increment or Append may make; 0 for no limit.
+    pub cell_bytes_max: usize,
+}
+
+impl Default for RegionConfig {
+    fn default() -> Self {
+        Self {
+            flush_bytes: 128 << 20,
+            block_multiplier: 4,
+            row_lock_wait: Duration::from_secs(30),
+            cell_bytes_max: 10 << 20,
+        }
+    }
+}
+
+/// What a region tells its server. Called on the path of a write: must only note it down.
+pub trait RegionEvents: Send + Sync {
+    /// The MemStore is large enough to flush.
+    fn flush_wanted(&self, region: &Arc<Region>);
+    /// A flush left enough files to compact.
+    fn compaction_wanted(&self, region: &Arc<Region>);
+}
+
+/// Hears nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoEvents;
+
+impl RegionEvents for NoEvents {
+    fn flush_wanted(&self, _: &Arc<Region>) {}
+    fn compaction_wanted(&self, _: &Arc<Region>) {}
+}
+
+/// What the regions of one server share.
+pub struct RegionEnv {
+    /// File system, root directory, block cache, clock: what stores need.
+    pub stores: StoreEnv,
+    /// The log of user regions, or hbase:meta's for that region.
+    pub wal: Arc<Wal>,
+    /// Limits.
+    pub config: RegionConfig,
+    /// This server's name, for log markers and messages.
+    pub server: evenkeel_common::ServerName,
+    /// Nonces of the whole server.
+    pub nonces: Arc<NonceManager>,
+    /// Who hears about flushes and compactions that are due.
+    pub events: Arc<dyn RegionEvents>,
+}
+
+/// Whether a region takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Closed,
+}
+
+/// Counts of requests since the region opened.
+#[derive(Debug, Default)]
+pub struct RequestCounts {
+    /// Gets and scanner rows.
+    pub reads: AtomicU64,
+    /// Mutations.
+    pub writes: AtomicU64,
+}
+
+/// Sizes and counts for reports, as of one moment.
+#[derive(Clone, Debug, Default)]
+pub struct RegionLoad {
+    /// Families.
+    pub stores: usize,
+    /// Store files.
+    pub store_files: usize,
+    /// Bytes of store files.
+    pub store_file_bytes: u64,
+    /// Bytes of cells in the MemStore.
+    pub memstore_bytes: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// All edits up to here are in store files.
+    pub max_flushed_seq_id: u64,
+}
+
+/// A region that is being served.
+pub struct Region {
+    env: Arc<RegionEnv>,
+    info: RegionInfo,
+    /// The encoded name as the log wants it.
+    encoded_name: Bytes,
+    table: Arc<TableDescriptor>,
+    comparator: CellComparator,
+    /// In the order of their families' names.
+    stores: Vec<Arc<Store>>,
+    mvcc: Arc<Mvcc>,
+    row_locks: RowLocks,
+    /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
+    updates: RwLock<Phase>,
+    /// One flush or compaction commit at a time.
+    flushing: Mutex<()>,
+    /// One compaction at a time.
+    compacting: Mutex<()>,
+    /// Odd while the lists that readers take are being changed.
+    epoch: AtomicU64,
+    open_seq_num: AtomicU64,
+    max_flushed_seq_id: AtomicU64,
+    counts: RequestCounts,
+}
+
+impl Region {
+    /// Which region.
+    pub fn info(&self) -> &RegionInfo {
+        &self.info
+    }
+
+    /// Its table.
+    pub fn table(&self) -> &Arc<TableDescriptor> {
+        &self.table
+    }
+
+    /// The order of its cells.
+    pub fn comparator(&self) -> CellComparator {
+        self.comparator
+    }
+
+    /// The stores, ordered by family.
+    pub fn stores(&self) -> &[Arc<Store>] {
+        &self.stores
+    }
+
+    /// The sequence id at which it opened.
+    pub fn open_seq_num(&self) -> u64 {
+        self.open_seq_num.load(Ordering::Relaxed)
+    }
+
+    /// Every edit up to here is in store files.
+    pub fn max_flushed_seq_id(&self) -> u64 {
+        self.max_flushed_seq_id.load(Ordering::Relaxed)
+    }
+
+    /// What readers see now.
+    pub fn read_point(&self) -> u64 {
+        self.mvcc.read_point()
+    }
+
+    /// Requests so far.
+    pub fn counts(&self) -> &RequestCounts {
+        &self.counts
+    }
+
+    /// Bytes of cells in the MemStore, snapshots included.
+    pub fn memstore_bytes(&self) -> u64 {
+        self.stores.iter().map(|s| s.memstore_size().data_bytes).sum()
+    }
+
+    /// Whether the MemStore is large enough to flush.
+    pub fn needs_flush(&self) -> bool {
+        self.memstore_bytes() >= self.flush_bytes()
+    }
+
+    /// Sizes and counts for reports.
+    pub fn load(&self) -> RegionLoad {
+        RegionLoad {
+            stores: self.stores.len(),
+            store_files: self.stores.iter().map(|s| s.files().len()).sum(),
+            store_file_bytes: self.stores.iter().map(|s| s.file_bytes()).sum(),
+            memstore_bytes: self.memstore_bytes(),
+            reads: self.counts.reads.load(Ordering::Relaxed),
+            writes: self.counts.writes.load(Ordering::Relaxed),
+            max_flushed_seq_id: self.max_flushed_seq_id(),
+        }
+    }
+
+    fn flush_bytes(&self) -> u64 {
+        self.table.memstore_flush_bytes().unwrap_or(self.env.config.flush_bytes)
+    }
+
+    fn store_of(&self, family: &[u8]) -> Option<&Arc<Store>> {
+        let at = self.stores.binary_search_by(|s| s.family().name().cmp(family)).ok()?;
+        self.stores.get(at)
+    }
+
+    fn check_family(&self, family: &[u8]) -> Result<&ColumnFamilyDescriptor> {
+        self.table.family(family).ok_or_else(|| {
+            let message = format!(
+                "Column family {} does not exist in region {} in table '{}'",
+                String::from_utf8_lossy(family),
+                self.info.name_text(),
+                self.table.name()
+            );
+            HBaseError::new(ErrorKind::NoSuchColumnFamily, message)
+        })
+    }
+
+    fn check_row(&self, row: &[u8], operation: &str) -> Result<()> {
+        if self.info.contains_row(row) {
+            return Ok(());
+        }
+        let message = format!(
+            "Requested row out of range for {operation} on HRegion {}, startKey='{}', getEndKey()='{}', row='{}'",
+            self.info.name_text(),
+            self.info.start_key().escape_ascii(),
+            self.info.end_key().escape_ascii(),
+            row.escape_ascii()
+        );
+        Err(HBaseError::new(ErrorKind::WrongRegion, message))
+    }
+
+    fn not_serving(&self) -> HBaseError {
+        HBaseError::not_serving(&self.info.name_text(), &self.env.server.to_string())
+    }
+
+    /// Runs `swap` with the epoch odd, so that readers who straddle it start again.
+    fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        let outcome = swap();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        outcome
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.info.name_text())
+    }
+}

@@ -1,0 +1,49 @@
+//! Compactions: several store files into one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::Result;
+
+use super::{Phase, Region};
+use crate::store::Store;
+
+impl Region {
+    /// Whether some store has enough files to compact.
+    pub fn needs_compaction(&self) -> bool {
+        self.stores.iter().any(|s| s.needs_compaction())
+    }
+
+    /// Compacts one family or all: whatever is due, or everything when `major`. Waits for the disk. Says whether
+    /// anything was done.
+    ///
+    /// # Errors
+    /// `NotServingRegionException`, `NoSuchColumnFamilyException`, or what the file system says; the files stay as they
+    /// were then.
+    pub fn compact(self: &Arc<Self>, family: Option<&[u8]>, major: bool) -> Result<bool> {
+        let _one = self.compacting.lock();
+        if *self.updates.read() == Phase::Closed {
+            return Err(self.not_serving());
+        }
+        family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
+        let mut done = false;
+        for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
+            done |= self.compact_store(store, major)?;
+        }
+        Ok(done)
+    }
+
+    fn compact_store(&self, store: &Arc<Store>, major: bool) -> Result<bool> {
+        let Some(request) = store.select_compaction(major) else { return Ok(false) };
+        let result = store.compact(&request, self.mvcc.read_point())?;
+        self.with_new_epoch(|| store.commit_compaction(request, &result))?;
+        Ok(true)
+    }
+
+    /// The row in the middle of the largest store, where a split would cut; `None` when there is nothing to cut.
+    pub fn best_split_row(&self) -> Option<Bytes> {
+        let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
+        let row = largest.split_row()?;
+        (row != *self.info.start_key()).then_some(row)
+    }
+}

@@ -1,0 +1,182 @@
+//! Multi-version concurrency control: which writes readers may see.
+//!
+//! Every write of a region takes the next *write number*, which is its WAL sequence id and the sequence id of its
+//! cells. Readers look at cells up to the *read point*: the highest number such that it and all below are complete.
+//! A write completes when its cells are in the MemStore and its WAL entry is as durable as was asked. Completions may
+//! come in any order; the read point only moves over an unbroken run of them.
+//!
+//! Numbers are given out under one lock, together with whatever must happen in the same order (the WAL append), so
+//! that the order in the log is the order of the numbers. The lock covers no I/O.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Runs when a write number, and all below it, are visible. Must be short.
+pub type Waiter = Box<dyn FnOnce() + Send>;
+
+/// The write numbers of one region.
+pub struct Mvcc {
+    read_point: AtomicU64,
+    inner: Mutex<Inner>,
+    advanced: Condvar,
+}
+
+struct Inner {
+    write_point: u64,
+    /// Writes above the read point, in order of their numbers.
+    pending: VecDeque<Pending>,
+}
+
+struct Pending {
+    number: u64,
+    complete: bool,
+    waiters: Vec<Waiter>,
+}
+
+impl Mvcc {
+    /// Starts with everything up to `start` complete.
+    pub fn new(start: u64) -> Self {
+        let inner = Inner { write_point: start, pending: VecDeque::new() };
+        Self { read_point: AtomicU64::new(start), inner: Mutex::new(inner), advanced: Condvar::new() }
+    }
+
+    /// The highest number that readers may see.
+    #[inline]
+    pub fn read_point(&self) -> u64 {
+        self.read_point.load(Ordering::Acquire)
+    }
+
+    /// The highest number given out.
+    pub fn write_point(&self) -> u64 {
+        self.inner.lock().write_point
+    }
+
+    /// Gives out the next number and runs `ordered` with it before anyone else gets one. The number stays incomplete
+    /// until [`Mvcc::complete`], whatever `ordered` returns.
+    pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
+        let mut inner = self.inner.lock();
+        inner.write_point += 1;
+        let number = inner.write_point;
+        inner.pending.push_back(Pending { number, complete: false, waiters: Vec::new() });
+        let outcome = ordered(number);
+        (number, outcome)
+    }
+
+    /// Marks a number complete and moves the read point as far as it goes.
+    pub fn complete(&self, number: u64) {
+        self.complete_then(number, None);
+    }
+
+    /// Marks a number complete; `waiter` runs once it is visible, on this thread if it is at once.
+    pub fn complete_then(&self, number: u64, waiter: Option<Waiter>) {
+        let mut ready = Vec::new();
+        let mut inner = self.inner.lock();
+        if let Ok(at) = inner.pending.binary_search_by_key(&number, |p| p.number) {
+            let entry = &mut inner.pending[at];
+            entry.complete = true;
+            entry.waiters.extend(waiter);
+        } else {
+            ready.extend(waiter);
+        }
+        let before = self.read_point();
+        while inner.pending.front().is_some_and(|p| p.complete) {
+            if let Some(done) = inner.pending.pop_front() {
+                self.read_point.store(done.number, Ordering::Release);
+                ready.extend(done.waiters);
+            }
+        }
+        if self.read_point() != before {
+            self.advanced.notify_all();
+        }
+        drop(inner);
+        ready.into_iter().for_each(|waiter| waiter());
+    }
+
+    /// Runs `waiter` once every number given out so far is visible, on this thread if they are.
+    pub fn when_current_is_visible(&self, waiter: Waiter) {
+        let mut inner = self.inner.lock();
+        match inner.pending.back_mut() {
+            Some(last) => last.waiters.push(waiter),
+            None => {
+                drop(inner);
+                waiter();
+            }
+        }
+    }
+
+    /// Waits until `number` is visible.
+    pub fn wait_for(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        while self.read_point() < number {
+            self.advanced.wait(&mut inner);
+        }
+    }
+
+    /// Moves both points up to `number`, for a region being opened. No write may be pending.
+    pub fn advance_to(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        debug_assert!(inner.pending.is_empty());
+        inner.write_point = inner.write_point.max(number);
+        self.read_point.fetch_max(number, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn the_read_point_moves_over_unbroken_runs_only() {
+        let mvcc = Mvcc::new(10);
+        let numbers: Vec<u64> = (0..3).map(|_| mvcc.begin(|n| n).0).collect();
+        assert_eq!(numbers, [11, 12, 13]);
+        mvcc.complete(12);
+        assert_eq!(mvcc.read_point(), 10);
+        mvcc.complete(11);
+        assert_eq!(mvcc.read_point(), 12);
+        mvcc.complete(13);
+        assert_eq!(mvcc.read_point(), 13);
+    }
+
+    #[test]
+    fn waiters_run_when_their_number_is_visible() {
+        let mvcc = Mvcc::new(0);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let waiter = |ran: &Arc<AtomicUsize>| {
+            let ran = Arc::clone(ran);
+            Some(Box::new(move || drop(ran.fetch_add(1, Ordering::Relaxed))) as Waiter)
+        };
+        let (first, ()) = mvcc.begin(|_| ());
+        let (second, ()) = mvcc.begin(|_| ());
+        mvcc.complete_then(second, waiter(&ran));
+        mvcc.when_current_is_visible(waiter(&ran).expect("made"));
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+        mvcc.complete_then(first, waiter(&ran));
+        assert_eq!(ran.load(Ordering::Relaxed), 3);
+        mvcc.when_current_is_visible(waiter(&ran).expect("made"));
+        assert_eq!(ran.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn many_writers_end_with_everything_visible() {
+        let mvcc = Arc::new(Mvcc::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        let (number, ()) = mvcc.begin(|_| ());
+                        mvcc.complete(number);
+                        mvcc.wait_for(number);
+                        assert!(mvcc.read_point() >= number);
+                    }
+                });
+            }
+        });
+        assert_eq!((mvcc.read_point(), mvcc.write_point()), (4000, 4000));
+    }
+}

@@ -1,0 +1,251 @@
+//! Opening and closing a region.
+//!
+//! Opening: make the directory, write `.regioninfo`, open the stores, replay `recovered.edits`, flush what was
+//! replayed, note the sequence id in a `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log
+//! REGION_CLOSE. A region that is opened twice replays nothing twice: edits at or below what a store's files hold are
+//! skipped, and edit files go once what they held is flushed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use evenkeel_common::{CellComparator, KeyValue, RegionInfo, Result, TableDescriptor};
+use evenkeel_fs::CreateOptions;
+use evenkeel_protocol::pb::region_event_descriptor::EventType;
+use evenkeel_protocol::{PB_MAGIC, pb};
+use evenkeel_wal::markers::{self, Marker};
+use evenkeel_wal::{SyncLevel, WalReader};
+use parking_lot::{Mutex, RwLock};
+use prost::Message;
+
+use super::flush::FlushNumber;
+use super::mvcc::Mvcc;
+use super::nonce::NonceKey;
+use super::row_lock::RowLocks;
+use super::{Phase, Region, RegionEnv, RequestCounts};
+use crate::layout;
+use crate::store::Store;
+
+/// The largest `.regioninfo` that is read back.
+const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
+
+impl Region {
+    /// Opens a region: after this it can be served.
+    ///
+    /// # Errors
+    /// What the file system says, `CorruptHFileException` for a damaged store file.
+    pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
+        let started = Instant::now();
+        let dir = layout::region_dir(&env.stores.root, &info);
+        write_region_info(&env, &dir, &info)?;
+        let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
+        let stores = open_stores(&env, &info, &table)?;
+        let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
+        let seq_id_file = largest_seq_id_file(&env, &dir)?;
+        let start = in_files.max(seq_id_file);
+        let region = Arc::new(Self {
+            row_locks: RowLocks::new(env.config.row_lock_wait),
+            env,
+            encoded_name: info.encoded_name().to_owned().into(),
+            info,
+            table,
+            comparator,
+            stores,
+            mvcc: Arc::new(Mvcc::new(start)),
+            updates: RwLock::new(Phase::Open),
+            flushing: Mutex::new(()),
+            compacting: Mutex::new(()),
+            epoch: AtomicU64::new(0),
+            open_seq_num: AtomicU64::new(0),
+            max_flushed_seq_id: AtomicU64::new(in_files),
+            counts: RequestCounts::default(),
+        });
+        let replayed = region.replay(&dir)?;
+        region.finish_open(&dir)?;
+        tracing::info!(
+            region = %region.info.name_text(),
+            open_seq_num = region.open_seq_num(),
+            replayed,
+            ms = started.elapsed().as_millis() as u64,
+            "region opened"
+        );
+        Ok(region)
+    }
+
+    fn finish_open(self: &Arc<Self>, dir: &Path) -> Result<()> {
+        let next = self.mvcc.write_point() + 1;
+        write_seq_id_file(&self.env, dir, next - 1)?;
+        self.open_seq_num.store(next, Ordering::Relaxed);
+        self.log_event(EventType::RegionOpen)
+    }
+
+    /// Puts the edits of a dead server's WALs back; says how many cells.
+    fn replay(self: &Arc<Self>, dir: &Path) -> Result<u64> {
+        let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
+        // Taken before the first replayed cell is flushed: files of edits may overlap.
+        let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id()).collect();
+        let mut cells = 0;
+        for file in &files {
+            cells += self.replay_file(file, &in_files)?;
+        }
+        if cells > 0 {
+            self.flush_locked(FlushNumber::Current)?;
+        }
+        for file in &files {
+            self.env.stores.fs.delete(file)?;
+        }
+        Ok(cells)
+    }
+
+    fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<u64> {
+        let mut reader = WalReader::open(&*self.env.stores.fs, path)?;
+        let mut count = 0;
+        while let Some(entry) = reader.next()? {
+            let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
+            self.env.nonces.restore(key, entry.write_time_ms);
+            for cell in entry.cells {
+                count += u64::from(self.replay_cell(cell, entry.seq_id, in_files));
+            }
+            self.mvcc.advance_to(entry.seq_id);
+            if self.needs_flush() {
+                self.flush_locked(FlushNumber::Current)?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn replay_cell(&self, mut cell: KeyValue, seq_id: u64, in_files: &[u64]) -> bool {
+        let family = cell.as_cell().family();
+        let at = self.stores.iter().zip(in_files).find(|(store, _)| store.family().name() == family);
+        let Some((store, _)) = at.filter(|(_, in_files)| seq_id > **in_files) else { return false };
+        cell.set_seq_id(seq_id);
+        store.add(&cell.as_cell());
+        true
+    }
+
+    /// Closes the region: later calls get `NotServingRegionException`. With `abort` nothing is flushed and the WAL keeps
+    /// what was not.
+    ///
+    /// # Errors
+    /// What flushing says; the region is closed all the same, and its edits are in the WAL.
+    pub fn close(self: &Arc<Self>, abort: bool) -> Result<()> {
+        if !abort {
+            self.flush()?;
+        }
+        let _no_compaction = self.compacting.lock();
+        let _no_flush = self.flushing.lock();
+        *self.updates.write() = Phase::Closed;
+        if abort {
+            return Ok(());
+        }
+        self.mvcc.wait_for(self.mvcc.write_point());
+        self.flush_locked(FlushNumber::Next)?;
+        self.log_event(EventType::RegionClose)?;
+        write_seq_id_file(
+            &self.env,
+            &layout::region_dir(&self.env.stores.root, &self.info),
+            self.mvcc.write_point(),
+        )?;
+        self.env.wal.region_closed(&self.encoded_name);
+        tracing::info!(region = %self.info.name_text(), "region closed");
+        Ok(())
+    }
+
+    /// Whether [`Region::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        *self.updates.read() == Phase::Closed
+    }
+}
+
+fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor) -> Result<Vec<Arc<Store>>> {
+    table.families().map(|family| Store::open(&env.stores, family.clone(), info)).collect()
+}
+
+/// `.regioninfo`: PBUF and a length-delimited RegionInfo. Written anew when what is there differs.
+fn write_region_info(env: &RegionEnv, dir: &Path, info: &RegionInfo) -> Result<()> {
+    let path = dir.join(layout::REGION_INFO_FILE);
+    let mut bytes = PB_MAGIC.to_vec();
+    bytes.extend(pb::RegionInfo::from(info).encode_length_delimited_to_vec());
+    if env.stores.fs.exists(&path)? && env.stores.fs.read_all(&path, REGION_INFO_BYTES_MAX)? == bytes {
+        return Ok(());
+    }
+    env.stores.fs.mkdirs(dir)?;
+    Ok(env.stores.fs.write_atomically(&path, &bytes)?)
+}
+
+/// Edit files in the order of their sequence ids: names that are all digits.
+fn recovered_edit_files(env: &RegionEnv, dir: &Path) -> Result<Vec<PathBuf>> {
+    if !env.stores.fs.exists(dir)? {
+        return Ok(Vec::new());
+    }
+    let mut files: Vec<_> =
+        env.stores.fs.list(dir)?.into_iter().filter(|f| !f.is_dir && all_digits(f.name())).collect();
+    files.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(files.into_iter().map(|f| f.path).collect())
+}
+
+fn all_digits(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn seq_id_of(name: &str) -> Option<u64> {
+    name.strip_suffix(".seqid").or_else(|| name.strip_suffix("_seqid"))?.parse().ok()
+}
+
+fn largest_seq_id_file(env: &RegionEnv, dir: &Path) -> Result<u64> {
+    let dir = dir.join(layout::RECOVERED_EDITS_DIR);
+    if !env.stores.fs.exists(&dir)? {
+        return Ok(0);
+    }
+    Ok(env.stores.fs.list(&dir)?.iter().filter_map(|f| seq_id_of(f.name())).max().unwrap_or(0))
+}
+
+/// Notes the highest sequence id in the name of an empty file, and drops older notes.
+fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
+    let dir = dir.join(layout::RECOVERED_EDITS_DIR);
+    env.stores.fs.mkdirs(&dir)?;
+    let path = dir.join(format!("{seq_id}.seqid"));
+    if !env.stores.fs.exists(&path)? {
+        env.stores.fs.create(&path, CreateOptions { overwrite: true, parents: true })?.sync()?;
+    }
+    for old in env.stores.fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id))
+    {
+        env.stores.fs.delete(&old.path)?;
+    }
+    Ok(())
+}
+
+impl Region {
+    fn log_event(&self, event: EventType) -> Result<()> {
+        let (number, logged) = self.mvcc.begin(|number| {
+            let marker = Marker::RegionEvent(self.region_event(event, number));
+            let cell = markers::cell(self.info.start_key(), self.env.stores.clock.now_ms(), &marker);
+            self.log(number, std::iter::once(cell.as_cell()), NonceKey { group: 0, nonce: 0 })
+        });
+        self.mvcc.complete(number);
+        self.env.wal.sync(logged?, SyncLevel::Flush).map_err(|e| e.context("region event"))
+    }
+
+    fn region_event(&self, event: EventType, seq_id: u64) -> pb::RegionEventDescriptor {
+        let store = |store: &Arc<Store>| {
+            let family: Bytes = store.family().name().to_vec().into();
+            pb::StoreDescriptor {
+                store_home_dir: store.family().name_text(),
+                store_file: store.files().into_iter().map(|f| f.name).collect(),
+                family_name: family,
+                store_file_size_bytes: None,
+            }
+        };
+        pb::RegionEventDescriptor {
+            event_type: event.into(),
+            table_name: self.info.table().to_string().into(),
+            encoded_region_name: self.encoded_name.clone(),
+            log_sequence_number: Some(seq_id),
+            stores: self.stores.iter().map(store).collect(),
+            server: Some((&self.env.server).into()),
+            region_name: Some(self.info.name().clone()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Reads: a Get, and scanners.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use evenkeel_common::{CellBuffer, Result};
+
+use super::Region;
+use crate::ops::Scan;
+use crate::scanner::{RegionScanner, ScannerContext};
+use crate::store::StoreView;
+
+/// A read point at which every write is visible, also those that are not durable yet.
+const UNCOMMITTED: u64 = u64::MAX - 1;
+
+impl Region {
+    /// Reads one row.
+    ///
+    /// # Errors
+    /// `WrongRegionException`, `NoSuchColumnFamilyException`, or what reading files or the filter says.
+    pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
+        self.check_row(&scan.start_row, "Get")?;
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        let read_point = self.read_point_of(&scan);
+        self.read_row(scan, read_point)
+    }
+
+    /// Starts a scan of the part of its range that lies in this region.
+    ///
+    /// # Errors
+    /// `NoSuchColumnFamilyException`, or what reading files says.
+    pub fn scanner(self: &Arc<Self>, scan: Scan) -> Result<RegionScanner> {
+        let read_point = self.read_point_of(&scan);
+        self.open_scanner(scan, read_point)
+    }
+
+    /// Reads one row as it is now, for a write that holds the row's lock: writes before it may not be durable yet, and
+    /// they are in front of it in the log.
+    pub(super) fn read_row_now(&self, scan: Scan) -> Result<CellBuffer> {
+        self.read_row(scan, Some(UNCOMMITTED))
+    }
+
+    fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
+        let mut row = CellBuffer::new();
+        self.open_scanner(scan, read_point)?.next(&mut row, &mut ScannerContext::unlimited())?;
+        Ok(row)
+    }
+
+    fn open_scanner(&self, scan: Scan, read_point: Option<u64>) -> Result<RegionScanner> {
+        scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
+        let (read_point, views) = self.view(&scan, read_point);
+        RegionScanner::new(views, scan, read_point, self.comparator, self.env.stores.clock.now_ms())
+    }
+
+    fn read_point_of(&self, scan: &Scan) -> Option<u64> {
+        if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
+    }
+
+    /// A read point, and the segments and files of every store asked for that together hold all that it sees.
+    fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, Vec<StoreView>) {
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
+            let wanted = self.stores.iter().filter(|s| scan.columns_of(s.family().name()).is_some());
+            let views = wanted.map(|s| s.view()).collect();
+            if epoch % 2 == 0 && self.epoch.load(Ordering::Acquire) == epoch {
+                return (point, views);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Row locks: shared for puts and deletes, exclusive for writes that read first.
+//!
+//! A fixed table of locks indexed by a hash of the row: no allocation, no map to grow, no clean-up. Two rows may share
+//! a lock; that costs a wait and never correctness. A lock is held while a write is prepared and applied, not while
+//! the WAL is synced. Several rows are locked in the order of the table, so no two writes can wait for each other.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::{Duration, Instant};
+
+use evenkeel_common::{ErrorKind, HBaseError, Result};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Locks a region has.
+const LOCKS: usize = 512;
+
+/// How a row is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockMode {
+    /// With others that only write.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// The row locks of one region.
+pub struct RowLocks {
+    locks: Box<[RwLock<()>]>,
+    wait_max: Duration,
+}
+
+/// Locks held; dropped all at once.
+pub struct RowGuard<'a> {
+    _held: Vec<Held<'a>>,
+}
+
+enum Held<'a> {
+    Shared { _guard: RwLockReadGuard<'a, ()> },
+    Exclusive { _guard: RwLockWriteGuard<'a, ()> },
+}
+
+impl RowLocks {
+    /// `wait_max` is `hbase.rowlock.wait.duration`.
+    pub fn new(wait_max: Duration) -> Self {
+        Self { locks: (0..LOCKS).map(|_| RwLock::new(())).collect(), wait_max }
+    }
+
+    /// Locks rows, in whatever order they are given.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException`'s advice to come back, when a lock was not had in time.
+    pub fn lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Result<RowGuard<'_>> {
+        let mut slots: Vec<usize> = rows.map(slot_of).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let deadline = Instant::now() + self.wait_max;
+        let held =
+            slots.into_iter().map(|slot| self.lock_slot(slot, mode, deadline)).collect::<Result<_>>()?;
+        Ok(RowGuard { _held: held })
+    }
+
+    fn lock_slot(&self, slot: usize, mode: LockMode, deadline: Instant) -> Result<Held<'_>> {
+        let lock = &self.locks[slot];
+        let held = match mode {
+            LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
+            LockMode::Exclusive => {
+                lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })
+            }
+        };
+        held.ok_or_else(|| HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock"))
+    }
+}
+
+fn slot_of(row: &[u8]) -> usize {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(row) as usize % LOCKS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one<'a>(locks: &'a RowLocks, row: &[u8], mode: LockMode) -> Result<RowGuard<'a>> {
+        locks.lock(std::iter::once(row), mode)
+    }
+
+    #[test]
+    fn shared_locks_go_together_and_exclusive_ones_do_not() {
+        let locks = RowLocks::new(Duration::from_millis(1));
+        let shared = one(&locks, b"r", LockMode::Shared).expect("free");
+        assert!(one(&locks, b"r", LockMode::Shared).is_ok());
+        let refused = one(&locks, b"r", LockMode::Exclusive).err().expect("held");
+        assert_eq!(refused.kind(), ErrorKind::RegionTooBusy);
+        drop(shared);
+        let _alone = one(&locks, b"r", LockMode::Exclusive).expect("free again");
+        assert!(one(&locks, b"r", LockMode::Shared).is_err());
+    }
+
+    #[test]
+    fn the_same_row_twice_is_locked_once() {
+        let locks = RowLocks::new(Duration::from_millis(1));
+        let rows = [&b"b"[..], b"a", b"b"];
+        assert!(locks.lock(rows.into_iter(), LockMode::Exclusive).is_ok());
+    }
+}

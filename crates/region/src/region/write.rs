@@ -1,0 +1,399 @@
+//! Writes.
+//!
+//! Two paths. The *atomic* one takes any mutations, conditions and reads-before-writes: all or nothing, one write
+//! number, one WAL entry. The *batch* takes puts and deletes that stand alone: each succeeds or fails by itself, and
+//! those that pass share one write number and one WAL entry.
+
+use std::cmp::Ordering as Order;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result};
+use evenkeel_protocol::pb::CompareType;
+use evenkeel_wal::{SyncLevel, Txid, WalKey};
+
+use super::nonce::{NonceKey, NonceStart};
+use super::row_lock::LockMode;
+use super::{Phase, Region};
+use crate::ops::{
+    CheckAndMutateResult, Completion, Condition, ConditionTest, FamilyColumns, Mutation, MutationKind,
+    MutationResult, Scan,
+};
+
+/// Called once with the outcome of each mutation of a batch, in order.
+pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
+
+/// A write that is in the MemStore and on its way to the disk.
+struct Applied {
+    number: u64,
+    logged: Option<(Txid, SyncLevel)>,
+    cells: Arc<Vec<KeyValue>>,
+}
+
+impl Region {
+    /// Makes one write.
+    pub fn mutate(self: &Arc<Self>, mutation: Mutation, nonce_group: u64, done: Completion<MutationResult>) {
+        let done = Box::new(|outcome: Result<CheckAndMutateResult>| {
+            done(outcome.map(|result| MutationResult { cells: result.cells }));
+        });
+        self.write_atomically(vec![mutation], Vec::new(), nonce_group, done);
+    }
+
+    /// Makes several writes to rows of this region, all or none; with conditions, only if every one holds.
+    pub fn mutate_rows(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        conditions: Vec<Condition>,
+        nonce_group: u64,
+        done: Completion<CheckAndMutateResult>,
+    ) {
+        self.write_atomically(mutations, conditions, nonce_group, done);
+    }
+
+    /// Makes writes to one row if a condition on it holds.
+    pub fn check_and_mutate(
+        self: &Arc<Self>,
+        condition: Condition,
+        mutations: Vec<Mutation>,
+        nonce_group: u64,
+        done: Completion<CheckAndMutateResult>,
+    ) {
+        if mutations.iter().any(|m| m.row != condition.row) {
+            return done(Err(HBaseError::do_not_retry("Action's getRow must match")));
+        }
+        self.write_atomically(mutations, vec![condition], nonce_group, done);
+    }
+
+    /// Makes puts and deletes that stand alone.
+    pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
+        let mut outcomes: Vec<_> =
+            mutations.iter().map(|m| self.check_mutation(m).map(|()| MutationResult::default())).collect();
+        match self.apply_batch(&mutations, &mut outcomes) {
+            Ok(None) => done(outcomes),
+            Ok(Some(applied)) => self.finish(applied, move |durable| done(merge(outcomes, durable))),
+            Err(error) => done(merge(outcomes, Err(error))),
+        }
+    }
+
+    fn apply_batch(
+        self: &Arc<Self>,
+        mutations: &[Mutation],
+        outcomes: &mut [Result<MutationResult>],
+    ) -> Result<Option<Applied>> {
+        self.check_resources()?;
+        let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
+        let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared)?;
+        let now_ms = self.env.stores.clock.now_ms();
+        let mut cells = Vec::new();
+        let mut durability = Durability::SkipWal;
+        for (mutation, outcome) in mutations.iter().zip(outcomes.iter_mut()).filter(|(_, o)| o.is_ok()) {
+            match self.prepare(mutation, now_ms, now_ms, &mut CellBuffer::new()) {
+                Ok(prepared) => {
+                    cells.extend(prepared);
+                    durability = stronger(durability, self.durability_of(mutation));
+                }
+                Err(error) => *outcome = Err(error),
+            }
+        }
+        let applied = if cells.is_empty() {
+            None
+        } else {
+            Some(self.apply(cells, durability, NonceKey { group: 0, nonce: 0 })?)
+        };
+        drop(guard);
+        Ok(applied)
+    }
+
+    fn write_atomically(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        conditions: Vec<Condition>,
+        nonce_group: u64,
+        done: Completion<CheckAndMutateResult>,
+    ) {
+        let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
+        let key = NonceKey { group: nonce_group, nonce };
+        let mut parts = Some((mutations, conditions, done));
+        let started = self.env.nonces.start(key, || {
+            let (region, parts) = (Arc::clone(self), parts.take());
+            Box::new(move || {
+                if let Some((mutations, conditions, done)) = parts {
+                    region.write_atomically(mutations, conditions, nonce_group, done);
+                }
+            })
+        });
+        let Some((mutations, conditions, done)) = parts else { return };
+        match started {
+            NonceStart::Running => {}
+            NonceStart::Duplicate => done(self.answer_duplicate(&mutations)),
+            NonceStart::Proceed => self.write_started(mutations, conditions, key, done),
+        }
+    }
+
+    fn write_started(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        conditions: Vec<Condition>,
+        nonce: NonceKey,
+        done: Completion<CheckAndMutateResult>,
+    ) {
+        let region = Arc::clone(self);
+        match self.check_and_apply(&mutations, conditions, nonce) {
+            Ok(Some((applied, result))) => self.finish(applied, move |durable| {
+                region.env.nonces.end(nonce, durable.is_ok());
+                done(durable.map(|()| result));
+            }),
+            Ok(None) => {
+                self.env.nonces.end(nonce, false);
+                // The verdict may rest on a write that is not durable yet: it is told when that one is.
+                self.mvcc.when_current_is_visible(Box::new(|| done(Ok(CheckAndMutateResult::default()))));
+            }
+            Err(error) => {
+                self.env.nonces.end(nonce, false);
+                done(Err(error));
+            }
+        }
+    }
+
+    /// `None` when a condition does not hold.
+    fn check_and_apply(
+        self: &Arc<Self>,
+        mutations: &[Mutation],
+        conditions: Vec<Condition>,
+        nonce: NonceKey,
+    ) -> Result<Option<(Applied, CheckAndMutateResult)>> {
+        self.check_resources()?;
+        mutations.iter().try_for_each(|m| self.check_mutation(m))?;
+        conditions.iter().try_for_each(|c| self.check_row(&c.row, "doCheckAndRowMutate"))?;
+        let rows = mutations.iter().map(|m| &m.row[..]).chain(conditions.iter().map(|c| &c.row[..]));
+        let mode = if mutations.len() > 1 || !conditions.is_empty() || mutations.iter().any(reads_first) {
+            LockMode::Exclusive
+        } else {
+            LockMode::Shared
+        };
+        let guard = self.row_locks.lock(rows, mode)?;
+        let now_ms = self.env.stores.clock.now_ms();
+        let mut put_timestamp = now_ms;
+        for condition in conditions {
+            match self.test(condition)? {
+                Some(matched) => put_timestamp = put_timestamp.max(matched),
+                None => return Ok(None),
+            }
+        }
+        let mut results = CellBuffer::new();
+        let (mut cells, mut durability) = (Vec::new(), Durability::SkipWal);
+        for mutation in mutations {
+            cells.append(&mut self.prepare(mutation, now_ms, put_timestamp, &mut results)?);
+            durability = stronger(durability, self.durability_of(mutation));
+        }
+        let applied = self.apply(cells, durability, nonce)?;
+        drop(guard);
+        let returns = mutations.iter().any(|m| reads_first(m) && m.return_results);
+        Ok(Some((applied, CheckAndMutateResult { success: true, cells: returns.then_some(results) })))
+    }
+
+    /// Gives the cells a write number, logs them and puts them into the MemStore.
+    fn apply(
+        self: &Arc<Self>,
+        mut cells: Vec<KeyValue>,
+        durability: Durability,
+        nonce: NonceKey,
+    ) -> Result<Applied> {
+        let level = sync_level(durability);
+        let updates = self.updates.read();
+        if *updates != Phase::Open {
+            return Err(self.not_serving());
+        }
+        let (number, logged) = self.mvcc.begin(|number| {
+            let level = level?;
+            let appended = self.log(number, cells.iter().map(KeyValue::as_cell), nonce);
+            Some(appended.map(|txid| (txid, level)))
+        });
+        let logged = logged.transpose();
+        let logged = match logged {
+            Ok(logged) => logged,
+            Err(error) => {
+                self.mvcc.complete(number);
+                return Err(error);
+            }
+        };
+        for cell in &mut cells {
+            cell.set_seq_id(number);
+            if let Some(store) = self.store_of(cell.as_cell().family()) {
+                store.add(&cell.as_cell());
+            }
+        }
+        drop(updates);
+        if self.needs_flush() {
+            self.env.events.flush_wanted(self);
+        }
+        Ok(Applied { number, logged, cells: Arc::new(cells) })
+    }
+
+    /// Waits, without a thread, until a write is durable, makes it visible and then calls `done`.
+    fn finish(self: &Arc<Self>, applied: Applied, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let Some((txid, level)) = applied.logged else {
+            return self.mvcc.complete_then(applied.number, Some(Box::new(move || done(Ok(())))));
+        };
+        let region = Arc::clone(self);
+        let on_durable = move |durable: Result<()>| match durable {
+            Ok(()) => region.mvcc.complete_then(applied.number, Some(Box::new(move || done(Ok(()))))),
+            Err(error) => {
+                region.take_back(&applied.cells);
+                region.mvcc.complete(applied.number);
+                done(Err(error));
+            }
+        };
+        self.env.wal.when_synced(txid, level, on_durable);
+    }
+
+    /// Hides cells whose log entry failed, before their number becomes visible.
+    fn take_back(&self, cells: &[KeyValue]) {
+        for cell in cells {
+            if let Some(store) = self.store_of(cell.as_cell().family()) {
+                store.take_back(&cell.as_cell());
+            }
+        }
+    }
+
+    /// Puts cells into the log's queue, as one entry.
+    pub(super) fn log<'a>(
+        &self,
+        seq_id: u64,
+        cells: impl Iterator<Item = CellRef<'a>> + Clone,
+        nonce: NonceKey,
+    ) -> Result<Txid> {
+        let now_ms = self.env.stores.clock.now_ms();
+        let key = WalKey::new(&self.encoded_name, self.info.table(), seq_id, now_ms);
+        self.env.wal.append_cells(&WalKey { nonce_group: nonce.group, nonce: nonce.nonce, ..key }, cells)
+    }
+
+    /// `Some(timestamp of the cell that matched)` when the condition holds; 0 when there was no cell.
+    fn test(&self, condition: Condition) -> Result<Option<i64>> {
+        let Condition { row, test, time_range } = condition;
+        let mut scan = Scan { time_range, ..Scan::get(row) };
+        match test {
+            ConditionTest::Filter(filter) => {
+                scan.filter = Some(filter);
+                let found = self.read_row_now(scan)?;
+                Ok((!found.is_empty()).then(|| found.get(0).timestamp()))
+            }
+            ConditionTest::Column { family, qualifier, op, comparator } => {
+                self.check_family(&family)?;
+                scan.families = vec![FamilyColumns { family, qualifiers: Some(vec![qualifier]) }];
+                let found = self.read_row_now(scan)?;
+                let cell = if found.is_empty() { None } else { Some(found.get(0)) };
+                let holds = match cell {
+                    None => comparator.value().is_empty() && op != CompareType::NotEqual,
+                    Some(cell) if comparator.value().is_empty() => {
+                        cell.value().is_empty() == (op != CompareType::NotEqual)
+                    }
+                    Some(cell) => holds(op, comparator.value().cmp(cell.value()))?,
+                };
+                Ok(holds.then(|| cell.map_or(0, |c| c.timestamp())))
+            }
+        }
+    }
+
+    /// The answer to an Increment or Append that was already made: the current cells of its columns.
+    fn answer_duplicate(&self, mutations: &[Mutation]) -> Result<CheckAndMutateResult> {
+        let mut cells = CellBuffer::new();
+        for mutation in mutations.iter().filter(|m| reads_first(m) && m.return_results) {
+            let mut scan = Scan { time_range: mutation.time_range, ..Scan::get(mutation.row.clone()) };
+            scan.families = columns_of(mutation);
+            self.get(scan)?.iter().for_each(|cell| cells.push(&cell));
+        }
+        Ok(CheckAndMutateResult { success: true, cells: Some(cells) })
+    }
+
+    fn check_mutation(&self, mutation: &Mutation) -> Result<()> {
+        self.check_row(&mutation.row, "batchMutate")?;
+        if self.table.is_read_only() {
+            return Err(HBaseError::do_not_retry("region is read only"));
+        }
+        mutation.cells.iter().try_for_each(|cell| self.check_family(cell.as_cell().family()).map(drop))?;
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn check_resources(self: &Arc<Self>) -> Result<()> {
+        let max = self.flush_bytes() * self.env.config.block_multiplier;
+        if self.info.is_meta() || self.memstore_bytes() <= max {
+            return Ok(());
+        }
+        self.env.events.flush_wanted(self);
+        let message = format!(
+            "Over memstore limit={max}, regionName={}, server={}",
+            self.info.encoded_name(),
+            self.env.server
+        );
+        Err(HBaseError::new(ErrorKind::RegionTooBusy, message))
+    }
+
+    fn durability_of(&self, mutation: &Mutation) -> Durability {
+        match mutation.durability {
+            Durability::UseDefault => self.table.durability(),
+            given => given,
+        }
+    }
+}
+
+/// Whether `value OP cell` holds, given how the condition's value compares to the cell's.
+fn holds(op: CompareType, value_to_cell: Order) -> Result<bool> {
+    Ok(match op {
+        CompareType::Less => value_to_cell.is_lt(),
+        CompareType::LessOrEqual => value_to_cell.is_le(),
+        CompareType::Equal => value_to_cell.is_eq(),
+        CompareType::NotEqual => value_to_cell.is_ne(),
+        CompareType::GreaterOrEqual => value_to_cell.is_ge(),
+        CompareType::Greater => value_to_cell.is_gt(),
+        CompareType::NoOp => return Err(HBaseError::do_not_retry("Unknown Compare op NO_OP")),
+    })
+}
+
+fn reads_first(mutation: &Mutation) -> bool {
+    matches!(mutation.kind, MutationKind::Increment | MutationKind::Append)
+}
+
+fn columns_of(mutation: &Mutation) -> Vec<FamilyColumns> {
+    let mut columns: Vec<_> = mutation
+        .cells
+        .iter()
+        .map(|c| (c.as_cell().family().to_vec(), c.as_cell().qualifier().to_vec()))
+        .collect();
+    columns.sort();
+    columns.dedup();
+    let chunks = columns.chunk_by(|a, b| a.0 == b.0);
+    let family = |chunk: &[(Vec<u8>, Vec<u8>)]| FamilyColumns {
+        family: chunk[0].0.clone().into(),
+        qualifiers: Some(chunk.iter().map(|(_, q)| q.clone().into()).collect()),
+    };
+    chunks.map(family).collect()
+}
+
+/// `UseDefault` means sync here.
+fn stronger(a: Durability, b: Durability) -> Durability {
+    let rank = |d| match d {
+        Durability::SkipWal => 0,
+        Durability::AsyncWal => 1,
+        Durability::UseDefault | Durability::SyncWal => 2,
+        Durability::FsyncWal => 3,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+fn sync_level(durability: Durability) -> Option<SyncLevel> {
+    match durability {
+        Durability::SkipWal => None,
+        Durability::AsyncWal => Some(SyncLevel::None),
+        Durability::SyncWal | Durability::UseDefault => Some(SyncLevel::Flush),
+        Durability::FsyncWal => Some(SyncLevel::Sync),
+    }
+}
+
+fn merge(outcomes: Vec<Result<MutationResult>>, durable: Result<()>) -> Vec<Result<MutationResult>> {
+    match durable {
+        Ok(()) => outcomes,
+        Err(error) => outcomes.into_iter().map(|outcome| outcome.and_then(|_| Err(error.clone()))).collect(),
+    }
+}
