@@ -1,8 +1,8 @@
 //! Condition: what must hold before a write (checkAndMutate).
 
 use evenkeel_common::{HBaseError, Result};
-use evenkeel_protocol::pb;
-use evenkeel_region::filter::{self, CompareOp};
+use evenkeel_protocol::pb::{self, CompareType};
+use evenkeel_region::filter;
 use evenkeel_region::ops::{Condition, ConditionTest};
 
 use super::{check_row, missing, optional_time_range};
@@ -32,16 +32,8 @@ fn column_test(proto: &pb::Condition) -> Result<ConditionTest> {
 }
 
 /// The operator of a number; absent means the enum's first value, as for every reader of such a message.
-fn compare_op(number: Option<i32>) -> Result<CompareOp> {
-    let number = number.unwrap_or(pb::CompareType::Less as i32);
-    let known = pb::CompareType::try_from(number);
-    Ok(match known.map_err(|_| HBaseError::do_not_retry(format!("Unknown compare type: {number}")))? {
-        pb::CompareType::Less => CompareOp::Less,
-        pb::CompareType::LessOrEqual => CompareOp::LessOrEqual,
-        pb::CompareType::Equal => CompareOp::Equal,
-        pb::CompareType::NotEqual => CompareOp::NotEqual,
-        pb::CompareType::GreaterOrEqual => CompareOp::GreaterOrEqual,
-        pb::CompareType::Greater => CompareOp::Greater,
-        pb::CompareType::NoOp => CompareOp::NoOp,
-    })
+fn compare_op(number: Option<i32>) -> Result<CompareType> {
+    let number = number.unwrap_or(CompareType::Less as i32);
+    CompareType::try_from(number)
+        .map_err(|_| HBaseError::do_not_retry(format!("Unknown compare type: {number}")))
 }

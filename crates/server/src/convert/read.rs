@@ -24,8 +24,6 @@ pub struct ScanRequest {
     pub max_result_bytes: Option<u64>,
     /// Whether heartbeats tell the client how far the scan has come.
     pub need_cursor: bool,
-    /// Whether each result tells the bytes of blocks it took.
-    pub query_metrics: bool,
 }
 
 /// A Get as a scan of one row. `on_demand` is what a Get that does not say so does with families its filter does not
@@ -88,7 +86,6 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
         scan,
         max_result_bytes: proto.max_result_size.filter(|bytes| (1..=i64::MAX as u64).contains(bytes)),
         need_cursor: proto.need_cursor_result(),
-        query_metrics: proto.query_metrics_enabled(),
     })
 }
 

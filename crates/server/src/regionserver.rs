@@ -1,0 +1,248 @@
+//! The RegionServer: which regions are online here, and the services that clients, the master and operators call.
+//!
+//! ```text
+//! rpc::Service  ->  client / admin / cluster    decode, choose where to run        (this is where `rpc` ends)
+//!               ->  get, mutate, multi, scan, endpoint    requests over regions    (free of sockets, tested so)
+//!               ->  online                                which region
+//!               ->  evenkeel_region::Region
+//! background: flushes and compactions on their own threads, leases and memory watched by a chore
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`online`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
+//! | [`config`] | [`RegionServerConfig`] |
+//! | [`caller`] | [`Caller`]: what a request's connection means for its answer; [`Reply`] |
+//! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
+//! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
+//! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
+//! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
+//! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
+//! | [`cluster`] | ClientMetaService, BootstrapNodeService |
+//! | [`background`] | flush and compaction threads |
+//! | [`chore`] | leases, and the limit on unflushed bytes |
+//!
+//! # Threads
+//! Reads of one row and writes run on the connection's own thread; a write's answer leaves when the WAL's group commit
+//! calls back, so no thread waits for a disk. Scans run on handler threads; those of system tables, and all admin calls,
+//! on threads of their own, so that user load cannot stand before hbase:meta.
+//!
+//! # Bounds
+//! Handler queues (rpc), background queues ([`background`]), replies (`hbase.server.scanner.max.result.size`), unflushed
+//! bytes of all regions (`hbase.regionserver.global.memstore.size`).
+
+pub mod admin;
+pub mod aggregate;
+pub mod background;
+pub mod caller;
+pub mod chore;
+pub mod client;
+pub mod cluster;
+pub mod config;
+pub mod decimal;
+pub mod endpoint;
+pub mod get;
+pub mod load;
+pub mod multi;
+pub mod mutate;
+pub mod online;
+pub mod scan;
+pub mod scanners;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use evenkeel_block_cache::BlockCache;
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_region::region::Region;
+use evenkeel_rpc::{Executor, Service};
+
+pub use self::background::Background;
+pub use self::caller::{Caller, Done, Reply};
+pub use self::cluster::ClusterView;
+pub use self::config::RegionServerConfig;
+pub use self::load::RequestCounters;
+pub use self::online::OnlineRegions;
+pub use self::scanners::Scanners;
+use crate::convert;
+
+/// What the process around a RegionServer does for it.
+pub trait ServerHooks: Send + Sync {
+    /// Starts new WAL files; returns the encoded names of regions that should flush so that old ones can go.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>>;
+
+    /// An operator asked the server to stop.
+    fn stop(&self, reason: &str);
+
+    /// An operator asked to read the configuration again.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn update_configuration(&self) -> Result<()>;
+}
+
+/// What a RegionServer is made of.
+pub struct RegionServerParts {
+    /// Its name.
+    pub name: ServerName,
+    /// The port of its web pages; 0 for none.
+    pub info_port: u16,
+    /// `hbase.rootdir`.
+    pub root: PathBuf,
+    /// Limits and switches.
+    pub config: RegionServerConfig,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+    /// Blocks of store files, the same as its regions use.
+    pub cache: Arc<dyn BlockCache>,
+    /// Flush and compaction threads, the same as its regions report to.
+    pub background: Arc<Background>,
+    /// What the process around it does.
+    pub hooks: Arc<dyn ServerHooks>,
+    /// Where the rest of the cluster is.
+    pub cluster: ClusterView,
+}
+
+/// See the module's documentation.
+pub struct RegionServer {
+    name: ServerName,
+    info_port: u16,
+    root: PathBuf,
+    config: RegionServerConfig,
+    clock: Arc<dyn Clock>,
+    cache: Arc<dyn BlockCache>,
+    background: Arc<Background>,
+    hooks: Arc<dyn ServerHooks>,
+    cluster: ArcSwap<ClusterView>,
+    regions: OnlineRegions,
+    scanners: Scanners,
+    counters: RequestCounters,
+    stopping: AtomicBool,
+    over_memstore_limit: AtomicBool,
+}
+
+impl RegionServer {
+    /// A server with no regions.
+    pub fn new(parts: RegionServerParts) -> Arc<Self> {
+        let lease_ms = parts.config.scanner_lease_ms;
+        Arc::new(Self {
+            regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
+            scanners: Scanners::new(&parts.name, lease_ms, parts.clock.clone()),
+            counters: RequestCounters::default(),
+            name: parts.name,
+            info_port: parts.info_port,
+            root: parts.root,
+            config: parts.config,
+            clock: parts.clock,
+            cache: parts.cache,
+            background: parts.background,
+            hooks: parts.hooks,
+            cluster: ArcSwap::from_pointee(parts.cluster),
+            stopping: AtomicBool::new(false),
+            over_memstore_limit: AtomicBool::new(false),
+        })
+    }
+
+    /// ClientService, AdminService, ClientMetaService and BootstrapNodeService of this server. Calls that may wait run
+    /// on `executor`'s threads.
+    pub fn services(self: &Arc<Self>, executor: &Arc<Executor>) -> Vec<Arc<dyn Service>> {
+        vec![
+            Arc::new(client::ClientService::new(self.clone(), executor.clone())),
+            Arc::new(admin::AdminService::new(self.clone(), executor.clone())),
+            Arc::new(cluster::ClientMetaService::new(self.clone())),
+            Arc::new(cluster::BootstrapNodeService::new(self.clone())),
+        ]
+    }
+
+    /// The server's name.
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
+    /// Limits and switches.
+    pub fn config(&self) -> &RegionServerConfig {
+        &self.config
+    }
+
+    /// The regions served here: whoever opens a region adds it, and takes it off before closing it.
+    pub fn regions(&self) -> &OnlineRegions {
+        &self.regions
+    }
+
+    /// Open scanners.
+    pub fn scanners(&self) -> &Scanners {
+        &self.scanners
+    }
+
+    /// Flush and compaction threads.
+    pub fn background(&self) -> &Arc<Background> {
+        &self.background
+    }
+
+    /// Requests so far.
+    pub fn counters(&self) -> &RequestCounters {
+        &self.counters
+    }
+
+    /// Where the rest of the cluster is.
+    pub fn cluster_view(&self) -> Arc<ClusterView> {
+        self.cluster.load_full()
+    }
+
+    /// Replaces what clients are told about the cluster.
+    pub fn set_cluster_view(&self, view: ClusterView) {
+        self.cluster.store(Arc::new(view));
+    }
+
+    /// Refuses all requests from now on.
+    pub fn start_stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The region a request is for.
+    ///
+    /// # Errors
+    /// `RegionServerStoppedException` once stopping; otherwise as [`OnlineRegions::get`].
+    pub fn region(&self, specifier: &pb::RegionSpecifier) -> Result<Arc<Region>> {
+        self.check_open()?;
+        self.regions.get(convert::region::encoded_name(specifier)?, &specifier.value)
+    }
+
+    /// Checks that the server takes requests.
+    ///
+    /// # Errors
+    /// `RegionServerStoppedException`.
+    pub fn check_open(&self) -> Result<()> {
+        if self.stopping.load(Ordering::Relaxed) {
+            let message = format!("Server {} stopping", self.name);
+            return Err(HBaseError::new(ErrorKind::RegionServerStopped, message));
+        }
+        Ok(())
+    }
+
+    /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait instead; here no thread may.
+    fn check_memstore_limit(&self, region: &Region) -> Result<()> {
+        if self.over_memstore_limit.load(Ordering::Relaxed) && !region.info().is_meta() {
+            let limit = self.config.global_memstore_bytes;
+            let message =
+                format!("Over global memstore limit={limit}, regionName={}", region.info().name_text());
+            return Err(HBaseError::new(ErrorKind::RegionTooBusy, message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! AggregateService: minimum, maximum, sum, row count and the like of one column of one region, for the three column
+//! interpreters of HBase's client: Long, Double and BigDecimal.
+//!
+//! The first family of the scan is what is aggregated; of its qualifiers the first is the value, and for the median the
+//! second the weight.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, CellRef, HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::filter;
+use evenkeel_region::ops::Scan;
+use evenkeel_region::region::Region;
+use evenkeel_region::scanner::ScannerContext;
+use prost::Message;
+
+use super::RegionServer;
+use super::decimal::Hundredths;
+use crate::convert::read;
+
+const FIRST_KEY_ONLY_FILTER: &str = "org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter";
+const INTERPRETERS: &str = "org.apache.hadoop.hbase.client.coprocessor.";
+
+/// The service's methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The largest value.
+    Max,
+    /// The smallest value.
+    Min,
+    /// The sum of the values.
+    Sum,
+    /// How many rows have any cell.
+    RowNum,
+    /// Sum and row count, of which the client makes the mean.
+    Avg,
+    /// Sum, sum of squares and row count, of which the client makes the deviation.
+    Std,
+    /// Sum of values and sum of weights, with which the client looks for the median.
+    Median,
+}
+
+impl Method {
+    /// The method of a name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "GetMax" => Self::Max,
+            "GetMin" => Self::Min,
+            "GetSum" => Self::Sum,
+            "GetRowNum" => Self::RowNum,
+            "GetAvg" => Self::Avg,
+            "GetStd" => Self::Std,
+            "GetMedian" => Self::Median,
+            _ => return None,
+        })
+    }
+}
+
+/// Runs a method over a region.
+///
+/// # Errors
+/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; what reading says.
+pub fn run(
+    server: &RegionServer,
+    region: &Arc<Region>,
+    method: Method,
+    request: &pb::AggregateRequest,
+) -> Result<pb::AggregateResponse> {
+    let interpreter = Interpreter::by_class(&request.interpreter_class_name)?;
+    let mut scan = read::scan(&request.scan, server.config.load_families_on_demand)?.scan;
+    let columns = Columns::of(&scan)?;
+    if method == Method::RowNum && scan.filter.is_none() && columns.value.is_none() {
+        let first_key_only =
+            pb::Filter { name: FIRST_KEY_ONLY_FILTER.to_owned(), serialized_filter: Some(Bytes::new()) };
+        scan.filter = Some(filter::from_proto(&first_key_only)?);
+    }
+    let mut totals = Totals::default();
+    for_each_row(region, scan, |row| totals.add_row(method, interpreter, &columns, row))?;
+    totals.response(method, interpreter)
+}
+
+fn for_each_row(
+    region: &Arc<Region>,
+    scan: Scan,
+    mut each: impl FnMut(&CellBuffer) -> Result<()>,
+) -> Result<()> {
+    let mut scanner = region.scanner(scan)?;
+    let mut row = CellBuffer::new();
+    loop {
+        row.clear();
+        let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+        if !row.is_empty() {
+            each(&row)?;
+        }
+        if !state.has_more() {
+            return Ok(());
+        }
+    }
+}
+
+/// What is aggregated.
+struct Columns {
+    value: Option<Bytes>,
+    weight: Option<Bytes>,
+}
+
+impl Columns {
+    fn of(scan: &Scan) -> Result<Self> {
+        let family =
+            scan.families.first().ok_or_else(|| HBaseError::do_not_retry("the scan names no family"))?;
+        let mut qualifiers = family.qualifiers.iter().flatten().cloned();
+        Ok(Self { value: qualifiers.next(), weight: qualifiers.next() })
+    }
+}
+
+/// How values are read and added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interpreter {
+    Long,
+    Double,
+    Decimal,
+}
+
+/// A value of a column, or a total.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+enum Number {
+    Long(i64),
+    Double(f64),
+    Decimal(Hundredths),
+}
+
+impl Interpreter {
+    fn by_class(class: &str) -> Result<Self> {
+        match class.strip_prefix(INTERPRETERS) {
+            Some("LongColumnInterpreter") => Ok(Self::Long),
+            Some("DoubleColumnInterpreter") => Ok(Self::Double),
+            Some("BigDecimalColumnInterpreter") => Ok(Self::Decimal),
+            _ => Err(HBaseError::do_not_retry(format!("the column interpreter {class} is not built in"))),
+        }
+    }
+
+    /// The value of a cell; `None` for one that is no number of this kind.
+    fn value(self, cell: &CellRef<'_>) -> Result<Option<Number>> {
+        let eight = || cell.value().try_into().ok();
+        Ok(match self {
+            Self::Long => eight().map(|bytes| Number::Long(i64::from_be_bytes(bytes))),
+            Self::Double => eight().map(|bytes| Number::Double(f64::from_be_bytes(bytes))),
+            Self::Decimal => Hundredths::read(cell.value())?.map(Number::Decimal),
+        })
+    }
+
+    /// What stands for no weights at all.
+    fn least(self) -> Number {
+        match self {
+            Self::Long => Number::Long(i64::MIN),
+            // Java's Double.MIN_VALUE, the least above zero; a decimal made of it rounds to zero.
+            Self::Double => Number::Double(f64::from_bits(1)),
+            Self::Decimal => Number::Decimal(Hundredths(0)),
+        }
+    }
+}
+
+impl Number {
+    fn add(self, other: Self) -> Result<Self> {
+        Ok(match (self, other) {
+            // Java's numbers wrap.
+            (Self::Long(a), Self::Long(b)) => Self::Long(a.wrapping_add(b)),
+            (Self::Double(a), Self::Double(b)) => Self::Double(a + b),
+            (Self::Decimal(a), Self::Decimal(b)) => Self::Decimal(a.plus(b)?),
+            _ => return Err(HBaseError::do_not_retry("numbers of two kinds")),
+        })
+    }
+
+    fn squared(self) -> Result<Self> {
+        Ok(match self {
+            Self::Long(a) => Self::Long(a.wrapping_mul(a)),
+            Self::Double(a) => Self::Double(a * a),
+            Self::Decimal(a) => Self::Decimal(a.times(a)?),
+        })
+    }
+
+    fn write(self) -> Bytes {
+        match self {
+            Self::Long(long_msg) => pb::LongMsg { long_msg }.encode_to_vec().into(),
+            Self::Double(double_msg) => pb::DoubleMsg { double_msg }.encode_to_vec().into(),
+            Self::Decimal(number) => {
+                pb::BigDecimalMsg { bigdecimal_msg: number.write().into() }.encode_to_vec().into()
+            }
+        }
+    }
+}
+
+/// Adds to a total that may be nothing yet.
+fn add(total: &mut Option<Number>, number: Option<Number>) -> Result<()> {
+    *total = match (*total, number) {
+        (Some(total), Some(number)) => Some(total.add(number)?),
+        (total, number) => total.or(number),
+    };
+    Ok(())
+}
+
+#[derive(Default)]
+struct Totals {
+    best: Option<Number>,
+    sum: Option<Number>,
+    squares: Option<Number>,
+    weights: Option<Number>,
+    rows: i64,
+}
+
+impl Totals {
+    fn add_row(
+        &mut self,
+        method: Method,
+        interpreter: Interpreter,
+        columns: &Columns,
+        row: &CellBuffer,
+    ) -> Result<()> {
+        self.rows += 1;
+        if method == Method::RowNum {
+            return Ok(());
+        }
+        let (mut of_row, mut weight) = (None, None);
+        for cell in row.iter() {
+            let number = interpreter.value(&cell)?;
+            let is_weight = method == Method::Median && columns.weight.as_deref() == Some(cell.qualifier());
+            match (is_weight, method) {
+                (true, _) => add(&mut weight, number)?,
+                (false, Method::Max | Method::Min) => self.compare(method, number),
+                (false, _) => add(&mut of_row, number)?,
+            }
+        }
+        add(&mut self.sum, of_row)?;
+        add(&mut self.weights, weight)?;
+        let square = of_row.filter(|_| method == Method::Std).map(Number::squared).transpose()?;
+        add(&mut self.squares, square)
+    }
+
+    fn compare(&mut self, method: Method, number: Option<Number>) {
+        let Some(number) = number else { return };
+        let better =
+            self.best.is_none_or(|best| if method == Method::Max { number > best } else { number < best });
+        if better {
+            self.best = Some(number);
+        }
+    }
+
+    /// The parts of a response; none when no value was seen.
+    fn response(self, method: Method, interpreter: Interpreter) -> Result<pb::AggregateResponse> {
+        let rows = Bytes::copy_from_slice(&self.rows.to_be_bytes());
+        let (first, second) = match method {
+            Method::RowNum => return Ok(pb::AggregateResponse { first_part: vec![rows], second_part: None }),
+            Method::Max | Method::Min => (vec![self.best], None),
+            Method::Sum => (vec![self.sum], None),
+            Method::Avg => (vec![self.sum], Some(rows)),
+            Method::Std => (vec![self.sum, self.squares], Some(rows)),
+            Method::Median => (vec![self.sum, self.weights.or_else(|| Some(interpreter.least()))], None),
+        };
+        let first: Option<Vec<_>> = first.into_iter().map(|number| number.map(Number::write)).collect();
+        Ok(match first {
+            None => pb::AggregateResponse::default(),
+            Some(first_part) => pb::AggregateResponse { first_part, second_part: second },
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! [`Background`]: threads that flush and compact.
+//!
+//! A region tells that it wants a flush or a compaction on the path of a write ([`RegionEvents`]); that only puts it into
+//! a queue. A region is in a queue once at most, so the queues are bounded by the regions, and by a fixed length besides.
+//!
+//! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
+//! gives memory back.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use evenkeel_common::config::ConfigError;
+use evenkeel_common::{Configuration, Result};
+use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
+use parking_lot::{Condvar, Mutex};
+
+/// Jobs waiting in a queue at most.
+const QUEUE_JOBS_MAX: usize = 100_000;
+
+/// Threads.
+#[derive(Clone, Debug)]
+pub struct BackgroundConfig {
+    /// `hbase.hstore.flusher.count`.
+    pub flushers: usize,
+    /// `hbase.regionserver.thread.compaction.small` and `.large` together.
+    pub compactors: usize,
+    /// `hbase.regionserver.compaction.enabled`.
+    pub compactions_enabled: bool,
+}
+
+impl Default for BackgroundConfig {
+    fn default() -> Self {
+        Self { flushers: 2, compactors: 2, compactions_enabled: true }
+    }
+}
+
+impl BackgroundConfig {
+    /// Reads HBase's keys.
+    ///
+    /// # Errors
+    /// When a value is not of its key's form.
+    pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
+        let threads = |key: &str, default: u64| Ok(conf.get_u64_or(key, default)?.clamp(1, 64) as usize);
+        let small = threads("hbase.regionserver.thread.compaction.small", 1)?;
+        let large = threads("hbase.regionserver.thread.compaction.large", 1)?;
+        Ok(Self {
+            flushers: threads("hbase.hstore.flusher.count", 2)?,
+            compactors: small + large,
+            compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
+        })
+    }
+}
+
+/// What compactions of a region wait or run; the numbers are those of the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionState {
+    /// None.
+    None = 0,
+    /// Of some files.
+    Minor = 1,
+    /// Of all files of a store.
+    Major = 2,
+    /// Both.
+    MajorAndMinor = 3,
+}
+
+/// A compaction that was asked for.
+#[derive(Clone)]
+struct Compaction {
+    region: Arc<Region>,
+    family: Option<Vec<u8>>,
+    major: bool,
+}
+
+/// Jobs by key, each key once.
+struct Queue<T> {
+    state: Mutex<QueueState<T>>,
+    arrived: Condvar,
+}
+
+struct QueueState<T> {
+    waiting: VecDeque<(String, T)>,
+    stopped: bool,
+}
+
+impl<T> Queue<T> {
+    fn new() -> Self {
+        let state = QueueState { waiting: VecDeque::new(), stopped: false };
+        Self { state: Mutex::new(state), arrived: Condvar::new() }
+    }
+
+    /// Appends a job, unless one of its key waits already. Says whether it did.
+    fn push(&self, key: String, job: T) -> bool {
+        let mut state = self.state.lock();
+        let known = state.waiting.iter().any(|(other, _)| *other == key);
+        if known || state.stopped || state.waiting.len() >= QUEUE_JOBS_MAX {
+            return false;
+        }
+        state.waiting.push_back((key, job));
+        self.arrived.notify_one();
+        true
+    }
+
+    /// The next job; waits for one. `None` once stopped.
+    fn next(&self) -> Option<T> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some((_, job)) = state.waiting.pop_front() {
+                return Some(job);
+            }
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    fn clear(&self) -> Vec<T> {
+        self.state.lock().waiting.drain(..).map(|(_, job)| job).collect()
+    }
+
+    fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        state.waiting.clear();
+        self.arrived.notify_all();
+    }
+
+    fn len(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+}
+
+struct Shared {
+    flushes: Queue<Arc<Region>>,
+    compactions: Queue<Compaction>,
+    compactions_enabled: AtomicBool,
+    /// Compactions that wait or run, by region: minor and major.
+    compacting: Mutex<HashMap<String, (usize, usize)>>,
+    flush_failures: AtomicU64,
+}
+
+/// See the module's documentation. [`Background::stop`] ends its threads.
+pub struct Background {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Background {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(config: &BackgroundConfig) -> io::Result<Arc<Self>> {
+        let shared = Arc::new(Shared {
+            flushes: Queue::new(),
+            compactions: Queue::new(),
+            compactions_enabled: AtomicBool::new(config.compactions_enabled),
+            compacting: Mutex::default(),
+            flush_failures: AtomicU64::new(0),
+        });
+        let background = Arc::new(Self { shared, threads: Mutex::default() });
+        for i in 0..config.flushers {
+            background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
+        }
+        for i in 0..config.compactors {
+            background.spawn(format!("compact-{i}"), Shared::compaction_jobs)?;
+        }
+        Ok(background)
+    }
+
+    fn spawn(&self, name: String, run: fn(&Shared)) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(name).spawn(move || run(&shared))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Asks for a flush; says whether that is new.
+    pub fn request_flush(&self, region: &Arc<Region>) -> bool {
+        self.shared.flushes.push(region.info().encoded_name().to_owned(), region.clone())
+    }
+
+    /// Asks for a compaction of one family or all; says whether that is new.
+    pub fn request_compaction(&self, region: &Arc<Region>, family: Option<&[u8]>, major: bool) -> bool {
+        self.shared.request_compaction(Compaction {
+            region: region.clone(),
+            family: family.map(<[u8]>::to_vec),
+            major,
+        })
+    }
+
+    /// Flushes now, on this thread, and asks for a compaction if that is due.
+    ///
+    /// # Errors
+    /// What the region says.
+    pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
+        self.shared.flush(region)
+    }
+
+    /// Switches compactions on or off; returns what was before. Those that run go on.
+    pub fn switch_compactions(&self, enabled: bool) -> bool {
+        self.shared.compactions_enabled.swap(enabled, Ordering::Relaxed)
+    }
+
+    /// Forgets compactions that wait.
+    pub fn clear_compactions(&self) {
+        for compaction in self.shared.compactions.clear() {
+            self.shared.count(&compaction, false);
+        }
+    }
+
+    /// What compactions of a region wait or run.
+    pub fn compaction_state(&self, encoded_name: &str) -> CompactionState {
+        match self.shared.compacting.lock().get(encoded_name) {
+            None | Some((0, 0)) => CompactionState::None,
+            Some((_, 0)) => CompactionState::Minor,
+            Some((0, _)) => CompactionState::Major,
+            Some(_) => CompactionState::MajorAndMinor,
+        }
+    }
+
+    /// Flushes and compactions that wait.
+    pub fn queued(&self) -> (usize, usize) {
+        (self.shared.flushes.len(), self.shared.compactions.len())
+    }
+
+    /// Flushes that failed.
+    pub fn flush_failures(&self) -> u64 {
+        self.shared.flush_failures.load(Ordering::Relaxed)
+    }
+
+    /// Drops what waits and ends the threads after what they do now.
+    pub fn stop(&self) {
+        self.shared.flushes.stop();
+        self.shared.compactions.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a flush or compaction thread panicked");
+            }
+        }
+    }
+}
+
+impl RegionEvents for Background {
+    fn flush_wanted(&self, region: &Arc<Region>) {
+        self.request_flush(region);
+    }
+
+    fn compaction_wanted(&self, region: &Arc<Region>) {
+        self.request_compaction(region, None, false);
+    }
+}
+
+impl Shared {
+    fn flush_jobs(&self) {
+        while let Some(region) = self.flushes.next() {
+            if let Err(error) = self.flush(&region) {
+                // The cells stay in memory and in the WAL; the next write asks again.
+                self.flush_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(region = %region.info().name_text(), %error, "flush failed");
+            }
+        }
+    }
+
+    fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
+        let outcome = region.flush()?;
+        if region.needs_compaction() {
+            self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
+        }
+        Ok(outcome)
+    }
+
+    fn request_compaction(&self, compaction: Compaction) -> bool {
+        if !self.compactions_enabled.load(Ordering::Relaxed) {
+            return false;
+        }
+        // Counted first: a thread may have done it before this one goes on.
+        self.count(&compaction, true);
+        let family = compaction.family.as_deref().unwrap_or_default().escape_ascii().to_string();
+        let key = format!("{}/{family}/{}", compaction.region.info().encoded_name(), compaction.major);
+        let added = self.compactions.push(key, compaction.clone());
+        if !added {
+            self.count(&compaction, false);
+        }
+        added
+    }
+
+    fn count(&self, compaction: &Compaction, start: bool) {
+        let mut compacting = self.compacting.lock();
+        let name = compaction.region.info().encoded_name();
+        let counts = compacting.entry(name.to_owned()).or_default();
+        let count = if compaction.major { &mut counts.1 } else { &mut counts.0 };
+        *count = if start { *count + 1 } else { count.saturating_sub(1) };
+        if *counts == (0, 0) {
+            compacting.remove(name);
+        }
+    }
+
+    fn compaction_jobs(&self) {
+        while let Some(compaction) = self.compactions.next() {
+            self.compact(&compaction);
+            self.count(&compaction, false);
+        }
+    }
+
+    fn compact(&self, compaction: &Compaction) {
+        let Compaction { region, family, major } = compaction;
+        match region.compact(family.as_deref(), *major) {
+            Err(error) => tracing::error!(region = %region.info().name_text(), %error, "compaction failed"),
+            Ok(true) if region.needs_compaction() => {
+                self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
+            }
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! [`Caller`] and [`Reply`]: what request handlers know of RPC.
+
+use std::time::Instant;
+
+use evenkeel_common::{CellBuffer, Result};
+use evenkeel_protocol::pb;
+use evenkeel_rpc::{Call, CellBlockWriter, CellCodec, Compressor, Respond};
+use prost::Message;
+
+use crate::convert::result;
+
+/// What a request's connection and header mean for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// How cells travel beside messages; `None`: inside them.
+    pub codec: Option<(CellCodec, Option<Compressor>)>,
+    /// The client's version; old clients tell none.
+    pub version: Option<(u32, u32)>,
+    /// When the request had arrived.
+    pub received_at: Instant,
+    /// After this nobody waits for the answer.
+    pub deadline: Option<Instant>,
+}
+
+impl Caller {
+    /// The caller of a call.
+    pub fn of(call: &Call) -> Self {
+        let connection = &call.connection;
+        Self {
+            codec: connection.codec.map(|codec| (codec, connection.compressor)),
+            version: connection.client_version,
+            received_at: call.received_at,
+            deadline: call.deadline,
+        }
+    }
+
+    /// Whether the client is at least of this version.
+    pub fn has_version(&self, major: u32, minor: u32) -> bool {
+        self.version.is_some_and(|version| version >= (major, minor))
+    }
+
+    /// A cell block as the client reads them; `None` when it wants cells inside messages.
+    pub fn block(&self) -> Option<CellBlockWriter> {
+        self.codec.map(|(codec, compressor)| CellBlockWriter::new(codec, compressor))
+    }
+}
+
+/// A message, and the cells beside it.
+pub struct Reply<M> {
+    /// The message.
+    pub message: M,
+    /// The cells; `None` when there are none or they are inside the message.
+    pub block: Option<CellBlockWriter>,
+}
+
+impl<M> Reply<M> {
+    /// A message alone.
+    pub fn plain(message: M) -> Self {
+        Self { message, block: None }
+    }
+}
+
+/// Called once with a request's outcome, on whatever thread it is known.
+pub type Done<M> = Box<dyn FnOnce(Result<Reply<M>>) + Send>;
+
+/// Answers a call with a request's outcome.
+pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
+    match outcome {
+        Ok(reply) => responder.send_cells(&reply.message, reply.block),
+        Err(error) => responder.send_error(&error),
+    }
+}
+
+/// A result whose cells go into `block`, or into the message when there is none.
+pub fn place_cells(cells: CellBuffer, block: Option<&mut CellBlockWriter>) -> pb::Result {
+    match block {
+        None => result::with_cells(cells, false, false),
+        Some(block) => {
+            let count = cells.len();
+            block.push_buffer_owned(cells);
+            result::counted(count, false)
+        }
+    }
+}

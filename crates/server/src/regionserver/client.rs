@@ -1,0 +1,177 @@
+//! ClientService, and the choice of threads.
+
+use std::sync::Arc;
+
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+
+use super::caller::{Caller, answer};
+use super::{RegionServer, endpoint, get, multi, mutate, scan};
+
+const METHODS: &[&str] = &[
+    "Get",
+    "Mutate",
+    "Multi",
+    "Scan",
+    "ExecService",
+    "ExecRegionServerService",
+    "PrepareBulkLoad",
+    "BulkLoadHFile",
+    "CleanupBulkLoad",
+];
+
+/// Where a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On the connection's thread.
+    Inline,
+    /// On a handler thread.
+    Handler(CallClass),
+}
+
+/// The one place that decides where a call runs. `system`: it is for a table of HBase's own.
+fn place(method: &str, system: bool) -> Place {
+    match method {
+        "Scan" | "ExecService" if system => Place::Handler(CallClass::Priority),
+        "Scan" | "ExecService" => Place::Handler(CallClass::Scan),
+        // A write waits for no disk, and a read of one row rarely does.
+        _ => Place::Inline,
+    }
+}
+
+/// Reads and writes of clients.
+pub struct ClientService {
+    server: Arc<RegionServer>,
+    executor: Arc<Executor>,
+}
+
+impl ClientService {
+    /// The service of a server.
+    pub fn new(server: Arc<RegionServer>, executor: Arc<Executor>) -> Self {
+        Self { server, executor }
+    }
+
+    fn get(&self, call: &Call, reply: Responder) {
+        let outcome = call.decode().and_then(|request| get::get(&self.server, &request, &Caller::of(call)));
+        answer(reply, outcome);
+    }
+
+    fn mutate(&self, call: &Call, reply: Responder) {
+        match call.decode() {
+            Err(error) => reply.send_error(&error),
+            Ok(request) => {
+                let reply = reply.detach();
+                let done = Box::new(|outcome| answer(reply, outcome));
+                mutate::mutate(&self.server, &request, call.cell_reader(), Caller::of(call), done);
+            }
+        }
+    }
+
+    fn multi(&self, call: Call, reply: Responder) {
+        let request: pb::MultiRequest = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let method = if multi::has_service_call(&request) { "ExecService" } else { "Multi" };
+        let server = self.server.clone();
+        self.run(method, false, call, reply, move |call, reply| {
+            let done = Box::new(|outcome| answer(reply, outcome));
+            multi::multi(&server, &request, call.cell_reader(), Caller::of(&call), done);
+        });
+    }
+
+    fn scan(&self, call: Call, reply: Responder) {
+        let system = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => scan::is_system(&self.server, &request),
+        };
+        let server = self.server.clone();
+        self.run("Scan", system, call, reply, move |call, reply| {
+            // Decoded again, so that a call that waits does not pin the connection's buffer.
+            match call.decode().and_then(|request| scan::scan(&server, &request, &Caller::of(&call))) {
+                Ok(None) => reply.silently_dropped(),
+                Ok(Some(page)) => reply.send_cells(&page.message, page.block),
+                Err(error) => reply.send_error(&error),
+            }
+        });
+    }
+
+    fn exec_service(&self, call: Call, reply: Responder) {
+        let request: pb::CoprocessorServiceRequest = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let region = match self.server.region(&request.region) {
+            Err(error) => return reply.send_error(&error),
+            Ok(region) => region,
+        };
+        let server = self.server.clone();
+        let system = region.info().table().is_system();
+        self.run("ExecService", system, call, reply, move |_, reply| {
+            let done = Box::new(|outcome| answer(reply, outcome));
+            endpoint::exec(&server, &region, request, done);
+        });
+    }
+
+    /// Runs a call that [`place`] sends to a handler thread.
+    fn run(
+        &self,
+        method: &str,
+        system: bool,
+        call: Call,
+        reply: Responder,
+        job: impl FnOnce(Call, DetachedResponder) + Send + 'static,
+    ) {
+        match place(method, system) {
+            Place::Handler(class) => self.executor.submit(class, call, reply, job),
+            Place::Inline => job(call, reply.detach()),
+        }
+    }
+}
+
+impl Service for ClientService {
+    fn name(&self) -> &'static str {
+        "ClientService"
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        METHODS
+    }
+
+    fn call(&self, call: Call, reply: Responder) {
+        match call.method {
+            "Get" => self.get(&call, reply),
+            "Mutate" => self.mutate(&call, reply),
+            "Multi" => self.multi(call, reply),
+            "Scan" => self.scan(call, reply),
+            "ExecService" => self.exec_service(call, reply),
+            "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
+            method => reply.send_error(&not_supported(method)),
+        }
+    }
+}
+
+fn exec_region_server_service(call: &Call) -> Result<super::Reply<pb::CoprocessorServiceResponse>> {
+    let request: pb::CoprocessorServiceRequest = call.decode()?;
+    Err(endpoint::unknown_service(&request.call.service_name, "on the RegionServer"))
+}
+
+/// The error of a call that this server does not know how to do.
+pub fn not_supported(method: &str) -> HBaseError {
+    HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_load_cannot_stand_before_system_tables() {
+        assert_eq!(place("Scan", true), Place::Handler(CallClass::Priority));
+        assert_eq!(place("Scan", false), Place::Handler(CallClass::Scan));
+        for method in ["Get", "Mutate", "Multi"] {
+            assert_eq!((place(method, true), place(method, false)), (Place::Inline, Place::Inline));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Coprocessor services that are built in: MultiRowMutationService and AggregateService.
+//!
+//! A region has one when HBase would load it there: hbase:meta and tables that name MultiRowMutationEndpoint, tables
+//! that name AggregateImplementation, or all when the configuration names that.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::CheckAndMutateResult;
+use evenkeel_region::region::Region;
+use evenkeel_rpc::{CellBlockReader, CellCodec};
+use prost::Message;
+
+use super::caller::{Done, Reply};
+use super::config::AGGREGATE_IMPLEMENTATION;
+use super::{RegionServer, aggregate};
+use crate::convert::{condition, mutation};
+
+const MULTI_ROW_MUTATION_ENDPOINT: &str = "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint";
+/// What the generated Java classes of the responses are called.
+const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
+
+/// Answers ExecService.
+pub fn exec(
+    server: &Arc<RegionServer>,
+    region: &Arc<Region>,
+    request: pb::CoprocessorServiceRequest,
+    done: Done<pb::CoprocessorServiceResponse>,
+) {
+    let specifier = request.region;
+    let done = move |value: Result<pb::NameBytesPair>| {
+        done(value.map(|value| Reply::plain(pb::CoprocessorServiceResponse { region: specifier, value })));
+    };
+    call(server, region, &request.call, Box::new(done));
+}
+
+/// The error of a service that is not there.
+pub fn unknown_service(name: &str, place: &str) -> HBaseError {
+    HBaseError::new(
+        ErrorKind::UnknownProtocol,
+        format!("No registered coprocessor service found for {name} {place}"),
+    )
+}
+
+/// Called once with what a service answers.
+pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
+
+/// Calls a service of a region. AggregateService reads the region before this returns.
+pub fn call(
+    server: &Arc<RegionServer>,
+    region: &Arc<Region>,
+    call: &pb::CoprocessorServiceCall,
+    done: DoneValue,
+) {
+    let service = call.service_name.strip_prefix("hbase.pb.").unwrap_or(&call.service_name);
+    match service {
+        "MultiRowMutationService" if has_multi_row_mutation(region) => match call.method_name.as_str() {
+            "MutateRows" => mutate_rows(server, region, call.request.clone(), done),
+            method => done(Err(unknown_method(method, service))),
+        },
+        "AggregateService" if has_aggregate(server, region) => {
+            let method = aggregate::Method::by_name(&call.method_name);
+            let outcome =
+                method.ok_or_else(|| unknown_method(&call.method_name, service)).and_then(|method| {
+                    let request = decode(call.request.clone())?;
+                    let response = aggregate::run(server, region, method, &request)?;
+                    Ok(value("AggregateProtos$AggregateResponse", &response))
+                });
+            done(outcome);
+        }
+        _ => {
+            let place = format!("in region {}", region.info().name_text());
+            done(Err(unknown_service(&call.service_name, &place)));
+        }
+    }
+}
+
+fn has_multi_row_mutation(region: &Region) -> bool {
+    region.info().is_meta() || region.table().has_coprocessor(MULTI_ROW_MUTATION_ENDPOINT)
+}
+
+fn has_aggregate(server: &RegionServer, region: &Region) -> bool {
+    server.config.aggregate_everywhere || region.table().has_coprocessor(AGGREGATE_IMPLEMENTATION)
+}
+
+fn unknown_method(method: &str, service: &str) -> HBaseError {
+    let message = format!("Unknown method {method} called on service hbase.pb.{service}");
+    HBaseError::new(ErrorKind::UnknownProtocol, message)
+}
+
+fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
+    M::decode(bytes)
+        .map_err(|error| HBaseError::do_not_retry(format!("the service's request cannot be read: {error}")))
+}
+
+fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
+    pb::NameBytesPair { name: format!("{JAVA_PACKAGE}.{class}"), value: Some(message.encode_to_vec().into()) }
+}
+
+/// Makes writes to several rows of the region, all or none, if every condition holds.
+fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done: DoneValue) {
+    let parsed = decode::<pb::MutateRowsRequest>(request).and_then(|request| {
+        let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
+        // Cells of such a request are always inside the message.
+        let mut no_block = CellBlockReader::new(CellCodec::KeyValue, Bytes::new());
+        let max = server.config.cell_bytes_max;
+        let mut read = |proto| mutation::read(proto, &mut no_block, max);
+        let mutations = request.mutation_request.iter().map(&mut read).collect::<Result<Vec<_>>>()?;
+        Ok((mutations, conditions, request.nonce_group.unwrap_or(0)))
+    });
+    let (mutations, conditions, nonce_group) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return done(Err(error)),
+    };
+    let respond = move |outcome: Result<CheckAndMutateResult>| {
+        done(outcome.map(|result| {
+            let response = pb::MutateRowsResponse { processed: Some(result.success) };
+            value("MultiRowMutationProtos$MutateRowsResponse", &response)
+        }));
+    };
+    region.mutate_rows(mutations, conditions, nonce_group, Box::new(respond));
+}

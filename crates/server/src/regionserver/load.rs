@@ -1,0 +1,84 @@
+//! Sizes and counts for reports: RegionLoad and ServerLoad.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use evenkeel_protocol::pb;
+use evenkeel_region::region::Region;
+
+use super::RegionServer;
+use super::background::CompactionState;
+use crate::convert;
+
+/// Requests so far, by method.
+#[derive(Debug, Default)]
+pub struct RequestCounters {
+    /// Get.
+    pub gets: AtomicU64,
+    /// Mutate.
+    pub mutates: AtomicU64,
+    /// Multi.
+    pub multis: AtomicU64,
+    /// Scan, every call.
+    pub scans: AtomicU64,
+}
+
+impl RequestCounters {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let counters = [&self.gets, &self.mutates, &self.multis, &self.scans];
+        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Counts one request.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A region's report. Sizes are in whole MiB, as HBase's fields say MB; anything that is there counts as 1 at least, so
+/// that a small region does not look empty.
+pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLoad {
+    let load = region.load();
+    let files_mib = mib(load.store_file_bytes);
+    pb::RegionLoad {
+        region_specifier: convert::region::specifier(region.info()),
+        stores: Some(load.stores as u32),
+        storefiles: Some(load.store_files as u32),
+        store_uncompressed_size_mb: Some(files_mib),
+        storefile_size_mb: Some(files_mib),
+        mem_store_size_mb: Some(mib(load.memstore_bytes)),
+        read_requests_count: Some(load.reads),
+        write_requests_count: Some(load.writes),
+        filtered_read_requests_count: Some(0),
+        complete_sequence_id: Some(load.max_flushed_seq_id),
+        data_locality: Some(1.0),
+        compaction_state: Some(compaction as i32),
+        region_size_mb: Some(files_mib),
+        ..pb::RegionLoad::default()
+    }
+}
+
+fn mib(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
+}
+
+impl RegionServer {
+    /// The server's report of the time from `start_ms` to `end_ms`, in which `requests` came in.
+    pub fn server_load(&self, start_ms: i64, end_ms: i64, requests: u64) -> pb::ServerLoad {
+        let regions = self.regions.all();
+        let report = |region: &std::sync::Arc<Region>| {
+            region_load(region, self.background.compaction_state(region.info().encoded_name()))
+        };
+        pb::ServerLoad {
+            number_of_requests: Some(requests),
+            total_number_of_requests: Some(self.counters.total()),
+            used_heap_mb: Some(mib(regions.iter().map(|region| region.memstore_bytes()).sum())),
+            max_heap_mb: Some(mib(self.config.global_memstore_bytes)),
+            region_loads: regions.iter().map(report).collect(),
+            report_start_time: Some(start_ms as u64),
+            report_end_time: Some(end_ms as u64),
+            info_server_port: Some(u32::from(self.info_port)),
+            ..pb::ServerLoad::default()
+        }
+    }
+}

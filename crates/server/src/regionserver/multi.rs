@@ -1,0 +1,455 @@
+//! Multi: many actions on many regions in one call.
+//!
+//! Actions are taken in the order of the request, because that is the order of their cells in the block. Each ends in a
+//! *slot*: at once (a Get, an action that cannot be), or when the region's write completes on another thread. The slot
+//! that is filled last sends the response, which lists results in the order of the request and puts their cells into one
+//! block in the same order.
+//!
+//! | region action | how |
+//! |---|---|
+//! | with a condition | checkAndMutate: one outcome; results inside the message |
+//! | atomic | all mutations or none: one outcome; results inside the message |
+//! | neither | each action by itself; runs of Puts and Deletes together, as one batch |
+//!
+//! A region that cannot be had fails its own actions only; their cells are skipped.
+
+use std::sync::Arc;
+
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
+use evenkeel_region::region::Region;
+use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
+use parking_lot::Mutex;
+
+use super::caller::{Caller, Done, Reply, place_cells};
+use super::mutate::check_same_row;
+use super::{RegionServer, endpoint, get, load};
+use crate::convert::{condition, mutation, result};
+
+/// Whether a request calls coprocessor services, which may take long.
+pub fn has_service_call(request: &pb::MultiRequest) -> bool {
+    request.region_action.iter().flat_map(|action| &action.action).any(|action| action.service_call.is_some())
+}
+
+/// Starts all actions of a request; `done` gets the outcome when the last has ended.
+pub fn multi(
+    server: &Arc<RegionServer>,
+    request: &pb::MultiRequest,
+    block: CellBlockReader,
+    caller: Caller,
+    done: Done<pb::MultiResponse>,
+) {
+    load::count(&server.counters.multis);
+    if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
+        return done(Err(error));
+    }
+    let global = request.condition.as_ref();
+    // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
+    let actions = match global {
+        Some(_) => request.region_action.get(..1).unwrap_or_default(),
+        None => &request.region_action[..],
+    };
+    let gathering = Gathering::new(actions, caller, global.is_some(), done);
+    let mut run = Run {
+        server,
+        gathering: &gathering,
+        block,
+        nonce_group: request.nonce_group.unwrap_or(0),
+        result_bytes: 0,
+    };
+    for (at, action) in actions.iter().enumerate() {
+        let condition = global.or(action.condition.as_ref());
+        run.region_action(at, action, condition);
+    }
+    gathering.end();
+}
+
+fn check_size(server: &RegionServer, request: &pb::MultiRequest) -> Result<()> {
+    let actions: usize = request.region_action.iter().map(|action| action.action.len()).sum();
+    let limit = server.config.multi_actions_warn;
+    if actions <= limit {
+        return Ok(());
+    }
+    tracing::warn!(actions, limit, "large batch operation");
+    match server.config.multi_actions_reject {
+        false => Ok(()),
+        true => Err(HBaseError::do_not_retry(format!(
+            "Rejecting large batch operation for current batch with firstRegionName: {} , Requested Number of Rows: \
+             {actions} , Size Threshold: {limit}",
+            request
+                .region_action
+                .first()
+                .map(|action| action.region.value.escape_ascii().to_string())
+                .unwrap_or_default()
+        ))),
+    }
+}
+
+/// One request while its actions are started.
+struct Run<'a> {
+    server: &'a Arc<RegionServer>,
+    gathering: &'a Arc<Gathering>,
+    block: CellBlockReader,
+    nonce_group: u64,
+    /// Bytes of cells read so far.
+    result_bytes: u64,
+}
+
+impl Run<'_> {
+    fn region_action(&mut self, at: usize, action: &pb::RegionAction, condition: Option<&pb::Condition>) {
+        let region = match self.server.region(&action.region) {
+            Ok(region) => region,
+            Err(error) => {
+                action.action.iter().for_each(|action| self.skip(action));
+                return self.gathering.fail_region(at, error);
+            }
+        };
+        if condition.is_some() || action.atomic() {
+            self.all_or_nothing(at, &region, action, condition);
+        } else {
+            self.one_by_one(at, &region, action);
+        }
+    }
+
+    fn skip(&mut self, action: &pb::Action) {
+        action.mutation.iter().for_each(|proto| mutation::skip(proto, &mut self.block));
+    }
+
+    fn all_or_nothing(
+        &mut self,
+        at: usize,
+        region: &Arc<Region>,
+        action: &pb::RegionAction,
+        proto: Option<&pb::Condition>,
+    ) {
+        // All cells are taken before anything else is judged.
+        let mutations = self.mutations(action);
+        let parsed = proto.map(condition::read).transpose().and_then(|condition| {
+            let mutations = mutations?;
+            self.server.check_memstore_limit(region)?;
+            check_rows(condition.as_ref(), &mutations)?;
+            Ok((condition, mutations))
+        });
+        let (condition, mutations) = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => return self.gathering.fail_region(at, error),
+        };
+        let gathering = self.gathering.start();
+        let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
+            match outcome {
+                Ok(result) => gathering.set_whole(at, result),
+                Err(error) => gathering.fail_region(at, error),
+            }
+            gathering.end();
+        });
+        match condition {
+            Some(condition) => region.check_and_mutate(condition, mutations, self.nonce_group, done),
+            None => region.mutate_rows(mutations, Vec::new(), self.nonce_group, done),
+        }
+    }
+
+    /// The mutations of a region action that knows nothing else. Takes the cells of all, also after an error.
+    fn mutations(&mut self, action: &pb::RegionAction) -> Result<Vec<Mutation>> {
+        let max = self.server.config.cell_bytes_max;
+        let read: Vec<_> = action
+            .action
+            .iter()
+            .map(|action| match &action.mutation {
+                Some(proto) => mutation::read(proto, &mut self.block, max),
+                None => Err(HBaseError::do_not_retry("Atomic put and/or delete only, not a Get")),
+            })
+            .collect();
+        read.into_iter().collect()
+    }
+
+    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, action: &pb::RegionAction) {
+        let busy = self.server.check_memstore_limit(region);
+        let mut batch = Batch::default();
+        for (slot, action) in action.action.iter().enumerate() {
+            if let Some(error) = self.too_large() {
+                self.skip(action);
+                self.gathering.set(at, slot, Outcome::Failed(error));
+            } else if let Some(proto) = &action.mutation {
+                self.mutation(at, slot, region, proto, &busy, &mut batch);
+            } else if let Some(call) = &action.service_call {
+                self.service(at, slot, region, call);
+            } else {
+                let outcome = self.get(region, action);
+                self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
+            }
+        }
+        self.flush(at, region, &mut batch);
+    }
+
+    fn mutation(
+        &mut self,
+        at: usize,
+        slot: usize,
+        region: &Arc<Region>,
+        proto: &pb::MutationProto,
+        busy: &Result<()>,
+        batch: &mut Batch,
+    ) {
+        let read = mutation::read(proto, &mut self.block, self.server.config.cell_bytes_max);
+        match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
+            Err(error) => self.gathering.set(at, slot, Outcome::Failed(error)),
+            Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
+                batch.slots.push(slot);
+                batch.mutations.push(mutation);
+            }
+            Ok(mutation) => {
+                // What came before it in the request happens before it.
+                self.flush(at, region, batch);
+                let gathering = self.gathering.start();
+                let done = Box::new(move |outcome: Result<MutationResult>| {
+                    let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
+                    gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
+                    gathering.end();
+                });
+                region.mutate(mutation, self.nonce_group, done);
+            }
+        }
+    }
+
+    fn flush(&mut self, at: usize, region: &Arc<Region>, batch: &mut Batch) {
+        let Batch { slots, mutations } = std::mem::take(batch);
+        if slots.is_empty() {
+            return;
+        }
+        let gathering = self.gathering.start();
+        let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
+            for (slot, outcome) in slots.into_iter().zip(outcomes) {
+                gathering.set(
+                    at,
+                    slot,
+                    outcome.map_or_else(Outcome::Failed, |_| Outcome::Cells(CellBuffer::new())),
+                );
+            }
+            gathering.end();
+        });
+        region.batch_mutate(mutations, done);
+    }
+
+    fn get(&mut self, region: &Arc<Region>, action: &pb::Action) -> Result<Outcome> {
+        let get = action.get.as_ref().ok_or_else(|| HBaseError::io("Unexpected Action type"))?;
+        let cells = get::row(self.server, region, get)?;
+        self.result_bytes += cells.bytes().len() as u64;
+        Ok(match get.existence_only() {
+            true => Outcome::Exists(!cells.is_empty()),
+            false => Outcome::Cells(cells),
+        })
+    }
+
+    fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &pb::CoprocessorServiceCall) {
+        let gathering = self.gathering.start();
+        let done = Box::new(move |value: Result<pb::NameBytesPair>| {
+            gathering.set(at, slot, value.map_or_else(Outcome::Failed, Outcome::Service));
+            gathering.end();
+        });
+        endpoint::call(self.server, region, call, done);
+    }
+
+    /// The error of actions for which the reply has no room. Clients that do not know it get everything.
+    fn too_large(&self) -> Option<HBaseError> {
+        let max = self.server.config.result_bytes_max;
+        let knows = self.gathering.caller.has_version(1, 2);
+        (knows && self.result_bytes > max).then(|| {
+            let message = format!("Max size exceeded CellSize: {} BlockSize: 0", self.result_bytes);
+            HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
+        })
+    }
+}
+
+fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<()> {
+    if mutations.is_empty() {
+        return Err(HBaseError::do_not_retry("no mutations to make together"));
+    }
+    let Some(condition) = condition else { return Ok(()) };
+    mutations.iter().try_for_each(|mutation| check_same_row(condition, mutation))
+}
+
+/// Puts and Deletes that go to the region together.
+#[derive(Default)]
+struct Batch {
+    slots: Vec<usize>,
+    mutations: Vec<Mutation>,
+}
+
+/// How an action ended.
+enum Outcome {
+    Cells(CellBuffer),
+    Exists(bool),
+    Service(pb::NameBytesPair),
+    Failed(HBaseError),
+}
+
+/// How the actions of one region ended.
+enum RegionOutcome {
+    /// Each by itself; `None` until known.
+    Each(Vec<Option<Outcome>>),
+    /// All together.
+    Whole { result: CheckAndMutateResult, conditional: bool },
+    /// None was tried, or all failed together.
+    Failed(HBaseError),
+}
+
+struct Slots {
+    regions: Vec<RegionOutcome>,
+    /// Starts that have not ended, the request's own among them.
+    open: usize,
+    done: Option<Done<pb::MultiResponse>>,
+}
+
+/// Collects outcomes until all are there.
+struct Gathering {
+    /// For each region the indices that its actions have in the request, and whether it has a condition.
+    asked: Vec<(Vec<Option<u32>>, bool)>,
+    caller: Caller,
+    global_condition: bool,
+    slots: Mutex<Slots>,
+}
+
+impl Gathering {
+    fn new(
+        actions: &[pb::RegionAction],
+        caller: Caller,
+        global_condition: bool,
+        done: Done<pb::MultiResponse>,
+    ) -> Arc<Self> {
+        let indices = |action: &pb::RegionAction| action.action.iter().map(|action| action.index).collect();
+        let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
+        let regions =
+            actions.iter().map(|a| RegionOutcome::Each(a.action.iter().map(|_| None).collect())).collect();
+        let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
+        Arc::new(Self { asked, caller, global_condition, slots })
+    }
+
+    /// Something was started whose end will be told by [`Gathering::end`].
+    fn start(self: &Arc<Self>) -> Arc<Self> {
+        self.slots.lock().open += 1;
+        Arc::clone(self)
+    }
+
+    fn set(&self, at: usize, slot: usize, outcome: Outcome) {
+        if let Some(RegionOutcome::Each(outcomes)) = self.slots.lock().regions.get_mut(at)
+            && let Some(place) = outcomes.get_mut(slot)
+        {
+            *place = Some(outcome);
+        }
+    }
+
+    fn set_region(&self, at: usize, outcome: RegionOutcome) {
+        if let Some(place) = self.slots.lock().regions.get_mut(at) {
+            *place = outcome;
+        }
+    }
+
+    fn set_whole(&self, at: usize, result: CheckAndMutateResult) {
+        let conditional = self.asked.get(at).is_some_and(|asked| asked.1);
+        self.set_region(at, RegionOutcome::Whole { result, conditional });
+    }
+
+    fn fail_region(&self, at: usize, error: HBaseError) {
+        self.set_region(at, RegionOutcome::Failed(error));
+    }
+
+    /// Ends one start; the last sends the response.
+    fn end(&self) {
+        let mut slots = self.slots.lock();
+        slots.open -= 1;
+        if slots.open > 0 {
+            return;
+        }
+        let (regions, done) = (std::mem::take(&mut slots.regions), slots.done.take());
+        drop(slots);
+        if let Some(done) = done {
+            done(Ok(self.reply(regions)));
+        }
+    }
+
+    fn reply(&self, regions: Vec<RegionOutcome>) -> Reply<pb::MultiResponse> {
+        let mut block = self.caller.block();
+        let processed = self.processed(&regions);
+        let results = self.asked.iter().zip(regions);
+        let results =
+            results.map(|((indices, _), outcome)| self.region_result(indices, outcome, block.as_mut()));
+        let message = pb::MultiResponse {
+            region_action_result: results.collect(),
+            processed,
+            region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
+        };
+        Reply { message, block }
+    }
+
+    /// The response's own flag: the outcome of a global condition, or true once an atomic action was made.
+    fn processed(&self, regions: &[RegionOutcome]) -> Option<bool> {
+        let whole = |outcome: &RegionOutcome| match outcome {
+            RegionOutcome::Whole { result, conditional } => Some((result.success, *conditional)),
+            _ => None,
+        };
+        match self.global_condition {
+            true if regions.is_empty() => Some(true),
+            true => regions.first().and_then(whole).map(|(success, _)| success),
+            false => regions.iter().filter_map(whole).any(|(_, conditional)| !conditional).then_some(true),
+        }
+    }
+
+    fn region_result(
+        &self,
+        indices: &[Option<u32>],
+        outcome: RegionOutcome,
+        mut block: Option<&mut CellBlockWriter>,
+    ) -> pb::RegionActionResult {
+        match outcome {
+            RegionOutcome::Failed(error) => {
+                pb::RegionActionResult { exception: Some(result::exception(&error)), ..Default::default() }
+            }
+            RegionOutcome::Whole { result, conditional } => {
+                // An old client looks for the outcome in the response, not here.
+                let processed = (!self.global_condition).then_some(!conditional || result.success);
+                let entries = whole_entries(indices.len(), result.cells, conditional);
+                pb::RegionActionResult { result_or_exception: entries, exception: None, processed }
+            }
+            RegionOutcome::Each(outcomes) => {
+                let entries = indices.iter().zip(outcomes);
+                let entries = entries.map(|(index, outcome)| entry(*index, outcome, block.as_deref_mut()));
+                pb::RegionActionResult { result_or_exception: entries.collect(), ..Default::default() }
+            }
+        }
+    }
+}
+
+/// Results of an all-or-nothing action: the first entry has the cells of all.
+fn whole_entries(
+    count: usize,
+    mut cells: Option<CellBuffer>,
+    conditional: bool,
+) -> Vec<pb::ResultOrException> {
+    let mut entry = |index: usize| {
+        let cells = cells.take().map(|cells| result::with_cells(cells, false, false));
+        let result = if conditional { cells } else { Some(cells.unwrap_or_default()) };
+        pb::ResultOrException { index: Some(index as u32), result, ..Default::default() }
+    };
+    (0..count).map(&mut entry).collect()
+}
+
+fn entry(
+    index: Option<u32>,
+    outcome: Option<Outcome>,
+    block: Option<&mut CellBlockWriter>,
+) -> pb::ResultOrException {
+    let mut entry = pb::ResultOrException { index: Some(index.unwrap_or(0)), ..Default::default() };
+    match outcome {
+        Some(Outcome::Cells(cells)) => entry.result = Some(place_cells(cells, block)),
+        Some(Outcome::Exists(exists)) => entry.result = Some(result::existence(exists, false)),
+        Some(Outcome::Service(value)) => {
+            entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
+        }
+        Some(Outcome::Failed(error)) => entry.exception = Some(result::exception(&error)),
+        None => {
+            entry.exception = Some(result::exception(&HBaseError::io("the action was dropped unanswered")))
+        }
+    }
+    entry
+}

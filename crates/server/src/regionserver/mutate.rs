@@ -1,0 +1,91 @@
+//! Mutate: one write, alone or under a condition.
+
+use std::sync::Arc;
+
+use evenkeel_common::Result;
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
+use evenkeel_region::region::Region;
+use evenkeel_rpc::CellBlockReader;
+
+use super::caller::{Caller, Done, Reply, place_cells};
+use super::{RegionServer, load};
+use crate::convert::{condition, mutation};
+
+/// A Mutate request as the region wants it.
+struct Parsed {
+    region: Arc<Region>,
+    mutation: Mutation,
+    condition: Option<Condition>,
+}
+
+/// Starts a write; `done` gets its outcome when it is durable.
+pub fn mutate(
+    server: &RegionServer,
+    request: &pb::MutateRequest,
+    mut block: CellBlockReader,
+    caller: Caller,
+    done: Done<pb::MutateResponse>,
+) {
+    load::count(&server.counters.mutates);
+    let nonce_group = request.nonce_group.unwrap_or(0);
+    let Parsed { region, mutation, condition } = match parse(server, request, &mut block) {
+        Ok(parsed) => parsed,
+        Err(error) => return done(Err(error)),
+    };
+    let kind = mutation.kind;
+    match condition {
+        None => region.mutate(
+            mutation,
+            nonce_group,
+            Box::new(move |outcome| done(outcome.map(|result| written(kind, result, &caller)))),
+        ),
+        Some(condition) => region.check_and_mutate(
+            condition,
+            vec![mutation],
+            nonce_group,
+            Box::new(move |outcome| done(outcome.map(|result| checked(result, &caller)))),
+        ),
+    }
+}
+
+fn parse(server: &RegionServer, request: &pb::MutateRequest, block: &mut CellBlockReader) -> Result<Parsed> {
+    let region = server.region(&request.region)?;
+    server.check_memstore_limit(&region)?;
+    let condition = request.condition.as_ref().map(condition::read).transpose()?;
+    let mutation = mutation::read(&request.mutation, block, server.config.cell_bytes_max)?;
+    condition.iter().try_for_each(|condition| check_same_row(condition, &mutation))?;
+    Ok(Parsed { region, mutation, condition })
+}
+
+/// Checks that a conditional write is to the row of its condition.
+///
+/// # Errors
+/// `DoNotRetryIOException`.
+pub fn check_same_row(condition: &Condition, mutation: &Mutation) -> Result<()> {
+    if condition.row == mutation.row {
+        return Ok(());
+    }
+    Err(evenkeel_common::HBaseError::do_not_retry(format!(
+        "The row of the action ({:?}) <{}> doesn't match the original one <{}>",
+        mutation.kind,
+        mutation.row.escape_ascii(),
+        condition.row.escape_ascii()
+    )))
+}
+
+fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply<pb::MutateResponse> {
+    if matches!(kind, MutationKind::Put | MutationKind::Delete) {
+        return Reply::plain(pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
+    }
+    let mut block = caller.block();
+    let result = place_cells(result.cells.unwrap_or_default(), block.as_mut());
+    Reply { message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() }, block }
+}
+
+fn checked(result: CheckAndMutateResult, caller: &Caller) -> Reply<pb::MutateResponse> {
+    let mut block = caller.block();
+    let cells = result.cells.map(|cells| place_cells(cells, block.as_mut()));
+    let message = pb::MutateResponse { result: cells, processed: Some(result.success), metrics: None };
+    Reply { message, block }
+}

@@ -1,0 +1,144 @@
+//! [`OnlineRegions`]: the regions served here.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName, TableName};
+use evenkeel_region::region::Region;
+use parking_lot::Mutex;
+
+/// How long a server remembers where a region went (`TIMEOUT_REGION_MOVED`).
+const MOVED_MS: i64 = 120_000;
+
+type Map = HashMap<String, Arc<Region>>;
+
+struct Moved {
+    to: ServerName,
+    seq_num: i64,
+    until_ms: i64,
+}
+
+#[derive(Default)]
+struct Transitions {
+    opening: HashSet<String>,
+    moved: HashMap<String, Moved>,
+}
+
+/// Regions by encoded name. Readers take an immutable map by pointer; whoever adds or removes makes a new one.
+pub struct OnlineRegions {
+    server: ServerName,
+    clock: Arc<dyn Clock>,
+    map: ArcSwap<Map>,
+    transitions: Mutex<Transitions>,
+}
+
+impl OnlineRegions {
+    /// No regions.
+    pub fn new(server: ServerName, clock: Arc<dyn Clock>) -> Self {
+        Self { server, clock, map: ArcSwap::default(), transitions: Mutex::default() }
+    }
+
+    /// The region of an encoded name, when it is online.
+    pub fn find(&self, encoded_name: &str) -> Option<Arc<Region>> {
+        self.map.load().get(encoded_name).cloned()
+    }
+
+    /// The region of an encoded name; `asked` is how the client named it.
+    ///
+    /// # Errors
+    /// `RegionMovedException`, `RegionOpeningException` or `NotServingRegionException`.
+    pub fn get(&self, encoded_name: &str, asked: &[u8]) -> Result<Arc<Region>> {
+        self.find(encoded_name).ok_or_else(|| self.absent(encoded_name, asked))
+    }
+
+    /// Whether exactly this region, not another of its name, is online.
+    pub fn serves(&self, region: &Arc<Region>) -> bool {
+        self.map.load().get(region.info().encoded_name()).is_some_and(|online| Arc::ptr_eq(online, region))
+    }
+
+    /// All regions, in no order.
+    pub fn all(&self) -> Vec<Arc<Region>> {
+        self.map.load().values().cloned().collect()
+    }
+
+    /// A table's regions, ordered by start key.
+    pub fn of_table(&self, table: &TableName) -> Vec<Arc<Region>> {
+        let map = self.map.load();
+        let mut regions: Vec<_> =
+            map.values().filter(|region| region.info().table() == table).cloned().collect();
+        regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
+        regions
+    }
+
+    /// How many regions there are.
+    pub fn len(&self) -> usize {
+        self.map.load().len()
+    }
+
+    /// Whether there is no region.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notes that a region is being opened, so that clients wait for it instead of looking elsewhere.
+    pub fn set_opening(&self, encoded_name: &str, opening: bool) {
+        let names = &mut self.transitions.lock().opening;
+        match opening {
+            true => _ = names.insert(encoded_name.to_owned()),
+            false => _ = names.remove(encoded_name),
+        }
+    }
+
+    /// Puts a region online. Returns the one of the same name that was online before.
+    pub fn add(&self, region: Arc<Region>) -> Option<Arc<Region>> {
+        let name = region.info().encoded_name().to_owned();
+        let mut transitions = self.transitions.lock();
+        transitions.opening.remove(&name);
+        transitions.moved.remove(&name);
+        let before = self.find(&name);
+        self.change(|map| _ = map.insert(name, region));
+        before
+    }
+
+    /// Takes a region off; with `moved_to` (server, open sequence number), clients are told where it went.
+    pub fn remove(&self, encoded_name: &str, moved_to: Option<(ServerName, i64)>) -> Option<Arc<Region>> {
+        let mut transitions = self.transitions.lock();
+        let now_ms = self.clock.now_ms();
+        transitions.moved.retain(|_, moved| moved.until_ms > now_ms);
+        if let Some((to, seq_num)) = moved_to.filter(|(to, _)| *to != self.server) {
+            let moved = Moved { to, seq_num, until_ms: now_ms + MOVED_MS };
+            transitions.moved.insert(encoded_name.to_owned(), moved);
+        }
+        let region = self.find(encoded_name);
+        self.change(|map| _ = map.remove(encoded_name));
+        region
+    }
+
+    /// Replaces the map. Only called with the transitions locked, so no change is lost.
+    fn change(&self, edit: impl FnOnce(&mut Map)) {
+        let mut map = Map::clone(&self.map.load());
+        edit(&mut map);
+        self.map.store(Arc::new(map));
+    }
+
+    fn absent(&self, encoded_name: &str, asked: &[u8]) -> HBaseError {
+        let transitions = self.transitions.lock();
+        let now_ms = self.clock.now_ms();
+        if let Some(moved) = transitions.moved.get(encoded_name).filter(|moved| moved.until_ms > now_ms) {
+            return HBaseError::region_moved(
+                &moved.to.host,
+                moved.to.port,
+                moved.to.start_code,
+                moved.seq_num,
+            );
+        }
+        let name = asked.escape_ascii().to_string();
+        if transitions.opening.contains(encoded_name) {
+            let message = format!("Region {name} is opening on {}", self.server);
+            return HBaseError::new(ErrorKind::RegionOpening, message);
+        }
+        HBaseError::not_serving(&name, &self.server.to_string())
+    }
+}

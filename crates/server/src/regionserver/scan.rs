@@ -1,0 +1,400 @@
+//! Scan: open, next, renew and close, all in one message.
+//!
+//! One call does, in this order: find or open the scanner; check the call's number; read up to the limits; fill the
+//! reply; close the scanner, or put it back.
+//!
+//! | limit | ends a call |
+//! |---|---|
+//! | rows (`number_of_rows`) | after that many results |
+//! | rows of the whole scan (`limit_of_rows`) | after that many complete rows; `more_results` = false |
+//! | bytes (the client's, the server's) | between rows; between cells for clients that take partial results |
+//! | time | only for clients that take heartbeats: half of what they or the lease wait |
+//!
+//! A reply that says no more results (in the region, or at all) means that the scanner is closed here already.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_region::filter::Filter;
+use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
+
+use super::caller::{Caller, Reply};
+use super::scanners::{Missing, OpenScanner};
+use super::{RegionServer, load};
+use crate::convert::{self, read, result};
+
+/// Results that a reply reserves room for at once.
+const RESULTS_RESERVED_MAX: u32 = 512;
+
+/// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may be sent.
+///
+/// # Errors
+/// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
+/// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what went wrong while
+/// reading, at which clients open another scanner after the last row they have.
+pub fn scan(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    caller: &Caller,
+) -> Result<Option<Reply<pb::ScanResponse>>> {
+    load::count(&server.counters.scans);
+    let mut response = pb::ScanResponse::default();
+    let (id, mut scanner) = match request.scanner_id {
+        None => open(server, request, &mut response)?,
+        Some(id) => match known(server, request, id)? {
+            Some(scanner) => (id, scanner),
+            None => return Ok(Some(Reply::plain(response))),
+        },
+    };
+    if let Err(error) = check_call_seq(request, &mut scanner) {
+        server.scanners.put_back(id, scanner);
+        return Err(error);
+    }
+    if request.renew() {
+        server.scanners.put_back(id, scanner);
+        return Ok(Some(Reply::plain(response)));
+    }
+    let outcome = Call { server, request, caller, started_at: Instant::now() }.run(&mut scanner, response);
+    finish(server, id, scanner, caller, outcome)
+}
+
+/// Closes the scanner or puts it back, by how the call went.
+fn finish(
+    server: &RegionServer,
+    id: u64,
+    scanner: Box<OpenScanner>,
+    caller: &Caller,
+    outcome: Result<Ended>,
+) -> Result<Option<Reply<pb::ScanResponse>>> {
+    let too_late = caller.deadline.is_some_and(|deadline| Instant::now() > deadline);
+    match outcome {
+        Err(error) => {
+            server.scanners.close(id, None);
+            Err(reset(error, caller))
+        }
+        // The client cannot know what it missed: it must not go on with this scanner.
+        Ok(_) if too_late => {
+            server.scanners.close(id, None);
+            Ok(None)
+        }
+        Ok(ended) => {
+            match ended.close {
+                true => server.scanners.close(id, Some(scanner.next_call_seq)),
+                false => server.scanners.put_back(id, scanner),
+            }
+            Ok(Some(ended.reply))
+        }
+    }
+}
+
+fn open(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    response: &mut pb::ScanResponse,
+) -> Result<(u64, Box<OpenScanner>)> {
+    let missing = |what: &str| HBaseError::do_not_retry(format!("Missing required input: {what}"));
+    let proto = request.scan.as_ref().ok_or_else(|| missing("scannerId or scan"))?;
+    let specifier = request.region.as_ref().ok_or_else(|| missing("region"))?;
+    let region = server.region(specifier)?;
+    let wanted = read::scan(proto, server.config.load_families_on_demand)?;
+    let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
+    let whole_rows = wanted.scan.filter.as_deref().is_some_and(Filter::has_filter_row);
+    let scanner = region.scanner(wanted.scan)?;
+    let id = server.scanners.new_id();
+    response.scanner_id = Some(id);
+    response.mvcc_read_point = Some(scanner.read_point());
+    response.ttl = Some(u32::try_from(server.config.scanner_lease_ms).unwrap_or(u32::MAX));
+    let scanner = OpenScanner {
+        region,
+        scanner,
+        next_call_seq: 0,
+        partial_row: None,
+        batch,
+        max_result_bytes: wanted.max_result_bytes,
+        need_cursor: wanted.need_cursor,
+        whole_rows,
+    };
+    Ok((id, Box::new(scanner)))
+}
+
+/// The scanner of an id; `None` when it was closed before and an empty answer is due.
+fn known(server: &RegionServer, request: &pb::ScanRequest, id: u64) -> Result<Option<Box<OpenScanner>>> {
+    server.check_open()?;
+    let scanner = match server.scanners.take(id) {
+        Ok(scanner) => scanner,
+        Err(Missing::Error(error)) => return Err(error),
+        Err(Missing::Closed(next)) => return check_closed_seq(request, next).map(|()| None),
+    };
+    if server.regions.serves(&scanner.region) {
+        return Ok(Some(scanner));
+    }
+    server.scanners.close(id, None);
+    let name = scanner.region.info().name_text();
+    let message = format!("Region has changed on the scanner {}: regionName={name}", id as i64);
+    Err(HBaseError::new(ErrorKind::NotServingRegion, message))
+}
+
+/// A closed scanner answers its next call once more; a client may also repeat its last call.
+fn check_closed_seq(request: &pb::ScanRequest, next: u64) -> Result<()> {
+    match request.next_call_seq {
+        Some(seq) if seq != next && seq != next.wrapping_add(1) => Err(out_of_order(next, seq)),
+        _ => Ok(()),
+    }
+}
+
+fn check_call_seq(request: &pb::ScanRequest, scanner: &mut OpenScanner) -> Result<()> {
+    let Some(seq) = request.next_call_seq else { return Ok(()) };
+    if seq != scanner.next_call_seq {
+        return Err(out_of_order(scanner.next_call_seq, seq));
+    }
+    scanner.next_call_seq = seq.wrapping_add(1);
+    Ok(())
+}
+
+fn out_of_order(expected: u64, got: u64) -> HBaseError {
+    let message = format!("Expected nextCallSeq: {expected} But the nextCallSeq got from client: {got}");
+    HBaseError::new(ErrorKind::OutOfOrderScannerNext, message)
+}
+
+/// What a client is told when reading failed: an error that makes it open another scanner, unless it is final.
+fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
+    match error.kind() {
+        ErrorKind::FileNotFound => HBaseError::do_not_retry(error.to_string()),
+        _ if error.is_do_not_retry() => error,
+        _ if caller.has_version(1, 4) => {
+            HBaseError::new(ErrorKind::ScannerReset, format!("Scanner is closed on the server-side: {error}"))
+        }
+        _ => HBaseError::new(
+            ErrorKind::UnknownScanner,
+            format!("The scanner is closed on the server; clients of this version open another one: {error}"),
+        ),
+    }
+}
+
+/// One call, once its scanner is there.
+struct Call<'a> {
+    server: &'a RegionServer,
+    request: &'a pb::ScanRequest,
+    caller: &'a Caller,
+    started_at: Instant,
+}
+
+/// How a call ended.
+struct Ended {
+    reply: Reply<pb::ScanResponse>,
+    close: bool,
+}
+
+/// The results of one call.
+#[derive(Default)]
+struct Page {
+    cells: CellBuffer,
+    counts: Vec<u32>,
+    partial: Vec<bool>,
+    complete_rows: u32,
+    /// `limit_of_rows` was reached.
+    limit_reached: bool,
+    block_bytes: Vec<u64>,
+}
+
+impl Page {
+    /// The row of the last result, when that result is not the end of its row.
+    fn partial_row(&self) -> Option<&[u8]> {
+        let is_partial = self.partial.last().copied().unwrap_or(false);
+        if is_partial { Some(self.last_row()?) } else { None }
+    }
+
+    fn last_row(&self) -> Option<&[u8]> {
+        self.cells.last().map(|cell| cell.row())
+    }
+}
+
+impl Call<'_> {
+    fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<Ended> {
+        let close_asked = self.request.close_scanner();
+        let rows = self.request.number_of_rows.unwrap_or(u32::from(!close_asked));
+        let mut page = Page::default();
+        let mut context = self.context(scanner);
+        let more_in_region = match rows {
+            0 => true,
+            _ => self.read(scanner, rows, &mut page, &mut context, &mut response)?,
+        };
+        let filter_done = page.counts.is_empty() && scanner.scanner.is_filter_done();
+        let more = !page.limit_reached && !filter_done;
+        response.more_results = Some(more);
+        response.more_results_in_region = Some(more_in_region);
+        response.stale = Some(false);
+        if more && more_in_region && !page.counts.is_empty() {
+            scanner.partial_row = page.partial_row().map(Bytes::copy_from_slice);
+        }
+        if self.request.track_scan_metrics() {
+            response.scan_metrics = Some(self.metrics(&context));
+        }
+        let reply = self.reply(response, page);
+        Ok(Ended { reply, close: close_asked || !more || !more_in_region })
+    }
+
+    fn context(&self, scanner: &OpenScanner) -> ScannerContext {
+        let server_max = self.server.config.result_bytes_max;
+        let bytes = scanner.max_result_bytes.map_or(server_max, |bytes| bytes.min(server_max));
+        let partials = self.request.client_handles_partials() && !scanner.whole_rows;
+        let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
+        let mut context = ScannerContext::unlimited().with_batch(scanner.batch).with_size_limit(scope, bytes);
+        context.block_size_limit = server_max;
+        match self.deadline() {
+            Some(deadline) => context.with_deadline(scope, deadline),
+            None => context,
+        }
+    }
+
+    /// When a client that takes heartbeats should hear from the server.
+    fn deadline(&self) -> Option<Instant> {
+        if !self.request.client_handles_partials() || !self.request.client_handles_heartbeats() {
+            return None;
+        }
+        let config = &self.server.config;
+        let least = Duration::from_millis(config.scan_time_min_ms);
+        let waits_until = self.caller.deadline.or_else(|| {
+            let timeout = Duration::from_millis(config.rpc_timeout_ms);
+            (!timeout.is_zero()).then(|| self.caller.received_at + timeout)
+        });
+        let lease = Duration::from_millis(config.scanner_lease_ms.max(0) as u64);
+        let left = waits_until.map(|until| until.saturating_duration_since(self.started_at).max(least));
+        let limit = left.map_or(lease, |left| left.min(lease));
+        Some(self.started_at + (limit / 2).max(least))
+    }
+
+    /// Reads until a limit; says whether the region has more.
+    fn read(
+        &self,
+        scanner: &mut OpenScanner,
+        rows: u32,
+        page: &mut Page,
+        context: &mut ScannerContext,
+        response: &mut pb::ScanResponse,
+    ) -> Result<bool> {
+        page.counts.reserve(rows.min(RESULTS_RESERVED_MAX) as usize);
+        loop {
+            let (before, blocks_before) = (page.cells.len(), context.block_size);
+            let state = scanner.scanner.next(&mut page.cells, context)?;
+            let more = state.has_more();
+            if page.cells.len() > before {
+                if !self.add(scanner, page, before, state) {
+                    return Ok(more);
+                }
+                page.block_bytes.push(context.block_size - blocks_before);
+            } else if let (false, Some(last)) = (more, page.partial.last_mut()) {
+                // The row that was cut turned out to be complete.
+                *last = false;
+            }
+            if page.limit_reached || !more {
+                return Ok(more);
+            }
+            let time_up = matches!(state, NextState::TimeLimitMidRow | NextState::TimeLimitRowEnd);
+            let full = context.size_reached(LimitScope::BetweenRows);
+            if time_up || (full && page.counts.is_empty()) {
+                response.heartbeat_message = Some(true);
+                response.cursor = cursor(scanner);
+            }
+            if time_up || full || page.counts.len() >= rows as usize {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Makes a result of the cells from `before` on. Says no when the limit of rows was reached before them: they are
+    /// dropped then.
+    fn add(&self, scanner: &OpenScanner, page: &mut Page, before: usize, state: NextState) -> bool {
+        let limit = self.request.limit_of_rows();
+        let unfinished = match page.counts.is_empty() {
+            true => scanner.partial_row.as_deref(),
+            false if page.partial.last() == Some(&true) => {
+                before.checked_sub(1).map(|i| page.cells.get(i).row())
+            }
+            false => None,
+        };
+        if limit > 0 && unfinished.is_some_and(|row| row != page.cells.get(before).row()) {
+            page.complete_rows += 1;
+            page.limit_reached = page.complete_rows >= limit;
+            if page.limit_reached {
+                page.cells.truncate(before);
+                return false;
+            }
+        }
+        page.counts.push((page.cells.len() - before) as u32);
+        page.partial.push(state.is_mid_row());
+        if limit > 0 && !state.is_mid_row() {
+            page.complete_rows += 1;
+            page.limit_reached = page.complete_rows >= limit;
+        }
+        true
+    }
+
+    fn metrics(&self, context: &ScannerContext) -> pb::ScanMetrics {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let counters = [
+            ("ROWS_SCANNED", context.rows_scanned),
+            ("ROWS_FILTERED", context.rows_filtered),
+            ("BLOCK_BYTES_SCANNED", context.block_size),
+            ("RPC_SCAN_PROCESSING_TIME", millis(self.started_at.elapsed())),
+            (
+                "RPC_SCAN_QUEUE_WAIT_TIME",
+                millis(self.started_at.saturating_duration_since(self.caller.received_at)),
+            ),
+        ];
+        let pair = |(name, value): (&str, u64)| pb::NameInt64Pair {
+            name: Some(name.to_owned()),
+            value: Some(value as i64),
+        };
+        pb::ScanMetrics { metrics: counters.into_iter().map(pair).collect() }
+    }
+
+    fn reply(&self, mut response: pb::ScanResponse, page: Page) -> Reply<pb::ScanResponse> {
+        if self.request.scan.as_ref().is_some_and(|scan| scan.query_metrics_enabled()) {
+            let metrics = |bytes: u64| pb::QueryMetrics { block_bytes_scanned: Some(bytes) };
+            response.query_metrics = page.block_bytes.iter().copied().map(metrics).collect();
+        }
+        match self.caller.block() {
+            Some(mut block) => {
+                block.push_buffer_owned(page.cells);
+                response.cells_per_result = page.counts;
+                response.partial_flag_per_result = page.partial;
+                Reply { message: response, block: Some(block) }
+            }
+            None => {
+                response.results = results(&page);
+                Reply::plain(response)
+            }
+        }
+    }
+}
+
+fn cursor(scanner: &OpenScanner) -> Option<pb::Cursor> {
+    let row = scanner.scanner.peeked_row().filter(|_| scanner.need_cursor)?;
+    Some(pb::Cursor { row: Some(Bytes::copy_from_slice(row)) })
+}
+
+/// The results as messages, for clients with no codec.
+fn results(page: &Page) -> Vec<pb::Result> {
+    let mut cells = page.cells.iter();
+    let counted = page.counts.iter().zip(&page.partial);
+    counted
+        .map(|(count, partial)| {
+            let mut own = CellBuffer::new();
+            cells.by_ref().take(*count as usize).for_each(|cell| own.push(&cell));
+            result::with_cells(own, false, *partial)
+        })
+        .collect()
+}
+
+/// Whether a request is for a table of HBase's own; what cannot be told counts as not.
+pub fn is_system(server: &RegionServer, request: &pb::ScanRequest) -> bool {
+    if let Some(id) = request.scanner_id {
+        return server.scanners.is_system(id);
+    }
+    let encoded = request.region.as_ref().and_then(|specifier| convert::region::encoded_name(specifier).ok());
+    let region = encoded.and_then(|name| server.regions.find(name));
+    region.is_some_and(|region| region.info().table().is_system())
+}

@@ -1,0 +1,202 @@
+//! A RegionServer in memory, and requests to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::clock::ManualClock;
+use evenkeel_common::{
+    ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
+};
+use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
+use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+use super::background::BackgroundConfig;
+use super::caller::{Caller, Done, Reply};
+use super::{Background, ClusterView, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
+use crate::convert;
+
+/// When the clock of a test stands at first.
+pub const START_MS: i64 = 1_000_000;
+
+struct NoHooks;
+
+impl ServerHooks for NoHooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, _reason: &str) {}
+
+    fn update_configuration(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A server with regions of a table `t` with the family `f`.
+pub struct TestServer {
+    pub server: Arc<RegionServer>,
+    pub clock: Arc<ManualClock>,
+    env: Arc<RegionEnv>,
+}
+
+impl TestServer {
+    /// A server with no region.
+    pub fn new(config: RegionServerConfig) -> Self {
+        let clock = ManualClock::at(START_MS);
+        let background = Background::start(&BackgroundConfig::default()).expect("threads");
+        let name = ServerName::new("h", 16020, START_MS);
+        let env = env(&name, &clock, &background);
+        let server = RegionServer::new(RegionServerParts {
+            name,
+            info_port: 0,
+            root: PathBuf::from("/hbase"),
+            config,
+            clock: clock.clone(),
+            cache: Arc::new(NoCache),
+            background,
+            hooks: Arc::new(NoHooks),
+            cluster: ClusterView::default(),
+        });
+        Self { server, clock, env }
+    }
+
+    /// A server with one region of all rows.
+    pub fn with_region() -> (Self, Arc<Region>) {
+        let server = Self::new(RegionServerConfig::default());
+        let region = server.open(b"", b"", table());
+        (server, region)
+    }
+
+    /// Opens a region of a table and puts it online.
+    pub fn open(&self, start: &'static [u8], end: &'static [u8], table: TableDescriptor) -> Arc<Region> {
+        let (start, end) = (Bytes::from_static(start), Bytes::from_static(end));
+        let info = RegionInfo::new(table.name().clone(), start, end, 1);
+        let region = Region::open(self.env.clone(), info, Arc::new(table)).expect("opens");
+        assert!(self.server.regions().add(region.clone()).is_none());
+        region
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.server.background().stop();
+    }
+}
+
+fn env(name: &ServerName, clock: &Arc<ManualClock>, background: &Arc<Background>) -> Arc<RegionEnv> {
+    let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+    let (wal_dir, old_dir) = (PathBuf::from("/hbase/WALs/h"), PathBuf::from("/hbase/oldWALs"));
+    for dir in [&wal_dir, &old_dir] {
+        fs.mkdirs(dir).expect("a directory");
+    }
+    let wal = Wal::open(WalOptions {
+        fs: fs.clone(),
+        wal_dir,
+        old_dir,
+        prefix: "h".to_owned(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: clock.clone(),
+        listener: Arc::new(NoListener),
+    });
+    Arc::new(RegionEnv {
+        fs,
+        root: PathBuf::from("/hbase"),
+        wal: wal.expect("a WAL"),
+        cache: Arc::new(NoCache),
+        clock: clock.clone(),
+        config: RegionConfig::default(),
+        server: name.clone(),
+        nonces: Arc::new(NonceManager::new(clock.clone(), 60_000)),
+        events: background.clone(),
+    })
+}
+
+/// Table `t` with the family `f`.
+pub fn table() -> TableDescriptor {
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    TableDescriptor::new("t".parse().expect("legal")).with_family(family)
+}
+
+/// A client of today, with the default codec.
+pub fn caller() -> Caller {
+    Caller {
+        codec: Some((CellCodec::KeyValue, None)),
+        version: Some((2, 6)),
+        received_at: Instant::now(),
+        deadline: None,
+    }
+}
+
+/// A client that wants cells inside messages.
+pub fn caller_without_codec() -> Caller {
+    Caller { codec: None, ..caller() }
+}
+
+/// A cell of the family `f`.
+pub fn cell(row: &[u8], qualifier: &[u8], value: &[u8]) -> KeyValue {
+    KeyValue::put(row, b"f", qualifier, 5, value)
+}
+
+/// Writes cells of one row.
+pub fn put(region: &Arc<Region>, cells: &[KeyValue]) {
+    let row = cells[0].as_cell().row().to_vec();
+    region.mutate_wait(Mutation::new(MutationKind::Put, row, cells.to_vec())).expect("written");
+}
+
+/// The specifier of a region.
+pub fn specifier(region: &Region) -> pb::RegionSpecifier {
+    convert::region::specifier(region.info())
+}
+
+/// A request's cell block.
+pub fn block(cells: &[KeyValue]) -> CellBlockReader {
+    let mut writer = CellBlockWriter::new(CellCodec::KeyValue, None);
+    cells.iter().for_each(|cell| writer.push(&cell.as_cell()));
+    CellBlockReader::new(CellCodec::KeyValue, writer.into_bytes().expect("not compressed").into())
+}
+
+/// The cells beside a reply, as `row/qualifier=value`.
+pub fn cells_of<M>(reply: Reply<M>) -> Vec<String> {
+    let Some(block) = reply.block else { return Vec::new() };
+    let bytes = block.into_bytes().expect("not compressed");
+    CellBlockReader::new(CellCodec::KeyValue, bytes.into())
+        .map(|cell| text(&cell.expect("well formed")))
+        .collect()
+}
+
+/// A cell as `row/qualifier=value`.
+pub fn text(cell: &KeyValue) -> String {
+    let cell = cell.as_cell();
+    let parts = [cell.row(), b"/", cell.qualifier(), b"=", cell.value()].concat();
+    String::from_utf8_lossy(&parts).into_owned()
+}
+
+/// Runs what answers through a [`Done`], and waits for the answer.
+pub fn wait<M: Send + 'static>(start: impl FnOnce(Done<M>)) -> Result<Answer<M>, HBaseError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    start(Box::new(move |outcome: Result<Reply<M>>| {
+        let answer = outcome.map(|Reply { message, block }| {
+            let cells = cells_of(Reply { message: (), block });
+            Answer { message, cells }
+        });
+        sender.send(answer).expect("the test waits");
+    }));
+    receiver.recv().expect("an answer")
+}
+
+/// A reply whose cells were read.
+#[derive(Debug)]
+pub struct Answer<M> {
+    pub message: M,
+    pub cells: Vec<String>,
+}

@@ -1,0 +1,6 @@
+//! Requests against real regions, without a network.
+
+mod endpoint;
+mod multi;
+mod reads_and_writes;
+mod scan;
