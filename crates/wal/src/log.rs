@@ -256,6 +256,14 @@ impl Wal {
         self.shared.sync(txid, level)
     }
 
+    /// Makes everything up to `txid` durable at `level` on this thread, if nobody else commits just now; `None` when
+    /// somebody does, and then [`Wal::when_synced`] is the way. For a thread that may spend one write, but may not wait
+    /// for another's: at [`SyncLevel::Flush`] on a local disk it costs less than waking the WAL's thread. Callbacks of
+    /// others may run in it, so the caller should hold no lock that they take.
+    pub fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
+        self.shared.try_sync(txid, level)
+    }
+
     /// Starts a new file, once everything appended so far is in the old one.
     ///
     /// # Errors

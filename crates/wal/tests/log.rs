@@ -59,6 +59,25 @@ fn one_idle_sync_is_one_commit() {
 }
 
 #[test]
+fn a_thread_may_commit_itself_but_never_waits_for_another() {
+    let (memory, fs) = faulty();
+    let gate = Gate::new();
+    let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
+    let first = wal.append(&entry(1)).expect("append");
+    wal.try_sync(first, SyncLevel::Flush).expect("nobody commits").expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1]);
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    let second = wal.append(&entry(2)).expect("append");
+    wal.when_synced(second, SyncLevel::Flush, |_| ());
+    gate.wait_for_arrival();
+    let third = wal.append(&entry(3)).expect("append");
+    assert!(wal.try_sync(third, SyncLevel::Flush).is_none(), "the WAL's thread does");
+    wal.try_sync(first, SyncLevel::Flush).expect("known").expect("synced");
+    gate.open();
+    wal.sync(third, SyncLevel::Flush).expect("synced");
+}
+
+#[test]
 fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
     let (_, fs) = faulty();
     let gate = Gate::new();

@@ -77,6 +77,16 @@ impl Shared {
         told.recv().unwrap_or_else(|_| Err(closed()))
     }
 
+    pub(super) fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
+        let level = self.effective(level);
+        let queue = self.queue.lock();
+        match queue.verdict(txid, level) {
+            Some(verdict) => Some(verdict),
+            None if queue.writing => None,
+            None => Some(self.sync_inline(queue, txid, level)),
+        }
+    }
+
     /// Commits once on this thread. Who came meanwhile is left to the WAL's thread.
     fn sync_inline(&self, mut queue: MutexGuard<'_, Queue>, txid: Txid, level: SyncLevel) -> Result<()> {
         queue.writing = true;
