@@ -210,6 +210,7 @@ impl Setting {
         let context = HFileContext {
             encoding: DataBlockEncoding::from_name(&text("encoding", "NONE")).ok_or("encoding")?,
             compression: Compression::from_name(&text("compression", "NONE")).ok_or("compression")?,
+            zstd_framed: text("zstd", "hadoop") == "framed",
             block_bytes: number("block", 65_536)? as usize,
             checksum: ChecksumType::from_name(&text("checksum", "CRC32C")).ok_or("checksum")?,
             bytes_per_checksum: number("bpc", 16_384)?,

@@ -40,7 +40,7 @@ impl BlockWriter {
             name,
             checksum: context.checksum,
             bytes_per_checksum: context.bytes_per_checksum.max(HEADER_BYTES as u32),
-            compressor: Compressor::new(context.compression)?,
+            compressor: Compressor::new(context.compression, context.zstd_framed)?,
             prev_offsets: [-1; BlockType::ALL.len()],
             scratch: Vec::new(),
             compressed: Vec::new(),

@@ -132,6 +132,9 @@ pub struct HFileContext {
     pub encoding: DataBlockEncoding,
     /// `COMPRESSION`.
     pub compression: Compression,
+    /// Write ZSTD in the block framing of hbase-compression-zstd's codec (`hbase.io.compress.zstd.codec`) rather than as
+    /// Hadoop's codec does. Readers take both.
+    pub zstd_framed: bool,
     /// A data block is ended before the cell that would be added once it has reached this (`BLOCKSIZE`).
     pub block_bytes: usize,
     /// `hbase.hstore.checksum.algorithm`.
@@ -171,6 +174,7 @@ impl Default for HFileContext {
         Self {
             encoding: DataBlockEncoding::None,
             compression: Compression::None,
+            zstd_framed: false,
             block_bytes: 64 << 10,
             checksum: ChecksumType::Crc32C,
             bytes_per_checksum: 16 << 10,

@@ -11,13 +11,23 @@ use evenkeel_hfile::{
 };
 use support::{Random, Shape, as_stored, lru, no_cache, open, random_cells, write};
 
-const COMPRESSIONS: &[Compression] = &[Compression::None];
+const COMPRESSIONS: &[Compression] = &[
+    Compression::None,
+    Compression::None,
+    Compression::None,
+    Compression::Gz,
+    Compression::Snappy,
+    Compression::Lz4,
+    Compression::Zstd,
+    Compression::Bzip2,
+];
 
 fn random_context(random: &mut Random, encoding: DataBlockEncoding) -> HFileContext {
     let blooms = [BloomType::None, BloomType::Row, BloomType::RowCol, BloomType::RowPrefix(3)];
     HFileContext {
         encoding,
         compression: random.pick(COMPRESSIONS),
+        zstd_framed: random.one_in(2),
         block_bytes: random.pick(&[1, 100, 700, 4000, 65536]),
         checksum: random.pick(ChecksumType::ALL),
         bytes_per_checksum: random.pick(&[33, 64, 512, 16384]),

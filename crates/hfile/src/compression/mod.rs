@@ -1,19 +1,62 @@
 //! Compression of block bodies.
+//!
+//! | name | body as stored |
+//! |---|---|
+//! | GZ | one gzip member |
+//! | SNAPPY, LZ4 | Hadoop's block framing ([`framing`]) around raw Snappy or LZ4 |
+//! | ZSTD | one Zstandard frame, as Hadoop's codec; or the framing around it, as hbase-compression-zstd's. Files do not say which, so readers look for the frame's magic |
+//! | BZIP2 | one bzip2 stream |
+//!
+//! Some writers append an empty member, frame or super-block; readers stop when they have the bytes that the block's
+//! header promises.
+//!
+//! Decompression writes into a buffer of the promised size, which [`expansion_max`] holds against what the codec can do
+//! at most, so that a header that lies costs no memory.
+
+mod framing;
+mod gzip;
+
+use std::io::{Read, Write};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 
 use crate::context::Compression;
 
+/// `io.compression.codec.zstd.level` and `hbase.io.compress.zstd.level`.
+const ZSTD_LEVEL: i32 = 3;
+/// What every Zstandard frame begins with.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
 /// Compresses bodies, with what a codec can keep between them.
-#[derive(Debug)]
 pub(crate) struct Compressor {
     kind: Compression,
+    state: State,
+}
+
+enum State {
+    None,
+    Gz(gzip::Deflater),
+    Snappy(Box<snap::raw::Encoder>),
+    Lz4,
+    Zstd { codec: zstd::bulk::Compressor<'static>, framed: bool },
+    Bzip2,
 }
 
 impl Compressor {
-    pub fn new(kind: Compression) -> Result<Self> {
-        check_supported(kind)?;
-        Ok(Self { kind })
+    /// A compressor; `zstd_framed` chooses between the two forms of ZSTD.
+    pub fn new(kind: Compression, zstd_framed: bool) -> Result<Self> {
+        let state = match kind {
+            Compression::None => State::None,
+            Compression::Gz => State::Gz(gzip::Deflater::new()),
+            Compression::Snappy => State::Snappy(Box::new(snap::raw::Encoder::new())),
+            Compression::Lz4 => State::Lz4,
+            Compression::Zstd => {
+                State::Zstd { codec: zstd::bulk::Compressor::new(ZSTD_LEVEL)?, framed: zstd_framed }
+            }
+            Compression::Bzip2 => State::Bzip2,
+            Compression::Lzo | Compression::Lzma | Compression::Brotli => return Err(unsupported(kind)),
+        };
+        Ok(Self { kind, state })
     }
 
     pub fn kind(&self) -> Compression {
@@ -22,30 +65,160 @@ impl Compressor {
 
     /// Appends `body`, compressed, to `out`.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        out.extend_from_slice(body);
+        match &mut self.state {
+            State::None => out.extend_from_slice(body),
+            State::Gz(deflater) => deflater.compress(body, out)?,
+            State::Snappy(codec) => framing::write(body, framing::SNAPPY_CHUNK_BYTES, out, |chunk| {
+                codec.compress_vec(chunk).map_err(|e| HBaseError::io(e.to_string()))
+            })?,
+            State::Lz4 => {
+                framing::write(body, framing::LZ4_CHUNK_BYTES, out, |chunk| {
+                    Ok(lz4_flex::block::compress(chunk))
+                })?;
+            }
+            State::Zstd { codec, framed: true } => {
+                framing::write(body, framing::ZSTD_CHUNK_BYTES, out, |chunk| Ok(codec.compress(chunk)?))?;
+            }
+            State::Zstd { codec, framed: false } => out.extend_from_slice(&codec.compress(body)?),
+            State::Bzip2 => {
+                let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::best());
+                encoder.write_all(body)?;
+                encoder.finish()?;
+            }
+        }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compressor({})", self.kind.name())
     }
 }
 
 /// Says no to what is known by name only.
 pub(crate) fn check_supported(kind: Compression) -> Result<()> {
     match kind {
-        Compression::None => Ok(()),
-        _ => Err(HBaseError::new(
-            ErrorKind::UnsupportedOperation,
-            format!("compression {} is not supported", kind.name()),
-        )),
+        Compression::Lzo | Compression::Lzma | Compression::Brotli => Err(unsupported(kind)),
+        _ => Ok(()),
     }
 }
 
-/// Decompresses a body of `uncompressed_bytes`; `None` when it is not one.
-pub(crate) fn decompress(kind: Compression, body: &[u8], uncompressed_bytes: usize) -> Option<Vec<u8>> {
-    let _ = (kind, body, uncompressed_bytes);
-    None
+fn unsupported(kind: Compression) -> HBaseError {
+    HBaseError::new(ErrorKind::UnsupportedOperation, format!("compression {} is not supported", kind.name()))
 }
 
-/// How many bytes one stored byte may become at most.
+/// Decompresses a body into `wanted` bytes; `None` when it is not so many. The caller has held `wanted` against
+/// [`expansion_max`].
+pub(crate) fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u8>> {
+    match kind {
+        Compression::Gz => {
+            let mut out = vec![0; wanted];
+            gzip::decompress(body, &mut out).then_some(out)
+        }
+        Compression::Snappy => {
+            framing::read(body, wanted, |chunk, out| snap::raw::Decoder::new().decompress(chunk, out).ok())
+        }
+        Compression::Lz4 => {
+            framing::read(body, wanted, |chunk, out| lz4_flex::block::decompress_into(chunk, out).ok())
+        }
+        Compression::Zstd if body.starts_with(&ZSTD_MAGIC) => {
+            let mut out = vec![0; wanted];
+            (zstd_chunk(body, &mut out)? == wanted).then_some(out)
+        }
+        Compression::Zstd => framing::read(body, wanted, zstd_chunk),
+        Compression::Bzip2 => {
+            let mut out = Vec::new();
+            let limit = wanted as u64;
+            bzip2::read::BzDecoder::new(body).take(limit).read_to_end(&mut out).ok()?;
+            (out.len() == wanted).then_some(out)
+        }
+        Compression::None | Compression::Lzo | Compression::Lzma | Compression::Brotli => None,
+    }
+}
+
+fn zstd_chunk(chunk: &[u8], out: &mut [u8]) -> Option<usize> {
+    zstd::bulk::decompress_to_buffer(chunk, out).ok()
+}
+
+/// How many bytes one stored byte may become at most, rounded up generously.
 pub(crate) fn expansion_max(kind: Compression) -> usize {
-    let _ = kind;
-    1
+    match kind {
+        Compression::None => 1,
+        // A deflate code of at least 2 bits copies at most 258 bytes.
+        Compression::Gz => 1100,
+        // A copy of 2 bytes makes at most 64.
+        Compression::Snappy => 64,
+        // Each byte of a match length adds at most 255.
+        Compression::Lz4 => 300,
+        // A block of 4 bytes repeats one byte 128 Ki times.
+        Compression::Zstd => 40_000,
+        // Runs of runs; here the limit on blocks alone holds, and memory grows with what is really there.
+        Compression::Bzip2 => usize::MAX,
+        Compression::Lzo | Compression::Lzma | Compression::Brotli => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUPPORTED: [Compression; 5] =
+        [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::Bzip2];
+
+    fn bodies() -> Vec<Vec<u8>> {
+        let mixed =
+            |len: usize| (0..len).map(|i| if i % 97 < 50 { b'.' } else { (i * i / 7) as u8 }).collect();
+        vec![vec![], vec![7], mixed(1000), mixed(65_536), mixed(700_000), vec![0; 1_000_000]]
+    }
+
+    fn compressed(kind: Compression, framed: bool, body: &[u8]) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        Compressor::new(kind, framed).unwrap().compress(body, &mut out).unwrap();
+        out.split_off(6)
+    }
+
+    #[test]
+    fn bodies_round_trip_and_stay_within_the_bounds() {
+        for (kind, framed) in
+            SUPPORTED.into_iter().map(|kind| (kind, false)).chain([(Compression::Zstd, true)])
+        {
+            let mut compressor = Compressor::new(kind, framed).unwrap();
+            for body in bodies() {
+                let mut stored = Vec::new();
+                compressor.compress(&body, &mut stored).unwrap();
+                assert_eq!(decompress(kind, &stored, body.len()).as_ref(), Some(&body), "{kind:?} {framed}");
+                assert!(body.len() / expansion_max(kind) <= stored.len(), "{kind:?} {}", body.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_after_the_body_is_passed_over() {
+        for kind in SUPPORTED {
+            let body = bodies().remove(2);
+            let again = [compressed(kind, false, &body), compressed(kind, false, &[])].concat();
+            assert_eq!(decompress(kind, &again, body.len()), Some(body), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_lengths_and_cut_bodies_are_refused() {
+        for (kind, framed) in
+            SUPPORTED.into_iter().map(|kind| (kind, false)).chain([(Compression::Zstd, true)])
+        {
+            let body = bodies().remove(2);
+            let stored = compressed(kind, framed, &body);
+            assert_eq!(decompress(kind, &stored, body.len() + 1), None, "{kind:?} more");
+            for end in [0, 1, stored.len() / 2] {
+                assert_eq!(decompress(kind, &stored[..end], body.len()), None, "{kind:?} cut at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_codecs_are_named() {
+        let error = Compressor::new(Compression::Lzo, false).unwrap_err();
+        assert_eq!(error.message(), "compression LZO is not supported");
+    }
 }
