@@ -37,6 +37,8 @@ mod view;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;

@@ -296,7 +296,7 @@ impl QueryMatcher {
         match &mut self.kind {
             Kind::Compaction(mode) => {
                 let mode = *mode;
-                self.match_compaction(cell, mode)
+                self.match_compaction(cell, mode).map(step_only)
             }
             Kind::Raw(user) => match_column(user, &mut self.trackers, cell, filter),
             Kind::User(user) => match_user(user, &mut self.trackers, cell, filter),
@@ -361,6 +361,15 @@ impl QueryMatcher {
             return Some(MatchCode::Skip);
         }
         (timestamp < earliest_put).then(|| self.trackers.next_row_or_column(cell))
+    }
+}
+
+/// A compaction reads every cell anyway, and must not jump over one that is beyond the smallest read point.
+fn step_only(code: MatchCode) -> MatchCode {
+    match code {
+        MatchCode::SeekNextCol => MatchCode::Skip,
+        MatchCode::IncludeAndSeekNextCol => MatchCode::Include,
+        _ => code,
     }
 }
 

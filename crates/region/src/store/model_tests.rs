@@ -1,1 +1,371 @@
+//! Random writes, flushes, compactions, reopenings and reads of one store, against a model that keeps lists of cells
+//! and answers by definition.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenkeel_common::CellType;
+
+use super::testing::{TestStore, drain};
+use crate::ops::{FamilyColumns, Scan, TimeRange};
+use crate::scanner::{LimitScope, RegionScanner, ScannerContext};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Cell {
+    row: String,
+    qualifier: String,
+    timestamp: i64,
+    kind: CellType,
+    seq_id: u64,
+    value: String,
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?} #{}", self.text(), self.kind, self.seq_id)
+    }
+}
+
+impl Cell {
+    /// Whether this marker hides a put. In normal behaviour, sequence ids do not matter.
+    fn hides(&self, put: &Self) -> bool {
+        let same_column = self.qualifier == put.qualifier;
+        self.row == put.row
+            && match self.kind {
+                CellType::DeleteFamily => put.timestamp <= self.timestamp,
+                CellType::DeleteFamilyVersion => put.timestamp == self.timestamp,
+                CellType::DeleteColumn => same_column && put.timestamp <= self.timestamp,
+                CellType::Delete => same_column && put.timestamp == self.timestamp,
+                _ => false,
+            }
+    }
+
+    fn is_put(&self) -> bool {
+        self.kind == CellType::Put
+    }
+
+    fn text(&self) -> String {
+        format!("{}/{}/{}/{}", self.row, self.qualifier, self.timestamp, self.value)
+    }
+}
+
+type Column = (String, String);
+
+/// Puts by column, the newest first; of one timestamp, the last written first.
+fn columns<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<Column, Vec<&'a Cell>> {
+    let mut columns: BTreeMap<Column, Vec<&Cell>> = BTreeMap::new();
+    cells
+        .filter(|c| c.is_put())
+        .for_each(|c| columns.entry((c.row.clone(), c.qualifier.clone())).or_default().push(c));
+    columns.values_mut().for_each(|puts| puts.sort_by_key(|c| std::cmp::Reverse((c.timestamp, c.seq_id))));
+    columns
+}
+
+/// What is left of `cells` when they are written to one file.
+fn merged(cells: &[Cell], versions: usize, drop_deletes: bool, read_point: u64) -> Vec<Cell> {
+    let old = |c: &Cell| c.seq_id <= read_point;
+    let markers: Vec<&Cell> = cells.iter().filter(|c| !c.is_put()).collect();
+    let mut kept: Vec<Cell> = Vec::new();
+    for puts in columns(cells.iter()).into_values() {
+        let (mut seen, mut count) = (None, 0);
+        for put in puts {
+            if markers.iter().any(|m| old(m) && m.hides(put)) {
+                continue;
+            }
+            if !old(put) {
+                kept.push(put.clone());
+                continue;
+            }
+            if seen == Some(put.timestamp) {
+                continue;
+            }
+            count += 1;
+            if count <= versions {
+                seen = Some(put.timestamp);
+                kept.push(put.clone());
+            }
+        }
+    }
+    kept.extend(markers.into_iter().filter(|m| !(drop_deletes && old(m))).cloned());
+    kept
+}
+
+#[derive(Default)]
+struct Model {
+    memstore: Vec<Cell>,
+    files: Vec<(String, Vec<Cell>)>,
+    versions: usize,
+}
+
+impl Model {
+    fn answer(&self, scan: &Scan, read_point: u64) -> Vec<Vec<String>> {
+        let all: Vec<&Cell> = self.files.iter().flat_map(|(_, cells)| cells).chain(&self.memstore).collect();
+        let visible: Vec<&Cell> = all.into_iter().filter(|c| c.seq_id <= read_point).collect();
+        let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for ((row, qualifier), puts) in columns(visible.iter().copied()) {
+            if !in_rows(scan, row.as_bytes()) || !wants(scan, &qualifier) {
+                continue;
+            }
+            let mut live: Vec<&Cell> = puts
+                .into_iter()
+                .filter(|put| !visible.iter().any(|m| m.hides(put)))
+                .filter(|put| scan.time_range.contains(put.timestamp))
+                .collect();
+            live.dedup_by_key(|put| put.timestamp);
+            live.truncate((scan.max_versions as usize).min(self.versions));
+            rows.entry(row).or_default().extend(live.into_iter().map(Cell::text));
+        }
+        let offset = scan.store_offset as usize;
+        let limit = usize::try_from(scan.store_limit).unwrap_or(usize::MAX);
+        let rows = rows.into_values().map(|row| row.into_iter().skip(offset).take(limit).collect::<Vec<_>>());
+        let mut rows: Vec<_> = rows.filter(|row| !row.is_empty()).collect();
+        if scan.reversed {
+            rows.reverse();
+        }
+        rows
+    }
+}
+
+fn in_rows(scan: &Scan, row: &[u8]) -> bool {
+    let after_start =
+        |start: &[u8]| start.is_empty() || if scan.reversed { row <= start } else { row >= start };
+    let before_stop = |stop: &[u8]| stop.is_empty() || if scan.reversed { row >= stop } else { row <= stop };
+    after_start(&scan.start_row)
+        && before_stop(&scan.stop_row)
+        && (row != &scan.start_row[..] || scan.include_start_row || scan.start_row.is_empty())
+        && (row != &scan.stop_row[..] || scan.include_stop_row || scan.stop_row.is_empty())
+}
+
+fn wants(scan: &Scan, qualifier: &str) -> bool {
+    let Some(family) = scan.families.first() else { return true };
+    family.qualifiers.as_ref().is_none_or(|all| all.iter().any(|one| one == qualifier.as_bytes()))
+}
+
+const ROWS: u64 = 6;
+const QUALIFIERS: [&str; 4] = ["", "a", "b", "c"];
+const TIMESTAMPS: u64 = 6;
+
+fn random_row(random: &mut Random) -> String {
+    format!("r{}", random.below(ROWS))
+}
+
+fn random_scan(random: &mut Random) -> Scan {
+    let mut scan = if random.chance(2) { Scan::get(random_row(random)) } else { random_range(random) };
+    scan.max_versions = 1 + random.below(4) as u32;
+    if random.chance(3) {
+        let min = random.below(TIMESTAMPS) as i64;
+        let max = if random.chance(2) { i64::MAX } else { min + 1 + random.below(4) as i64 };
+        scan.time_range = TimeRange { min, max };
+    }
+    if random.chance(2) {
+        let wanted = QUALIFIERS.iter().filter(|_| random.chance(2)).map(|q| Bytes::from_static(q.as_bytes()));
+        let wanted: Vec<Bytes> = wanted.collect();
+        let qualifiers = (!wanted.is_empty()).then_some(wanted);
+        scan.families = vec![FamilyColumns { family: Bytes::from_static(b"f"), qualifiers }];
+    }
+    if random.chance(6) {
+        (scan.store_limit, scan.store_offset) = (1 + random.below(3) as i32, random.below(3) as i32);
+    }
+    scan
+}
+
+fn random_range(random: &mut Random) -> Scan {
+    let mut bound = |random: &mut Random| match random.below(3) {
+        0 => Bytes::new(),
+        _ => Bytes::from(random_row(random)),
+    };
+    Scan {
+        start_row: bound(random),
+        stop_row: bound(random),
+        include_start_row: random.chance(2),
+        include_stop_row: random.chance(2),
+        reversed: random.chance(2),
+        ..Scan::default()
+    }
+}
+
+/// Drains a scanner under limits that cut it anywhere; joins what belongs to one row.
+fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
+    let context = match random.below(3) {
+        0 => ScannerContext::unlimited(),
+        1 => ScannerContext::unlimited().with_batch(1 + random.below(3) as usize),
+        _ => ScannerContext::unlimited().with_size_limit(LimitScope::BetweenCells, 1 + random.below(100)),
+    };
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for part in drain(&mut scanner, context).expect("readable") {
+        let row_of = |cell: &String| cell.split('/').next().map(str::to_owned);
+        match rows.last_mut() {
+            Some(row) if row_of(&row[0]) == row_of(&part[0]) => row.extend(part),
+            _ => rows.push(part),
+        }
+    }
+    rows
+}
+
+struct Open {
+    scanner: RegionScanner,
+    read_point: u64,
+    expected: Vec<Vec<String>>,
+    what: String,
+}
+
+struct Run {
+    random: Random,
+    test: TestStore,
+    model: Model,
+    open: Vec<Open>,
+}
+
+impl Run {
+    fn smallest_read_point(&self) -> u64 {
+        self.open.iter().map(|open| open.read_point).min().unwrap_or(self.test.seq_id)
+    }
+
+    fn write(&mut self) {
+        let kinds = [
+            (CellType::Put, 12),
+            (CellType::Delete, 2),
+            (CellType::DeleteColumn, 1),
+            (CellType::DeleteFamily, 1),
+            (CellType::DeleteFamilyVersion, 1),
+        ];
+        let mut at = self.random.below(kinds.iter().map(|(_, weight)| weight).sum());
+        let kind = kinds
+            .iter()
+            .find(|(_, weight)| {
+                at < *weight || {
+                    at -= weight;
+                    false
+                }
+            })
+            .expect("within")
+            .0;
+        let of_family = matches!(kind, CellType::DeleteFamily | CellType::DeleteFamilyVersion);
+        let qualifier = if of_family { "" } else { QUALIFIERS[self.random.below(4) as usize] };
+        let (row, timestamp) = (random_row(&mut self.random), self.random.below(TIMESTAMPS) as i64);
+        let value = if kind == CellType::Put { format!("v{}", self.test.seq_id) } else { String::new() };
+        let seq_id = self.test.add(&row, qualifier, timestamp, kind, &value);
+        self.model.memstore.push(Cell { row, qualifier: qualifier.into(), timestamp, kind, seq_id, value });
+    }
+
+    fn flush(&mut self) {
+        let read_point = self.smallest_read_point();
+        let before: Vec<String> = self.test.store.files().into_iter().map(|f| f.name).collect();
+        self.test.flush(read_point);
+        let cells = merged(&std::mem::take(&mut self.model.memstore), self.model.versions, false, read_point);
+        let new = self.test.store.files().into_iter().find(|f| !before.contains(&f.name));
+        match new {
+            Some(file) => self.model.files.push((file.name, cells)),
+            None => assert!(cells.is_empty()),
+        }
+    }
+
+    fn compact(&mut self, major: bool) {
+        let read_point = self.smallest_read_point();
+        let before: Vec<String> = self.test.store.files().into_iter().map(|f| f.name).collect();
+        let Some(inputs) = self.test.compact(major, read_point) else { return };
+        let is_all = inputs.len() == before.len();
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.model.files).into_iter().partition(|(name, _)| inputs.contains(name));
+        let cells: Vec<Cell> = gone.into_iter().flat_map(|(_, cells)| cells).collect();
+        let cells = merged(&cells, self.model.versions, is_all, read_point);
+        self.model.files = kept;
+        match self.test.store.files().into_iter().find(|f| !before.contains(&f.name)) {
+            Some(file) => self.model.files.push((file.name, cells)),
+            None => assert!(cells.is_empty(), "{cells:?}"),
+        }
+    }
+
+    fn check(&mut self) {
+        let scan = random_scan(&mut self.random);
+        let what = describe(&scan);
+        let read_point = self.test.seq_id;
+        let expected = self.model.answer(&scan, read_point);
+        let scanner = self.test.scanner(scan, read_point);
+        if self.random.chance(4) && self.open.len() < 3 {
+            return self.open.push(Open { scanner, read_point, expected, what });
+        }
+        assert_eq!(read(scanner, &mut self.random), expected, "{what}");
+    }
+
+    fn finish_one(&mut self) {
+        if let Some(open) = self.open.pop() {
+            assert_eq!(read(open.scanner, &mut self.random), open.expected, "opened earlier: {}", open.what);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(40) {
+            0..=19 => self.write(),
+            20..=33 => self.check(),
+            34 | 35 => self.flush(),
+            36 => self.compact(false),
+            37 if self.random.chance(3) => self.compact(true),
+            38 => self.finish_one(),
+            39 if self.open.is_empty() && self.random.chance(4) => {
+                self.flush();
+                self.test.reopen();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn describe(scan: &Scan) -> String {
+    format!(
+        "{:?}{:?} to {:?}{:?} reversed {} families {:?} versions {} range {:?} limit {} offset {}",
+        scan.start_row,
+        scan.include_start_row,
+        scan.stop_row,
+        scan.include_stop_row,
+        scan.reversed,
+        scan.families,
+        scan.max_versions,
+        scan.time_range,
+        scan.store_limit,
+        scan.store_offset
+    )
+}
+
+#[test]
+fn a_store_answers_as_the_model() {
+    for seed in 0..60 {
+        let versions = 1 + (seed as usize) % 3;
+        let bloom = ["ROW", "ROWCOL", "NONE"][(seed as usize / 3) % 3];
+        let encoding = ["NONE", "ROW_INDEX_V1"][(seed as usize) % 2];
+        let attributes = [
+            ("VERSIONS", &versions.to_string()[..]),
+            ("BLOOMFILTER", bloom),
+            ("DATA_BLOCK_ENCODING", encoding),
+            ("BLOCKSIZE", "64"),
+        ];
+        let test = TestStore::new(&attributes);
+        let model = Model { versions, ..Model::default() };
+        let mut run = Run { random: Random(seed), test, model, open: Vec::new() };
+        for step in 0..400 {
+            let at = format!("seed {seed}, step {step}");
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.step()));
+            assert!(
+                outcome.is_ok(),
+                "{at}\nin memory {:#?}\nin files {:#?}",
+                run.model.memstore,
+                run.model.files
+            );
+        }
+    }
+}

@@ -134,6 +134,7 @@ mod tests {
         let config = StoreConfig {
             compaction_bytes_min: min_bytes,
             compaction_files_max: 5,
+            compaction_ratio: 1.0,
             ..StoreConfig::default()
         };
         let files: Vec<_> =
@@ -149,7 +150,7 @@ mod tests {
             (&[100, 50, 25, 12, 12], 10, none),
             (&[100, 50, 12, 12], 10, none),
             (&[12, 12], 10, none),
-            (&[7, 6, 5, 4, 3, 2, 1], 10, &[7, 6, 5, 4, 3]),
+            (&[7, 6, 5, 4, 3, 2, 1], 10, &[5, 4, 3, 2, 1]),
             (&[5, 5, 5], 100, &[5, 5, 5]),
             (&[1000, 5, 5, 5], 10, &[5, 5, 5]),
             (none, 10, none),
