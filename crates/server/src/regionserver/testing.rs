@@ -13,9 +13,11 @@ use evenkeel_common::{
 };
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
+use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
@@ -108,12 +110,17 @@ fn env(name: &ServerName, clock: &Arc<ManualClock>, background: &Arc<Background>
         clock: clock.clone(),
         listener: Arc::new(NoListener),
     });
-    Arc::new(RegionEnv {
+    let stores = StoreEnv {
         fs,
         root: PathBuf::from("/hbase"),
-        wal: wal.expect("a WAL"),
         cache: Arc::new(NoCache),
         clock: clock.clone(),
+        chunks: ChunkPool::new(2),
+        config: StoreConfig::default(),
+    };
+    Arc::new(RegionEnv {
+        stores,
+        wal: wal.expect("a WAL"),
         config: RegionConfig::default(),
         server: name.clone(),
         nonces: Arc::new(NonceManager::new(clock.clone(), 60_000)),

@@ -1,5 +1,6 @@
 //! Requests against real regions, without a network.
 
+mod background;
 mod endpoint;
 mod multi;
 mod reads_and_writes;

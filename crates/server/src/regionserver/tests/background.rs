@@ -1,0 +1,78 @@
+//! Flushes and compactions that were asked for.
+
+use std::time::{Duration, Instant};
+
+use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
+use crate::regionserver::testing::*;
+
+/// Queues that nobody empties.
+fn idle() -> std::sync::Arc<Background> {
+    Background::start(&BackgroundConfig { flushers: 0, compactors: 0, compactions_enabled: true })
+        .expect("no threads")
+}
+
+#[test]
+fn a_region_waits_once_for_each_thing() {
+    let (_server, region) = TestServer::with_region();
+    let background = idle();
+    assert!(background.request_flush(&region) && !background.request_flush(&region));
+    assert!(
+        background.request_compaction(&region, None, false)
+            && !background.request_compaction(&region, None, false)
+    );
+    assert!(background.request_compaction(&region, Some(b"f"), false));
+    assert_eq!(background.queued(), (1, 2));
+}
+
+#[test]
+fn the_state_tells_what_waits() {
+    let (_server, region) = TestServer::with_region();
+    let background = idle();
+    let state = || background.compaction_state(region.info().encoded_name());
+    assert_eq!(state(), CompactionState::None);
+    background.request_compaction(&region, None, false);
+    background.request_compaction(&region, None, false);
+    assert_eq!(state(), CompactionState::Minor);
+    background.request_compaction(&region, None, true);
+    assert_eq!(state(), CompactionState::MajorAndMinor);
+    background.clear_compactions();
+    assert_eq!((state(), background.queued()), (CompactionState::None, (0, 0)));
+    background.request_compaction(&region, None, true);
+    assert_eq!(state(), CompactionState::Major);
+}
+
+#[test]
+fn switched_off_nothing_is_queued() {
+    let (_server, region) = TestServer::with_region();
+    let background = idle();
+    assert!(background.switch_compactions(false));
+    assert!(!background.request_compaction(&region, None, true));
+    assert_eq!(background.compaction_state(region.info().encoded_name()), CompactionState::None);
+    assert!(!background.switch_compactions(true));
+    assert!(background.request_compaction(&region, None, true));
+}
+
+#[test]
+fn what_was_asked_for_is_done() {
+    let (server, region) = TestServer::with_region();
+    let background = server.server.background();
+    for value in [b"1", b"2"] {
+        put(&region, &[cell(b"a", b"q", value)]);
+        assert!(background.flush(&region).expect("flushed").flushed);
+    }
+    assert!(!background.flush(&region).expect("nothing to do").flushed);
+    assert_eq!(region.load().store_files, 2);
+    background.request_compaction(&region, None, true);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while background.compaction_state(region.info().encoded_name()) != CompactionState::None {
+        assert!(Instant::now() < deadline, "the compaction does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(region.load().store_files, 1);
+    put(&region, &[cell(b"b", b"q", b"3")]);
+    background.request_flush(&region);
+    while region.load().store_files != 2 {
+        assert!(Instant::now() < deadline, "the flush does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
