@@ -1,0 +1,268 @@
+//! The embedded master of a standalone server: tables, namespaces, regions, and the calls that administer them.
+//!
+//! It is no HMaster. There is one server, so nothing is balanced and nothing is assigned anywhere else; what remains is
+//! making, changing and removing tables, and telling clients about them.
+//!
+//! **A change has one moment.** Each change prepares everything on disk, then makes one atomic write to hbase:meta (or,
+//! for an altered table, one rename of its descriptor), then removes what is no longer spoken of. A crash before that
+//! moment leaves the table as it was, a crash after it as it should be; what was prepared or not yet removed is found
+//! at the next start by [`reconcile`]. So there is no procedure log.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`meta`] | hbase:meta's rows |
+//! | [`descriptors`] | table descriptors on disk |
+//! | [`namespaces`] | hbase:namespace |
+//! | [`procedures`] | changes under way, and their outcomes |
+//! | `tables`, `alter`, `split` | the changes |
+//! | `checks` | what HBase refuses in a table's description |
+//! | `status` | what the cluster tells of itself |
+//! | [`service`] | MasterService |
+
+mod alter;
+mod checks;
+pub mod descriptors;
+pub mod meta;
+pub mod namespaces;
+pub mod procedures;
+pub mod reconcile;
+pub mod service;
+mod split;
+mod status;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use evenkeel_common::clock::Clock;
+use evenkeel_common::config::Configuration;
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName, TableDescriptor, TableName};
+use evenkeel_fs::FileSystem;
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_region::region::{Region, RegionEnv};
+use parking_lot::RwLock;
+
+use self::meta::{MetaTable, TableState};
+use self::namespaces::NamespaceTable;
+use self::procedures::{ProcedureExecutor, TableLocks};
+use crate::regionserver::RegionServer;
+use crate::zookeeper::znodes::Znodes;
+
+/// A table as the master knows it.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What it looks like.
+    pub descriptor: Arc<TableDescriptor>,
+    /// Whether it is served.
+    pub state: TableState,
+}
+
+/// Switches that operators turn and that a standalone server only remembers.
+#[derive(Debug)]
+pub struct Switches {
+    /// `balance_switch`.
+    pub balancer: AtomicBool,
+    /// `normalizer_switch`.
+    pub normalizer: AtomicBool,
+    /// `splitormerge_switch`, for splits.
+    pub split: AtomicBool,
+    /// `splitormerge_switch`, for merges.
+    pub merge: AtomicBool,
+    /// `catalogjanitor_switch`.
+    pub catalog_janitor: AtomicBool,
+    /// `cleaner_chore_switch`.
+    pub cleaner: AtomicBool,
+    /// `snapshot_cleanup_switch`.
+    pub snapshot_cleanup: AtomicBool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        let on = || AtomicBool::new(true);
+        Self {
+            balancer: on(),
+            normalizer: on(),
+            split: on(),
+            merge: on(),
+            catalog_janitor: on(),
+            cleaner: on(),
+            snapshot_cleanup: on(),
+        }
+    }
+}
+
+/// What the master is made of.
+pub struct MasterParts {
+    /// What regions are opened with.
+    pub region_env: Arc<RegionEnv>,
+    /// Settings.
+    pub conf: Arc<Configuration>,
+    /// The name of the RegionServer.
+    pub server: ServerName,
+    /// The master's own name: its port is another.
+    pub master_name: ServerName,
+    /// The cluster's id.
+    pub cluster_id: String,
+    /// Where regions are served.
+    pub regionserver: Arc<RegionServer>,
+    /// hbase:meta, open.
+    pub meta: MetaTable,
+    /// hbase:namespace, open.
+    pub namespaces: NamespaceTable,
+    /// Where clients look first.
+    pub znodes: Arc<Znodes>,
+    /// Asks the process to stop.
+    pub stop: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// The embedded master.
+pub struct Master {
+    parts: MasterParts,
+    tables: RwLock<BTreeMap<TableName, Table>>,
+    locks: TableLocks,
+    procedures: ProcedureExecutor,
+    switches: Switches,
+    started_ms: i64,
+}
+
+impl Master {
+    /// A master over what is stored; see [`reconcile`] for how `tables` come to be.
+    ///
+    /// # Errors
+    /// When its threads cannot be started.
+    pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
+        let clock = Arc::clone(&parts.region_env.stores.clock);
+        Ok(Arc::new(Self {
+            started_ms: clock.now_ms(),
+            procedures: ProcedureExecutor::start(clock)?,
+            parts,
+            tables: RwLock::new(tables),
+            locks: TableLocks::default(),
+            switches: Switches::default(),
+        }))
+    }
+
+    /// Lets running changes end and takes no more.
+    pub fn stop(&self) {
+        self.procedures.stop();
+    }
+
+    /// Archives, in the background, parents that an earlier life had split or merged and not yet let go of.
+    pub fn tidy_up(self: &Arc<Self>) {
+        let regions = self.parts.regionserver.regions().all();
+        self.compact_references(regions);
+    }
+
+    /// Where everything is stored.
+    pub fn file_system(&self) -> &dyn FileSystem {
+        self.fs()
+    }
+
+    /// The namespaces.
+    pub fn namespaces(&self) -> &NamespaceTable {
+        &self.parts.namespaces
+    }
+
+    /// hbase:meta.
+    pub fn meta(&self) -> &MetaTable {
+        &self.parts.meta
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.parts.region_env.stores.fs
+    }
+
+    fn root(&self) -> &Path {
+        &self.parts.region_env.stores.root
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.parts.region_env.stores.clock
+    }
+
+    fn table_dir(&self, table: &TableName) -> PathBuf {
+        layout::table_dir(self.root(), table)
+    }
+
+    /// A table by name.
+    ///
+    /// # Errors
+    /// `TableNotFoundException`.
+    pub fn table(&self, name: &TableName) -> Result<Table> {
+        let found = self.tables.read().get(name).cloned();
+        found.ok_or_else(|| HBaseError::new(ErrorKind::TableNotFound, name.to_string()))
+    }
+
+    /// Every table, ordered by name.
+    pub fn tables(&self) -> Vec<Table> {
+        self.tables.read().values().cloned().collect()
+    }
+
+    fn remember(&self, descriptor: Arc<TableDescriptor>, state: TableState) {
+        let name = descriptor.name().clone();
+        self.mirror_state(&name, Some(state));
+        self.tables.write().insert(name, Table { descriptor, state });
+    }
+
+    /// Old clients read table states from ZooKeeper.
+    fn mirror_state(&self, table: &TableName, state: Option<TableState>) {
+        if let Err(error) = self.parts.znodes.set_table_state(table, state.map(mirrored)) {
+            tracing::warn!(%table, %error, "table state not mirrored");
+        }
+    }
+
+    /// Opens regions of a table, all or none.
+    fn open_regions(
+        &self,
+        descriptor: &Arc<TableDescriptor>,
+        regions: Vec<RegionInfo>,
+    ) -> Result<Vec<Arc<Region>>> {
+        let mut opened: Vec<Arc<Region>> = Vec::with_capacity(regions.len());
+        for info in regions {
+            match Region::open(Arc::clone(&self.parts.region_env), info, Arc::clone(descriptor)) {
+                Ok(region) => opened.push(region),
+                Err(error) => {
+                    opened.iter().for_each(|region| drop(region.close(false)));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Serves regions that were opened.
+    fn serve(&self, regions: Vec<Arc<Region>>) {
+        regions.into_iter().for_each(|region| drop(self.parts.regionserver.regions().add(region)));
+    }
+
+    /// Stops serving regions, their cells flushed. Goes on at an error and tells of the first: a region that could not be
+    /// flushed is closed all the same, with its edits in the WAL.
+    fn close_regions<'a>(&self, regions: impl Iterator<Item = &'a RegionInfo>) -> Result<()> {
+        let mut outcome = Ok(());
+        for info in regions {
+            if let Some(region) = self.parts.regionserver.regions().remove(info.encoded_name(), None) {
+                outcome = outcome.and(region.close(false));
+            }
+        }
+        outcome
+    }
+
+    /// The regions of a table that are not split parents.
+    fn live_regions(&self, table: &TableName) -> Result<Vec<RegionInfo>> {
+        let regions = self.parts.meta.regions(Some(table))?;
+        Ok(regions.into_iter().map(|r| r.info).filter(|r| !r.is_split_parent()).collect())
+    }
+}
+
+/// A table's state as ZooKeeper's mirror has it.
+pub fn mirrored(state: TableState) -> pb::deprecated_table_state::State {
+    match state {
+        TableState::Enabled => pb::deprecated_table_state::State::Enabled,
+        TableState::Disabled => pb::deprecated_table_state::State::Disabled,
+        TableState::Disabling => pb::deprecated_table_state::State::Disabling,
+        TableState::Enabling => pb::deprecated_table_state::State::Enabling,
+    }
+}

@@ -1,0 +1,149 @@
+//! Table descriptors on disk, as HBase keeps them (`FSTableDescriptors`).
+//!
+//! ```text
+//! <table dir>/.tabledesc/.tableinfo.<sequence, 10 digits>.<length of the file>   PBUF TableSchema
+//! ```
+//! A change writes the next sequence beside (`<table dir>/.tmp/`), renames it in, then drops older ones. A reader takes
+//! the highest sequence, so a crash leaves the table before or after the change.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, Result, TableDescriptor, TableName};
+use evenkeel_fs::FileSystem;
+use evenkeel_protocol::pb;
+
+/// The directory of descriptors within a table's.
+const DESCRIPTOR_DIR: &str = ".tabledesc";
+const PREFIX: &str = ".tableinfo.";
+/// The largest descriptor that is read.
+const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a table's descriptor; `None` when the directory has none.
+///
+/// # Errors
+/// What the file system says, or `IOException` for a file that is not a descriptor.
+pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescriptor>> {
+    let Some((_, path)) = newest(fs, table_dir)? else { return Ok(None) };
+    let bytes = fs.read_all(&path, DESCRIPTOR_BYTES_MAX)?;
+    let schema: pb::TableSchema = evenkeel_protocol::from_magic(&bytes)
+        .map_err(|e| HBaseError::io(format!("{}: not a table descriptor: {e}", path.display())))?;
+    TableDescriptor::try_from(&schema).map(Some)
+}
+
+/// Writes a table's descriptor; the rename is the moment from which it holds.
+///
+/// # Errors
+/// What the file system says; the older descriptor still holds then.
+pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> Result<()> {
+    let before = newest(fs, table_dir)?;
+    let sequence = before.map_or(1, |(sequence, _)| sequence + 1);
+    let bytes = evenkeel_protocol::with_magic(&pb::TableSchema::from(table));
+    let path = table_dir.join(DESCRIPTOR_DIR).join(format!("{PREFIX}{sequence:010}.{}", bytes.len()));
+    fs.mkdirs(&table_dir.join(DESCRIPTOR_DIR))?;
+    fs.write_atomically(&path, &bytes)?;
+    for (_, old) in all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence) {
+        fs.delete(&old)?;
+    }
+    Ok(())
+}
+
+fn newest(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
+    Ok(all(fs, table_dir)?.into_iter().max())
+}
+
+fn all(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let dir = table_dir.join(DESCRIPTOR_DIR);
+    if !fs.exists(&dir)? {
+        return Ok(Vec::new());
+    }
+    let files = fs.list(&dir)?;
+    Ok(files.into_iter().filter_map(|f| Some((sequence_of(f.name())?, f.path))).collect())
+}
+
+/// The sequence within a name; also of names without the length, as HBase before 2.5.3 wrote them.
+fn sequence_of(name: &str) -> Option<u64> {
+    let mut parts = name.strip_prefix(PREFIX)?.splitn(2, '.');
+    let sequence = parts.next()?.parse().ok()?;
+    parts.next().is_none_or(|len| len.parse::<u64>().is_ok()).then_some(sequence)
+}
+
+/// A family with every attribute that HBase writes by itself, at its default.
+fn family_with_defaults(name: &str) -> Result<ColumnFamilyDescriptor> {
+    const DEFAULTS: [(&str, &str); 11] = [
+        ("BLOOMFILTER", "ROW"),
+        ("REPLICATION_SCOPE", "0"),
+        ("VERSIONS", "1"),
+        ("MIN_VERSIONS", "0"),
+        ("COMPRESSION", "NONE"),
+        ("TTL", "2147483647"),
+        ("BLOCKSIZE", "65536"),
+        ("IN_MEMORY", "false"),
+        ("BLOCKCACHE", "true"),
+        ("KEEP_DELETED_CELLS", "FALSE"),
+        ("DATA_BLOCK_ENCODING", "NONE"),
+    ];
+    let family = ColumnFamilyDescriptor::new(name.as_bytes())?;
+    Ok(DEFAULTS.into_iter().fold(family, |family, (key, value)| family.with(key, value)))
+}
+
+/// hbase:meta's own descriptor (`FSTableDescriptors.createMetaTableDescriptorBuilder`).
+///
+/// # Errors
+/// None in practice: the names are constants.
+pub fn meta() -> Result<TableDescriptor> {
+    let family = |name| {
+        let family = family_with_defaults(name)?.with("IN_MEMORY", "true").with("BLOOMFILTER", "ROWCOL");
+        Ok::<_, HBaseError>(family.with("DATA_BLOCK_ENCODING", "ROW_INDEX_V1").with("BLOCKSIZE", "8192"))
+    };
+    let three = |name| Ok::<_, HBaseError>(family(name)?.with("VERSIONS", "3"));
+    let barrier = family("rep_barrier")?.with("VERSIONS", "2147483647").with("BLOCKSIZE", "65536");
+    let endpoint = "|org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint|536870911|";
+    let table =
+        TableDescriptor::new(TableName::meta()).with("IS_META", "true").with("coprocessor$1", endpoint);
+    Ok(table.with_family(three("info")?).with_family(three("table")?).with_family(barrier))
+}
+
+/// hbase:namespace's descriptor (`TableDescriptorBuilder.NAMESPACE_TABLEDESC`).
+///
+/// # Errors
+/// None in practice: the names are constants.
+pub fn namespace() -> Result<TableDescriptor> {
+    let family = family_with_defaults("info")?.with("VERSIONS", "10").with("IN_MEMORY", "true");
+    let table = TableDescriptor::new(TableName::namespace_table());
+    Ok(table.with_family(family.with("BLOCKSIZE", "8192")).with("hbase.store.file-tracker.impl", "DEFAULT"))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_fs::MemoryFileSystem;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_descriptor_holds_and_older_ones_go() {
+        let fs = MemoryFileSystem::new();
+        let dir = Path::new("/data/default/t");
+        assert_eq!(read(&fs, dir).expect("readable"), None);
+        let one = TableDescriptor::new("t".parse().expect("legal")).with_family(meta_family("a"));
+        let two = one.clone().with_family(meta_family("b"));
+        write(&fs, dir, &one).expect("written");
+        write(&fs, dir, &two).expect("written");
+        assert_eq!(read(&fs, dir).expect("readable"), Some(two));
+        let files = fs.list(&dir.join(DESCRIPTOR_DIR)).expect("listed");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].name(), format!(".tableinfo.0000000002.{}", files[0].len));
+    }
+
+    fn meta_family(name: &str) -> ColumnFamilyDescriptor {
+        family_with_defaults(name).expect("legal")
+    }
+
+    #[test]
+    fn names_of_all_ages_are_read() {
+        assert_eq!(sequence_of(".tableinfo.0000000007.123"), Some(7));
+        assert_eq!(sequence_of(".tableinfo.0000000007"), Some(7));
+        for bad in [".tableinfo.x", ".tableinfo.0000000007.123.tmp", "tableinfo.1.2"] {
+            assert_eq!(sequence_of(bad), None, "{bad}");
+        }
+    }
+}

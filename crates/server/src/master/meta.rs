@@ -1,0 +1,271 @@
+//! hbase:meta: which regions there are, where they are, and which tables are enabled.
+//!
+//! A change of the cluster's shape is one atomic write here ([`MetaTable::commit`]); everything on disk that it speaks
+//! of is made before, and everything that it no longer speaks of is removed after. So a crash leaves a table before or
+//! after the change, and what lies around is found by comparing directories with these rows at the next start.
+//!
+//! Rows and cells are those of HBase 2.6 (`MetaTableAccessor`, `RegionStateStore`):
+//!
+//! | row | family:qualifier | value |
+//! |---|---|---|
+//! | region name | `info:regioninfo` | PBUF RegionInfo |
+//! | | `info:state` | name of the state |
+//! | | `info:server`, `info:serverstartcode`, `info:seqnumDuringOpen` | `host:port`, i64, i64 |
+//! | | `info:splitA`, `info:splitB`, `info:merge0000`... | PBUF RegionInfo of daughters or parents |
+//! | table name | `table:state` | TableState, without PBUF |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use evenkeel_common::cell::LATEST_TIMESTAMP;
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{
+    CellBuffer, CellType, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableName,
+};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::Region;
+use evenkeel_region::scanner::ScannerContext;
+use prost::Message;
+
+/// The catalog family.
+pub const INFO: &[u8] = b"info";
+/// The family of table states.
+pub const TABLE: &[u8] = b"table";
+
+/// State of a table (`TableState`).
+pub type TableState = pb::table_state::State;
+
+/// A region as hbase:meta tells of it.
+#[derive(Clone, Debug)]
+pub struct MetaRegion {
+    /// Which region.
+    pub info: RegionInfo,
+    /// `info:state`, such as `OPEN`.
+    pub state: String,
+    /// Daughters, when it was split.
+    pub daughters: Vec<RegionInfo>,
+    /// Parents, when it was merged.
+    pub merge_parents: Vec<RegionInfo>,
+}
+
+/// The rows of hbase:meta as nouns.
+#[derive(Debug)]
+pub struct MetaTable {
+    region: Arc<Region>,
+    clock: Arc<dyn Clock>,
+    /// Every write has a later timestamp than all before, so that a delete never hides what follows it.
+    last_timestamp: AtomicI64,
+}
+
+impl MetaTable {
+    /// Over the open region.
+    pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Self {
+        Self { region, clock, last_timestamp: AtomicI64::new(0) }
+    }
+
+    /// The region itself.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Makes writes, all or none, durable when this returns.
+    ///
+    /// # Errors
+    /// Whatever the region says; nothing was changed then.
+    pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
+        let timestamp = self.next_timestamp();
+        let mutations: Vec<_> =
+            changes.into_iter().flat_map(|change| change.into_mutations(timestamp)).collect();
+        if mutations.is_empty() {
+            return Ok(());
+        }
+        self.region.mutate_rows_wait(mutations, Vec::new()).map(drop)
+    }
+
+    fn next_timestamp(&self) -> i64 {
+        let now = self.clock.now_ms();
+        let next = |last: i64| Some(now.max(last + 1));
+        self.last_timestamp
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .map_or(now, |last| now.max(last + 1))
+    }
+
+    /// Every region, of one table or of all, in the order of their rows. Split parents are among them.
+    ///
+    /// # Errors
+    /// Whatever the region says, or `IOException` for a cell that is not what it should be.
+    pub fn regions(&self, table: Option<&TableName>) -> Result<Vec<MetaRegion>> {
+        let mut scan = Scan::default();
+        if let Some(table) = table {
+            scan.start_row = format!("{table},").into();
+            scan.stop_row = format!("{table}-").into();
+        }
+        let mut regions = Vec::new();
+        self.for_each_row(scan, |row| {
+            regions.extend(region_of(row)?);
+            Ok(())
+        })?;
+        regions.retain(|region: &MetaRegion| table.is_none_or(|table| region.info.table() == table));
+        Ok(regions)
+    }
+
+    /// Every table and its state.
+    ///
+    /// # Errors
+    /// As [`MetaTable::regions`].
+    pub fn table_states(&self) -> Result<Vec<(TableName, TableState)>> {
+        let mut states = Vec::new();
+        self.for_each_row(Scan::default(), |row| {
+            if let Some(cell) = row.iter().find(|c| c.family() == TABLE && c.qualifier() == b"state") {
+                let state = pb::TableState::decode(cell.value()).map_err(|e| bad_row(cell.row(), &e))?;
+                states.push((TableName::from_bytes(cell.row())?, state.state()));
+            }
+            Ok(())
+        })?;
+        Ok(states)
+    }
+
+    fn for_each_row(&self, scan: Scan, mut each: impl FnMut(&CellBuffer) -> Result<()>) -> Result<()> {
+        let mut scanner = self.region.scanner(scan)?;
+        let mut row = CellBuffer::new();
+        loop {
+            row.clear();
+            let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+            if !row.is_empty() {
+                each(&row)?;
+            }
+            if !state.has_more() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn bad_row(row: &[u8], why: &dyn std::fmt::Display) -> HBaseError {
+    HBaseError::io(format!("hbase:meta row {}: {why}", row.escape_ascii()))
+}
+
+fn region_of(row: &CellBuffer) -> Result<Option<MetaRegion>> {
+    let mut region = None;
+    let (mut state, mut daughters, mut merge_parents) = (String::new(), Vec::new(), Vec::new());
+    for cell in row.iter().filter(|c| c.family() == INFO) {
+        match cell.qualifier() {
+            b"regioninfo" => region = Some(region_info(cell.row(), cell.value())?),
+            b"state" => state = String::from_utf8_lossy(cell.value()).into_owned(),
+            b"splitA" | b"splitB" => daughters.push(region_info(cell.row(), cell.value())?),
+            q if q.starts_with(b"merge") => merge_parents.push(region_info(cell.row(), cell.value())?),
+            _ => {}
+        }
+    }
+    Ok(region.map(|info| MetaRegion { info, state, daughters, merge_parents }))
+}
+
+fn region_info(row: &[u8], value: &[u8]) -> Result<RegionInfo> {
+    let info: pb::RegionInfo = evenkeel_protocol::from_magic(value).map_err(|e| bad_row(row, &e))?;
+    RegionInfo::try_from(&info)
+}
+
+/// One row's part of a change.
+#[derive(Clone, Debug)]
+pub enum MetaChange {
+    /// A region and its state, not on any server.
+    Put(RegionInfo, &'static str),
+    /// A region that a server opened at a sequence number.
+    Opened(RegionInfo, ServerName, u64),
+    /// A parent, with the two regions it was split into.
+    Split(RegionInfo, RegionInfo, RegionInfo),
+    /// A region made of others.
+    Merged(RegionInfo, Vec<RegionInfo>),
+    /// A region that is gone.
+    Delete(RegionInfo),
+    /// The daughters or parents of a region need no longer be known.
+    DeleteColumns(RegionInfo, Vec<Vec<u8>>),
+    /// A table's state.
+    State(TableName, TableState),
+    /// A table that is gone.
+    DeleteState(TableName),
+}
+
+impl MetaChange {
+    fn into_mutations(self, timestamp: i64) -> Vec<Mutation> {
+        match self {
+            Self::Put(region, state) => {
+                let cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell(state)];
+                vec![put(region.name(), INFO, cells, timestamp)]
+            }
+            Self::Opened(region, server, seq_num) => {
+                vec![put(region.name(), INFO, opened(&region, &server, seq_num), timestamp)]
+            }
+            Self::Split(parent, a, b) => split(&parent, &a, &b, timestamp),
+            Self::Merged(region, parents) => {
+                let mut cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell("CLOSED")];
+                cells.push((b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec()));
+                for (at, parent) in parents.iter().enumerate() {
+                    cells.push((format!("merge{at:04}").into_bytes(), info_value(parent)));
+                }
+                vec![put(region.name(), INFO, cells, timestamp)]
+            }
+            Self::Delete(region) => vec![delete_row(region.name(), timestamp)],
+            Self::DeleteColumns(region, qualifiers) => {
+                let marker = |q: Vec<u8>| {
+                    KeyValue::new(region.name(), INFO, &q, timestamp, CellType::DeleteColumn, b"")
+                };
+                let cells = qualifiers.into_iter().map(marker).collect();
+                vec![Mutation::new(MutationKind::Delete, region.name().clone(), cells)]
+            }
+            Self::State(table, state) => {
+                let value = pb::TableState { state: state.into() }.encode_to_vec();
+                vec![put(&table.to_string().into(), TABLE, vec![(b"state".to_vec(), value)], timestamp)]
+            }
+            Self::DeleteState(table) => vec![delete_row(&table.to_string().into(), timestamp)],
+        }
+    }
+}
+
+fn info_value(region: &RegionInfo) -> Vec<u8> {
+    evenkeel_protocol::with_magic(&pb::RegionInfo::from(region))
+}
+
+fn state_cell(state: &str) -> (Vec<u8>, Vec<u8>) {
+    (b"state".to_vec(), state.as_bytes().to_vec())
+}
+
+fn opened(region: &RegionInfo, server: &ServerName, seq_num: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    vec![
+        (b"regioninfo".to_vec(), info_value(region)),
+        (b"server".to_vec(), server.host_port().into_bytes()),
+        (b"serverstartcode".to_vec(), server.start_code.to_be_bytes().to_vec()),
+        (b"seqnumDuringOpen".to_vec(), seq_num.to_be_bytes().to_vec()),
+        (b"sn".to_vec(), server.to_string().into_bytes()),
+        state_cell("OPEN"),
+    ]
+}
+
+fn split(parent: &RegionInfo, a: &RegionInfo, b: &RegionInfo, timestamp: i64) -> Vec<Mutation> {
+    let offline = parent.clone().with_flags(true, true);
+    let cells = vec![
+        (b"regioninfo".to_vec(), info_value(&offline)),
+        state_cell("SPLIT"),
+        (b"splitA".to_vec(), info_value(a)),
+        (b"splitB".to_vec(), info_value(b)),
+    ];
+    let daughter = |region: &RegionInfo| {
+        let seq_num = (b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec());
+        let cells = vec![(b"regioninfo".to_vec(), info_value(region)), state_cell("CLOSED"), seq_num];
+        put(region.name(), INFO, cells, timestamp)
+    };
+    vec![put(parent.name(), INFO, cells, timestamp), daughter(a), daughter(b)]
+}
+
+fn put(row: &Bytes, family: &[u8], cells: Vec<(Vec<u8>, Vec<u8>)>, timestamp: i64) -> Mutation {
+    debug_assert_ne!(timestamp, LATEST_TIMESTAMP);
+    let cell =
+        |(qualifier, value): (Vec<u8>, Vec<u8>)| KeyValue::put(row, family, &qualifier, timestamp, &value);
+    Mutation::new(MutationKind::Put, row.clone(), cells.into_iter().map(cell).collect())
+}
+
+fn delete_row(row: &Bytes, timestamp: i64) -> Mutation {
+    Mutation { timestamp, ..Mutation::new(MutationKind::Delete, row.clone(), Vec::new()) }
+}

@@ -1,0 +1,346 @@
+//! Splitting a region in two, merging several into one, and letting go of the parents.
+//!
+//! Neither copies data. The new regions get *references*: small files that stand for the part of a parent's file that is
+//! theirs (`<hfile>.<parent's encoded name>`, `Reference`). One write to hbase:meta is the moment. Compactions then write
+//! the new regions' own files; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName};
+use evenkeel_fs::CreateOptions;
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_region::region::Region;
+
+use super::meta::{MetaChange, MetaRegion, TableState};
+use super::tables::Nonce;
+use super::{Master, reconcile};
+
+impl Master {
+    /// Splits a region at a row, or where it is largest.
+    ///
+    /// # Errors
+    /// `UnknownRegionException`, or `DoNotRetryIOException` when it cannot be split there.
+    pub fn split_region(self: &Arc<Self>, encoded: &str, row: Option<Bytes>, nonce: Nonce) -> Result<u64> {
+        let region = self.online(encoded)?;
+        if region.info().table().is_system() {
+            return Err(HBaseError::do_not_retry(format!(
+                "{} is a system region",
+                region.info().name_text()
+            )));
+        }
+        let row = split_row(&region, row)?;
+        let master = Arc::clone(self);
+        let encoded = encoded.to_owned();
+        self.procedures.submit(nonce, move || {
+            let _lock = master.locks.lock(region.info().table());
+            let region = master.online(&encoded)?;
+            master.split_now(&region, row)
+        })
+    }
+
+    fn online(&self, encoded: &str) -> Result<Arc<Region>> {
+        let unknown = || HBaseError::new(ErrorKind::UnknownRegion, encoded);
+        self.parts.regionserver.regions().find(encoded).ok_or_else(unknown)
+    }
+
+    fn split_now(self: &Arc<Self>, parent: &Arc<Region>, row: Bytes) -> Result<Vec<u8>> {
+        let info = parent.info();
+        let id = self.clock().now_ms().max(info.region_id() + 1);
+        let (start, end) = (info.start_key().clone(), info.end_key().clone());
+        let a = RegionInfo::new(info.table().clone(), start, row.clone(), id);
+        let b = RegionInfo::new(info.table().clone(), row.clone(), end, id);
+        if has_references(parent) {
+            parent.compact(None, true)?;
+        }
+        let descriptor = Arc::clone(parent.table());
+        let seq_id = self.close_parent(parent)?;
+        let prepared = self
+            .prepare_child(&a, std::iter::once((parent, &row, pb::reference::Range::Bottom)), seq_id)
+            .and_then(|()| {
+                self.prepare_child(&b, std::iter::once((parent, &row, pb::reference::Range::Top)), seq_id)
+            })
+            .and_then(|()| {
+                self.parts.meta.commit(vec![MetaChange::Split(info.clone(), a.clone(), b.clone())])
+            });
+        if let Err(error) = prepared {
+            self.undo(&[a, b], std::slice::from_ref(info), &descriptor)?;
+            return Err(error);
+        }
+        let daughters = self.open_regions(&descriptor, vec![a, b])?;
+        self.parts.meta.commit(self.opened(&daughters))?;
+        tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
+        self.serve(daughters.clone());
+        self.compact_references(daughters);
+        Ok(Vec::new())
+    }
+
+    fn close_parent(&self, parent: &Arc<Region>) -> Result<u64> {
+        parent.flush()?;
+        drop(self.parts.regionserver.regions().remove(parent.info().encoded_name(), None));
+        parent.close(false)?;
+        Ok(parent.read_point())
+    }
+
+    /// Takes back what was prepared and serves the parents again.
+    fn undo(
+        &self,
+        children: &[RegionInfo],
+        parents: &[RegionInfo],
+        table: &Arc<evenkeel_common::TableDescriptor>,
+    ) -> Result<()> {
+        for child in children {
+            self.fs().delete(&self.region_dir(child))?;
+        }
+        let regions = self.open_regions(table, parents.to_vec())?;
+        self.serve(regions);
+        Ok(())
+    }
+
+    /// A new region's directory with references to its parents' files, and the sequence id it goes on from.
+    fn prepare_child<'a>(
+        &self,
+        child: &RegionInfo,
+        parents: impl Iterator<Item = (&'a Arc<Region>, &'a Bytes, pb::reference::Range)>,
+        seq_id: u64,
+    ) -> Result<()> {
+        let dir = self.region_dir(child);
+        self.fs().delete(&dir)?;
+        self.fs().mkdirs(&dir)?;
+        for (parent, row, range) in parents {
+            let splitkey = Bytes::copy_from_slice(KeyBuf::first_on_row(row).bytes());
+            let reference = evenkeel_protocol::with_magic(&pb::Reference { splitkey, range: range.into() });
+            for store in parent.stores() {
+                let family = dir.join(store.family().name_text());
+                self.fs().mkdirs(&family)?;
+                for file in store.files() {
+                    let name = format!("{}.{}", file.name, parent.info().encoded_name());
+                    self.fs().write_atomically(&family.join(name), &reference)?;
+                }
+            }
+        }
+        let edits = dir.join(layout::RECOVERED_EDITS_DIR);
+        let options = CreateOptions { overwrite: true, parents: true };
+        Ok(self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?.sync()?)
+    }
+
+    /// Merges regions that lie side by side; `forcible` merges others too, with all between them in HBase: refused here.
+    ///
+    /// # Errors
+    /// `UnknownRegionException`, `MergeRegionException`.
+    pub fn merge_regions(
+        self: &Arc<Self>,
+        encoded: Vec<String>,
+        forcible: bool,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        let mut regions = encoded.iter().map(|e| self.online(e)).collect::<Result<Vec<_>>>()?;
+        regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
+        check_mergeable(&regions, forcible)?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, move || {
+            let Some(first) = regions.first() else { return Ok(Vec::new()) };
+            let _lock = master.locks.lock(first.info().table());
+            regions.iter().try_for_each(|r| master.online(r.info().encoded_name()).map(drop))?;
+            master.merge_now(&regions)
+        })
+    }
+
+    fn merge_now(self: &Arc<Self>, parents: &[Arc<Region>]) -> Result<Vec<u8>> {
+        let (Some(first), Some(last)) = (parents.first(), parents.last()) else { return Ok(Vec::new()) };
+        let newest = parents.iter().map(|p| p.info().region_id()).max().unwrap_or(0);
+        let id = self.clock().now_ms().max(newest + 1);
+        let (start, end) = (first.info().start_key().clone(), last.info().end_key().clone());
+        let merged = RegionInfo::new(first.info().table().clone(), start, end, id);
+        for parent in parents.iter().filter(|p| has_references(p)) {
+            parent.compact(None, true)?;
+        }
+        let descriptor = Arc::clone(first.table());
+        let mut seq_id = 0;
+        for parent in parents {
+            seq_id = seq_id.max(self.close_parent(parent)?);
+        }
+        let infos: Vec<_> = parents.iter().map(|p| p.info().clone()).collect();
+        let whole = parents.iter().map(|p| (p, p.info().start_key(), pb::reference::Range::Top));
+        let mut changes = vec![MetaChange::Merged(merged.clone(), infos.clone())];
+        changes.extend(infos.iter().cloned().map(MetaChange::Delete));
+        let prepared =
+            self.prepare_child(&merged, whole, seq_id).and_then(|()| self.parts.meta.commit(changes));
+        if let Err(error) = prepared {
+            self.undo(&[merged], &infos, &descriptor)?;
+            return Err(error);
+        }
+        let regions = self.open_regions(&descriptor, vec![merged])?;
+        self.parts.meta.commit(self.opened(&regions))?;
+        tracing::info!(table = %descriptor.name(), parents = parents.len(), "regions merged");
+        self.serve(regions.clone());
+        self.compact_references(regions);
+        Ok(Vec::new())
+    }
+
+    /// Lets a background thread write the regions' own files, and then lets go of the parents.
+    pub(super) fn compact_references(self: &Arc<Self>, regions: Vec<Arc<Region>>) {
+        let master = Arc::clone(self);
+        let submitted = self.procedures.submit((0, 0), move || {
+            for region in regions.iter().filter(|r| has_references(r)) {
+                region.compact(None, true)?;
+            }
+            master.run_catalog_janitor()?;
+            Ok(Vec::new())
+        });
+        if let Err(error) = submitted {
+            tracing::warn!(%error, "references stay until the next start");
+        }
+    }
+
+    /// Archives split and merge parents that nothing refers to any longer; says how many.
+    ///
+    /// # Errors
+    /// What hbase:meta or the file system says.
+    pub fn run_catalog_janitor(&self) -> Result<usize> {
+        let regions = self.parts.meta.regions(None)?;
+        let mut archived = 0;
+        for region in regions {
+            let free = |child: &RegionInfo| self.is_free_of_references(child);
+            if region.info.is_split_parent() && region.daughters.iter().all(free) {
+                self.parts.meta.commit(vec![MetaChange::Delete(region.info.clone())])?;
+                reconcile::archive_region(self.fs(), self.root(), &region.info)?;
+                archived += 1;
+            } else if !region.merge_parents.is_empty() && free(&region.info) {
+                archived += self.forget_merge_parents(&region)?;
+            }
+        }
+        Ok(archived)
+    }
+
+    fn is_free_of_references(&self, region: &RegionInfo) -> bool {
+        self.parts.regionserver.regions().find(region.encoded_name()).is_some_and(|r| !has_references(&r))
+    }
+
+    fn forget_merge_parents(&self, region: &MetaRegion) -> Result<usize> {
+        let qualifiers =
+            (0..region.merge_parents.len()).map(|at| format!("merge{at:04}").into_bytes()).collect();
+        for parent in &region.merge_parents {
+            reconcile::archive_region(self.fs(), self.root(), parent)?;
+        }
+        self.parts.meta.commit(vec![MetaChange::DeleteColumns(region.info.clone(), qualifiers)])?;
+        Ok(region.merge_parents.len())
+    }
+
+    /// Closes and opens a region again: what a move comes to with one server.
+    ///
+    /// # Errors
+    /// `UnknownRegionException`, or what opening says.
+    pub fn reopen_region(&self, encoded: &str) -> Result<()> {
+        let region = self.online(encoded)?;
+        let _lock = self.locks.lock(region.info().table());
+        let region = self.online(encoded)?;
+        let table = self.table(region.info().table())?;
+        self.close_regions(std::iter::once(region.info()))?;
+        let opened = self.open_regions(&table.descriptor, vec![region.info().clone()])?;
+        self.parts.meta.commit(self.opened(&opened))?;
+        self.serve(opened);
+        Ok(())
+    }
+
+    /// Stops serving a region until it is assigned again.
+    ///
+    /// # Errors
+    /// `UnknownRegionException`, or what closing says.
+    pub fn unassign_region(&self, encoded: &str) -> Result<()> {
+        let region = self.online(encoded)?;
+        let _lock = self.locks.lock(region.info().table());
+        self.close_regions(std::iter::once(region.info()))?;
+        self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])
+    }
+
+    /// Serves a region of an enabled table; one that is served already stays as it is.
+    ///
+    /// # Errors
+    /// `UnknownRegionException`, `TableNotEnabledException`, or what opening says.
+    pub fn assign_region(&self, encoded: &str) -> Result<()> {
+        if self.online(encoded).is_ok() {
+            return Ok(());
+        }
+        let regions = self.parts.meta.regions(None)?;
+        let found =
+            regions.into_iter().find(|r| r.info.encoded_name() == encoded && !r.info.is_split_parent());
+        let info = found.ok_or_else(|| HBaseError::new(ErrorKind::UnknownRegion, encoded))?.info;
+        let _lock = self.locks.lock(info.table());
+        let table = self.table(info.table())?;
+        if table.state != TableState::Enabled {
+            return Err(HBaseError::new(ErrorKind::TableNotEnabled, info.table().to_string()));
+        }
+        let opened = self.open_regions(&table.descriptor, vec![info])?;
+        self.parts.meta.commit(self.opened(&opened))?;
+        self.serve(opened);
+        Ok(())
+    }
+
+    /// The regions of a table that are being served.
+    pub(super) fn served(&self, table: &TableName) -> usize {
+        self.parts.regionserver.regions().of_table(table).len()
+    }
+}
+
+fn has_references(region: &Region) -> bool {
+    region.stores().iter().any(|store| store.has_references())
+}
+
+fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {
+    let refuse = |message: String| Err(HBaseError::do_not_retry(message));
+    let Some(row) = row.filter(|row| !row.is_empty()) else {
+        region.flush()?;
+        let name = region.info().name_text();
+        return region.best_split_row().map_or_else(
+            || {
+                refuse(format!(
+                    "Region not splittable because bestSplitPoint = null, maybe table is too small for auto split. For \
+                     force split, try specifying split row: {name}"
+                ))
+            },
+            Ok,
+        );
+    };
+    if row == *region.info().start_key() {
+        return refuse(format!("Split row is equal to startkey: {}", row.escape_ascii()));
+    }
+    if !region.info().contains_row(&row) {
+        let name = region.info().name_text();
+        return refuse(format!(
+            "Split row is not inside region key range splitKey:{}, region: {name}",
+            row.escape_ascii()
+        ));
+    }
+    Ok(row)
+}
+
+fn check_mergeable(regions: &[Arc<Region>], forcible: bool) -> Result<()> {
+    let refuse = |message: String| Err(HBaseError::new(ErrorKind::MergeRegion, message));
+    if regions.len() < 2 {
+        return refuse(format!("Need two Regions at least to run a Merge, {} given", regions.len()));
+    }
+    for pair in regions.windows(2) {
+        let (a, b) = (pair[0].info(), pair[1].info());
+        if a.table() != b.table() || a.table().is_system() {
+            return refuse(format!(
+                "Can't merge regions of different or system tables: {}, {}",
+                a.name_text(),
+                b.name_text()
+            ));
+        }
+        if a == b {
+            return refuse(format!("Can't merge a region with itself: {}", a.name_text()));
+        }
+        if a.end_key() != b.start_key() {
+            let advice = if forcible { "also when forced" } else { "not adjacent" };
+            return refuse(format!(
+                "Unable to merge non-adjacent regions ({advice}): {}, {}",
+                a.name_text(),
+                b.name_text()
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,486 @@
+//! A whole HBase in one process: RegionServer, embedded master and the ZooKeeper endpoint, over one directory.
+//!
+//! **Start**, in this order, each step safe to repeat after a crash:
+//!
+//! 1. lock the directory, take the ports (a taken port or a locked directory ends the start with one line)
+//! 2. `hbase.version`, `hbase.id`
+//! 3. split the WALs of every earlier life into `recovered.edits`, then move them to `oldWALs`
+//! 4. open WALs of this life
+//! 5. open hbase:meta, replaying its edits; make it if the directory is new
+//! 6. bring directories and hbase:meta together ([`crate::master::reconcile`])
+//! 7. open hbase:namespace and every region of every enabled table, replaying edits
+//! 8. one write to hbase:meta that says where all regions are; then the znodes and the services
+//!
+//! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close the WALs, remove their
+//! directory.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `files` | `hbase.version`, `hbase.id` |
+//! | `recovery` | WALs of earlier lives |
+//! | `regions` | opening what hbase:meta speaks of |
+//! | `settings` | ports, directory and memory from the configuration |
+
+mod files;
+mod recovery;
+mod regions;
+mod settings;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use evenkeel_block_cache::LruBlockCache;
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+use evenkeel_region::layout;
+use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerConfig, RpcServerHandle};
+use evenkeel_wal::{Wal, WalListener, WalOptions};
+use tokio::sync::oneshot;
+
+pub use self::settings::Settings;
+use crate::master::meta::MetaTable;
+use crate::master::namespaces::NamespaceTable;
+use crate::master::service::MasterService;
+use crate::master::{Master, MasterParts, descriptors, mirrored, reconcile};
+use crate::regionserver::background::BackgroundConfig;
+use crate::regionserver::chore::Chore;
+use crate::regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
+use crate::zookeeper::znodes::{ZnodePaths, Znodes};
+use crate::zookeeper::{self, ZkConfig, ZnodeTree};
+
+/// How long calls under way may take once the server stops.
+const CALLS_GRACE: Duration = Duration::from_secs(5);
+
+/// Asks the process to stop, with the reason.
+pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A running server.
+pub struct Standalone {
+    settings: Settings,
+    name: ServerName,
+    master: Arc<Master>,
+    regionserver: Arc<RegionServer>,
+    wals: Wals,
+    rpc: Vec<RpcServerHandle>,
+    executor: Arc<Executor>,
+    chore: Chore,
+    zookeeper: ZooKeeperThread,
+    recovered: recovery::Recovered,
+    started_in: Duration,
+    _lock: DirLock,
+}
+
+/// The two logs: hbase:meta has its own, so that it can be recovered first.
+#[derive(Clone)]
+struct Wals {
+    user: Arc<Wal>,
+    meta: Arc<Wal>,
+    dir: PathBuf,
+}
+
+/// Ports taken before anything else is done.
+struct Ports {
+    zookeeper: TcpListener,
+    master: RpcServer,
+    regionserver: RpcServer,
+}
+
+impl Standalone {
+    /// Starts a server and returns when it answers.
+    ///
+    /// # Errors
+    /// One line that says what is in the way.
+    pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
+        let began = Instant::now();
+        let settings = Settings::from(&conf)?;
+        let conf = Arc::new(conf);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
+        fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;
+        let lock = DirLock::acquire(&settings.root)?;
+        let cluster_id = files::prepare_root(&*fs, &settings.root)?;
+        let ports = take_ports(&settings, &conf, &cluster_id)?;
+        let recovered = recovery::split_wals(&fs, &settings.root)?;
+        let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
+
+        let background = Background::start(&BackgroundConfig::from(&conf).map_err(bad)?)?;
+        let online = Arc::new(OnceLock::new());
+        let wals = open_wals(&fs, &settings, &conf, &name, &clock, &online, &stop)?;
+        let cache = Arc::new(LruBlockCache::new(settings.block_cache_bytes));
+        let stores = StoreEnv {
+            fs: Arc::clone(&fs),
+            root: settings.root.clone(),
+            cache: cache.clone(),
+            clock: Arc::clone(&clock),
+            chunks: ChunkPool::new(settings.memstore_bytes / CHUNK_BYTES),
+            config: StoreConfig::from_configuration(&conf).map_err(bad)?,
+        };
+        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
+        let env = |wal: &Arc<Wal>| {
+            Arc::new(RegionEnv {
+                stores: stores.clone(),
+                wal: Arc::clone(wal),
+                config: settings.region.clone(),
+                server: name.clone(),
+                nonces: Arc::clone(&nonces),
+                events: background.clone(),
+            })
+        };
+        let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
+
+        let meta_region = regions::open_meta(&meta_env)?;
+        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock));
+        let mut tables = reconcile::reconcile(&*fs, &settings.root, &meta)?;
+        let namespace_region = regions::open_namespace(&user_env, &meta, &mut tables)?;
+        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region));
+        namespaces.ensure_built_in()?;
+
+        let master_name = ServerName::new(&settings.host, settings.master_port, name.start_code);
+        let regionserver = RegionServer::new(RegionServerParts {
+            name: name.clone(),
+            info_port: 0,
+            config: settings.regionserver.clone(),
+            clock: Arc::clone(&clock),
+            cache,
+            background: Arc::clone(&background),
+            hooks: Arc::new(Hooks { wals: wals.clone(), stop: Arc::clone(&stop) }),
+            cluster: cluster_view(&cluster_id, &master_name, &name),
+            root: settings.root.clone(),
+        });
+        drop(online.set(Arc::downgrade(&regionserver)));
+        drop(regionserver.regions().add(meta_region));
+        drop(regionserver.regions().add(namespace_region));
+        regions::open_all(&user_env, &meta, &tables, &regionserver)?;
+        tables.insert(
+            evenkeel_common::TableName::meta(),
+            crate::master::Table {
+                descriptor: Arc::new(descriptors::meta()?),
+                state: crate::master::meta::TableState::Enabled,
+            },
+        );
+
+        let znodes = announce(&conf, &clock, &cluster_id, &master_name, &name, &tables, &namespaces)?;
+        let tree = Arc::clone(znodes.tree());
+        let stop_master = Arc::clone(&stop);
+        let parts = MasterParts {
+            region_env: user_env,
+            conf: Arc::clone(&conf),
+            server: name.clone(),
+            master_name,
+            cluster_id,
+            regionserver: Arc::clone(&regionserver),
+            meta,
+            namespaces,
+            znodes,
+            stop: Box::new(move |reason| stop_master(reason)),
+        };
+        let master = Master::new(parts, tables)?;
+        let executor = Arc::new(Executor::start(&executor_config(&conf, &name)?)?);
+        let chore = Chore::start(&regionserver)?;
+        let rpc = serve(ports.master, ports.regionserver, &master, &regionserver, &executor)?;
+        let zookeeper =
+            ZooKeeperThread::start(ports.zookeeper, tree, ZkConfig::from_configuration(&conf).map_err(bad)?)?;
+        master.tidy_up();
+        let started_in = began.elapsed();
+        Ok(Self {
+            settings,
+            name,
+            master,
+            regionserver,
+            wals,
+            rpc,
+            executor,
+            chore,
+            zookeeper,
+            recovered,
+            started_in,
+            _lock: lock,
+        })
+    }
+
+    /// What a person should know who has just started it.
+    pub fn screen(&self) -> String {
+        let s = &self.settings;
+        let regions = self.regionserver.regions().len();
+        let tables = self.master.tables().iter().filter(|t| !t.descriptor.name().is_system()).count();
+        let replay = match self.recovered.entries {
+            0 => String::new(),
+            n => format!(", {n} log entries of {} bytes replayed", self.recovered.bytes),
+        };
+        format!(
+            "Evenkeel {version}, standalone, as HBase {hbase}\n\
+             \n\
+             \x20 ZooKeeper endpoint   {host}:{zk}\n\
+             \x20 master               {host}:{master}\n\
+             \x20 RegionServer         {host}:{rs}\n\
+             \x20 data                 {root}\n\
+             \x20 opened               {tables} tables, {regions} regions in {ms} ms{replay}\n\
+             \n\
+             \x20 connect              hbase shell            (finds {host}:{zk} by default when that is 2181)\n\
+             \x20                      or set hbase.zookeeper.quorum={host}, hbase.zookeeper.property.clientPort={zk}\n\
+             \x20 stop                 Ctrl-C, or kill {pid}\n",
+            version = env!("CARGO_PKG_VERSION"),
+            hbase = crate::HBASE_VERSION,
+            host = s.host,
+            zk = s.zookeeper_port,
+            master = s.master_port,
+            rs = s.regionserver_port,
+            root = s.root.display(),
+            ms = self.started_in.as_millis(),
+            pid = std::process::id(),
+        )
+    }
+
+    /// This server's name.
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
+    /// Stops: everything acknowledged is in store files when this returns.
+    ///
+    /// # Errors
+    /// What flushing or closing says; what could not be flushed is in the WAL.
+    pub fn stop(self) -> Result<()> {
+        tracing::info!("stopping");
+        self.regionserver.start_stopping();
+        self.zookeeper.stop();
+        self.master.stop();
+        self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
+        drop(self.chore);
+        self.regionserver.background().stop();
+        self.executor.shutdown();
+        let closed = close_regions(&self.regionserver);
+        let logs = self.wals.user.close().and(self.wals.meta.close());
+        closed.and(logs)?;
+        recovery::remove_if_empty(&*self.master.file_system(), &self.wals.dir)?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn cluster_view(cluster_id: &str, master: &ServerName, regionserver: &ServerName) -> ClusterView {
+    ClusterView {
+        cluster_id: cluster_id.to_owned(),
+        active_master: Some(master.clone()),
+        backup_masters: Vec::new(),
+        region_servers: vec![regionserver.clone()],
+        meta: vec![(RegionInfo::meta(), Some(regionserver.clone()), -1)],
+    }
+}
+
+fn bad(error: impl std::fmt::Display) -> HBaseError {
+    HBaseError::io(error.to_string())
+}
+
+fn take_ports(settings: &Settings, conf: &Configuration, cluster_id: &str) -> Result<Ports> {
+    let address = |port| SocketAddr::new(settings.bind_address, port);
+    let taken = |what: &'static str, port: u16, key: &'static str| {
+        move |e: std::io::Error| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
+    };
+    let rpc = |port, threads| {
+        let mut config = RpcServerConfig::at(address(port));
+        config.server_name = format!("{}:{port}", settings.host);
+        config.connection_threads = threads;
+        config.request_bytes_max =
+            conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?.max(1) as usize;
+        let id = cluster_id.to_owned();
+        config.cluster_id = Arc::new(move || Some(id.clone()));
+        Ok::<_, HBaseError>(config)
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let (zk, master, rs) = (settings.zookeeper_port, settings.master_port, settings.regionserver_port);
+    let zookeeper = TcpListener::bind(address(zk))
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(taken("ZooKeeper endpoint", zk, "hbase.zookeeper.property.clientPort"))?;
+    Ok(Ports {
+        zookeeper,
+        master: RpcServer::bind(rpc(master, 1)?).map_err(taken("master", master, "hbase.master.port"))?,
+        regionserver: RpcServer::bind(rpc(rs, cores)?).map_err(taken(
+            "RegionServer",
+            rs,
+            "hbase.regionserver.port",
+        ))?,
+    })
+}
+
+fn open_wals(
+    fs: &Arc<dyn FileSystem>,
+    settings: &Settings,
+    conf: &Configuration,
+    name: &ServerName,
+    clock: &Arc<dyn Clock>,
+    online: &Online,
+    stop: &StopRequest,
+) -> Result<Wals> {
+    let dir = settings.root.join(layout::WALS_DIR).join(name.to_string());
+    fs.mkdirs(&dir)?;
+    let listener: Arc<dyn WalListener> =
+        Arc::new(WalEvents { online: Arc::clone(online), stop: Arc::clone(stop) });
+    let open = |prefix: String, suffix: &str| {
+        Wal::open(WalOptions {
+            fs: Arc::clone(fs),
+            wal_dir: dir.clone(),
+            old_dir: settings.root.join(layout::OLD_WALS_DIR),
+            prefix,
+            suffix: suffix.to_owned(),
+            config: settings::wal_config(conf)?,
+            clock: Arc::clone(clock),
+            listener: Arc::clone(&listener),
+        })
+    };
+    let user = open(evenkeel_wal::names::prefix(name), "")?;
+    let meta = open(evenkeel_wal::names::meta_prefix(name), evenkeel_wal::names::META_SUFFIX)?;
+    Ok(Wals { user, meta, dir })
+}
+
+/// The RegionServer, once there is one: the WALs are opened before it.
+type Online = Arc<OnceLock<Weak<RegionServer>>>;
+
+/// Hears the WALs.
+struct WalEvents {
+    online: Online,
+    stop: StopRequest,
+}
+
+impl WalListener for WalEvents {
+    fn abort(&self, reason: &str) {
+        tracing::error!(reason, "the WAL failed; stopping");
+        (self.stop)(reason);
+    }
+
+    fn request_flush(&self, stores: &[(bytes::Bytes, Vec<bytes::Bytes>)]) {
+        let Some(server) = self.online.get().and_then(Weak::upgrade) else { return };
+        for (region, _) in stores {
+            if let Some(region) = server.regions().find(&String::from_utf8_lossy(region)) {
+                server.background().request_flush(&region);
+            }
+        }
+    }
+}
+
+/// What operators ask of the process.
+struct Hooks {
+    wals: Wals,
+    stop: StopRequest,
+}
+
+impl ServerHooks for Hooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        self.wals.user.roll()?;
+        self.wals.meta.roll()?;
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, reason: &str) {
+        (self.stop)(reason);
+    }
+
+    fn update_configuration(&self) -> Result<()> {
+        Err(HBaseError::do_not_retry("settings are read at start only"))
+    }
+}
+
+fn executor_config(conf: &Configuration, name: &ServerName) -> Result<ExecutorConfig> {
+    let count = |key: &str, default: u64| {
+        Ok::<_, HBaseError>(conf.get_u64_or(key, default).map_err(bad)?.max(1) as usize)
+    };
+    let general_handlers = count("hbase.regionserver.handler.count", 30)?;
+    Ok(ExecutorConfig {
+        server_name: name.host_port(),
+        general_handlers,
+        priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
+        scan_handlers: 0,
+        queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
+    })
+}
+
+#[allow(clippy::too_many_arguments)]
+fn announce(
+    conf: &Configuration,
+    clock: &Arc<dyn Clock>,
+    cluster_id: &str,
+    master: &ServerName,
+    regionserver: &ServerName,
+    tables: &std::collections::BTreeMap<evenkeel_common::TableName, crate::master::Table>,
+    namespaces: &NamespaceTable,
+) -> Result<Arc<Znodes>> {
+    let tree = Arc::new(ZnodeTree::with_clock(Arc::clone(clock)));
+    let paths = ZnodePaths::from_configuration(conf).map_err(bad)?;
+    let znodes = Arc::new(Znodes::new(tree, paths, &format!("master:{}", master.port)));
+    znodes.create_base_nodes().map_err(bad)?;
+    znodes.set_cluster_id(cluster_id).map_err(bad)?;
+    znodes.set_running(Some(&clock.now_ms().to_string())).map_err(bad)?;
+    znodes.set_master(Some((master, 0))).map_err(bad)?;
+    znodes.add_region_server(regionserver, 0, crate::version_info()).map_err(bad)?;
+    znodes.set_meta_region_server(Some(regionserver)).map_err(bad)?;
+    for (name, table) in tables {
+        znodes.set_table_state(name, Some(mirrored(table.state))).map_err(bad)?;
+    }
+    for namespace in namespaces.list()? {
+        znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(bad)?;
+    }
+    Ok(znodes)
+}
+
+fn serve(
+    master_port: RpcServer,
+    regionserver_port: RpcServer,
+    master: &Arc<Master>,
+    regionserver: &Arc<RegionServer>,
+    executor: &Arc<Executor>,
+) -> Result<Vec<RpcServerHandle>> {
+    let mut master_services = regionserver.services(executor);
+    master_services.push(Arc::new(MasterService::new(Arc::clone(master), Arc::clone(executor))));
+    let services = regionserver.services(executor);
+    Ok(vec![master_port.serve(master_services)?, regionserver_port.serve(services)?])
+}
+
+/// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the first.
+fn close_regions(regionserver: &RegionServer) -> Result<()> {
+    let rank = |region: &Arc<Region>| (region.info().table().is_system(), region.info().is_meta());
+    let mut regions = regionserver.regions().all();
+    regions.sort_by_key(rank);
+    let mut outcome = Ok(());
+    for region in regions {
+        drop(regionserver.regions().remove(region.info().encoded_name(), None));
+        outcome = outcome.and(region.close(false));
+    }
+    outcome
+}
+
+/// The ZooKeeper endpoint's thread.
+struct ZooKeeperThread {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl ZooKeeperThread {
+    fn start(listener: TcpListener, tree: Arc<ZnodeTree>, config: ZkConfig) -> Result<Self> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            let served = runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                zookeeper::serve(listener, tree, config, async { drop(stopped.await) }).await
+            });
+            if let Err(error) = served {
+                tracing::error!(%error, "the ZooKeeper endpoint ended");
+            }
+        };
+        let thread = std::thread::Builder::new().name("zookeeper".into()).spawn(run)?;
+        Ok(Self { stop, thread })
+    }
+
+    fn stop(self) {
+        let _already_gone = self.stop.send(());
+        drop(self.thread.join());
+    }
+}

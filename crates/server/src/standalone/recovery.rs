@@ -1,0 +1,97 @@
+//! WALs of earlier lives: split into `recovered.edits` of their regions, then moved to `oldWALs`.
+//!
+//! Every directory below `WALs/` belongs to a server that is dead, since this process holds the root directory. Nothing
+//! here is lost by dying half way: a file is moved only when all its edits are in finished files, and splitting it again
+//! gives the same files.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_common::{Result, TableName};
+use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_region::layout;
+use evenkeel_wal::names;
+use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
+
+/// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
+const BUFFER_BYTES_MAX: usize = 128 << 20;
+/// Tells the temporary files of this process from another's.
+const WORKER: &str = "standalone";
+
+/// What was found and put back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Files split.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries in them.
+    pub entries: u64,
+}
+
+/// Splits every WAL below `<root>/WALs`.
+///
+/// # Errors
+/// What the file system says; the next start goes on where this one ended.
+pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
+    let (wals, started) = (root.join(layout::WALS_DIR), Instant::now());
+    fs.mkdirs(&wals)?;
+    fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
+    let mut recovered = Recovered::default();
+    for server in fs.list(&wals)?.into_iter().filter(|entry| entry.is_dir) {
+        let mut files = fs.list(&server.path)?;
+        files.retain(|file| !file.is_dir);
+        for file in &files {
+            split_one(&**fs, root, file, &mut recovered)?;
+        }
+        fs.delete(&server.path)?;
+    }
+    if recovered.files > 0 {
+        let ms = started.elapsed().as_millis() as u64;
+        let Recovered { files, bytes, entries } = recovered;
+        tracing::info!(files, bytes, entries, ms, "WALs of an earlier life split");
+    }
+    Ok(recovered)
+}
+
+fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mut Recovered) -> Result<()> {
+    if !names::is_wal_name(file.name()) {
+        tracing::warn!(file = %file.path.display(), "not a WAL; left in oldWALs");
+        return archive(fs, root, file);
+    }
+    let outcome = split_wal(SplitOptions {
+        fs,
+        wal: &file.path,
+        worker: WORKER,
+        last_flushed: &mut |_| Ok(StoreSeqIds::default()),
+        region_dir: &mut |region: &[u8], table: &TableName| {
+            let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
+            Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+        },
+        go_on: &mut || true,
+        buffer_bytes_max: BUFFER_BYTES_MAX,
+    })?;
+    if let Some(damage) = &outcome.corrupt {
+        tracing::error!(damage, "a WAL is damaged: edits before the damage are kept, the file is in oldWALs");
+    }
+    recovered.files += 1;
+    recovered.bytes += file.len;
+    recovered.entries += outcome.entries;
+    archive(fs, root, file)
+}
+
+fn archive(fs: &dyn FileSystem, root: &Path, file: &FileStatus) -> Result<()> {
+    Ok(fs.rename(&file.path, &root.join(layout::OLD_WALS_DIR).join(file.name()))?)
+}
+
+/// Removes a directory that holds nothing.
+///
+/// # Errors
+/// What the file system says.
+pub fn remove_if_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    if fs.exists(dir)? && fs.list(dir)?.is_empty() {
+        fs.delete(dir)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Opening what hbase:meta speaks of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam_channel::unbounded;
+use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_region::layout;
+use evenkeel_region::region::{Region, RegionEnv};
+
+use crate::master::meta::{MetaChange, MetaTable, TableState};
+use crate::master::{Table, descriptors, reconcile};
+use crate::regionserver::RegionServer;
+
+/// Threads that open regions at start: each mostly waits for the disk.
+const OPENERS: usize = 4;
+
+/// Opens hbase:meta, making it when the directory is new.
+///
+/// # Errors
+/// `IOException` when there are tables and no hbase:meta: starting would take them all for garbage.
+pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
+    let (fs, root) = (&*env.stores.fs, &env.stores.root);
+    let info = RegionInfo::meta();
+    if !fs.exists(&layout::region_dir(root, &info))? {
+        let tables = reconcile::table_dirs(fs, root)?;
+        if let Some((name, _)) = tables.iter().find(|(name, _)| !name.is_system()) {
+            return Err(HBaseError::io(format!(
+                "{}: table {name} is there and hbase:meta is not",
+                root.display()
+            )));
+        }
+    }
+    let descriptor = match descriptors::read(fs, &layout::table_dir(root, info.table()))? {
+        Some(descriptor) => descriptor,
+        None => {
+            let descriptor = descriptors::meta()?;
+            descriptors::write(fs, &layout::table_dir(root, info.table()), &descriptor)?;
+            descriptor
+        }
+    };
+    Region::open(Arc::clone(env), info, Arc::new(descriptor))
+}
+
+/// Opens hbase:namespace, making it when there is none.
+///
+/// # Errors
+/// What the file system or hbase:meta says.
+pub fn open_namespace(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    tables: &mut BTreeMap<TableName, Table>,
+) -> Result<Arc<Region>> {
+    let name = TableName::namespace_table();
+    if let Some(table) = tables.get(&name) {
+        let mut regions = meta.regions(Some(&name))?;
+        let region =
+            regions.pop().ok_or_else(|| HBaseError::io("hbase:namespace has no region in hbase:meta"))?;
+        return open_one(env, meta, region.info, &table.descriptor);
+    }
+    let descriptor = Arc::new(descriptors::namespace()?);
+    descriptors::write(&*env.stores.fs, &layout::table_dir(&env.stores.root, &name), &descriptor)?;
+    let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), env.stores.clock.now_ms());
+    let region = open_one(env, meta, info, &descriptor)?;
+    meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])?;
+    tables.insert(name, Table { descriptor, state: TableState::Enabled });
+    Ok(region)
+}
+
+fn open_one(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    info: RegionInfo,
+    descriptor: &Arc<TableDescriptor>,
+) -> Result<Arc<Region>> {
+    let region = Region::open(Arc::clone(env), info, Arc::clone(descriptor))?;
+    meta.commit(vec![MetaChange::Opened(region.info().clone(), env.server.clone(), region.open_seq_num())])?;
+    Ok(region)
+}
+
+/// Opens every region of every enabled user table and says so in hbase:meta. A region that cannot be opened is left
+/// out, with an error in the log: the others are served.
+///
+/// # Errors
+/// What hbase:meta says.
+pub fn open_all(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    tables: &BTreeMap<TableName, Table>,
+    regionserver: &RegionServer,
+) -> Result<()> {
+    let enabled = |info: &RegionInfo| {
+        let table = tables.get(info.table()).filter(|t| t.state == TableState::Enabled)?;
+        (!info.table().is_system() && !info.is_split_parent()).then(|| Arc::clone(&table.descriptor))
+    };
+    let (sender, receiver) = unbounded();
+    for region in meta.regions(None)? {
+        if let Some(descriptor) = enabled(&region.info) {
+            drop(sender.send((region.info, descriptor)));
+        }
+    }
+    drop(sender);
+    let changes = parking_lot::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..OPENERS {
+            scope.spawn(|| {
+                for (info, descriptor) in &receiver {
+                    let change = open_or_leave(env, info, descriptor, regionserver);
+                    changes.lock().push(change);
+                }
+            });
+        }
+    });
+    meta.commit(changes.into_inner())
+}
+
+fn open_or_leave(
+    env: &Arc<RegionEnv>,
+    info: RegionInfo,
+    descriptor: Arc<TableDescriptor>,
+    regionserver: &RegionServer,
+) -> MetaChange {
+    match Region::open(Arc::clone(env), info.clone(), descriptor) {
+        Ok(region) => {
+            let change = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
+            drop(regionserver.regions().add(region));
+            change
+        }
+        Err(error) => {
+            tracing::error!(region = %info.name_text(), %error, "region cannot be opened; it is not served");
+            MetaChange::Put(info, "FAILED_OPEN")
+        }
+    }
+}

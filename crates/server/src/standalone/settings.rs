@@ -1,0 +1,183 @@
+//! [`Settings`]: ports, directory and memory, from HBase's keys.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_common::{Configuration, Result, TimeUnit};
+use evenkeel_region::region::RegionConfig;
+use evenkeel_wal::WalConfig;
+
+use super::bad;
+use crate::regionserver::RegionServerConfig;
+
+/// Where data goes when `hbase.rootdir` says nothing.
+const ROOT_DEFAULT: &str = "./evenkeel-data";
+/// What the server may use when the machine does not tell its memory.
+const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// What a standalone server reads at start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `hbase.rootdir`.
+    pub root: PathBuf,
+    /// `hbase.regionserver.ipc.address`: 127.0.0.1 unless told otherwise.
+    pub bind_address: IpAddr,
+    /// The name clients are told: `hbase.unsafe.regionserver.hostname`, or the address.
+    pub host: String,
+    /// `hbase.zookeeper.property.clientPort`.
+    pub zookeeper_port: u16,
+    /// `hbase.master.port`.
+    pub master_port: u16,
+    /// `hbase.regionserver.port`.
+    pub regionserver_port: u16,
+    /// Bytes the block cache may hold: `hfile.block.cache.size` of the memory.
+    pub block_cache_bytes: usize,
+    /// Bytes MemStores may hold.
+    pub memstore_bytes: usize,
+    /// `hbase.server.hashNonce.gracePeriod`.
+    pub nonce_grace_ms: i64,
+    /// Limits of regions.
+    pub region: RegionConfig,
+    /// Limits of the RegionServer.
+    pub regionserver: RegionServerConfig,
+}
+
+impl Settings {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// One line that names the key, its value and what was expected.
+    pub fn from(conf: &Configuration) -> Result<Self> {
+        let memory = memory_bytes(conf)?;
+        let bind_address = bind_address(conf)?;
+        let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
+        let share = conf.get_f64_or("hfile.block.cache.size", 0.4).map_err(bad)?.clamp(0.0, 0.8);
+        let regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
+        Ok(Self {
+            root: root_dir(conf)?,
+            bind_address,
+            host: host.unwrap_or_else(|| bind_address.to_string()),
+            zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
+            master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
+            regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
+            block_cache_bytes: (memory as f64 * share) as usize,
+            memstore_bytes: regionserver.global_memstore_bytes as usize,
+            nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
+            region: region_config(conf)?,
+            regionserver,
+        })
+    }
+}
+
+/// `hbase.regionserver.ipc.address` when it is set; HBase's default, all addresses, is not ours.
+fn bind_address(conf: &Configuration) -> Result<IpAddr> {
+    const KEY: &str = "hbase.regionserver.ipc.address";
+    let set = if conf.is_set(KEY) { conf.get_trimmed(KEY).map_err(bad)? } else { None };
+    match set.as_deref() {
+        None | Some("localhost") => Ok(IpAddr::from([127, 0, 0, 1])),
+        Some(address) => address.parse().map_err(|_| bad(conf.unusable(KEY, "an IP address"))),
+    }
+}
+
+/// `hbase.rootdir` as a local path; a `file:` URI is one too.
+fn root_dir(conf: &Configuration) -> Result<PathBuf> {
+    const KEY: &str = "hbase.rootdir";
+    if !conf.is_set(KEY) {
+        return Ok(PathBuf::from(ROOT_DEFAULT));
+    }
+    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?;
+    let path = match text.strip_prefix("file:") {
+        Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
+        None if text.contains("://") => {
+            return Err(bad(conf.unusable(KEY, "a local directory or a file: URI")));
+        }
+        None => &text,
+    };
+    if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
+}
+
+/// What the server may use in all: `evenkeel.memory.size`, or half of the machine's memory. Stands where HBase takes
+/// shares of its heap.
+fn memory_bytes(conf: &Configuration) -> Result<u64> {
+    const KEY: &str = "evenkeel.memory.size";
+    let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
+    let bytes = conf.get_size_or(KEY, half as i64).map_err(bad)?;
+    if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
+}
+
+fn machine_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+fn region_config(conf: &Configuration) -> Result<RegionConfig> {
+    let lock_ms =
+        conf.get_time_or("hbase.rowlock.wait.duration", TimeUnit::Milliseconds, 30_000).map_err(bad)?;
+    let positive = |key: &str, value: i64| {
+        if value > 0 { Ok(value as u64) } else { Err(bad(conf.unusable(key, "more than 0"))) }
+    };
+    let (flush, times) = ("hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier");
+    Ok(RegionConfig {
+        flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(bad)?)?,
+        block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(bad)?)?,
+        row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
+        cell_bytes_max: conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(bad)?.max(0)
+            as usize,
+    })
+}
+
+/// Settings of the WALs.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
+    let default = WalConfig::default();
+    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", 256 << 20).map_err(bad)?;
+    let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
+    let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
+    Ok(WalConfig {
+        roll_bytes: (block as f64 * times).max(1.0) as u64,
+        roll_period_ms: period.map_err(bad)?,
+        hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
+        logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", 32).map_err(bad)?.max(1) as usize,
+        ..default
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Result<Settings> {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+        Settings::from(&conf)
+    }
+
+    #[test]
+    fn nothing_set_is_hbases_ports_on_loopback() {
+        let s = settings(&[]).expect("valid");
+        assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
+        assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
+    }
+
+    #[test]
+    fn root_directories_may_be_file_uris() {
+        for (text, path) in [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b", "/a/b")] {
+            assert_eq!(settings(&[("hbase.rootdir", text)]).expect("valid").root, PathBuf::from(path));
+        }
+        let error = settings(&[("hbase.rootdir", "hdfs://nn/hbase")]).expect_err("not local");
+        assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_value_names_its_key() {
+        for key in ["hbase.master.port", "hbase.hregion.memstore.flush.size", "evenkeel.memory.size"] {
+            let error = settings(&[(key, "x")]).expect_err("bad");
+            assert!(error.message().contains(key), "{error}");
+        }
+        assert!(settings(&[("evenkeel.memory.size", "1m")]).is_err());
+    }
+}
