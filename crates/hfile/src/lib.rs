@@ -45,7 +45,7 @@ pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};
 pub use reader::{HFileReader, OpenOptions};
-pub use reference::{Half, Range};
+pub use reference::{HFileLink, Half, Range, StoreFileName};
 pub use scanner::{HFileScanner, ScanOptions};
 pub use trailer::{TRAILER_BYTES, Trailer};
 pub use writer::{HFileWriter, StoreFileMeta, WrittenFile};

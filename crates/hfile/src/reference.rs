@@ -1,6 +1,18 @@
-//! References: half of a store file, left by a split or a merge.
+//! Names of store files, and the small files that stand for others.
+//!
+//! | name | what |
+//! |---|---|
+//! | `<hex>` | a store file |
+//! | `<hex>_SeqId_<n>_` | a bulk loaded one, with its sequence id |
+//! | `<hfile or link>.<encoded region>` | a reference: half of a file of the region named, left by a split or a merge |
+//! | `[<ns>=]<table>=<encoded region>-<hfile>` | a link: a file of another table (a snapshot's); empty |
+//!
+//! A reference's content is `PBUF` and the message `Reference { 1 splitkey, 2 range }`; the split key is the flat key
+//! that sorts first on the split row.
 
-use evenkeel_common::KeyBuf;
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_protocol::pb;
+use prost::Message;
 
 /// Which half of a file a reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,11 +23,190 @@ pub enum Range {
     Bottom,
 }
 
-/// Half of a file.
+/// Half of a file: what a reference file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Half {
     /// Sorts before all cells of the split row.
     pub split_key: KeyBuf,
     /// Which side of it.
     pub range: Range,
+}
+
+impl Half {
+    /// The half on one side of a row.
+    pub fn at_row(row: &[u8], range: Range) -> Self {
+        Self { split_key: KeyBuf::first_on_row(row), range }
+    }
+
+    /// Reads the content of a reference file.
+    ///
+    /// # Errors
+    /// `CorruptHFileException` when it is not one. (The form from before protobuf is not read.)
+    pub fn parse(content: &[u8]) -> Result<Self> {
+        let bad = || HBaseError::new(ErrorKind::CorruptHFile, "not the content of a reference file");
+        let message = content.strip_prefix(evenkeel_protocol::PB_MAGIC).ok_or_else(bad)?;
+        let proto = pb::Reference::decode(message).map_err(|_| bad())?;
+        // Decoding does not mind a required field that is missing; encoding always writes it.
+        if proto.encoded_len() > message.len() {
+            return Err(bad());
+        }
+        let range = match pb::reference::Range::try_from(proto.range).map_err(|_| bad())? {
+            pb::reference::Range::Top => Range::Top,
+            pb::reference::Range::Bottom => Range::Bottom,
+        };
+        let split_key = CellRef::new(&proto.splitkey, &[], &[], 0).map_err(|_| bad())?;
+        Ok(Self { split_key: KeyBuf::of(&split_key), range })
+    }
+
+    /// The content of a reference file.
+    pub fn encode(&self) -> Vec<u8> {
+        let range = match self.range {
+            Range::Top => pb::reference::Range::Top,
+            Range::Bottom => pb::reference::Range::Bottom,
+        };
+        let splitkey = self.split_key.bytes().to_vec().into();
+        evenkeel_protocol::with_magic(&pb::Reference { splitkey, range: range as i32 })
+    }
+}
+
+/// What the name of a file in a store's directory says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreFileName {
+    /// A store file; `seq_id` is the one in a bulk loaded file's name.
+    HFile {
+        /// From the name of a bulk loaded file.
+        seq_id: Option<u64>,
+    },
+    /// Half of a file (or of a link) of another region of the same table.
+    Reference {
+        /// The name of the file or link behind.
+        target: String,
+        /// The encoded name of the region it is in.
+        region: String,
+    },
+    /// A file of another table.
+    Link(HFileLink),
+}
+
+/// The name of a link, in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HFileLink {
+    /// `default` when the name gives none.
+    pub namespace: String,
+    /// The table, without its namespace.
+    pub table: String,
+    /// The encoded name of the region.
+    pub region: String,
+    /// The name of the file.
+    pub hfile: String,
+}
+
+impl StoreFileName {
+    /// Reads a name; `None` for files that are not store files, which listings pass over.
+    pub fn parse(name: &str) -> Option<Self> {
+        if let Some((target, region)) = name.rsplit_once('.') {
+            let target_is_file = matches!(Self::parse(target)?, Self::HFile { .. } | Self::Link(_));
+            let reference = Self::Reference { target: target.to_owned(), region: region.to_owned() };
+            return (target_is_file && is_region(region)).then_some(reference);
+        }
+        match HFileLink::parse(name) {
+            Some(link) => Some(Self::Link(link)),
+            None => parse_hfile(name).map(|seq_id| Self::HFile { seq_id }),
+        }
+    }
+}
+
+impl HFileLink {
+    /// Reads a link's name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (table, rest) = name.rsplit_once('=')?;
+        let (region, hfile) = rest.split_once('-')?;
+        parse_hfile(hfile)?;
+        let (namespace, table) = table.split_once('=').unwrap_or(("default", table));
+        let words = !namespace.is_empty() && !table.is_empty() && !table.contains('=');
+        (words && is_region(region)).then(|| Self {
+            namespace: namespace.to_owned(),
+            table: table.to_owned(),
+            region: region.to_owned(),
+            hfile: hfile.to_owned(),
+        })
+    }
+
+    /// The link's name.
+    pub fn name(&self) -> String {
+        let Self { namespace, table, region, hfile } = self;
+        match namespace.as_str() {
+            "default" => format!("{table}={region}-{hfile}"),
+            _ => format!("{namespace}={table}={region}-{hfile}"),
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits, then perhaps `_SeqId_<n>_`, perhaps `_del`. The sequence id, if there is one.
+fn parse_hfile(name: &str) -> Option<Option<u64>> {
+    let plain = name.strip_suffix("_del").unwrap_or(name);
+    let (digits, seq_id) = match plain.split_once("_SeqId_") {
+        Some((digits, rest)) => (digits, Some(rest.strip_suffix('_')?.parse().ok()?)),
+        None => (plain, None),
+    };
+    is_hex(digits).then_some(seq_id)
+}
+
+fn is_region(encoded: &str) -> bool {
+    !encoded.is_empty() && encoded.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        let hfile = |seq_id| Some(StoreFileName::HFile { seq_id });
+        assert_eq!(StoreFileName::parse("0a1b"), hfile(None));
+        assert_eq!(StoreFileName::parse("0a1b_SeqId_12_"), hfile(Some(12)));
+        let reference =
+            |target: &str| Some(StoreFileName::Reference { target: target.into(), region: "5e6f".into() });
+        assert_eq!(StoreFileName::parse("0a1b.5e6f"), reference("0a1b"));
+        assert_eq!(StoreFileName::parse("t=77aa-0a1b.5e6f"), reference("t=77aa-0a1b"));
+        for name in [
+            "",
+            ".links-0a1b",
+            "0A1B",
+            "xyz",
+            "0a1b.",
+            ".5e6f",
+            "0a1b_SeqId__",
+            "t=77aa-",
+            "=77aa-0a1b",
+            "0a.1b.2c",
+        ] {
+            assert_eq!(StoreFileName::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn link_names_round_trip() {
+        for name in ["t=77aa-0a1b", "ns=t=77aa-0a1b", "my-table=77aa-0a1b_SeqId_3_"] {
+            let link = HFileLink::parse(name).unwrap();
+            assert_eq!(link.name(), name);
+            assert_eq!(StoreFileName::parse(name), Some(StoreFileName::Link(link)));
+        }
+    }
+
+    #[test]
+    fn references_round_trip() {
+        for range in [Range::Top, Range::Bottom] {
+            let half = Half::at_row(b"middle", range);
+            let content = half.encode();
+            assert_eq!(Half::parse(&content), Ok(half));
+            for end in 0..content.len() {
+                assert!(Half::parse(&content[..end]).is_err(), "{end}");
+            }
+        }
+    }
 }
