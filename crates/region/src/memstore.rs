@@ -27,6 +27,8 @@ mod chunk;
 mod scanner;
 mod segment;
 mod skip_list;
+#[cfg(test)]
+mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool};
 pub use scanner::SegmentScanner;

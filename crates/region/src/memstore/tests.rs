@@ -1,0 +1,209 @@
+//! Segments under many threads, and against a sorted map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
+
+use super::{CHUNK_BYTES, ChunkPool, Segment, SegmentScanner};
+use crate::ops::TimeRange;
+use crate::scanner::KeyValueScanner;
+
+const ALL: u64 = u64::MAX - 1;
+
+fn segment() -> Arc<Segment> {
+    Segment::new(CellComparator::Default, ChunkPool::new(4))
+}
+
+fn cell(row: u64, timestamp: i64, seq_id: u64) -> KeyValue {
+    let mut cell =
+        KeyValue::put(format!("row{row:06}").as_bytes(), b"f", b"q", timestamp, &seq_id.to_be_bytes());
+    cell.set_seq_id(seq_id);
+    cell
+}
+
+fn mix(n: u64) -> u64 {
+    let z = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z ^ (z >> 29)
+}
+
+fn rows_of(scanner: &mut SegmentScanner) -> Vec<(Vec<u8>, u64)> {
+    let mut rows = Vec::new();
+    while let Some(cell) = scanner.peek() {
+        rows.push((cell.row().to_vec(), cell.seq_id()));
+        scanner.advance().expect("in memory");
+    }
+    rows
+}
+
+fn from_start(segment: &Arc<Segment>, read_point: u64) -> SegmentScanner {
+    let mut scanner = SegmentScanner::new(Arc::clone(segment), read_point);
+    scanner.seek(&KeyBuf::first_on_row(b"").as_cell()).expect("in memory");
+    scanner
+}
+
+/// Cells of each test; fewer under Miri, which is slow.
+const CELLS: u64 = if cfg!(miri) { 60 } else { 20_000 };
+
+#[test]
+fn cells_come_out_sorted_as_from_a_map() {
+    let (segment, mut map) = (segment(), BTreeMap::new());
+    for n in 1..=CELLS {
+        let row = mix(n) % (CELLS / 2);
+        segment.add(&cell(row, 7, n).as_cell());
+        map.insert((format!("row{row:06}").into_bytes(), u64::MAX - n), n);
+    }
+    let expected: Vec<_> = map.iter().map(|((row, _), n)| (row.clone(), *n)).collect();
+    assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected);
+    let seen: Vec<_> = expected.iter().filter(|(_, n)| *n <= CELLS / 3).cloned().collect();
+    assert_eq!(rows_of(&mut from_start(&segment, CELLS / 3)), seen, "nothing beyond the read point");
+}
+
+#[test]
+fn sizes_are_exact() {
+    let segment = segment();
+    let bytes: u64 = (1..=100)
+        .map(|n| cell(n, 7, n))
+        .map(|kv| {
+            segment.add(&kv.as_cell());
+            kv.bytes().len() as u64
+        })
+        .sum();
+    let size = segment.size();
+    assert_eq!((size.cells, size.data_bytes), (100, bytes));
+    let least = bytes + 100 * (16 + 8);
+    assert!(size.heap_bytes >= least && size.heap_bytes < 2 * least, "{size:?}");
+}
+
+#[test]
+fn large_cells_have_chunks_of_their_own_and_chunks_go_back() {
+    let pool = ChunkPool::new(4);
+    let segment = Segment::new(CellComparator::Default, Arc::clone(&pool));
+    let value = vec![7; CHUNK_BYTES];
+    segment.add(&KeyValue::put(b"large", b"f", b"q", 1, &value).as_cell());
+    segment.add(&KeyValue::put(b"small", b"f", b"q", 1, b"v").as_cell());
+    let first = segment.first().expect("two cells");
+    assert_eq!((first.row(), first.value().len()), (&b"large"[..], CHUNK_BYTES));
+    drop(segment);
+    assert_eq!(pool.spare(), 1, "the common chunk, not the large one");
+}
+
+#[test]
+fn tags_survive() {
+    use evenkeel_common::cell::KeyValueBuilder;
+    let tags = [0, 2, 9, 1];
+    let built = KeyValueBuilder {
+        row: b"r",
+        family: b"f",
+        qualifier: b"q",
+        timestamp: 1,
+        kind: CellType::Put,
+        value: b"v",
+        tags: &tags,
+    };
+    let segment = segment();
+    segment.add(&built.build().as_cell());
+    assert_eq!(segment.first().map(|cell| cell.tags().to_vec()), Some(tags.to_vec()));
+}
+
+#[test]
+fn of_equal_cells_the_later_comes_first() {
+    let segment = segment();
+    for value in [b"1", b"2"] {
+        segment.add(&KeyValue::put(b"r", b"f", b"q", 1, value).as_cell());
+    }
+    assert_eq!(segment.first().map(|cell| cell.value().to_vec()), Some(b"2".to_vec()));
+}
+
+#[test]
+fn cells_taken_back_are_gone() {
+    let segment = segment();
+    (1..=3).for_each(|n| segment.add(&cell(5, 7, n).as_cell()));
+    segment.take_back(&cell(5, 7, 2).as_cell());
+    segment.take_back(&cell(6, 7, 9).as_cell());
+    let seq_ids: Vec<_> = rows_of(&mut from_start(&segment, ALL)).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(seq_ids, [3, 1]);
+}
+
+#[test]
+fn rows_are_found_backwards() {
+    let segment = segment();
+    for (row, seq_id) in [(1, 1), (2, 9), (3, 2), (3, 3)] {
+        segment.add(&cell(row, seq_id as i64, seq_id).as_cell());
+    }
+    let mut scanner = SegmentScanner::new(segment, 5);
+    scanner.seek_to_last_row().expect("in memory");
+    assert_eq!(scanner.peek().map(|c| c.seq_id()), Some(3), "the first cell of the last row");
+    scanner.seek_to_previous_row(b"row000003").expect("in memory");
+    assert_eq!(scanner.peek().map(|c| c.row().to_vec()), Some(b"row000001".to_vec()), "row 2 is not visible");
+    scanner.seek_to_previous_row(b"row000001").expect("in memory");
+    assert!(scanner.peek().is_none());
+}
+
+#[test]
+fn the_time_range_tells_what_may_be_there() {
+    let segment = segment();
+    [10, 20].into_iter().for_each(|timestamp| segment.add(&cell(1, timestamp, 1).as_cell()));
+    let may = |min, max, oldest| segment.may_contain(&TimeRange { min, max }, oldest);
+    assert!(may(0, 11, 0) && may(20, 30, 20) && may(15, i64::MAX, 0));
+    assert!(!may(0, 10, 0) && !may(21, 30, 0) && !may(0, i64::MAX, 21));
+}
+
+/// Writers insert blocks of cells and then move the read point; readers must find every cell up to the read point that
+/// they read first, in order.
+#[test]
+fn readers_see_all_that_is_complete_while_writers_insert() {
+    const WRITERS: u64 = 4;
+    let segment = segment();
+    let done: Arc<[AtomicU64; WRITERS as usize]> = Arc::new(Default::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (segment, done) = (Arc::clone(&segment), Arc::clone(&done));
+                scope.spawn(move || {
+                    for n in 0..CELLS / WRITERS {
+                        // A row of its own and one that all writers share.
+                        segment.add(&cell(mix(n * WRITERS + writer) % 1_000_000, 1, n + 1).as_cell());
+                        segment.add(&cell(0, (n * WRITERS + writer) as i64, n + 1).as_cell());
+                        done[writer as usize].store(n + 1, Ordering::Release);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            let (segment, done, stop) = (Arc::clone(&segment), Arc::clone(&done), Arc::clone(&stop));
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let complete: u64 = done.iter().map(|n| n.load(Ordering::Acquire)).sum();
+                    let mut scanner = from_start(&segment, ALL);
+                    let (mut count, mut last) = (0, None::<KeyBuf>);
+                    while let Some(cell) = scanner.peek() {
+                        if let Some(last) = &last {
+                            assert!(CellComparator::Default.compare_keys(&last.as_cell(), &cell).is_le());
+                        }
+                        last = Some(KeyBuf::of(&cell));
+                        count += 1;
+                        scanner.advance().expect("in memory");
+                    }
+                    assert!(
+                        count >= 2 * complete,
+                        "{count} cells found, {complete} pairs were complete before"
+                    );
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().expect("inserts"));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let mut expected: Vec<_> = (0..CELLS / WRITERS * WRITERS)
+        .flat_map(|i| [(mix(i) % 1_000_000, 1, i / WRITERS + 1), (0, i as i64, i / WRITERS + 1)])
+        .map(|(row, timestamp, seq_id)| {
+            (format!("row{row:06}").into_bytes(), std::cmp::Reverse((timestamp, seq_id)))
+        })
+        .collect();
+    expected.sort();
+    let expected: Vec<_> = expected.into_iter().map(|(row, key)| (row, key.0.1)).collect();
+    assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected);
+}
