@@ -7,7 +7,9 @@ use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result};
 
-use crate::filter::{ByteArrayComparable, CompareOp, Filter};
+use evenkeel_protocol::pb::CompareType;
+
+use crate::filter::{ByteArrayComparable, Filter};
 
 /// Timestamps from `min`, included, to `max`, excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +230,7 @@ pub enum ConditionTest {
         /// The qualifier.
         qualifier: Bytes,
         /// How.
-        op: CompareOp,
+        op: CompareType,
         /// With what.
         comparator: Box<dyn ByteArrayComparable>,
     },
