@@ -250,3 +250,81 @@ fn log_entries() -> pb::LogEntry {
     let log_message = pb::SlowLogResponses::default().encode_to_vec().into();
     pb::LogEntry { log_class_name: LOG_RESPONSES_CLASS.to_owned(), log_message }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use evenkeel_common::ErrorKind;
+
+    use super::super::testing::{TestServer, cell, put, specifier};
+    use super::*;
+
+    fn unknown() -> pb::RegionSpecifier {
+        pb::RegionSpecifier { r#type: 2, value: Bytes::from_static(b"00000000000000000000000000000000") }
+    }
+
+    #[test]
+    fn a_region_tells_what_it_is_asked() {
+        let (server, region) = TestServer::with_region();
+        let request = pb::GetRegionInfoRequest { region: specifier(&region), ..Default::default() };
+        let plain = region_info(&server.server, &request).expect("here");
+        assert_eq!(
+            (plain.compaction_state, plain.splittable, plain.best_split_row),
+            (None, Some(true), None)
+        );
+        assert_eq!(plain.region_info, pb::RegionInfo::from(region.info()));
+        let request =
+            pb::GetRegionInfoRequest { compaction_state: Some(true), best_split_row: Some(true), ..request };
+        let asked = region_info(&server.server, &request).expect("here");
+        assert_eq!(
+            (asked.compaction_state, asked.best_split_row),
+            (Some(0), None),
+            "an empty region has no middle"
+        );
+    }
+
+    #[test]
+    fn flushing_makes_files_that_are_told_by_path() {
+        let (server, region) = TestServer::with_region();
+        put(&region, &[cell(b"a", b"q", b"v")]);
+        let request = pb::FlushRegionRequest { region: specifier(&region), ..Default::default() };
+        assert_eq!(flush(&server.server, &request).expect("flushed").flushed, Some(true));
+        assert_eq!(flush(&server.server, &request).expect("nothing to do").flushed, Some(false));
+        let files = |family: &[&'static [u8]]| {
+            let family = family.iter().map(|name| Bytes::from_static(name)).collect();
+            let request = pb::GetStoreFileRequest { region: specifier(&region), family };
+            store_files(&server.server, &request).expect("here").store_file
+        };
+        let dir = format!("/hbase/data/default/t/{}/f/", region.info().encoded_name());
+        assert_eq!(files(&[]).len(), 1);
+        assert!(files(&[b"f"])[0].starts_with(&dir));
+        assert!(files(&[b"other"]).is_empty());
+        let family = Some(Bytes::from_static(b"none"));
+        let error =
+            flush(&server.server, &pb::FlushRegionRequest { family, ..request }).expect_err("no such family");
+        assert_eq!(error.kind(), ErrorKind::NoSuchColumnFamily);
+    }
+
+    #[test]
+    fn loads_are_told_by_table() {
+        let (server, region) = TestServer::with_region();
+        let loads = |table: Option<&str>| {
+            let table: Option<TableName> = table.map(|name| name.parse().expect("legal"));
+            let request = pb::GetRegionLoadRequest { table_name: table.as_ref().map(Into::into) };
+            region_loads(&server.server, &request).expect("told").region_loads
+        };
+        assert_eq!((loads(None).len(), loads(Some("t")).len(), loads(Some("other")).len()), (1, 1, 0));
+        assert_eq!(loads(None)[0].region_specifier, specifier(&region));
+        assert_eq!(online_regions(&server.server).region_info, [pb::RegionInfo::from(region.info())]);
+    }
+
+    #[test]
+    fn regions_that_are_not_here_are_named_in_the_answer() {
+        let (server, region) = TestServer::with_region();
+        let request = pb::ClearRegionBlockCacheRequest { region: vec![unknown(), specifier(&region)] };
+        let stats = clear_cache(&server.server, &request).stats;
+        assert_eq!((stats.evicted_blocks, stats.exception.len()), (Some(0), 1));
+        assert_eq!(stats.exception[0].region, unknown());
+        assert!(stats.exception[0].exception.name.ends_with("NotServingRegionException"));
+    }
+}
