@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use evenkeel_block_cache::{Block, BlockCache, BlockKey, BlockParts, BlockType, CacheHint, FileId};
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_fs::RandomAccessFile;
 
 use crate::checksum::verify;
@@ -51,16 +51,21 @@ impl BlockReader {
 
     /// The block that begins at an offset, from the file; its size is what its header says.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
+        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES as u32 })?;
+        self.load_by_header(offset).or_else(|error| match error.kind() {
+            ErrorKind::CorruptHFile => {
+                self.rereads.fetch_add(1, Relaxed);
+                self.load_by_header(offset)
+            }
+            _ => Err(error),
+        })
+    }
+
+    fn load_by_header(&self, offset: u64) -> Result<Block> {
         let mut header = [0; HEADER_BYTES];
-        for last_try in [false, true] {
-            self.read_bytes(offset, &mut header)?;
-            match BlockHeader::parse(&header) {
-                Ok(header) => return self.load(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }),
-                Err(damage) if last_try => return Err(self.corrupt(offset, damage)),
-                Err(_) => self.rereads.fetch_add(1, Relaxed),
-            };
-        }
-        Err(self.corrupt(offset, "no block header"))
+        self.read_bytes(offset, &mut header)?;
+        let header = BlockHeader::parse(&header).map_err(|damage| self.corrupt(offset, damage))?;
+        self.load(BlockAt { offset, on_disk_bytes: header.on_disk_bytes })
     }
 
     /// The error for damage at a place.
@@ -80,13 +85,18 @@ impl BlockReader {
         }
     }
 
-    fn read_whole(&self, at: BlockAt) -> Result<Vec<u8>> {
+    fn check_fits(&self, at: BlockAt) -> Result<()> {
         let fits =
             at.offset.checked_add(u64::from(at.on_disk_bytes)).is_some_and(|end| end <= self.blocks_end);
         if !fits || (at.on_disk_bytes as usize) < HEADER_BYTES {
             let what = format!("a block of {} bytes does not fit the file", at.on_disk_bytes);
             return Err(self.corrupt(at.offset, what));
         }
+        Ok(())
+    }
+
+    fn read_whole(&self, at: BlockAt) -> Result<Vec<u8>> {
+        self.check_fits(at)?;
         let mut bytes = vec![0; at.on_disk_bytes as usize];
         self.read_bytes(at.offset, &mut bytes)?;
         Ok(bytes)

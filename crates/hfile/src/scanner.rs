@@ -130,6 +130,7 @@ impl HFileScanner {
 
     /// Goes to the next cell; `false` after the last, and the place is nowhere then.
     #[inline]
+    #[allow(clippy::should_implement_trait)] // HBase's name; a cell borrows from the scanner, so it is no iterator
     pub fn next(&mut self) -> Result<bool> {
         let Some(block) = self.block.as_ref().filter(|_| self.at_cell) else { return Ok(false) };
         match self.cursor.step(block) {

@@ -210,10 +210,9 @@ impl HFileWriter {
         if let Some(bloom) = &mut self.general_bloom {
             bloom.append(cell);
         }
-        if deletes_family(cell)
-            && let Some(bloom) = &mut self.delete_family_bloom
-        {
-            bloom.append(cell);
+        match &mut self.delete_family_bloom {
+            Some(bloom) if deletes_family(cell) => bloom.append(cell),
+            _ => (),
         }
     }
 
