@@ -332,9 +332,9 @@ impl Gathering {
     }
 
     fn set(&self, at: usize, slot: usize, outcome: Outcome) {
-        if let Some(RegionOutcome::Each(outcomes)) = self.slots.lock().regions.get_mut(at)
-            && let Some(place) = outcomes.get_mut(slot)
-        {
+        let mut slots = self.slots.lock();
+        let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
+        if let Some(place) = outcomes.get_mut(slot) {
             *place = Some(outcome);
         }
     }

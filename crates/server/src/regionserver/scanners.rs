@@ -156,7 +156,8 @@ impl Scanners {
         let mut state = self.state.lock();
         state.closed.retain(|_, closed| closed.expires_ms > now_ms);
         let expired = |slot: &Slot| matches!(slot, Slot::Idle { expires_ms, .. } if *expires_ms <= now_ms);
-        let dropped: Vec<_> = state.slots.extract_if(|_, slot| expired(slot)).collect();
+        let ids: Vec<_> = state.slots.iter().filter(|(_, slot)| expired(slot)).map(|(id, _)| *id).collect();
+        let dropped: Vec<_> = ids.iter().filter_map(|id| state.slots.remove(id)).collect();
         // Scanners let go of files when they are dropped: not under the lock.
         drop(state);
         dropped.len()
