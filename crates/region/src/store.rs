@@ -23,8 +23,8 @@
 //! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
 //! | `compact` | many files to one |
 //!
-//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting` and `replaced` are
-//! leaves.
+//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed` and
+//! `replaced` are leaves.
 
 mod compact;
 mod config;
@@ -115,13 +115,15 @@ pub struct Store {
     changes: Mutex<()>,
     /// Names of files that a compaction is working on.
     compacting: Arc<Mutex<HashSet<String>>>,
+    /// What a flush wrote and has not committed.
+    flushed: Mutex<Option<PathBuf>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
 }
 
 impl Store {
-    /// Opens a family: makes its directory when it is not there, opens its files, and archives those that a compaction
-    /// had replaced.
+    /// Opens a family: makes its directory when it is not there, forgets unfinished outputs, opens its files, and
+    /// archives those that a compaction had replaced.
     ///
     /// # Errors
     /// What the file system says, or `CorruptHFileException`.
@@ -135,6 +137,7 @@ impl Store {
             archive: layout::archive_region_dir(&env.root, region).join(&name),
         };
         env.fs.mkdirs(&dirs.family)?;
+        env.fs.delete(&dirs.tmp)?;
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
         let segment = Segment::new(comparator, Arc::clone(&env.chunks));
         let store = Self {
@@ -147,6 +150,7 @@ impl Store {
             state: ArcSwap::from_pointee(view::State::new(segment)),
             changes: Mutex::new(()),
             compacting: Arc::default(),
+            flushed: Mutex::default(),
             replaced: Mutex::default(),
         };
         store.load_files()?;

@@ -161,8 +161,8 @@ impl ExplicitColumnTracker {
             return MatchCode::Skip;
         }
         self.count += 1;
-        let enough = self.count >= self.limits.max;
-        if !enough && !(self.count >= self.limits.min && self.limits.is_expired(timestamp)) {
+        let is_last_expired = self.count >= self.limits.min && self.limits.is_expired(timestamp);
+        if self.count < self.limits.max && !is_last_expired {
             self.last_timestamp = Some(timestamp);
             return MatchCode::Include;
         }

@@ -67,8 +67,8 @@ impl StoreConfig {
     /// # Errors
     /// A value that cannot be read.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        config.compaction_bytes_min = conf.get_i64_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
+        let flush_bytes = conf.get_i64_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
+        let mut config = Self { compaction_bytes_min: flush_bytes, ..Self::default() };
         let keys = [
             FILES_MIN,
             FILES_MAX,

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, keys};
-use evenkeel_protocol::{PB_MAGIC, pb};
-use prost::Message;
 
 use super::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
@@ -185,13 +183,7 @@ fn resolve(store: &Store, link: &Link) -> Result<PathBuf> {
 
 fn read_half(store: &Store, path: &Path) -> Result<Half> {
     let bytes = store.env.fs.read_all(path, REFERENCE_BYTES_MAX)?;
-    let bad = |what: String| HBaseError::new(ErrorKind::CorruptHFile, format!("{}: {what}", path.display()));
-    let message =
-        bytes.strip_prefix(&PB_MAGIC[..]).ok_or_else(|| bad("not a reference in protobuf form".into()))?;
-    let reference = pb::Reference::decode(message).map_err(|e| bad(e.to_string()))?;
-    let split_key = CellRef::new(&reference.splitkey, &[], &[], 0).map_err(|e| bad(e.to_string()))?;
-    let range = if reference.range() == pb::reference::Range::Top { Range::Top } else { Range::Bottom };
-    Ok(Half { split_key: KeyBuf::of(&split_key), range })
+    Half::parse(&bytes).map_err(|error| error.context(path.display()))
 }
 
 /// A cursor over a file that passes over cells beyond its read point.

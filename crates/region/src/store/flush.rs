@@ -53,7 +53,9 @@ impl Store {
         let scanner = self.compaction_scanner(leaves.collect(), mode)?;
         let context = self.hfile_context(true, true)?;
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
-        self.write_file(scanner, context, meta, None).map(|written| written.map(|(path, _)| path))
+        let written = self.write_file(scanner, context, meta, None)?.map(|(path, _)| path);
+        self.flushed.lock().clone_from(&written);
+        Ok(written)
     }
 
     /// Moves the file of a flush into the family's directory, and swaps it for the frozen segments. Gives the names of
@@ -76,6 +78,7 @@ impl Store {
 
     /// The second half of [`Store::commit_flush`]: replaces the state.
     pub fn swap_flush(&self, file: Option<Arc<StoreFile>>) -> Vec<String> {
+        *self.flushed.lock() = None;
         let names = file.iter().map(|file| file.name().to_owned()).collect();
         self.replace_state(|state| {
             state.frozen.clear();
@@ -87,9 +90,9 @@ impl Store {
 
     /// Gives a flush up: the frozen segments stay readable and are part of the next flush.
     pub fn abort_flush(&self) {
-        match self.env.fs.delete(&self.dirs.tmp) {
-            Ok(_) => {}
-            Err(error) => tracing::warn!(store = %self.label(), %error, "leftovers of a flush stay"),
+        let Some(path) = self.flushed.lock().take() else { return };
+        if let Err(error) = self.env.fs.delete(&path) {
+            tracing::warn!(path = %path.display(), %error, "the output of a failed flush stays");
         }
     }
 

@@ -185,7 +185,7 @@ fn random_scan(random: &mut Random) -> Scan {
 }
 
 fn random_range(random: &mut Random) -> Scan {
-    let mut bound = |random: &mut Random| match random.below(3) {
+    let bound = |random: &mut Random| match random.below(3) {
         0 => Bytes::new(),
         _ => Bytes::from(random_row(random)),
     };

@@ -23,7 +23,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
     let env = StoreEnv {
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
-        cache: Arc::new(NoCache::default()),
+        cache: Arc::new(NoCache),
         clock: Arc::clone(&clock) as _,
         chunks: ChunkPool::new(1),
         config: StoreConfig::default(),

@@ -1,1 +1,217 @@
+//! Stores and their directories: what is opened, what is not, and what happens to files that were replaced.
 
+use std::sync::Arc;
+
+use evenkeel_common::{CellType, KeyBuf, RegionInfo};
+use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, MemoryFileSystem, Op};
+use evenkeel_protocol::{PB_MAGIC, pb};
+use prost::Message;
+
+use super::testing::{TestStore, drain, family};
+use super::{Store, StoreConfig, StoreEnv};
+use crate::layout;
+use crate::ops::Scan;
+use crate::scanner::ScannerContext;
+
+fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
+    let mut file = env.fs.create(path, CreateOptions { overwrite: true, parents: true }).expect("created");
+    file.append(bytes).expect("appended");
+    file.sync().expect("synced");
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.files().into_iter().map(|file| file.name).collect()
+}
+
+fn with_rows(rows: &[&str]) -> TestStore {
+    let mut test = TestStore::new(&[]);
+    for row in rows {
+        test.add(row, "q", 1, CellType::Put, "v");
+    }
+    test.flush(u64::MAX);
+    test
+}
+
+#[test]
+fn flushed_cells_are_there_after_reopening() {
+    let mut test = with_rows(&["a", "b"]);
+    test.reopen();
+    assert_eq!(test.scan(Scan::default()), ["a/q/1/v", "b/q/1/v"]);
+    assert_eq!((test.store.max_seq_id(), test.store.files().len()), (test.seq_id, 1));
+    assert_eq!(test.store.memstore_size(), Default::default());
+}
+
+#[test]
+fn what_is_no_store_file_is_not_opened() {
+    let mut test = with_rows(&["a"]);
+    for name in ["0af0", ".tmp-thing", "README"] {
+        write(&test.env, &test.store.dirs.family.join(name), if name == "README" { b"x" } else { b"" });
+    }
+    test.reopen();
+    assert_eq!(test.store.files().len(), 1);
+}
+
+#[test]
+fn replaced_files_wait_for_their_readers() {
+    let mut test = with_rows(&["a"]);
+    test.add("b", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    let inputs = names(&test.store);
+    let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
+    test.compact(true, u64::MAX);
+    assert!(inputs.iter().all(|name| test.env.fs.exists(&test.store.dirs.family.join(name)).expect("asked")));
+    assert_eq!(drain(&mut scanner, ScannerContext::unlimited()).expect("read").len(), 2);
+    assert_eq!(test.store.archive_replaced().expect("archived"), 2, "the scanner is still there");
+    drop(scanner);
+    assert_eq!(test.store.archive_replaced().expect("archived"), 0);
+    assert!(
+        inputs.iter().all(|name| test.env.fs.exists(&test.store.dirs.archive.join(name)).expect("asked"))
+    );
+    assert_eq!(test.scan(Scan::default()), ["a/q/1/v", "b/q/1/v"]);
+}
+
+#[test]
+fn files_that_a_compaction_replaced_before_a_crash_are_not_served() {
+    let mut test = with_rows(&["a"]);
+    test.add("a", "q", 2, CellType::DeleteColumn, "");
+    test.add("b", "q", 2, CellType::Put, "v");
+    test.flush(u64::MAX);
+    let inputs = names(&test.store);
+    let reader = test.scanner(Scan::default(), u64::MAX - 1);
+    test.compact(true, u64::MAX);
+    // Not closed: the inputs lie beside the output, as after a crash.
+    let family = test.store.family().clone();
+    let store = Store::open(&test.env, family, &super::testing::region()).expect("opens");
+    assert_eq!(store.files().len(), 1);
+    assert!(names(&store).iter().all(|name| !inputs.contains(name)));
+    assert!(inputs.iter().all(|name| test.env.fs.exists(&store.dirs.archive.join(name)).expect("asked")));
+    drop(reader);
+}
+
+#[test]
+fn a_failed_flush_loses_nothing() {
+    let mut test = TestStore::new(&[]);
+    let faulty = FaultyFileSystem::new(MemoryFileSystem::new());
+    test.env.fs = Arc::new(faulty.clone());
+    test.store = Store::open(&test.env, family(b"f", &[]), &super::testing::region()).expect("opens");
+    test.add("a", "q", 1, CellType::Put, "v");
+    assert!(test.store.start_flush());
+    for op in [Op::Create, Op::Append, Op::Sync] {
+        faulty.inject(Fault::on(op, ".tmp"));
+        assert!(test.store.flush_snapshot(9, u64::MAX).is_err(), "{op:?}");
+        test.store.abort_flush();
+        faulty.clear();
+    }
+    let file = test.store.flush_snapshot(9, u64::MAX).expect("written");
+    faulty.inject(Fault::on(Op::Rename, ".tmp"));
+    assert!(test.store.commit_flush(file).is_err());
+    test.store.abort_flush();
+    test.add("b", "q", 1, CellType::Put, "v");
+    assert_eq!(test.scan(Scan::default()), ["a/q/1/v", "b/q/1/v"]);
+    test.seq_id = 10;
+    test.flush(u64::MAX);
+    assert_eq!((test.store.files().len(), test.store.memstore_size().cells), (1, 0));
+    assert_eq!(test.scan(Scan::default()), ["a/q/1/v", "b/q/1/v"]);
+    assert!(test.env.fs.list(&test.store.dirs.tmp).expect("listed").is_empty(), "no unfinished file is left");
+}
+
+#[test]
+fn references_show_half_of_a_file_and_go_away_by_compaction() {
+    let parent = with_rows(&["a", "b", "c", "d"]);
+    let file = names(&parent.store).remove(0);
+    let parent_name = parent.store.region.encoded_name().to_owned();
+    let table = parent.store.region.table().clone();
+    for (range, start, rows) in [
+        (pb::reference::Range::Top, &b"c"[..], ["c/q/1/v", "d/q/1/v"]),
+        (pb::reference::Range::Bottom, b"", ["a/q/1/v", "b/q/1/v"]),
+    ] {
+        let end = if start.is_empty() { &b"c"[..] } else { b"" };
+        let region = RegionInfo::new(
+            table.clone(),
+            bytes::Bytes::from_static(start),
+            bytes::Bytes::from_static(end),
+            2,
+        );
+        let splitkey = KeyBuf::first_on_row(b"c").bytes().to_vec();
+        let message = pb::Reference { splitkey: splitkey.into(), range: range as i32 };
+        let path =
+            layout::region_dir(&parent.env.root, &region).join("f").join(format!("{file}.{parent_name}"));
+        write(&parent.env, &path, &[&PB_MAGIC[..], &message.encode_to_vec()].concat());
+
+        let store = Store::open(&parent.env, family(b"f", &[]), &region).expect("opens");
+        let test =
+            TestStore { env: parent.env.clone(), clock: Arc::clone(&parent.clock), store, seq_id: 100 };
+        assert!(
+            test.store.has_references() && test.store.split_row().is_none() && test.store.needs_compaction()
+        );
+        assert_eq!(test.scan(Scan::default()), rows);
+        let reversed = test.scan(Scan { reversed: true, ..Scan::default() });
+        assert_eq!(reversed, [rows[1], rows[0]]);
+        test.compact(false, u64::MAX).expect("references are compacted first");
+        assert!(!test.store.has_references());
+        assert_eq!(test.scan(Scan::default()), rows);
+    }
+}
+
+#[test]
+fn links_lead_to_a_file_elsewhere() {
+    let source = with_rows(&["a", "b"]);
+    let file = names(&source.store).remove(0);
+    let link = format!("t={}-{file}", source.store.region.encoded_name());
+    let region =
+        RegionInfo::new("clone".parse().expect("legal"), bytes::Bytes::new(), bytes::Bytes::new(), 3);
+    let path = layout::region_dir(&source.env.root, &region).join("f").join(link);
+    write(&source.env, &path, b"");
+    for _ in 0..2 {
+        let store = Store::open(&source.env, family(b"f", &[]), &region).expect("opens");
+        let test =
+            TestStore { env: source.env.clone(), clock: Arc::clone(&source.clock), store, seq_id: 100 };
+        assert_eq!(test.scan(Scan::default()), ["a/q/1/v", "b/q/1/v"]);
+        // The second time the file is in the archive.
+        let archived = source.store.dirs.archive.join(&file);
+        source.env.fs.mkdirs(&source.store.dirs.archive).expect("made");
+        if !source.env.fs.exists(&archived).expect("asked") {
+            source.env.fs.rename(&source.store.dirs.family.join(&file), &archived).expect("renamed");
+        }
+    }
+}
+
+#[test]
+fn a_store_splits_in_the_middle_unless_it_has_one_row() {
+    assert_eq!(with_rows(&["a"]).store.split_row(), None);
+    assert_eq!(TestStore::new(&[]).store.split_row(), None);
+    let rows: Vec<String> = (0..500).map(|n| format!("row{n:03}")).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let mut test = TestStore::new(&[("BLOCKSIZE", "512")]);
+    rows.iter().for_each(|row| drop(test.add(row, "q", 1, CellType::Put, "v")));
+    test.flush(u64::MAX);
+    let row = test.store.split_row().expect("many rows");
+    assert!((&b"row150"[..]..&b"row350"[..]).contains(&&row[..]), "{row:?}");
+}
+
+#[test]
+fn busy_files_are_not_chosen_twice() {
+    let mut test = with_rows(&["a"]);
+    for _ in 0..2 {
+        test.add("b", "q", 1, CellType::Put, "v");
+        test.flush(u64::MAX);
+    }
+    let request = test.store.select_compaction(false).expect("three files");
+    assert!(request.is_all_files() && !request.is_major() && !test.store.needs_compaction());
+    assert!(test.store.select_compaction(true).is_none());
+    drop(request);
+    assert!(test.store.select_compaction(true).is_some_and(|request| request.is_major()));
+}
+
+#[test]
+fn a_major_compaction_comes_by_itself_when_files_are_old() {
+    let mut test = TestStore::new(&[]);
+    let period_ms = StoreConfig::default().major_period_ms;
+    test.add("a", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    assert!(test.store.select_compaction(false).is_none());
+    test.clock.set_ms(2 * period_ms);
+    assert_eq!(test.compact(false, u64::MAX).map(|files| files.len()), Some(1));
+    assert!(test.store.files()[0].is_major);
+    assert!(test.store.select_compaction(false).is_none(), "once is enough");
+}
