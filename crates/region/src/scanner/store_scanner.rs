@@ -4,6 +4,8 @@
 //! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
 //! jumped over, because family markers lie among them.
 
+use evenkeel_common::CellType::{Maximum, Minimum};
+use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, KeyBuf, Result};
 
 use super::heap::{KeyValueHeap, Run};
@@ -124,8 +126,8 @@ impl StoreScanner {
     ) -> Result<Self> {
         let mut key = KeyBuf::default();
         match start.include_row {
-            true => key.set_to(&KeyBuf::first_on_row(start.row).as_cell()),
-            false => key.set_to(&KeyBuf::last_on_row(start.row).as_cell()),
+            true => set_first_on_row(&mut key, start.row),
+            false => set_last_on_row(&mut key, start.row),
         }
         for leaf in &mut leaves {
             match (start.reversed, start.row.is_empty(), start.include_row) {
@@ -257,7 +259,7 @@ impl StoreScanner {
             }
             self.heap.advance()?;
         }
-        self.key.set_to(&KeyBuf::last_on_row(self.matcher.row()).as_cell());
+        set_last_on_row(&mut self.key, self.matcher.row());
         self.heap.reseek(&self.key.as_cell())
     }
 
@@ -290,7 +292,7 @@ impl StoreScanner {
     /// When a block cannot be read.
     pub fn seek_to_row(&mut self, row: &[u8]) -> Result<()> {
         self.matcher.clear_row();
-        self.key.set_to(&KeyBuf::first_on_row(row).as_cell());
+        set_first_on_row(&mut self.key, row);
         self.heap.reseek(&self.key.as_cell())
     }
 }
@@ -302,10 +304,18 @@ impl Run for StoreScanner {
     }
 }
 
+/// As [`KeyBuf::first_on_row`], in memory that is there.
+fn set_first_on_row(key: &mut KeyBuf, row: &[u8]) {
+    key.set(row, b"", b"", LATEST_TIMESTAMP, Maximum);
+}
+
+/// As [`KeyBuf::last_on_row`], in memory that is there.
+fn set_last_on_row(key: &mut KeyBuf, row: &[u8]) {
+    key.set(row, b"", b"", OLDEST_TIMESTAMP, Minimum);
+}
+
 /// The first key of the column to go to from a cell.
 fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
-    use evenkeel_common::CellType::{Maximum, Minimum};
-    use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
     match hint {
         Some(column) if column > cell.qualifier() => {
             key.set(cell.row(), cell.family(), column, LATEST_TIMESTAMP, Maximum);

@@ -183,7 +183,9 @@ fn a_store_splits_in_the_middle_unless_it_has_one_row() {
     let rows: Vec<String> = (0..500).map(|n| format!("row{n:03}")).collect();
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     let mut test = TestStore::new(&[("BLOCKSIZE", "512")]);
-    rows.iter().for_each(|row| drop(test.add(row, "q", 1, CellType::Put, "v")));
+    for row in rows {
+        test.add(row, "q", 1, CellType::Put, "v");
+    }
     test.flush(u64::MAX);
     let row = test.store.split_row().expect("many rows");
     assert!((&b"row150"[..]..&b"row350"[..]).contains(&&row[..]), "{row:?}");
