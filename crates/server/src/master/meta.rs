@@ -247,7 +247,7 @@ fn split(parent: &RegionInfo, a: &RegionInfo, b: &RegionInfo, timestamp: i64) ->
     let offline = parent.clone().with_flags(true, true);
     let cells = vec![
         (b"regioninfo".to_vec(), info_value(&offline)),
-        state_cell("SPLIT"),
+        state_cell("CLOSED"),
         (b"splitA".to_vec(), info_value(a)),
         (b"splitB".to_vec(), info_value(b)),
     ];

@@ -74,10 +74,10 @@ impl ProcedureExecutor {
     pub fn submit(&self, nonce: (u64, u64), work: impl FnOnce() -> Outcome + Send + 'static) -> Result<u64> {
         let now_ms = self.clock.now_ms();
         let mut inner = self.inner.lock();
+        inner.forget(now_ms);
         if let Some(id) = inner.nonces.get(&nonce).filter(|_| nonce.1 != 0) {
             return Ok(*id);
         }
-        inner.forget(now_ms);
         // Ids grow over restarts too, so that an id of an earlier life is not taken for one of this.
         let id = (inner.last_id + 1).max(now_ms as u64);
         self.enqueue(id, Box::new(work))?;

@@ -1,5 +1,6 @@
 //! Sizes and counts for reports: RegionLoad and ServerLoad.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_protocol::pb;
@@ -62,11 +63,21 @@ fn mib(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }
 
+/// The built-in endpoints that tables of these regions name, by their simple class names.
+fn coprocessors(regions: &[Arc<Region>]) -> Vec<pb::Coprocessor> {
+    const ENDPOINTS: [&str; 2] = [
+        "org.apache.hadoop.hbase.coprocessor.AggregateImplementation",
+        "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint",
+    ];
+    let named = ENDPOINTS.iter().filter(|class| regions.iter().any(|region| region.table().has_coprocessor(class)));
+    named.filter_map(|class| Some(pb::Coprocessor { name: class.rsplit('.').next()?.to_owned() })).collect()
+}
+
 impl RegionServer {
     /// The server's report of the time from `start_ms` to `end_ms`, in which `requests` came in.
     pub fn server_load(&self, start_ms: i64, end_ms: i64, requests: u64) -> pb::ServerLoad {
         let regions = self.regions.all();
-        let report = |region: &std::sync::Arc<Region>| {
+        let report = |region: &Arc<Region>| {
             region_load(region, self.background.compaction_state(region.info().encoded_name()))
         };
         pb::ServerLoad {
@@ -75,6 +86,7 @@ impl RegionServer {
             used_heap_mb: Some(mib(regions.iter().map(|region| region.memstore_bytes()).sum())),
             max_heap_mb: Some(mib(self.config.global_memstore_bytes)),
             region_loads: regions.iter().map(report).collect(),
+            coprocessors: coprocessors(&regions),
             report_start_time: Some(start_ms as u64),
             report_end_time: Some(end_ms as u64),
             info_server_port: Some(u32::from(self.info_port)),
