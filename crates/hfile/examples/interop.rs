@@ -331,12 +331,12 @@ fn compare(a: &Path, b: &Path) -> Outcome<bool> {
     for name in names.iter().filter(|name| b.join(name).exists()) {
         let (left, right) = (std::fs::read(a.join(name))?, std::fs::read(b.join(name))?);
         if left == right {
-            println!("equal {}", name.display());
+            println!("equal {name:?}");
             continue;
         }
         all = false;
         let at = left.iter().zip(&right).take_while(|(l, r)| l == r).count();
-        println!("DIFFERENT {} from byte {at} on ({} and {} bytes)", name.display(), left.len(), right.len());
+        println!("DIFFERENT {name:?} from byte {at} on ({} and {} bytes)", left.len(), right.len());
     }
     Ok(all)
 }
