@@ -2,6 +2,7 @@ package evenkeel.interop;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.TreeSet;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.CellUtil;
 import org.apache.hadoop.hbase.client.Result;
@@ -37,6 +38,22 @@ final class Show {
       out.append(out.charAt(out.length() - 1) == '{' ? "" : " ").append(cell(cell));
     }
     return out.append('}').toString();
+  }
+
+  /** As {@link #row}, with {@code now1}, {@code now2}... for the server's timestamps of the row, from the oldest on. */
+  static String ranked(Result result) {
+    TreeSet<Long> times = new TreeSet<>();
+    for (Cell cell : result.rawCells()) {
+      if (cell.getTimestamp() > CLOCK) {
+        times.add(cell.getTimestamp());
+      }
+    }
+    StringBuilder out = new StringBuilder(text(result.getRow())).append('{');
+    for (Cell cell : result.rawCells()) {
+      int rank = cell.getTimestamp() > CLOCK ? times.headSet(cell.getTimestamp(), true).size() : 0;
+      out.append(' ').append(cell(cell).replaceFirst("@now", "@now" + rank));
+    }
+    return out.append(" }").toString();
   }
 
   static List<String> rows(Iterable<Result> results) {

@@ -1,0 +1,67 @@
+package evenkeel.interop;
+
+import static evenkeel.interop.Rows.b;
+
+import java.util.Random;
+import org.apache.hadoop.hbase.KeepDeletedCells;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
+import org.apache.hadoop.hbase.client.TableDescriptor;
+import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/**
+ * The few rows, columns, timestamps and values that the differential test draws from: few, so that operations meet.
+ *
+ * Families: f keeps 3 versions, g one, k five and its deleted cells, t is past its TTL for every explicit timestamp and keeps
+ * MIN_VERSIONS 2 of them. No family compacts by itself: when a minor compaction runs is seen in raw scans and in what a
+ * late put finds, so compactions happen only where an operation asks for one.
+ */
+final class Domain {
+  static final byte[][] SPLITS = {b("r4"), b("r8")};
+  private static final String[] FAMILIES = {"f", "g", "k", "t"};
+  private static final String[] QUALIFIERS = {"", "a", "ab", "b", "c", "n"};
+
+  byte[] row(Random random) {
+    return b("r" + random.nextInt(10) + (random.nextInt(4) == 0 ? "x" : ""));
+  }
+
+  byte[] family(Random random) {
+    return b(FAMILIES[random.nextInt(FAMILIES.length)]);
+  }
+
+  byte[] qualifier(Random random) {
+    return b(QUALIFIERS[random.nextInt(QUALIFIERS.length)]);
+  }
+
+  int time(Random random) {
+    return 1 + random.nextInt(30);
+  }
+
+  byte[] value(Random random) {
+    return switch (random.nextInt(8)) {
+      case 0 -> new byte[0];
+      case 1 -> Bytes.toBytes((long) random.nextInt(100));
+      case 2 -> new byte[] {(byte) random.nextInt(256), (byte) random.nextInt(256)};
+      case 3 -> new byte[random.nextInt(3000)];
+      default -> b("" + (char) ('a' + random.nextInt(4)) + random.nextInt(5));
+    };
+  }
+
+  static int families() {
+    return FAMILIES.length;
+  }
+
+  static TableDescriptor table(TableName name) {
+    return TableDescriptorBuilder.newBuilder(name).setColumnFamily(family("f").setMaxVersions(3).build())
+        .setColumnFamily(family("g").build())
+        .setColumnFamily(family("k").setMaxVersions(5).setKeepDeletedCells(KeepDeletedCells.TRUE).build())
+        .setColumnFamily(family("t").setMaxVersions(4).setMinVersions(2).setTimeToLive(1_000_000).build()).build();
+  }
+
+  private static ColumnFamilyDescriptorBuilder family(String name) {
+    return ColumnFamilyDescriptorBuilder.newBuilder(ColumnFamilyDescriptorBuilder.of(name))
+        .setConfiguration("hbase.hstore.compaction.min", "1000").setConfiguration("hbase.hstore.blockingStoreFiles", "1000");
+  }
+
+}
