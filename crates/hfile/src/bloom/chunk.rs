@@ -79,7 +79,7 @@ impl Chunk {
     pub fn fold(&mut self) {
         let whole = self.bits.len();
         let (mut bytes, mut keys_max) = (whole, self.size.keys_max);
-        while self.keys > 0 && bytes % 2 == 0 && u64::from(keys_max) > 2 * u64::from(self.keys) {
+        while self.keys > 0 && bytes.is_multiple_of(2) && u64::from(keys_max) > 2 * u64::from(self.keys) {
             bytes /= 2;
             keys_max /= 2;
         }

@@ -364,7 +364,7 @@ pub(crate) fn index(body: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
     cursor.start(body)?;
     for cells in 0usize.. {
         CellRef::new(&cursor.key, &[], &[], 0).map_err(|_| Malformed)?;
-        if cells == 0 || (cells % POINT_CELLS == 0 && !layout.compressed_tags) {
+        if cells == 0 || (cells.is_multiple_of(POINT_CELLS) && !layout.compressed_tags) {
             points.extend_from_slice(&cursor.point_of(keys.len())?);
             keys.extend_from_slice(&cursor.key);
         }

@@ -89,7 +89,7 @@ pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
     let mut offsets = Vec::with_capacity((end - next) / (POINT_CELLS * 64) + 1);
     let mut cells = 0usize;
     while next < end {
-        if cells % POINT_CELLS == 0 {
+        if cells.is_multiple_of(POINT_CELLS) {
             offsets.push(u32::try_from(next).map_err(|_| Malformed)?);
         }
         let cell = parse(data, end, next, layout).ok_or(Malformed)?;
