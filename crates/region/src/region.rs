@@ -72,8 +72,6 @@ impl Default for RegionConfig {
 pub trait RegionEvents: Send + Sync {
     /// The MemStore is large enough to flush.
     fn flush_wanted(&self, region: &Arc<Region>);
-    /// A flush left enough files to compact.
-    fn compaction_wanted(&self, region: &Arc<Region>);
 }
 
 /// Hears nothing.
@@ -82,7 +80,6 @@ pub struct NoEvents;
 
 impl RegionEvents for NoEvents {
     fn flush_wanted(&self, _: &Arc<Region>) {}
-    fn compaction_wanted(&self, _: &Arc<Region>) {}
 }
 
 /// What the regions of one server share.
@@ -97,7 +94,7 @@ pub struct RegionEnv {
     pub server: evenkeel_common::ServerName,
     /// Nonces of the whole server.
     pub nonces: Arc<NonceManager>,
-    /// Who hears about flushes and compactions that are due.
+    /// Who hears about flushes that are due.
     pub events: Arc<dyn RegionEvents>,
 }
 

@@ -93,6 +93,8 @@ pub struct StoreFileInfo {
     pub is_reference: bool,
     /// Whether a major compaction wrote it.
     pub is_major: bool,
+    /// When it was written, milliseconds since 1970.
+    pub modified_ms: i64,
 }
 
 /// Where a store's files are.

@@ -16,11 +16,13 @@
 //! | [`procedures`] | changes under way, and their outcomes |
 //! | `tables`, `alter`, `split` | the changes |
 //! | `checks` | what HBase refuses in a table's description |
+//! | [`chore`] | what is done now and then |
 //! | `status` | what the cluster tells of itself |
 //! | [`service`] | MasterService |
 
 mod alter;
 mod checks;
+pub mod chore;
 pub mod descriptors;
 pub mod meta;
 pub mod namespaces;

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
@@ -46,6 +46,7 @@ use evenkeel_wal::{Wal, WalListener, WalOptions};
 use tokio::sync::oneshot;
 
 pub use self::settings::Settings;
+use crate::master::chore::MasterChore;
 use crate::master::meta::MetaTable;
 use crate::master::namespaces::NamespaceTable;
 use crate::master::service::MasterService;
@@ -72,6 +73,7 @@ pub struct Standalone {
     rpc: Vec<RpcServerHandle>,
     executor: Arc<Executor>,
     chore: Chore,
+    master_chore: MasterChore,
     zookeeper: ZooKeeperThread,
     recovered: recovery::Recovered,
     started_in: Duration,
@@ -186,6 +188,9 @@ impl Standalone {
         let executor = Arc::new(Executor::start(&executor_config(&conf, &name)?)?);
         let chore = Chore::start(&regionserver)?;
         let rpc = serve(ports.master, ports.regionserver, &master, &regionserver, &executor)?;
+        let janitor = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
+        let janitor_every = Duration::from_millis(janitor.map_err(bad)?.max(1) as u64);
+        let master_chore = MasterChore::start(&master, janitor_every)?;
         let zookeeper =
             ZooKeeperThread::start(ports.zookeeper, tree, ZkConfig::from_configuration(&conf).map_err(bad)?)?;
         master.tidy_up();
@@ -199,6 +204,7 @@ impl Standalone {
             rpc,
             executor,
             chore,
+            master_chore,
             zookeeper,
             recovered,
             started_in,
@@ -254,6 +260,7 @@ impl Standalone {
         self.zookeeper.stop();
         self.master.stop();
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
+        drop(self.master_chore);
         drop(self.chore);
         self.regionserver.background().stop();
         self.executor.shutdown();

@@ -36,8 +36,26 @@ impl Region {
     fn compact_store(&self, store: &Arc<Store>, major: bool) -> Result<bool> {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
         let result = store.compact(&request, self.mvcc.read_point())?;
-        self.with_new_epoch(|| store.commit_compaction(request, &result))?;
+        let file = store.install_compaction(&result)?;
+        self.with_new_epoch(|| store.swap_compaction(request, file));
+        if let Err(error) = store.archive_replaced() {
+            tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
+        }
         Ok(true)
+    }
+
+    /// Archives compacted files that readers have let go of; says how many are left.
+    ///
+    /// # Errors
+    /// What the file system says; the next call tries again.
+    pub fn archive_compacted(&self) -> Result<usize> {
+        self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
+    }
+
+    /// When the oldest file that a major compaction wrote was written, milliseconds since 1970; 0 when there is none.
+    pub fn last_major_compaction_ms(&self) -> i64 {
+        let files = self.stores.iter().flat_map(|store| store.files());
+        files.filter(|file| file.is_major).map(|file| file.modified_ms).min().unwrap_or(0)
     }
 
     /// The row in the middle of the largest store, where a split would cut; `None` when there is nothing to cut.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use evenkeel_common::Result;
 
 use super::{Phase, Region};
-use crate::store::Store;
+use crate::store::{Store, StoreFile};
 
 /// A store and the file its snapshot became, below `.tmp`.
 type Flushed<'a> = (&'a Arc<Store>, PathBuf);
@@ -104,25 +104,32 @@ impl Region {
         written.filter_map(Result::transpose).collect()
     }
 
-    fn commit_snapshots(self: &Arc<Self>, seq_id: u64, files: Vec<Flushed<'_>>) -> Result<()> {
-        let committed = self.with_new_epoch(|| {
-            let mut files = files.into_iter().peekable();
-            for store in &self.stores {
-                let file = files.next_if(|(owner, _)| Arc::ptr_eq(owner, store)).map(|(_, file)| file);
-                store.commit_flush(file)?;
+    /// Files into place first, which may fail; then one swap of every store's lists, which cannot.
+    fn commit_snapshots(&self, seq_id: u64, files: Vec<Flushed<'_>>) -> Result<()> {
+        let installed = match self.install_snapshots(files) {
+            Ok(installed) => installed,
+            Err(error) => {
+                self.stores.iter().for_each(|s| s.abort_flush());
+                self.env.wal.abort_flush(&self.encoded_name);
+                return Err(error);
             }
-            Ok(())
+        };
+        self.with_new_epoch(|| {
+            for (store, file) in self.stores.iter().zip(installed) {
+                store.swap_flush(file);
+            }
         });
-        if let Err(error) = committed {
-            self.stores.iter().for_each(|s| s.abort_flush());
-            self.env.wal.abort_flush(&self.encoded_name);
-            return Err(error);
-        }
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
         self.env.wal.complete_flush(&self.encoded_name, &self.family_names(), seq_id);
-        if self.needs_compaction() {
-            self.env.events.compaction_wanted(self);
-        }
         Ok(())
+    }
+
+    fn install_snapshots(&self, files: Vec<Flushed<'_>>) -> Result<Vec<Option<Arc<StoreFile>>>> {
+        let mut files = files.into_iter().peekable();
+        let of_store = |store: &Arc<Store>| {
+            let path = files.next_if(|(owner, _)| Arc::ptr_eq(owner, store)).map(|(_, path)| path);
+            store.install_flush(path)
+        };
+        self.stores.iter().map(of_store).collect()
     }
 }

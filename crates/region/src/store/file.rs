@@ -140,6 +140,7 @@ impl StoreFile {
             max_seq_id: self.max_seq_id,
             is_reference: self.is_reference,
             is_major: self.reader.is_major_compaction(),
+            modified_ms: self.modified_ms,
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, Result, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
+use evenkeel_region::region::Region;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use prost::Message;
 use regex::Regex;
@@ -417,13 +418,15 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
             exchange
                 .with(|_: pb::SecurityCapabilitiesRequest| Ok(pb::SecurityCapabilitiesResponse::default()));
         }
-        "getLastMajorCompactionTimestamp" => exchange.with(|_: pb::MajorCompactionTimestampRequest| {
-            Ok(pb::MajorCompactionTimestampResponse { compaction_timestamp: 0 })
+        "getLastMajorCompactionTimestamp" => exchange.with(|q: pb::MajorCompactionTimestampRequest| {
+            let regions = master.parts.regionserver.regions().of_table(&name_of(&q.table_name)?);
+            Ok(last_major_compaction(regions.iter()))
         }),
         "getLastMajorCompactionTimestampForRegion" => {
-            exchange.with(|_: pb::MajorCompactionTimestampForRegionRequest| {
-                Ok(pb::MajorCompactionTimestampResponse { compaction_timestamp: 0 })
-            })
+            exchange.with(|q: pb::MajorCompactionTimestampForRegionRequest| {
+                let region = master.parts.regionserver.regions().find(&encoded(&q.region)?);
+                Ok(last_major_compaction(region.iter()))
+            });
         }
         "StopMaster" => exchange.with(|_: pb::StopMasterRequest| {
             (master.parts.stop)("a client asked the master to stop");
@@ -435,6 +438,12 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
         }),
         other => exchange.reply.send_error(&HBaseError::do_not_retry(format!("{other} is not supported"))),
     }
+}
+
+/// The latest of the regions' last major compactions.
+fn last_major_compaction<'a>(regions: impl Iterator<Item = &'a Arc<Region>>) -> pb::MajorCompactionTimestampResponse {
+    let compaction_timestamp = regions.map(|region| region.last_major_compaction_ms()).max().unwrap_or(0);
+    pb::MajorCompactionTimestampResponse { compaction_timestamp }
 }
 
 fn illegal(error: HBaseError) -> HBaseError {

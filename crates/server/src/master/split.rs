@@ -179,14 +179,12 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Lets a background thread write the regions' own files, and then lets go of the parents.
+    /// Lets a background thread write the regions' own files. The janitor then lets go of the parents.
     pub(super) fn compact_references(self: &Arc<Self>, regions: Vec<Arc<Region>>) {
-        let master = Arc::clone(self);
         let submitted = self.procedures.submit((0, 0), move || {
             for region in regions.iter().filter(|r| has_references(r)) {
                 region.compact(None, true)?;
             }
-            master.run_catalog_janitor()?;
             Ok(Vec::new())
         });
         if let Err(error) = submitted {

@@ -249,10 +249,6 @@ impl RegionEvents for Background {
     fn flush_wanted(&self, region: &Arc<Region>) {
         self.request_flush(region);
     }
-
-    fn compaction_wanted(&self, region: &Arc<Region>) {
-        self.request_compaction(region, None, false);
-    }
 }
 
 impl Shared {

@@ -52,6 +52,7 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
         write_requests_count: Some(load.writes),
         filtered_read_requests_count: Some(0),
         complete_sequence_id: Some(load.max_flushed_seq_id),
+        last_major_compaction_ts: Some(region.last_major_compaction_ms() as u64),
         data_locality: Some(1.0),
         compaction_state: Some(compaction as i32),
         region_size_mb: Some(files_mib),
