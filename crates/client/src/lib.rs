@@ -1,1 +1,62 @@
-//! Placeholder header, replaced by the crate's design.
+//! A native client of HBase: its RPC, its location rules and its retries, on tokio.
+//!
+//! ```no_run
+//! # async fn example() -> evenkeel_client::Result<()> {
+//! use evenkeel_client::{ClientConfig, Connection, Get, Put};
+//! let connection = Connection::connect(ClientConfig::new(["localhost:16000"])).await?;
+//! let table = connection.table("t".parse()?);
+//! table.put(Put::new("row").column("f", "q", "value")).await?;
+//! let result = table.get(Get::new("row")).await?;
+//! assert_eq!(result.value("f", "q"), Some(&b"value"[..]));
+//! # Ok(()) }
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`connection`] | [`Connection`]: one per cluster and process, cheap to clone |
+//! | [`table`] | [`Table`]: get, put, delete, increment, append, check and mutate, batch, scan |
+//! | [`scan`] | [`Scanner`]: rows of a scan, batch by batch |
+//! | [`admin`] | [`Admin`]: tables, procedures, the cluster's state |
+//! | [`operation`] | [`Get`], [`Scan`] and the mutations |
+//! | [`result`] | [`RowResult`]: the cells of one row |
+//! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
+//! | [`error`] | [`Error`], which says whether to try again |
+//! | `rpc` | one multiplexed socket per server and service |
+//! | `location` | which server holds a row, cached, from hbase:meta |
+//! | `retry` | how often and how soon to try again |
+//!
+//! # What it promises
+//!
+//! - **Every wait ends.** A call has `rpc_timeout`, an operation with all its retries `operation_timeout`.
+//! - **Retries are HBase's** (`hbase.client.pause`, `hbase.client.retries.number`): an exception class decides whether the
+//!   cached location goes, whether to wait, and whether to give up. Increments and appends carry a nonce that stays the
+//!   same over retries, so a server applies them once.
+//! - **Bytes from a server are checked**: no length is believed before the bytes are there, and a frame has a limit.
+//! - An operation whose future is dropped may or may not have been applied; the connection stays usable.
+
+mod batch;
+mod cells;
+mod location;
+mod retry;
+mod rpc;
+
+pub mod admin;
+pub mod config;
+pub mod connection;
+pub mod error;
+pub mod operation;
+pub mod result;
+pub mod scan;
+pub mod table;
+
+pub use admin::{Admin, RegionState, TableState};
+pub use config::ClientConfig;
+pub use connection::Connection;
+pub use error::{Error, RemoteException, Result};
+pub use location::RegionLocation;
+pub use operation::{
+    Action, Append, CheckAndMutate, CompareOp, Delete, Get, Increment, Mutation, Put, RowMutations, Scan,
+};
+pub use result::{CheckAndMutateResult, RowResult};
+pub use scan::Scanner;
+pub use table::Table;

@@ -1,0 +1,276 @@
+//! Batches: actions grouped by server and region into Multi calls, with an outcome and retries for each.
+//!
+//! A round locates what is still to do, sends each server its share at the same time, in calls of at most
+//! [`CALL_ACTIONS_MAX`] actions and about [`CALL_BYTES_MAX`] bytes, and keeps what failed and may be tried again for the
+//! next round. Actions keep their nonces from round to round.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_protocol::pb;
+use tokio::task::JoinSet;
+
+use crate::cells::CellBlock;
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::location::{RegionLocation, Seek};
+use crate::operation::Action;
+use crate::result::RowResult;
+use crate::retry::Retry;
+use crate::table::Table;
+
+/// Actions in one call (HBase's servers warn above 5,000: `hbase.rpc.rows.warning.threshold`).
+const CALL_ACTIONS_MAX: usize = 4000;
+/// Bytes of cells in one call, but for the last action.
+const CALL_BYTES_MAX: usize = 8 << 20;
+
+/// An action with its place in the batch.
+#[derive(Debug)]
+struct Item {
+    index: usize,
+    nonce: u64,
+    action: Action,
+}
+
+/// Actions of one region of a call.
+#[derive(Debug)]
+struct Share {
+    at: Arc<RegionLocation>,
+    items: Vec<Item>,
+}
+
+/// An item and what came of it.
+type Outcome = (Item, Option<Arc<RegionLocation>>, Result<RowResult>);
+
+pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowResult>> {
+    let mut outcomes: Vec<_> =
+        actions.iter().map(|_| Err(Error::Protocol("an action without an outcome".to_owned()))).collect();
+    let mut todo = Vec::new();
+    for (index, action) in actions.into_iter().enumerate() {
+        match action.check() {
+            Ok(()) => todo.push(Item { index, nonce: nonce(table.connection(), &action), action }),
+            Err(error) => set(&mut outcomes, index, Err(error)),
+        }
+    }
+    let mut retry = Retry::new(table.connection().config());
+    while !todo.is_empty() {
+        let round = round(table, todo, &retry).await;
+        todo = settle(table, round, &mut outcomes, &mut retry).await;
+    }
+    outcomes
+}
+
+fn nonce(connection: &Connection, action: &Action) -> u64 {
+    match action {
+        Action::Mutation(mutation) if mutation.needs_nonce() => connection.nonce(),
+        _ => 0,
+    }
+}
+
+fn set(outcomes: &mut [Result<RowResult>], index: usize, outcome: Result<RowResult>) {
+    if let Some(slot) = outcomes.get_mut(index) {
+        *slot = outcome;
+    }
+}
+
+/// Puts final outcomes in their places, waits, and gives what is to be tried again.
+async fn settle(
+    table: &Table,
+    round: Vec<Outcome>,
+    outcomes: &mut [Result<RowResult>],
+    retry: &mut Retry,
+) -> Vec<Item> {
+    let (mut again, mut last) = (Vec::new(), None);
+    for (item, at, outcome) in round {
+        match outcome {
+            Err(error) if !error.is_final() => {
+                if let Some(at) = &at {
+                    table.connection().locations().on_error(at, &error);
+                }
+                last = Some((at, error.clone()));
+                again.push((item, error));
+            }
+            outcome => set(outcomes, item.index, outcome),
+        }
+    }
+    let Some((at, error)) = last else { return Vec::new() };
+    match table.recover(at.as_ref(), error, retry).await {
+        Ok(()) => again.into_iter().map(|(item, _)| item).collect(),
+        Err(end) => {
+            for (item, error) in again {
+                let attempts = match &end {
+                    Error::RetriesExhausted { attempts, .. } => Some(*attempts),
+                    _ => None,
+                };
+                let exhausted = |attempts| Error::RetriesExhausted { attempts, last: Box::new(error) };
+                set(outcomes, item.index, Err(attempts.map_or_else(|| end.clone(), exhausted)));
+            }
+            Vec::new()
+        }
+    }
+}
+
+async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let mut servers: HashMap<String, Vec<Share>> = HashMap::new();
+    for item in todo {
+        match table.connection().locate_once(table.name(), Seek::At(item.action.row())).await {
+            Ok(at) => add(servers.entry(at.address()).or_default(), at, item),
+            Err(error) => outcomes.push((item, None, Err(error))),
+        }
+    }
+    let timeout = retry.call_timeout(table.connection().config().rpc_timeout);
+    let mut calls = JoinSet::new();
+    for shares in servers.into_values().flat_map(split) {
+        calls.spawn(call(table.connection().clone(), shares, timeout));
+    }
+    while let Some(done) = calls.join_next().await {
+        // A call's task neither panics nor is it aborted; were it so, the actions would keep their default outcome.
+        outcomes.extend(done.unwrap_or_default());
+    }
+    outcomes
+}
+
+fn add(shares: &mut Vec<Share>, at: Arc<RegionLocation>, item: Item) {
+    match shares.iter_mut().rev().find(|share| share.at.region == at.region) {
+        Some(share) => share.items.push(item),
+        None => shares.push(Share { at, items: vec![item] }),
+    }
+}
+
+/// A server's shares as calls of bounded size.
+fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
+    let mut calls: Vec<Vec<Share>> = vec![Vec::new()];
+    let (mut count, mut bytes) = (0, 0);
+    for Share { at, items } in shares {
+        for item in items {
+            if count >= CALL_ACTIONS_MAX || bytes >= CALL_BYTES_MAX {
+                calls.push(Vec::new());
+                (count, bytes) = (0, 0);
+            }
+            count += 1;
+            bytes += item.action.bytes();
+            if let Some(call) = calls.last_mut() {
+                add(call, at.clone(), item);
+            }
+        }
+    }
+    calls.retain(|call| !call.is_empty());
+    calls
+}
+
+async fn call(connection: Connection, shares: Vec<Share>, timeout: Duration) -> Vec<Outcome> {
+    let mut block = Vec::new();
+    let region_action = shares.iter().map(|share| region_action(share, &mut block)).collect();
+    let request =
+        pb::MultiRequest { region_action, nonce_group: Some(connection.nonce_group()), condition: None };
+    let Some(at) = shares.first().map(|share| share.at.clone()) else { return Vec::new() };
+    let answer = connection.call_region(&at, "Multi", &request, &block, timeout).await;
+    match answer {
+        Ok((response, cells)) => read(shares, &response, cells),
+        Err(error) => fail(shares, &error),
+    }
+}
+
+/// Indexes start at 1, as some servers' and clients' do, so that 0 means none.
+fn region_action(share: &Share, block: &mut Vec<u8>) -> pb::RegionAction {
+    let actions = (1..).zip(&share.items).map(|(i, item)| item.action.message(i, item.nonce, block));
+    pb::RegionAction { region: share.at.specifier(), action: actions.collect(), ..Default::default() }
+}
+
+fn fail(shares: Vec<Share>, error: &Error) -> Vec<Outcome> {
+    let each = |share: Share| {
+        let at = share.at;
+        share.items.into_iter().map(move |item| (item, Some(at.clone())))
+    };
+    shares.into_iter().flat_map(each).map(|(item, at)| (item, at, Err(error.clone()))).collect()
+}
+
+fn read(shares: Vec<Share>, response: &pb::MultiResponse, mut cells: CellBlock) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let mut answers = response.region_action_result.iter();
+    for share in shares {
+        let missing = || Error::Protocol("a Multi response without one of its regions".to_owned());
+        let Some(answer) = answers.next() else {
+            outcomes.extend(fail(vec![share], &missing()));
+            continue;
+        };
+        match &answer.exception {
+            Some(exception) => outcomes.extend(fail(vec![share], &Error::of_pair(exception))),
+            None => read_share(share, answer, &mut cells, &mut outcomes),
+        }
+    }
+    outcomes
+}
+
+fn read_share(share: Share, answer: &pb::RegionActionResult, cells: &mut CellBlock, outcomes: &mut Vec<Outcome>) {
+    let mut results: HashMap<u32, Result<RowResult>> = HashMap::with_capacity(share.items.len());
+    for each in &answer.result_or_exception {
+        // Cells follow in the order of the results, so every result is read, also one that nobody asked for.
+        let result = match (&each.exception, &each.result) {
+            (Some(exception), _) => Err(Error::of_pair(exception)),
+            (None, Some(result)) => cells.result(result),
+            (None, None) => Ok(RowResult::default()),
+        };
+        results.insert(each.index(), result);
+    }
+    for (index, item) in (1..).zip(share.items) {
+        let missing = || Err(Error::Protocol("a Multi response without one of its actions".to_owned()));
+        outcomes.push((item, Some(share.at.clone()), results.remove(&index).unwrap_or_else(missing)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use evenkeel_common::{RegionInfo, ServerName};
+
+    use super::*;
+    use crate::operation::{Get, Put};
+
+    fn share(start: &'static str, actions: Vec<Action>) -> Share {
+        let region = RegionInfo::new("t".parse().expect("legal"), start.into(), Bytes::new(), 1);
+        let at = Arc::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 });
+        let items = actions.into_iter().enumerate().map(|(index, action)| Item { index, nonce: 0, action });
+        Share { at, items: items.collect() }
+    }
+
+    fn gets(rows: &[&str]) -> Vec<Action> {
+        rows.iter().map(|row| Get::new(row).into()).collect()
+    }
+
+    #[test]
+    fn calls_stay_within_their_bounds() {
+        let puts = (0..10).map(|i| Put::new(format!("{i}")).column("f", "q", vec![0; CALL_BYTES_MAX / 3]).into());
+        let calls = split(vec![share("", puts.collect())]);
+        let sizes: Vec<_> = calls.iter().map(|call| call.iter().map(|s| s.items.len()).sum::<usize>()).collect();
+        assert_eq!(sizes, [3, 3, 3, 1]);
+        let many = (0..CALL_ACTIONS_MAX + 1).map(|i| Get::new(format!("{i}")).into()).collect();
+        assert_eq!(split(vec![share("", many)]).len(), 2);
+    }
+
+    #[test]
+    fn outcomes_find_their_actions_by_index() {
+        let exception = pb::NameBytesPair { name: "a.B".into(), value: Some("a.B: no".into()) };
+        let answer = |index, exception| pb::ResultOrException { index: Some(index), exception, ..Default::default() };
+        let first = pb::RegionActionResult {
+            result_or_exception: vec![answer(2, Some(exception.clone())), answer(1, None)],
+            ..Default::default()
+        };
+        let second = pb::RegionActionResult { exception: Some(exception), ..Default::default() };
+        let response = pb::MultiResponse { region_action_result: vec![first, second], ..Default::default() };
+        let shares = vec![share("", gets(&["a", "b", "c"])), share("m", gets(&["x"])), share("p", gets(&["z"]))];
+        let outcomes = read(shares, &response, CellBlock::new(Bytes::new()));
+        let kinds: Vec<_> = outcomes
+            .iter()
+            .map(|(_, _, outcome)| match outcome {
+                Ok(_) => "ok",
+                Err(Error::Remote(_)) => "remote",
+                Err(Error::Protocol(_)) => "protocol",
+                Err(_) => "other",
+            })
+            .collect();
+        assert_eq!(kinds, ["ok", "remote", "protocol", "remote", "protocol"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Cell blocks of `KeyValueCodec`: `u32 len | KeyValue`, one after the other.
+
+use bytes::{Buf, Bytes};
+use evenkeel_common::{CellType, KeyValue, codec};
+use evenkeel_protocol::pb;
+
+use crate::error::{Error, Result};
+use crate::result::RowResult;
+
+/// Appends a cell in the codec's form.
+pub(crate) fn write(out: &mut Vec<u8>, cell: &KeyValue) {
+    let view = cell.as_cell();
+    let with_tags = !view.tags().is_empty();
+    debug_assert!(!with_tags, "KeyValueCodec carries no tags");
+    out.extend_from_slice(&(view.key_value_len() as u32).to_be_bytes());
+    view.write_key_value(out, false);
+}
+
+/// The cells of one response, handed out in order.
+#[derive(Debug)]
+pub(crate) struct CellBlock(Bytes);
+
+impl CellBlock {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
+    /// The next cells.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when the block has fewer.
+    pub(crate) fn take(&mut self, count: usize) -> Result<Vec<KeyValue>> {
+        // A KeyValue takes more than 16 bytes, so a count that the block cannot hold reserves nothing unreasonable.
+        let mut cells = Vec::with_capacity(count.min(self.0.len() / 16));
+        for _ in 0..count {
+            cells.push(self.next()?);
+        }
+        Ok(cells)
+    }
+
+    fn next(&mut self) -> Result<KeyValue> {
+        let len = codec::read_u32(&self.0, 0).ok_or_else(short)? as usize;
+        self.0.advance(4);
+        if len > self.0.len() {
+            return Err(short());
+        }
+        Ok(KeyValue::parse(self.0.split_to(len))?)
+    }
+
+    /// The result of one Get, Mutate or action: its cells from here, or those inside the message.
+    pub(crate) fn result(&mut self, result: &pb::Result) -> Result<RowResult> {
+        let mut cells: Vec<_> = result.cell.iter().map(cell_of).collect::<Result<_>>()?;
+        let associated = usize::try_from(result.associated_cell_count()).map_err(|_| short())?;
+        cells.extend(self.take(associated)?);
+        Ok(RowResult::new(cells, result.exists, result.stale()))
+    }
+}
+
+/// A cell that came as a message.
+pub(crate) fn cell_of(cell: &pb::Cell) -> Result<KeyValue> {
+    let code = cell.cell_type.unwrap_or_default();
+    let kind = u8::try_from(code).ok().and_then(CellType::from_code);
+    let kind = kind.ok_or_else(|| Error::Protocol(format!("cell type {code}")))?;
+    let (row, family) = (cell.row(), cell.family());
+    if row.len() > evenkeel_common::cell::ROW_BYTES_MAX || family.len() > evenkeel_common::cell::FAMILY_BYTES_MAX {
+        return Err(Error::Protocol("a cell with a row or family that is too long".to_owned()));
+    }
+    Ok(KeyValue::new(row, family, cell.qualifier(), cell.timestamp() as i64, kind, cell.value()))
+}
+
+fn short() -> Error {
+    Error::Protocol("the cell block ends before its cells do".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_come_back_and_short_blocks_are_errors() {
+        let cells = [KeyValue::put(b"r", b"f", b"q", 5, b"v"), KeyValue::put(b"r", b"f", b"z", 6, b"")];
+        let mut bytes = Vec::new();
+        cells.iter().for_each(|c| write(&mut bytes, c));
+        let bytes = Bytes::from(bytes);
+        assert_eq!(CellBlock::new(bytes.clone()).take(2).expect("whole"), cells);
+        assert!(CellBlock::new(bytes.clone()).take(3).is_err());
+        for cut in 0..bytes.len() {
+            assert!(CellBlock::new(bytes.slice(..cut)).take(2).is_err(), "cut at {cut}");
+        }
+        assert!(CellBlock::new(Bytes::from_static(&[0xff; 9])).take(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn negative_counts_are_errors() {
+        let result = pb::Result { associated_cell_count: Some(-1), ..Default::default() };
+        assert!(CellBlock::new(Bytes::new()).result(&result).is_err());
+    }
+}

@@ -1,0 +1,301 @@
+//! [`Connection`]: a cluster, as this process knows it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{RegionInfo, ServerName, TableName};
+use evenkeel_protocol::pb;
+use parking_lot::Mutex;
+use prost::Message;
+use rand::Rng;
+
+use crate::admin::{Admin, TableState};
+use crate::cells::CellBlock;
+use crate::config::ClientConfig;
+use crate::error::{Error, Result};
+use crate::location::{LocationCache, MetaRow, RegionLocation, Seek, pick};
+use crate::operation::{Get, Scan};
+use crate::result::RowResult;
+use crate::retry::Retry;
+use crate::rpc::{Call, Pool, Service};
+use crate::table::Table;
+
+/// The priority of calls to system tables (`HConstants.SYSTEMTABLE_QOS`).
+const PRIORITY_SYSTEM: u32 = 200;
+
+/// A connection to a cluster: sockets, the location cache, and what the registry said. Clones share all of it.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Arc<ClientConfig>,
+    pool: Pool,
+    locations: LocationCache,
+    cluster_id: String,
+    master: Mutex<Option<String>>,
+    /// With it and a nonce a server tells this client's retries from other operations.
+    nonce_group: u64,
+}
+
+impl Connection {
+    /// Reaches a cluster through its registry, trying again while none of the servers answers.
+    ///
+    /// # Errors
+    /// When no server of `config.bootstrap` answers with a cluster id.
+    pub async fn connect(config: ClientConfig) -> Result<Self> {
+        let config = Arc::new(config);
+        let pool = Pool::new(config.clone());
+        let mut retry = Retry::new(&config);
+        let cluster_id = loop {
+            match cluster_id(&pool, &config).await {
+                Ok(id) => break id,
+                Err(error) => retry.after(error).await?,
+            }
+        };
+        let nonce_group = rand::rng().random_range(1..=u64::MAX);
+        let (locations, master) = Default::default();
+        Ok(Self { inner: Arc::new(Inner { config, pool, locations, cluster_id, master, nonce_group }) })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unconnected(config: ClientConfig) -> Self {
+        let config = Arc::new(config);
+        let (locations, master) = Default::default();
+        let (pool, cluster_id) = (Pool::new(config.clone()), String::new());
+        Self { inner: Arc::new(Inner { config, pool, locations, cluster_id, master, nonce_group: 1 }) }
+    }
+
+    /// The cluster's id.
+    pub fn cluster_id(&self) -> &str {
+        &self.inner.cluster_id
+    }
+
+    /// A table. Nothing is asked of the cluster yet.
+    pub fn table(&self, name: TableName) -> Table {
+        Table::new(self.clone(), name)
+    }
+
+    /// The master's operations.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.clone())
+    }
+
+    /// The active master, asked for anew.
+    ///
+    /// # Errors
+    /// When no server of the bootstrap list knows it.
+    pub async fn active_master(&self) -> Result<ServerName> {
+        let request = pb::GetActiveMasterRequest {};
+        let answer: pb::GetActiveMasterResponse =
+            registry(&self.inner.pool, self.config(), "GetActiveMaster", &request).await?;
+        let server = answer.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
+        Ok((&server).into())
+    }
+
+    /// The location of the region that holds a row; `reload` asks hbase:meta even when it is known.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`], or what kept hbase:meta from being read after all retries.
+    pub async fn locate(&self, table: &TableName, row: &[u8], reload: bool) -> Result<Arc<RegionLocation>> {
+        if reload {
+            self.inner.locations.remove_table(table);
+        }
+        let mut retry = Retry::new(self.config());
+        loop {
+            match self.locate_once(table, Seek::At(row)).await {
+                Ok(location) => return Ok(location),
+                Err(error) => retry.after(error).await?,
+            }
+        }
+    }
+
+    pub(crate) fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    pub(crate) fn locations(&self) -> &LocationCache {
+        &self.inner.locations
+    }
+
+    pub(crate) fn nonce_group(&self) -> u64 {
+        self.inner.nonce_group
+    }
+
+    /// A new nonce; 0 means none, so it is never 0.
+    pub(crate) fn nonce(&self) -> u64 {
+        rand::rng().random_range(1..=u64::MAX)
+    }
+
+    /// Calls a method of a server.
+    pub(crate) async fn call<M: Message, R: Message + Default>(
+        &self,
+        address: &str,
+        call: Call<'_, M>,
+    ) -> Result<(R, Bytes)> {
+        self.inner.pool.call(address, call).await
+    }
+
+    /// Calls a method of ClientService where a region is, once.
+    pub(crate) async fn call_region<M: Message, R: Message + Default>(
+        &self,
+        location: &Arc<RegionLocation>,
+        method: &'static str,
+        param: &M,
+        cells: &[u8],
+        timeout: std::time::Duration,
+    ) -> Result<(R, CellBlock)> {
+        let priority = if location.region.table().is_system() { PRIORITY_SYSTEM } else { 0 };
+        let call = Call { service: Service::Client, method, param, cells, timeout, priority };
+        let answer = self.call(&location.address(), call).await;
+        if let Err(error) = &answer {
+            self.inner.locations.on_error(location, error);
+        }
+        answer.map(|(response, cells)| (response, CellBlock::new(cells)))
+    }
+
+    /// Calls a method of MasterService, once; the master is asked for anew after any failure.
+    pub(crate) async fn call_master<M: Message, R: Message + Default>(
+        &self,
+        method: &'static str,
+        param: &M,
+        timeout: std::time::Duration,
+    ) -> Result<R> {
+        let known = self.inner.master.lock().clone();
+        let address = match known {
+            Some(address) => address,
+            None => self.active_master().await?.host_port(),
+        };
+        *self.inner.master.lock() = Some(address.clone());
+        let call = Call { service: Service::Master, method, param, cells: &[], timeout, priority: 0 };
+        let answer = self.call(&address, call).await;
+        if answer.is_err() {
+            *self.inner.master.lock() = None;
+        }
+        answer.map(|(response, _)| response)
+    }
+
+    /// The location of a region, from the cache or one lookup.
+    pub(crate) async fn locate_once(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<RegionLocation>> {
+        if let Some(location) = self.inner.locations.find(table, seek) {
+            return Ok(location);
+        }
+        let lookup = self.inner.locations.lookup(table);
+        let _one = lookup.lock().await;
+        if let Some(location) = self.inner.locations.find(table, seek) {
+            return Ok(location);
+        }
+        match table.is_meta() {
+            true => self.locate_meta().await,
+            false => self.look_up(table, seek).await,
+        }
+    }
+
+    async fn meta_location(&self) -> Result<Arc<RegionLocation>> {
+        match self.inner.locations.find(&TableName::meta(), Seek::At(b"")) {
+            Some(location) => Ok(location),
+            None => self.locate_meta().await,
+        }
+    }
+
+    async fn locate_meta(&self) -> Result<Arc<RegionLocation>> {
+        let request = pb::GetMetaRegionLocationsRequest {};
+        let answer: pb::GetMetaRegionLocationsResponse =
+            registry(&self.inner.pool, self.config(), "GetMetaRegionLocations", &request).await?;
+        let primary = answer.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
+        let server = primary.and_then(|l| l.server_name.as_ref());
+        let server = server.ok_or_else(|| Error::NoServer("hbase:meta is not online".to_owned()))?;
+        let location = RegionLocation { region: RegionInfo::meta(), server: server.into(), seq_num: -1 };
+        let location = Arc::new(location);
+        self.inner.locations.add(location.clone());
+        Ok(location)
+    }
+
+    async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<RegionLocation>> {
+        let stop = format!("{table},,");
+        let scan = Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
+        let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
+        let mut locations = pick(seek, table, &rows)?.into_iter().map(Arc::new);
+        let first = locations.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
+        locations.for_each(|location| self.inner.locations.add(location));
+        self.inner.locations.add(first.clone());
+        Ok(first)
+    }
+
+    /// The first rows of a scan of hbase:meta, whole, in one call.
+    async fn scan_meta_once(&self, scan: &Scan, rows: u32) -> Result<Vec<RowResult>> {
+        let meta = self.meta_location().await?;
+        let request = pb::ScanRequest {
+            region: Some(meta.specifier()),
+            scan: Some(scan.message()),
+            number_of_rows: Some(rows),
+            limit_of_rows: Some(rows),
+            close_scanner: Some(true),
+            ..Default::default()
+        };
+        let timeout = self.config().rpc_timeout;
+        let (response, mut cells): (pb::ScanResponse, _) =
+            self.call_region(&meta, "Scan", &request, &[], timeout).await?;
+        let counts = response.cells_per_result.iter();
+        counts.map(|n| Ok(RowResult::new(cells.take(*n as usize)?, None, false))).collect()
+    }
+
+    /// All regions of a table by hbase:meta, in order, parents of splits left out.
+    pub(crate) async fn meta_regions(&self, table: &TableName) -> Result<Vec<MetaRow>> {
+        if table.is_meta() {
+            let at = self.locate(table, b"", true).await?;
+            let (region, server) = (at.region.clone(), Some(at.server.clone()));
+            return Ok(vec![MetaRow { region, server, seq_num: at.seq_num, state: Some("OPEN".to_owned()) }]);
+        }
+        // '-' follows ',': the first name after all rows of the table.
+        let scan = Scan::new().family("info").from(format!("{table},,")).to(format!("{table}-")).preads();
+        let mut scanner = self.table(TableName::meta()).scan(scan);
+        let mut regions = Vec::new();
+        while let Some(row) = scanner.next().await? {
+            let row = MetaRow::read(&row)?;
+            regions.extend(row.filter(|r| !r.region.is_split_parent() && r.region.table() == table));
+        }
+        Ok(regions)
+    }
+
+    /// The state of a table by hbase:meta, asked once; `None` when there is no such table.
+    pub(crate) async fn table_state_once(&self, table: &TableName) -> Result<Option<TableState>> {
+        if table.is_meta() {
+            return Ok(Some(TableState::Enabled));
+        }
+        let meta = self.meta_location().await?;
+        let get = Get::new(table.to_string()).column("table", "state").message();
+        let request = pb::GetRequest { region: meta.specifier(), get };
+        let (answer, mut cells): (pb::GetResponse, _) =
+            self.call_region(&meta, "Get", &request, &[], self.config().rpc_timeout).await?;
+        let row = cells.result(&answer.result.unwrap_or_default())?;
+        let Some(value) = row.value("table", "state") else { return Ok(None) };
+        TableState::from_number(pb::TableState::decode(value)?.state).map(Some)
+    }
+}
+
+async fn cluster_id(pool: &Pool, config: &ClientConfig) -> Result<String> {
+    let answer: pb::GetClusterIdResponse = registry(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}).await?;
+    answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
+}
+
+/// Asks the registry: the first server of the bootstrap list that answers.
+async fn registry<M: Message, R: Message + Default>(
+    pool: &Pool,
+    config: &ClientConfig,
+    method: &'static str,
+    param: &M,
+) -> Result<R> {
+    let mut last = Error::InvalidArgument("no bootstrap server is configured".to_owned());
+    for address in &config.bootstrap {
+        let timeout = config.rpc_timeout;
+        let call = Call { service: Service::ClientMeta, method, param, cells: &[], timeout, priority: 0 };
+        match pool.call(address, call).await {
+            Ok((response, _)) => return Ok(response),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

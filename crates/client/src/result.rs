@@ -1,0 +1,74 @@
+//! [`RowResult`]: the cells of one row.
+
+use bytes::Bytes;
+use evenkeel_common::KeyValue;
+
+/// The cells of one row, in HBase's order: family, qualifier, newest first. Empty when the row has none of those asked
+/// for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowResult {
+    cells: Vec<KeyValue>,
+    exists: Option<bool>,
+    stale: bool,
+}
+
+impl RowResult {
+    pub(crate) fn new(cells: Vec<KeyValue>, exists: Option<bool>, stale: bool) -> Self {
+        Self { cells, exists, stale }
+    }
+
+    /// The row; `None` when there are no cells.
+    pub fn row(&self) -> Option<&[u8]> {
+        self.cells.first().map(|cell| cell.as_cell().row())
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> &[KeyValue] {
+        &self.cells
+    }
+
+    /// The cells, given away.
+    pub fn into_cells(self) -> Vec<KeyValue> {
+        self.cells
+    }
+
+    /// Whether there are no cells.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// The newest value of a column.
+    pub fn value(&self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Option<&[u8]> {
+        let column = (family.as_ref(), qualifier.as_ref());
+        self.cells.iter().map(KeyValue::as_cell).find(|c| (c.family(), c.qualifier()) == column).map(|c| c.value())
+    }
+
+    /// The newest value of a column as a counter: 8 bytes, big-endian.
+    pub fn counter(&self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Option<i64> {
+        Some(i64::from_be_bytes(self.value(family, qualifier)?.try_into().ok()?))
+    }
+
+    /// The answer to a Get that asked for existence alone.
+    pub fn exists(&self) -> Option<bool> {
+        self.exists
+    }
+
+    /// Whether it came from a replica that may lag behind.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The row's bytes, owned.
+    pub(crate) fn row_bytes(&self) -> Option<Bytes> {
+        self.row().map(Bytes::copy_from_slice)
+    }
+}
+
+/// The outcome of a [`crate::CheckAndMutate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckAndMutateResult {
+    /// Whether the check held and so the mutation was made.
+    pub success: bool,
+    /// New cells of increments and appends.
+    pub result: RowResult,
+}

@@ -1,0 +1,106 @@
+//! [`Retry`]: how often and how soon to try again.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::{Instant, sleep};
+
+use crate::config::ClientConfig;
+use crate::error::{Error, Result};
+
+/// What the first pause is multiplied by, try after try (`HConstants.RETRY_BACKOFF`).
+const BACKOFF: [u32; 13] = [1, 2, 3, 5, 10, 20, 40, 100, 100, 100, 100, 200, 200];
+
+/// The tries of one operation.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    deadline: Instant,
+    attempts: u32,
+    attempts_max: u32,
+    pause: Duration,
+    pause_overloaded: Duration,
+}
+
+impl Retry {
+    pub(crate) fn new(config: &ClientConfig) -> Self {
+        Self {
+            deadline: Instant::now() + config.operation_timeout,
+            attempts: 0,
+            attempts_max: config.retries.saturating_add(1),
+            pause: config.pause,
+            pause_overloaded: config.pause_overloaded,
+        }
+    }
+
+    /// The time that is left for one call of at most `limit`.
+    pub(crate) fn call_timeout(&self, limit: Duration) -> Duration {
+        limit.min(self.deadline.saturating_duration_since(Instant::now())).max(Duration::from_millis(1))
+    }
+
+    /// Notes a failure and waits until the next try.
+    ///
+    /// # Errors
+    /// The failure itself, when it is final or no try is left.
+    pub(crate) async fn after(&mut self, error: Error) -> Result<()> {
+        if error.is_final() {
+            return Err(error);
+        }
+        self.pause_after(error).await
+    }
+
+    /// As [`Retry::after`], for failures that the caller knows a way around.
+    pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
+        let pause = self.next_pause(&error);
+        self.attempts += 1;
+        if self.attempts >= self.attempts_max || Instant::now() + pause >= self.deadline {
+            return Err(Error::RetriesExhausted { attempts: self.attempts, last: Box::new(error) });
+        }
+        tracing::debug!(attempt = self.attempts, ?pause, %error, "trying again");
+        sleep(pause).await;
+        Ok(())
+    }
+
+    fn next_pause(&self, error: &Error) -> Duration {
+        if error.retries_at_once() {
+            return Duration::ZERO;
+        }
+        if let Some(wait) = error.throttled_for() {
+            return wait;
+        }
+        let overloaded = error.remote().is_some_and(|e| e.server_overloaded);
+        let first = if overloaded { self.pause_overloaded } else { self.pause };
+        backoff(first, self.attempts)
+    }
+}
+
+/// The pause after a number of failures, with up to 1 % more so that clients do not march in step.
+pub(crate) fn backoff(first: Duration, failures: u32) -> Duration {
+    let last = BACKOFF.len() - 1;
+    let pause = first.saturating_mul(BACKOFF[(failures as usize).min(last)]);
+    pause + pause.mul_f64(rand::rng().random_range(0.0..0.01))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_as_in_hbase() {
+        let first = Duration::from_millis(100);
+        for (failures, want_ms) in [(0, 100), (3, 500), (7, 10_000), (12, 20_000), (99, 20_000)] {
+            let pause = backoff(first, failures).as_millis();
+            assert!((want_ms..=want_ms + want_ms / 50).contains(&pause), "{failures}: {pause}");
+        }
+    }
+
+    #[tokio::test]
+    async fn final_errors_end_at_once_and_others_after_the_last_try() {
+        let config = ClientConfig { retries: 2, pause: Duration::ZERO, ..ClientConfig::new(["x:1"]) };
+        let mut retry = Retry::new(&config);
+        assert!(matches!(retry.after(Error::Protocol("x".into())).await, Err(Error::Protocol(_))));
+        assert!(retry.after(Error::Connection("x".into())).await.is_ok());
+        assert!(retry.after(Error::Connection("x".into())).await.is_ok());
+        let end = retry.after(Error::Connection("x".into())).await;
+        assert!(matches!(end, Err(Error::RetriesExhausted { attempts: 3, .. })), "{end:?}");
+    }
+}

@@ -1,0 +1,355 @@
+//! [`Scanner`]: rows of a scan, batch by batch, across regions, retries and restarts of servers.
+//!
+//! A scanner is at a *place*: the row to go on from, kept in `scan.start`. Whole rows move the place; parts of a row are
+//! held in `part` until the row is whole, and thrown away when the scanner on the server is lost, since the new one
+//! starts the row again. So a row is given once and never mixed from two reads.
+//!
+//! Memory: one response (`scanner_bytes_max`, or one row if that is larger).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, KeyValue};
+use evenkeel_protocol::pb;
+
+use crate::cells::{CellBlock, cell_of};
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::location::{RegionLocation, Seek};
+use crate::operation::Scan;
+use crate::result::RowResult;
+use crate::retry::Retry;
+use crate::rpc::{Call, Service};
+use crate::table::Table;
+
+/// A scanner that a server keeps for us.
+#[derive(Debug)]
+struct Open {
+    at: Arc<RegionLocation>,
+    id: u64,
+    next_call_seq: u64,
+}
+
+/// Rows of a scan. Dropping it tells the server that it is no longer needed.
+#[derive(Debug)]
+pub struct Scanner {
+    table: Table,
+    scan: Scan,
+    left: Option<u64>,
+    open: Option<Open>,
+    part: Vec<KeyValue>,
+    ready: VecDeque<RowResult>,
+    done: bool,
+}
+
+impl Drop for Scanner {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let connection = self.table.connection().clone();
+            runtime.spawn(async move { close(&connection, open).await });
+        }
+    }
+}
+
+impl Scanner {
+    pub(crate) fn new(table: Table, scan: Scan) -> Self {
+        let (left, done) = (scan.limit, scan.limit == Some(0));
+        Self { table, scan, left, open: None, part: Vec::new(), ready: VecDeque::new(), done }
+    }
+
+    /// The next row; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Scanner::next_batch`].
+    pub async fn next(&mut self) -> Result<Option<RowResult>> {
+        while self.ready.is_empty() && !self.done {
+            self.fetch().await?;
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    /// The rows of the next response that has any; `None` at the end.
+    ///
+    /// # Errors
+    /// The server's exception, or the last failure once all retries are spent. The scanner goes on from the same place
+    /// when it is asked again.
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<RowResult>>> {
+        while self.ready.is_empty() && !self.done {
+            self.fetch().await?;
+        }
+        match self.ready.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(std::mem::take(&mut self.ready).into())),
+        }
+    }
+
+    /// Ends the scan and waits until the server knows.
+    pub async fn close(mut self) {
+        if let Some(open) = self.open.take() {
+            close(self.table.connection(), open).await;
+        }
+    }
+
+    /// One response's worth of progress, with retries.
+    async fn fetch(&mut self) -> Result<()> {
+        let mut retry = Retry::new(self.table.connection().config());
+        loop {
+            let mut at = self.open.as_ref().map(|open| open.at.clone());
+            let Err(error) = self.try_fetch(&mut at, &retry).await else { return Ok(()) };
+            self.part.clear();
+            self.open = None;
+            match reopens(&error) {
+                true => retry.pause_after(error).await?,
+                false => self.table.recover(at.as_ref(), error, &mut retry).await?,
+            }
+        }
+    }
+
+    async fn try_fetch(&mut self, at: &mut Option<Arc<RegionLocation>>, retry: &Retry) -> Result<()> {
+        let connection = self.table.connection().clone();
+        let location = match at {
+            Some(location) => location.clone(),
+            None => at.insert(connection.locate_once(self.table.name(), self.seek()).await?).clone(),
+        };
+        let request = self.request(&location);
+        let timeout = retry.call_timeout(connection.config().scanner_timeout);
+        let (response, cells): (pb::ScanResponse, _) =
+            connection.call_region(&location, "Scan", &request, &[], timeout).await?;
+        self.note_scanner(&location, &response)?;
+        self.take_rows(&response, cells)?;
+        self.move_on(&location, &response);
+        Ok(())
+    }
+
+    fn seek(&self) -> Seek<'_> {
+        match (self.scan.reverse, self.scan.start_included && !self.scan.start.is_empty()) {
+            (true, false) => Seek::Before(&self.scan.start),
+            _ => Seek::At(&self.scan.start),
+        }
+    }
+
+    fn request(&self, at: &RegionLocation) -> pb::ScanRequest {
+        let config = self.table.connection().config();
+        let mut request = pb::ScanRequest {
+            number_of_rows: Some(self.scan.caching.unwrap_or(i32::MAX as u32)),
+            limit_of_rows: self.left.map(|n| n.min(i32::MAX as u64) as u32),
+            client_handles_partials: Some(true),
+            client_handles_heartbeats: Some(true),
+            ..Default::default()
+        };
+        match &self.open {
+            Some(open) => {
+                request.scanner_id = Some(open.id);
+                request.next_call_seq = Some(open.next_call_seq);
+            }
+            None => {
+                let scan = pb::Scan { max_result_size: Some(config.scanner_bytes_max), ..self.scan.message() };
+                request.scan = Some(scan);
+                request.region = Some(at.specifier());
+            }
+        }
+        request
+    }
+
+    fn note_scanner(&mut self, at: &Arc<RegionLocation>, response: &pb::ScanResponse) -> Result<()> {
+        if let Some(open) = &mut self.open {
+            open.next_call_seq += 1;
+        } else if let Some(id) = response.scanner_id {
+            self.open = Some(Open { at: at.clone(), id, next_call_seq: 0 });
+        } else if response.more_results_in_region() && response.more_results.unwrap_or(true) {
+            return Err(Error::Protocol("a scan that goes on has no scanner id".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn take_rows(&mut self, response: &pb::ScanResponse, mut cells: CellBlock) -> Result<()> {
+        let flags = response.partial_flag_per_result.iter().copied().chain(std::iter::repeat(false));
+        for (count, partial) in response.cells_per_result.iter().zip(flags) {
+            self.take_result(cells.take(*count as usize)?, partial);
+        }
+        for result in &response.results {
+            let cells = result.cell.iter().map(cell_of).collect::<Result<_>>()?;
+            self.take_result(cells, result.partial());
+        }
+        Ok(())
+    }
+
+    fn take_result(&mut self, cells: Vec<KeyValue>, partial: bool) {
+        let another = |a: &KeyValue, b: &KeyValue| !a.as_cell().same_row(&b.as_cell());
+        if self.part.first().zip(cells.first()).is_some_and(|(a, b)| another(a, b)) {
+            self.finish_row();
+        }
+        match self.part.is_empty() {
+            true => self.part = cells,
+            false => self.part.extend(cells),
+        }
+        if !partial {
+            self.finish_row();
+        }
+    }
+
+    fn finish_row(&mut self) {
+        let row = RowResult::new(std::mem::take(&mut self.part), None, false);
+        let Some(key) = row.row_bytes() else { return };
+        if self.left == Some(0) {
+            return;
+        }
+        (self.scan.start, self.scan.start_included) = (key, false);
+        self.left = self.left.map(|n| n - 1);
+        self.ready.push_back(row);
+    }
+
+    /// Goes to the next region, or to the end, when the server says that this one has no more.
+    fn move_on(&mut self, at: &RegionLocation, response: &pb::ScanResponse) {
+        let heartbeat = response.heartbeat_message();
+        let rows = !response.cells_per_result.is_empty() || !response.results.is_empty();
+        let more = response.more_results.unwrap_or(true);
+        let more_here = response.more_results_in_region.unwrap_or(rows || heartbeat);
+        if more && more_here && self.left != Some(0) {
+            return;
+        }
+        if !more_here || !more {
+            // The server has closed its scanner, and what there is of the last row is all there is.
+            self.open = None;
+            self.finish_row();
+        }
+        let next = self.next_region(at).filter(|_| more && self.left != Some(0));
+        match next {
+            Some((start, included)) => (self.scan.start, self.scan.start_included) = (start, included),
+            None => self.done = true,
+        }
+    }
+
+    /// Where the scan goes on after a region; `None` when it ends there.
+    fn next_region(&self, at: &RegionLocation) -> Option<(Bytes, bool)> {
+        let (stop, included) = (&self.scan.stop, self.scan.stop_included);
+        match self.scan.reverse {
+            false => {
+                let end = at.region.end_key();
+                let ends = end.is_empty()
+                    || !stop.is_empty() && if included { end > stop } else { end >= stop };
+                (!ends).then(|| (end.clone(), true))
+            }
+            true => {
+                let start = at.region.start_key();
+                (!start.is_empty() && start > stop).then(|| (start.clone(), false))
+            }
+        }
+    }
+}
+
+/// Failures of the server's scanner that a new one mends, though they say not to try again.
+fn reopens(error: &Error) -> bool {
+    use ErrorKind as K;
+    matches!(error.kind(), Some(K::ScannerReset | K::UnknownScanner | K::OutOfOrderScannerNext | K::Lease))
+}
+
+/// Tells a server that its scanner is done with. A failure is of no consequence: the lease ends by itself.
+async fn close(connection: &Connection, open: Open) {
+    let request = pb::ScanRequest {
+        scanner_id: Some(open.id),
+        close_scanner: Some(true),
+        number_of_rows: Some(0),
+        ..Default::default()
+    };
+    let timeout = connection.config().rpc_timeout;
+    let call =
+        Call { service: Service::Client, method: "Scan", param: &request, cells: &[], timeout, priority: 0 };
+    let answer: Result<(pb::ScanResponse, _)> = connection.call(&open.at.address(), call).await;
+    if let Err(error) = answer {
+        tracing::debug!(%error, "a scanner was not closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_common::{RegionInfo, ServerName};
+
+    use super::*;
+    use crate::config::ClientConfig;
+
+    fn at(start: &'static str, end: &'static str) -> RegionLocation {
+        let region = RegionInfo::new("t".parse().expect("legal"), start.into(), end.into(), 1);
+        RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 }
+    }
+
+    fn scanner(scan: Scan) -> Scanner {
+        let connection = Connection::unconnected(ClientConfig::new(["x:1"]));
+        Scanner::new(connection.table("t".parse().expect("legal")), scan)
+    }
+
+    fn cell(row: &str, qualifier: &str) -> KeyValue {
+        KeyValue::put(row.as_bytes(), b"f", qualifier.as_bytes(), 1, b"v")
+    }
+
+    fn rows(scanner: &mut Scanner) -> Vec<(String, usize)> {
+        let name = |r: &RowResult| String::from_utf8_lossy(r.row().unwrap_or_default()).into_owned();
+        scanner.ready.drain(..).map(|r| (name(&r), r.cells().len())).collect()
+    }
+
+    #[test]
+    fn forward_scans_end_where_the_stop_row_says() {
+        let next = |scan: Scan| scanner(scan).next_region(&at("c", "g")).map(|(row, included)| (row.to_vec(), included));
+        let on = Some((b"g".to_vec(), true));
+        assert_eq!(next(Scan::new()), on);
+        assert_eq!(next(Scan::new().to("g")), None);
+        assert_eq!(next(Scan::new().to_inclusive("g")), on);
+        assert_eq!(next(Scan::new().to("h")), on);
+        assert_eq!(next(Scan::new().to_inclusive("f")), None);
+        assert_eq!(scanner(Scan::new()).next_region(&at("g", "")), None);
+    }
+
+    #[test]
+    fn reversed_scans_end_where_the_stop_row_says() {
+        let next = |scan: Scan| scanner(scan.reversed()).next_region(&at("c", "g")).map(|(row, i)| (row.to_vec(), i));
+        let on = Some((b"c".to_vec(), false));
+        assert_eq!(next(Scan::new()), on);
+        assert_eq!(next(Scan::new().to("c")), None);
+        assert_eq!(next(Scan::new().to_inclusive("c")), None);
+        assert_eq!(next(Scan::new().to("b")), on);
+        assert_eq!(scanner(Scan::new().reversed()).next_region(&at("", "g")), None);
+    }
+
+    #[test]
+    fn parts_become_one_row() {
+        let mut s = scanner(Scan::new());
+        s.take_result(vec![cell("a", "1")], true);
+        assert!(s.ready.is_empty());
+        s.take_result(vec![cell("a", "2")], true);
+        s.take_result(vec![cell("b", "1")], true);
+        assert_eq!(rows(&mut s), [("a".to_owned(), 2)]);
+        s.take_result(vec![cell("b", "2")], false);
+        assert_eq!(rows(&mut s), [("b".to_owned(), 2)]);
+        assert_eq!((&s.scan.start[..], s.scan.start_included), (&b"b"[..], false));
+    }
+
+    #[test]
+    fn the_last_part_of_a_region_is_a_row_and_heartbeats_end_nothing() {
+        let mut s = scanner(Scan::new());
+        s.take_result(vec![cell("a", "1")], true);
+        let beat = pb::ScanResponse {
+            heartbeat_message: Some(true),
+            more_results_in_region: Some(true),
+            more_results: Some(true),
+            ..Default::default()
+        };
+        s.move_on(&at("", "g"), &beat);
+        assert!(s.ready.is_empty() && !s.done);
+        let end = pb::ScanResponse { more_results_in_region: Some(false), ..Default::default() };
+        s.move_on(&at("", "g"), &end);
+        assert_eq!(rows(&mut s), [("a".to_owned(), 1)]);
+        assert_eq!((&s.scan.start[..], s.scan.start_included, s.done), (&b"g"[..], true, false));
+    }
+
+    #[test]
+    fn the_limit_ends_the_scan() {
+        let mut s = scanner(Scan::new().limit(1));
+        s.take_result(vec![cell("a", "1")], false);
+        s.take_result(vec![cell("b", "1")], false);
+        let response = pb::ScanResponse { more_results_in_region: Some(true), ..Default::default() };
+        s.move_on(&at("", "g"), &response);
+        assert_eq!((rows(&mut s), s.done), (vec![("a".to_owned(), 1)], true));
+    }
+}

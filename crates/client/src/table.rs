@@ -1,0 +1,267 @@
+//! [`Table`]: operations on the rows of one table.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ErrorKind, TableName};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+use crate::admin::TableState;
+use crate::cells::CellBlock;
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::location::{RegionLocation, Seek};
+use crate::operation::{
+    Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, RowMutations, Scan, check_row,
+};
+use crate::result::{CheckAndMutateResult, RowResult};
+use crate::retry::Retry;
+use crate::scan::Scanner;
+
+/// One table. Cheap to clone; any number of tasks may use it at once.
+#[derive(Clone, Debug)]
+pub struct Table {
+    connection: Connection,
+    name: TableName,
+}
+
+impl Table {
+    pub(crate) fn new(connection: Connection, name: TableName) -> Self {
+        Self { connection, name }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &TableName {
+        &self.name
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// The server's exception, or the last failure once all retries are spent; so for all operations.
+    pub async fn get(&self, get: Get) -> Result<RowResult> {
+        check_row(get.row())?;
+        let message = get.message();
+        let build = |region| pb::GetRequest { region, get: message.clone() };
+        let (answer, mut cells): (pb::GetResponse, _) = self.call(get.row(), "Get", build, &[]).await?;
+        cells.result(&answer.result.unwrap_or_default())
+    }
+
+    /// Whether a row has any of the cells that a Get asks for.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn exists(&self, get: Get) -> Result<bool> {
+        let result = self.get(get.existence_only()).await?;
+        Ok(result.exists().unwrap_or(!result.is_empty()))
+    }
+
+    /// Writes cells of a row.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn put(&self, put: Put) -> Result<()> {
+        self.mutate(put.into(), None).await.map(drop)
+    }
+
+    /// Deletes cells of a row.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn delete(&self, delete: Delete) -> Result<()> {
+        self.mutate(delete.into(), None).await.map(drop)
+    }
+
+    /// Adds to counters; gives their new values. Applied once, however often it is tried.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn increment(&self, increment: Increment) -> Result<RowResult> {
+        Ok(self.mutate(increment.into(), None).await?.result)
+    }
+
+    /// Appends to values; gives the new ones. Applied once, however often it is tried.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn append(&self, append: Append) -> Result<RowResult> {
+        Ok(self.mutate(append.into(), None).await?.result)
+    }
+
+    /// Makes mutations if a column is as expected. When a try's answer is lost and it is tried again, the second try may
+    /// see the first one's writes.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn check_and_mutate(&self, check: CheckAndMutate) -> Result<CheckAndMutateResult> {
+        check.mutations.check()?;
+        let condition = Some(check.condition());
+        match <[Mutation; 1]>::try_from(check.mutations.mutations.clone()) {
+            Ok([mutation]) => self.mutate(mutation, condition).await,
+            Err(_) => self.mutate_atomically(check.mutations, condition).await,
+        }
+    }
+
+    /// Makes several mutations of a row, all or none; gives new cells of increments and appends.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn mutate_row(&self, mutations: RowMutations) -> Result<RowResult> {
+        mutations.check()?;
+        Ok(self.mutate_atomically(mutations, None).await?.result)
+    }
+
+    /// Does many actions, in no order, grouped by server. Each has its own outcome, at its own index.
+    pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult>> {
+        crate::batch::run(self, actions).await
+    }
+
+    /// Writes many rows.
+    ///
+    /// # Errors
+    /// The first failure; others may have succeeded.
+    pub async fn put_all(&self, puts: impl IntoIterator<Item = Put>) -> Result<()> {
+        let outcomes = self.batch(puts.into_iter().map(Action::from).collect()).await;
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+
+    /// Reads rows in order. Nothing is asked of a server before the first batch.
+    pub fn scan(&self, scan: Scan) -> Scanner {
+        Scanner::new(self.clone(), scan)
+    }
+
+    async fn mutate(&self, mutation: Mutation, condition: Option<pb::Condition>) -> Result<CheckAndMutateResult> {
+        mutation.check()?;
+        let nonce = if mutation.needs_nonce() { self.connection.nonce() } else { 0 };
+        let message = mutation.message(nonce);
+        let mut block = Vec::new();
+        mutation.write_cells(&mut block);
+        let nonce_group = Some(self.connection.nonce_group());
+        let build = |region| pb::MutateRequest {
+            region,
+            mutation: message.clone(),
+            condition: condition.clone(),
+            nonce_group,
+        };
+        let (answer, mut cells): (pb::MutateResponse, _) = self.call(mutation.row(), "Mutate", build, &block).await?;
+        let result = cells.result(&answer.result.unwrap_or_default())?;
+        Ok(CheckAndMutateResult { success: answer.processed.unwrap_or(true), result })
+    }
+
+    async fn mutate_atomically(
+        &self,
+        mutations: RowMutations,
+        condition: Option<pb::Condition>,
+    ) -> Result<CheckAndMutateResult> {
+        let mut block = Vec::new();
+        let action: Vec<_> = (0..).zip(&mutations.mutations).map(|(i, m)| self.action(i, m, &mut block)).collect();
+        let nonce_group = Some(self.connection.nonce_group());
+        let build = |region| {
+            let (action, condition) = (action.clone(), condition.clone());
+            let region_action = vec![pb::RegionAction { region, atomic: Some(true), action, condition }];
+            pb::MultiRequest { region_action, nonce_group, condition: None }
+        };
+        let mut retry = Retry::new(self.connection.config());
+        loop {
+            let row = mutations.row();
+            let outcome = self.try_call(row, "Multi", &build, &block, &mut retry).await;
+            let outcome = outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
+            match outcome {
+                Ok(outcome) => return Ok(outcome),
+                Err((at, error)) => self.recover(at.as_ref(), error, &mut retry).await?,
+            }
+        }
+    }
+
+    fn action(&self, index: u32, mutation: &Mutation, block: &mut Vec<u8>) -> pb::Action {
+        let nonce = if mutation.needs_nonce() { self.connection.nonce() } else { 0 };
+        mutation.write_cells(block);
+        pb::Action { index: Some(index), mutation: Some(mutation.message(nonce)), ..Default::default() }
+    }
+
+    /// Calls the region of a row until it answers or there is no point.
+    async fn call<M: Message, R: Message + Default>(
+        &self,
+        row: &[u8],
+        method: &'static str,
+        build: impl Fn(pb::RegionSpecifier) -> M,
+        cells: &[u8],
+    ) -> Result<(R, CellBlock)> {
+        let mut retry = Retry::new(self.connection.config());
+        loop {
+            match self.try_call(row, method, &build, cells, &mut retry).await {
+                Ok((_, answer)) => return Ok(answer),
+                Err((at, error)) => self.recover(at.as_ref(), error, &mut retry).await?,
+            }
+        }
+    }
+
+    async fn try_call<M: Message, R: Message + Default>(
+        &self,
+        row: &[u8],
+        method: &'static str,
+        build: &impl Fn(pb::RegionSpecifier) -> M,
+        cells: &[u8],
+        retry: &mut Retry,
+    ) -> Result<Located<(R, CellBlock)>, (Option<Arc<RegionLocation>>, Error)> {
+        let at = self.connection.locate_once(&self.name, Seek::At(row)).await.map_err(|e| (None, e))?;
+        let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
+        let param = build(at.specifier());
+        match self.connection.call_region(&at, method, &param, cells, timeout).await {
+            Ok(answer) => Ok((Some(at), answer)),
+            Err(error) => Err((Some(at), error)),
+        }
+    }
+
+    /// Waits for the next try; gives up at once on a table that is disabled or gone.
+    pub(crate) async fn recover(
+        &self,
+        at: Option<&Arc<RegionLocation>>,
+        error: Error,
+        retry: &mut Retry,
+    ) -> Result<()> {
+        if let Some(at) = at {
+            self.connection.locations().on_error(at, &error);
+        }
+        let no_region = matches!(error, Error::NoServer(_)) || error.kind() == Some(ErrorKind::NotServingRegion);
+        if no_region && !error.is_final() {
+            self.check_enabled().await?;
+        }
+        retry.after(error).await
+    }
+
+    /// Fails when hbase:meta says that the table is disabled; says nothing when it cannot be asked.
+    async fn check_enabled(&self) -> Result<()> {
+        match self.connection.table_state_once(&self.name).await {
+            Ok(Some(TableState::Disabled)) => Err(Error::TableNotEnabled(self.name.clone())),
+            Ok(None) => Err(Error::TableNotFound(self.name.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+type Located<T> = (Option<Arc<RegionLocation>>, T);
+
+/// What came of an atomic region action: one exception for all of it, or a flag and at most one result.
+fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {
+    let region = answer.region_action_result.first();
+    let region = region.ok_or_else(|| Error::Protocol("a Multi without a region's result".to_owned()))?;
+    let actions = &region.result_or_exception;
+    let failure = region.exception.as_ref().or_else(|| actions.iter().find_map(|a| a.exception.as_ref()));
+    if let Some(exception) = failure {
+        return Err(Error::of_pair(exception));
+    }
+    let mut result = RowResult::default();
+    for action in actions.iter().filter_map(|a| a.result.as_ref()) {
+        let each = cells.result(action)?;
+        if !each.is_empty() {
+            result = each;
+        }
+    }
+    let success = region.processed.or(answer.processed).unwrap_or(true);
+    Ok(CheckAndMutateResult { success, result })
+}
