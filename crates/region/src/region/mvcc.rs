@@ -149,7 +149,10 @@ mod tests {
         let ran = Arc::new(AtomicUsize::new(0));
         let waiter = |ran: &Arc<AtomicUsize>| {
             let ran = Arc::clone(ran);
-            Some(Box::new(move || drop(ran.fetch_add(1, Ordering::Relaxed))) as Waiter)
+            let count = move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            };
+            Some(Box::new(count) as Waiter)
         };
         let (first, ()) = mvcc.begin(|_| ());
         let (second, ()) = mvcc.begin(|_| ());

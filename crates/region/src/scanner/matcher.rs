@@ -169,6 +169,8 @@ pub struct QueryMatcher {
     now_ms: i64,
     has_row: bool,
     row: Vec<u8>,
+    /// Of a flush or compaction.
+    hidden_column: HiddenColumn,
 }
 
 impl QueryMatcher {
@@ -227,6 +229,7 @@ impl QueryMatcher {
             now_ms,
             has_row: false,
             row: Vec::new(),
+            hidden_column: HiddenColumn::default(),
         }
     }
 
@@ -247,6 +250,7 @@ impl QueryMatcher {
         self.row.extend_from_slice(row);
         self.has_row = true;
         self.trackers.reset();
+        self.hidden_column.known = false;
         if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
             user.filtered.in_column = false;
         }
@@ -319,12 +323,18 @@ impl QueryMatcher {
         let may_be_unseen = cell.seq_id() > mode.smallest_read_point;
         if !cell.is_delete() {
             if let Some(code) = self.trackers.check_deleted(cell)? {
+                if code == MatchCode::SeekNextCol {
+                    self.hidden_column.set(cell.qualifier());
+                }
                 return Ok(code);
             }
             return self.trackers.check_versions(cell, may_be_unseen);
         }
         if may_be_unseen {
             return Ok(MatchCode::Include);
+        }
+        if self.hidden_column.is(cell.qualifier()) {
+            return Ok(MatchCode::Skip);
         }
         self.track_delete(cell);
         if !mode.drop_deletes {
@@ -361,6 +371,25 @@ impl QueryMatcher {
             return Some(MatchCode::Skip);
         }
         (timestamp < earliest_put).then(|| self.trackers.next_row_or_column(cell))
+    }
+}
+
+/// The column of which a marker hides everything from here on: further markers in it hide nothing more, and go.
+#[derive(Debug, Default)]
+struct HiddenColumn {
+    known: bool,
+    qualifier: Vec<u8>,
+}
+
+impl HiddenColumn {
+    fn set(&mut self, qualifier: &[u8]) {
+        self.known = true;
+        self.qualifier.clear();
+        self.qualifier.extend_from_slice(qualifier);
+    }
+
+    fn is(&self, qualifier: &[u8]) -> bool {
+        self.known && self.qualifier == qualifier
     }
 }
 
