@@ -44,7 +44,8 @@ pub fn read_vlong(bytes: &[u8]) -> Option<(i64, usize)> {
     if first >= -112 {
         return Some((i64::from(first), 1));
     }
-    let (count, negative) = if first < -120 { (-120 - first as i32, true) } else { (-112 - first as i32, false) };
+    let (count, negative) =
+        if first < -120 { (-120 - first as i32, true) } else { (-112 - first as i32, false) };
     let count = count as usize;
     let magnitude = bytes.get(1..1 + count)?.iter().fold(0u64, |v, b| v << 8 | u64::from(*b));
     Some((if negative { !magnitude as i64 } else { magnitude as i64 }, 1 + count))
@@ -75,7 +76,8 @@ mod tests {
 
     #[test]
     fn vlongs_round_trip_at_their_edges() {
-        let edges = [0, 127, 128, -112, -113, 255, 256, 65535, 65536, i64::MAX, i64::MIN, -256, -257, 1 << 40];
+        let edges =
+            [0, 127, 128, -112, -113, 255, 256, 65535, 65536, i64::MAX, i64::MIN, -256, -257, 1 << 40];
         for value in edges {
             let mut out = Vec::new();
             write_vlong(&mut out, value);

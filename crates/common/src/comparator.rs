@@ -52,7 +52,9 @@ pub fn compare_without_row(a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
     if is_last_on_row(b) {
         return Ordering::Less;
     }
-    compare_columns(a, b).then_with(|| b.timestamp().cmp(&a.timestamp())).then_with(|| b.type_code().cmp(&a.type_code()))
+    compare_columns(a, b)
+        .then_with(|| b.timestamp().cmp(&a.timestamp()))
+        .then_with(|| b.type_code().cmp(&a.type_code()))
 }
 
 /// Compares family and qualifier.

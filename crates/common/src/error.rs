@@ -230,7 +230,10 @@ mod tests {
     #[test]
     fn moved_regions_read_as_clients_parse_them() {
         let error = HBaseError::region_moved("h", 16020, 17, 5);
-        assert_eq!(error.message(), "Region moved to: hostname=h port=16020 startCode=17. As of locationSeqNum=5.");
+        assert_eq!(
+            error.message(),
+            "Region moved to: hostname=h port=16020 startCode=17. As of locationSeqNum=5."
+        );
         assert_eq!(error.moved_to(), Some(("h", 16020)));
         assert!(!error.is_do_not_retry());
     }

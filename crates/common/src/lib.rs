@@ -26,8 +26,8 @@ pub mod proto;
 pub mod region_info;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
-pub use config::{ConfigError, Configuration, TimeUnit};
 pub use comparator::CellComparator;
+pub use config::{ConfigError, Configuration, TimeUnit};
 pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, TableDescriptor};
 pub use error::{ErrorKind, HBaseError, Result};
 pub use names::{ServerName, TableName};

@@ -33,7 +33,8 @@ impl TableName {
     /// # Errors
     /// As [`TableName::new`].
     pub fn from_bytes(name: &[u8]) -> Result<Self> {
-        let text = std::str::from_utf8(name).map_err(|_| illegal(format!("not UTF-8: {}", name.escape_ascii())))?;
+        let text =
+            std::str::from_utf8(name).map_err(|_| illegal(format!("not UTF-8: {}", name.escape_ascii())))?;
         text.parse()
     }
 
@@ -197,7 +198,10 @@ mod tests {
     #[test]
     fn table_names_parse_and_print() {
         let name: TableName = "t-1.x_".parse().expect("legal");
-        assert_eq!((name.namespace(), name.qualifier(), name.to_string().as_str()), ("default", "t-1.x_", "t-1.x_"));
+        assert_eq!(
+            (name.namespace(), name.qualifier(), name.to_string().as_str()),
+            ("default", "t-1.x_", "t-1.x_")
+        );
         let name: TableName = "ns:t".parse().expect("legal");
         assert_eq!(name.to_string(), "ns:t");
         for bad in ["", "-a", ".a", "a b", "ns:", ":t", "n-s:t", "a:b:c", "t\u{0}"] {

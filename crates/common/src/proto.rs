@@ -11,10 +11,7 @@ use crate::region_info::RegionInfo;
 
 impl From<&TableName> for pb::TableName {
     fn from(name: &TableName) -> Self {
-        Self {
-            namespace: name.namespace().to_owned().into(),
-            qualifier: name.qualifier().to_owned().into(),
-        }
+        Self { namespace: name.namespace().to_owned().into(), qualifier: name.qualifier().to_owned().into() }
     }
 }
 
@@ -66,7 +63,8 @@ impl TryFrom<&pb::RegionInfo> for RegionInfo {
         if table.is_meta() && region.replica_id() == 0 {
             return Ok(Self::meta());
         }
-        let (start, end) = (region.start_key.clone().unwrap_or_default(), region.end_key.clone().unwrap_or_default());
+        let (start, end) =
+            (region.start_key.clone().unwrap_or_default(), region.end_key.clone().unwrap_or_default());
         let info = Self::with_replica(table, start, end, region.region_id as i64, region.replica_id());
         Ok(info.with_flags(region.offline(), region.split()))
     }
@@ -115,7 +113,10 @@ impl TryFrom<&pb::TableSchema> for TableDescriptor {
         let configuration =
             schema.configuration.iter().map(|c| (c.name.clone().into_bytes(), c.value.clone().into_bytes()));
         let table = Self::new(name).with_attributes(attributes.chain(configuration).collect());
-        schema.column_families.iter().try_fold(table, |table, family| Ok(table.with_family(family.try_into()?)))
+        schema
+            .column_families
+            .iter()
+            .try_fold(table, |table, family| Ok(table.with_family(family.try_into()?)))
     }
 }
 
@@ -137,7 +138,8 @@ mod tests {
     #[test]
     fn table_schemas_round_trip() {
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VERSIONS", "3").with("X", "y");
-        let table = TableDescriptor::new("ns:t".parse().expect("legal")).with("OWNER", "me").with_family(family);
+        let table =
+            TableDescriptor::new("ns:t".parse().expect("legal")).with("OWNER", "me").with_family(family);
         let bytes = pb::TableSchema::from(&table).encode_to_vec();
         let back = pb::TableSchema::decode(Bytes::from(bytes)).expect("decodes");
         assert_eq!(TableDescriptor::try_from(&back).expect("converts"), table);

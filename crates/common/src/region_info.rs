@@ -37,9 +37,25 @@ impl RegionInfo {
     }
 
     /// A region's replica; replica 0 is the region itself.
-    pub fn with_replica(table: TableName, start_key: Bytes, end_key: Bytes, region_id: i64, replica_id: i32) -> Self {
+    pub fn with_replica(
+        table: TableName,
+        start_key: Bytes,
+        end_key: Bytes,
+        region_id: i64,
+        replica_id: i32,
+    ) -> Self {
         let (name, encoded_name) = names_of(&table, &start_key, region_id, replica_id);
-        Self { table, start_key, end_key, region_id, replica_id, offline: false, split: false, name, encoded_name }
+        Self {
+            table,
+            start_key,
+            end_key,
+            region_id,
+            replica_id,
+            offline: false,
+            split: false,
+            name,
+            encoded_name,
+        }
     }
 
     /// hbase:meta's only region.
@@ -116,8 +132,7 @@ impl RegionInfo {
 
     /// Whether a row belongs to the region (hbase:meta holds every row).
     pub fn contains_row(&self, row: &[u8]) -> bool {
-        self.is_meta()
-            || (row >= &self.start_key[..] && (self.end_key.is_empty() || row < &self.end_key[..]))
+        self.is_meta() || (row >= &self.start_key[..] && (self.end_key.is_empty() || row < &self.end_key[..]))
     }
 }
 
@@ -171,7 +186,8 @@ mod tests {
         assert!(region.name().starts_with(prefix));
         assert_eq!(region.encoded_name().len(), 32);
         assert_eq!(encoded_name_of(region.name()).expect("valid"), region.encoded_name());
-        let digest: String = Md5::digest(&prefix[..prefix.len() - 1]).iter().map(|b| format!("{b:02x}")).collect();
+        let digest: String =
+            Md5::digest(&prefix[..prefix.len() - 1]).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(region.encoded_name(), digest);
     }
 

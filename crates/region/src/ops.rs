@@ -31,11 +31,7 @@ impl TimeRange {
 
     /// -1 below the range, 0 inside, 1 above (`TimeRange.compare`).
     pub fn compare(&self, timestamp: i64) -> i32 {
-        if timestamp < self.min {
-            -1
-        } else {
-            i32::from(timestamp >= self.max && self.max != i64::MAX)
-        }
+        if timestamp < self.min { -1 } else { i32::from(timestamp >= self.max && self.max != i64::MAX) }
     }
 
     /// Whether nothing is left out.
@@ -140,12 +136,21 @@ impl Scan {
     /// A Get: exactly one row.
     pub fn get(row: impl Into<Bytes>) -> Self {
         let row = row.into();
-        Self { start_row: row.clone(), stop_row: row, include_stop_row: true, is_get: true, ..Self::default() }
+        Self {
+            start_row: row.clone(),
+            stop_row: row,
+            include_stop_row: true,
+            is_get: true,
+            ..Self::default()
+        }
     }
 
     /// The time range of a family.
     pub fn time_range_of(&self, family: &[u8]) -> TimeRange {
-        self.family_time_ranges.iter().find(|(name, _)| name == family).map_or(self.time_range, |(_, range)| *range)
+        self.family_time_ranges
+            .iter()
+            .find(|(name, _)| name == family)
+            .map_or(self.time_range, |(_, range)| *range)
     }
 
     /// The columns asked for of a family: `None` when the family is not asked for at all.

@@ -167,7 +167,8 @@ impl Store {
             }
         }
         let replaced: HashSet<String> = files.iter().flat_map(|file| file.replaces()).collect();
-        let (replaced, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| replaced.contains(file.name()));
+        let (replaced, files): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| replaced.contains(file.name()));
         self.replace_state(|state| state.files = sorted(files));
         self.replaced.lock().extend(replaced);
         self.archive_replaced().map(drop)
@@ -252,7 +253,8 @@ impl Store {
     /// What the file system says; the rest stays for the next call.
     pub fn archive_replaced(&self) -> Result<usize> {
         let mut replaced = self.replaced.lock();
-        let (free, held): (Vec<_>, Vec<_>) = replaced.drain(..).partition(|file| Arc::strong_count(file) == 1);
+        let (free, held): (Vec<_>, Vec<_>) =
+            replaced.drain(..).partition(|file| Arc::strong_count(file) == 1);
         *replaced = held;
         drop(replaced);
         let mut free = free.into_iter();
@@ -311,7 +313,10 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("of", &self.label()).field("files", &self.files()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("of", &self.label())
+            .field("files", &self.files())
+            .finish_non_exhaustive()
     }
 }
 

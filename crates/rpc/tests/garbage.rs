@@ -171,7 +171,7 @@ fn mutated_streams() {
     while Instant::now() < end {
         streams += 1;
         let mut random = Random(streams.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let compressor = (random.next() % 2 == 0).then(|| random.next() as usize);
+        let compressor = random.next().is_multiple_of(2).then(|| random.next() as usize);
         let mut stream = good_stream(random.next() as usize, compressor);
         for _ in 0..=random.next() % 4 {
             mutate(&mut stream, random.next() as u8, random.next() as usize, random.next() as u32);

@@ -267,7 +267,7 @@ impl Standalone {
         let closed = close_regions(&self.regionserver);
         let logs = self.wals.user.close().and(self.wals.meta.close());
         closed.and(logs)?;
-        recovery::remove_if_empty(&*self.master.file_system(), &self.wals.dir)?;
+        recovery::remove_if_empty(self.master.file_system(), &self.wals.dir)?;
         tracing::info!("stopped");
         Ok(())
     }

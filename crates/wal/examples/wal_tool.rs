@@ -72,7 +72,7 @@ fn sample(seq_id: u64) -> Result<WalEntry> {
     };
     let mut entry =
         WalEntry::new(region, "ns:tab".parse()?, seq_id, 1_700_000_000_000 + seq_id as i64, cells);
-    if seq_id % 2 == 0 {
+    if seq_id.is_multiple_of(2) {
         entry.nonce = seq_id;
         entry.nonce_group = 99;
         entry.scopes = vec![FamilyScope { family: Bytes::from_static(b"fam"), scope: Scope::Global }];

@@ -149,7 +149,7 @@ impl Split<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if self.outcome.entries % ENTRIES_PER_QUESTION == 0 && !(self.options.go_on)() {
+            if self.outcome.entries.is_multiple_of(ENTRIES_PER_QUESTION) && !(self.options.go_on)() {
                 return Err(HBaseError::io(format!(
                     "split of {} was called off",
                     self.options.wal.display()

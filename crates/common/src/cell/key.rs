@@ -5,7 +5,14 @@ use super::{CellRef, CellType, KEY_FIXED_BYTES, LATEST_TIMESTAMP, OLDEST_TIMESTA
 /// Appends a flat key: `u16 row_len | row | u8 family_len | family | qualifier | i64 timestamp | u8 type`.
 ///
 /// The caller has checked that the row fits [`super::ROW_BYTES_MAX`] and the family [`super::FAMILY_BYTES_MAX`].
-pub fn write_key(out: &mut Vec<u8>, row: &[u8], family: &[u8], qualifier: &[u8], timestamp: i64, type_code: u8) {
+pub fn write_key(
+    out: &mut Vec<u8>,
+    row: &[u8],
+    family: &[u8],
+    qualifier: &[u8],
+    timestamp: i64,
+    type_code: u8,
+) {
     debug_assert!(row.len() <= super::ROW_BYTES_MAX && family.len() <= super::FAMILY_BYTES_MAX);
     out.reserve(KEY_FIXED_BYTES + row.len() + family.len() + qualifier.len());
     out.extend_from_slice(&(row.len() as u16).to_be_bytes());

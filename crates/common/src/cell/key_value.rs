@@ -30,7 +30,14 @@ impl KeyValue {
     }
 
     /// A cell of all its parts but tags.
-    pub fn new(row: &[u8], family: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType, value: &[u8]) -> Self {
+    pub fn new(
+        row: &[u8],
+        family: &[u8],
+        qualifier: &[u8],
+        timestamp: i64,
+        kind: CellType,
+        value: &[u8],
+    ) -> Self {
         KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.build()
     }
 

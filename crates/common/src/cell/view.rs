@@ -1,6 +1,8 @@
 //! [`CellRef`], a borrowed view of one cell.
 
-use super::{CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX, TIMESTAMP_TYPE_BYTES};
+use super::{
+    CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX, TIMESTAMP_TYPE_BYTES,
+};
 use super::{is_delete_code, tag_type};
 use crate::error::{HBaseError, Result};
 
@@ -65,7 +67,12 @@ impl<'a> CellRef<'a> {
         let key_end = KEY_VALUE_PREFIX_BYTES + key_len;
         let value_end = key_end + value_len;
         let tags = if value_end == key_value.len() { &[][..] } else { &key_value[value_end + 2..] };
-        Self::from_checked(&key_value[KEY_VALUE_PREFIX_BYTES..key_end], &key_value[key_end..value_end], tags, seq_id)
+        Self::from_checked(
+            &key_value[KEY_VALUE_PREFIX_BYTES..key_end],
+            &key_value[key_end..value_end],
+            tags,
+            seq_id,
+        )
     }
 
     /// The flat key: row length, row, family length, family, qualifier, timestamp, type.
@@ -225,7 +232,8 @@ fn malformed(what: String) -> HBaseError {
 }
 
 fn lengths(key_value: &[u8]) -> Result<(usize, usize)> {
-    let prefix = key_value.first_chunk::<8>().ok_or_else(|| malformed(format!("{} bytes", key_value.len())))?;
+    let prefix =
+        key_value.first_chunk::<8>().ok_or_else(|| malformed(format!("{} bytes", key_value.len())))?;
     let [a, b, c, d, e, f, g, h] = *prefix;
     Ok((u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h]) as usize))
 }

@@ -63,7 +63,7 @@ impl Region {
             let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
             let wanted = self.stores.iter().filter(|s| scan.columns_of(s.family().name()).is_some());
             let views = wanted.map(|s| s.view()).collect();
-            if epoch % 2 == 0 && self.epoch.load(Ordering::Acquire) == epoch {
+            if epoch.is_multiple_of(2) && self.epoch.load(Ordering::Acquire) == epoch {
                 return (point, views);
             }
             std::hint::spin_loop();

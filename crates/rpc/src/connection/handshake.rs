@@ -111,10 +111,10 @@ enum Preamble {
 }
 
 fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>) -> Preamble {
-    if bytes == REGISTRY_PREAMBLE {
-        if let Some(cluster_id) = cluster_id() {
-            return Preamble::AnswerAndClose(registry_answer(cluster_id));
-        }
+    if bytes == REGISTRY_PREAMBLE
+        && let Some(cluster_id) = cluster_id()
+    {
+        return Preamble::AnswerAndClose(registry_answer(cluster_id));
     }
     if bytes == SECURITY_PREAMBLE {
         let error = HBaseError::new(ErrorKind::SecurityNotEnabled, "security is not enabled");

@@ -30,7 +30,9 @@ impl MasterChore {
         let master = Arc::clone(master);
         let run = move || {
             let mut janitor_due = Instant::now() + janitor_every;
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(DISCHARGE_EVERY.min(janitor_every)) {
+            while let Err(RecvTimeoutError::Timeout) =
+                stopped.recv_timeout(DISCHARGE_EVERY.min(janitor_every))
+            {
                 master.discharge();
                 if Instant::now() >= janitor_due {
                     master.run_janitor_if_on();

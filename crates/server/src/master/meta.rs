@@ -174,8 +174,8 @@ pub enum MetaChange {
     Put(RegionInfo, &'static str),
     /// A region that a server opened at a sequence number.
     Opened(RegionInfo, ServerName, u64),
-    /// A parent, with the two regions it was split into.
-    Split(RegionInfo, RegionInfo, RegionInfo),
+    /// A parent, and the two regions it was split into.
+    Split(Box<[RegionInfo; 3]>),
     /// A region made of others.
     Merged(RegionInfo, Vec<RegionInfo>),
     /// A region that is gone.
@@ -198,7 +198,10 @@ impl MetaChange {
             Self::Opened(region, server, seq_num) => {
                 vec![put(region.name(), INFO, opened(&region, &server, seq_num), timestamp)]
             }
-            Self::Split(parent, a, b) => split(&parent, &a, &b, timestamp),
+            Self::Split(regions) => {
+                let [parent, a, b] = *regions;
+                split(&parent, &a, &b, timestamp)
+            }
             Self::Merged(region, parents) => {
                 let mut cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell("CLOSED")];
                 cells.push((b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec()));

@@ -441,7 +441,9 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
 }
 
 /// The latest of the regions' last major compactions.
-fn last_major_compaction<'a>(regions: impl Iterator<Item = &'a Arc<Region>>) -> pb::MajorCompactionTimestampResponse {
+fn last_major_compaction<'a>(
+    regions: impl Iterator<Item = &'a Arc<Region>>,
+) -> pb::MajorCompactionTimestampResponse {
     let compaction_timestamp = regions.map(|region| region.last_major_compaction_ms()).max().unwrap_or(0);
     pb::MajorCompactionTimestampResponse { compaction_timestamp }
 }

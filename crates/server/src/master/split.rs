@@ -62,7 +62,11 @@ impl Master {
                 self.prepare_child(&b, std::iter::once((parent, &row, pb::reference::Range::Top)), seq_id)
             })
             .and_then(|()| {
-                self.parts.meta.commit(vec![MetaChange::Split(info.clone(), a.clone(), b.clone())])
+                self.parts.meta.commit(vec![MetaChange::Split(Box::new([
+                    info.clone(),
+                    a.clone(),
+                    b.clone(),
+                ]))])
             });
         if let Err(error) = prepared {
             self.undo(&[a, b], std::slice::from_ref(info), &descriptor)?;

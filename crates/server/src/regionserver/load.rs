@@ -70,7 +70,8 @@ fn coprocessors(regions: &[Arc<Region>]) -> Vec<pb::Coprocessor> {
         "org.apache.hadoop.hbase.coprocessor.AggregateImplementation",
         "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint",
     ];
-    let named = ENDPOINTS.iter().filter(|class| regions.iter().any(|region| region.table().has_coprocessor(class)));
+    let named =
+        ENDPOINTS.iter().filter(|class| regions.iter().any(|region| region.table().has_coprocessor(class)));
     named.filter_map(|class| Some(pb::Coprocessor { name: class.rsplit('.').next()?.to_owned() })).collect()
 }
 
