@@ -209,6 +209,11 @@ impl Region {
         self.memstore_bytes() >= self.flush_bytes()
     }
 
+    /// Whether a flush is under way.
+    pub fn is_flushing(&self) -> bool {
+        self.flushing.is_locked()
+    }
+
     /// Sizes and counts for reports.
     pub fn load(&self) -> RegionLoad {
         RegionLoad {

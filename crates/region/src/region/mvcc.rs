@@ -5,8 +5,10 @@
 //! A write completes when its cells are in the MemStore and its WAL entry is as durable as was asked. Completions may
 //! come in any order; the read point only moves over an unbroken run of them.
 //!
-//! Numbers are given out under one lock, together with whatever must happen in the same order (the WAL append), so
-//! that the order in the log is the order of the numbers. The lock covers no I/O.
+//! Numbers are given out under one lock (`order`), together with whatever must happen in the same order (the WAL
+//! append), so that the order in the log is the order of the numbers. An append may wait there for room in the WAL's
+//! queue, which only the WAL's thread makes, and that thread completes writes: completing takes a lock of its own
+//! (`inner`), under which nothing ever waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +21,8 @@ pub type Waiter = Box<dyn FnOnce() + Send>;
 /// The write numbers of one region.
 pub struct Mvcc {
     read_point: AtomicU64,
+    /// Held while a number is given out and what must be in its order happens. Before `inner`.
+    order: Mutex<()>,
     inner: Mutex<Inner>,
     advanced: Condvar,
 }
@@ -39,7 +43,12 @@ impl Mvcc {
     /// Starts with everything up to `start` complete.
     pub fn new(start: u64) -> Self {
         let inner = Inner { write_point: start, pending: VecDeque::new() };
-        Self { read_point: AtomicU64::new(start), inner: Mutex::new(inner), advanced: Condvar::new() }
+        Self {
+            read_point: AtomicU64::new(start),
+            order: Mutex::new(()),
+            inner: Mutex::new(inner),
+            advanced: Condvar::new(),
+        }
     }
 
     /// The highest number that readers may see.
@@ -56,12 +65,17 @@ impl Mvcc {
     /// Gives out the next number and runs `ordered` with it before anyone else gets one. The number stays incomplete
     /// until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
+        let _order = self.order.lock();
+        let number = self.next();
+        (number, ordered(number))
+    }
+
+    fn next(&self) -> u64 {
         let mut inner = self.inner.lock();
         inner.write_point += 1;
         let number = inner.write_point;
         inner.pending.push_back(Pending { number, complete: false, waiters: Vec::new() });
-        let outcome = ordered(number);
-        (number, outcome)
+        number
     }
 
     /// Marks a number complete and moves the read point as far as it goes.
@@ -163,6 +177,24 @@ mod tests {
         assert_eq!(ran.load(Ordering::Relaxed), 3);
         mvcc.when_current_is_visible(waiter(&ran).expect("made"));
         assert_eq!(ran.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn writes_complete_while_the_next_waits_for_its_turn_in_the_log() {
+        let mvcc = Mvcc::new(0);
+        let (first, ()) = mvcc.begin(|_| ());
+        let (second, ()) = mvcc.begin(|_| {
+            std::thread::scope(|scope| {
+                let done = scope.spawn(|| mvcc.complete(first));
+                let started = std::time::Instant::now();
+                while !done.is_finished() {
+                    assert!(started.elapsed() < std::time::Duration::from_secs(20), "the log's thread is stuck");
+                    std::thread::yield_now();
+                }
+            });
+        });
+        mvcc.complete(second);
+        assert_eq!(mvcc.read_point(), 2);
     }
 
     #[test]

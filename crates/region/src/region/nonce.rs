@@ -25,12 +25,16 @@ pub enum NonceStart {
     Proceed,
     /// It was done; answer from what is stored.
     Duplicate,
-    /// It is being done; the retry given along runs when it has ended.
+    /// It is being done; the waiter given along runs when it has ended.
     Running,
 }
 
+/// Hears whether the operation it waited for was done. Runs on the thread that ended it, which may be the WAL's: it must
+/// not make the operation itself, for that may wait for a row lock or for the WAL.
+pub type NonceWaiter = Box<dyn FnOnce(bool) + Send>;
+
 enum State {
-    Running(Vec<Box<dyn FnOnce() + Send>>),
+    Running(Vec<NonceWaiter>),
     Done,
 }
 
@@ -54,8 +58,8 @@ impl NonceManager {
         Self { clock, grace_ms, inner: Mutex::default() }
     }
 
-    /// Asks to start an operation. `retry` is only kept when the answer is [`NonceStart::Running`].
-    pub fn start(&self, key: NonceKey, retry: impl FnOnce() -> Box<dyn FnOnce() + Send>) -> NonceStart {
+    /// Asks to start an operation. `waiter` is only made when the answer is [`NonceStart::Running`].
+    pub fn start(&self, key: NonceKey, waiter: impl FnOnce() -> NonceWaiter) -> NonceStart {
         if key.nonce == 0 {
             return NonceStart::Proceed;
         }
@@ -68,7 +72,7 @@ impl NonceManager {
             }
             Some(State::Done) => NonceStart::Duplicate,
             Some(State::Running(waiting)) => {
-                waiting.push(retry());
+                waiting.push(waiter());
                 NonceStart::Running
             }
         }
@@ -88,7 +92,7 @@ impl NonceManager {
         };
         drop(inner);
         if let Some(State::Running(waiting)) = before {
-            waiting.into_iter().for_each(|retry| retry());
+            waiting.into_iter().for_each(|waiter| waiter(success));
         }
     }
 
@@ -105,7 +109,9 @@ impl NonceManager {
 impl Inner {
     fn forget(&mut self, now_ms: i64) {
         while self.finished.front().is_some_and(|(until, _)| *until <= now_ms) {
-            if let Some((_, key)) = self.finished.pop_front() {
+            let Some((_, key)) = self.finished.pop_front() else { return };
+            // One that was forgotten and is being done again stays.
+            if matches!(self.states.get(&key), Some(State::Done)) {
                 self.states.remove(&key);
             }
         }
@@ -122,8 +128,8 @@ mod tests {
 
     const KEY: NonceKey = NonceKey { group: 1, nonce: 2 };
 
-    fn no_retry() -> Box<dyn FnOnce() + Send> {
-        Box::new(|| ())
+    fn no_retry() -> NonceWaiter {
+        Box::new(|_| ())
     }
 
     #[test]
@@ -138,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_lets_the_retry_through() {
+    fn those_who_wait_hear_how_it_ended_and_a_failure_lets_the_next_through() {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
         assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
-        let woken = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&woken);
-        let retry = || Box::new(move || flag.store(true, Ordering::Relaxed)) as Box<dyn FnOnce() + Send>;
-        assert_eq!(nonces.start(KEY, retry), NonceStart::Running);
+        let failed = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&failed);
+        let waiter = || Box::new(move |success: bool| flag.store(!success, Ordering::Relaxed)) as NonceWaiter;
+        assert_eq!(nonces.start(KEY, waiter), NonceStart::Running);
         nonces.end(KEY, false);
-        assert!(woken.load(Ordering::Relaxed));
+        assert!(failed.load(Ordering::Relaxed));
         assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
     }
 

@@ -129,31 +129,45 @@ impl Region {
     /// what was not.
     ///
     /// # Errors
-    /// What flushing says; the region is closed all the same, and its edits are in the WAL.
+    /// `NotServingRegionException` when it is closed already; what flushing or logging says: the region is open as before
+    /// then, for another instance must not be opened beside cells that are only in this one's MemStore.
     pub fn close(self: &Arc<Self>, abort: bool) -> Result<()> {
         if !abort {
             self.flush()?;
         }
         let _no_compaction = self.compacting.lock();
         let _no_flush = self.flushing.lock();
-        *self.updates.write() = Phase::Closed;
+        self.refuse_work()?;
         if abort {
             return Ok(());
         }
         self.mvcc.wait_for(self.mvcc.write_point());
-        self.flush_locked(FlushNumber::Next)?;
-        self.log_event(EventType::RegionClose)?;
-        write_seq_id_file(
-            &self.env,
-            &layout::region_dir(&self.env.stores.root, &self.info),
-            self.mvcc.write_point(),
-        )?;
+        if let Err(error) = self.flush_locked(FlushNumber::Next).and_then(|_| self.log_close()) {
+            *self.updates.write() = Phase::Open;
+            tracing::error!(region = %self.info.name_text(), %error, "region cannot be closed");
+            return Err(error);
+        }
         self.env.wal.region_closed(&self.encoded_name);
         tracing::info!(region = %self.info.name_text(), "region closed");
         Ok(())
     }
 
-    /// Whether [`Region::close`] was called.
+    fn refuse_work(&self) -> Result<()> {
+        let mut phase = self.updates.write();
+        if *phase == Phase::Closed {
+            return Err(self.not_serving());
+        }
+        *phase = Phase::Closed;
+        Ok(())
+    }
+
+    fn log_close(self: &Arc<Self>) -> Result<()> {
+        self.log_event(EventType::RegionClose)?;
+        let dir = layout::region_dir(&self.env.stores.root, &self.info);
+        write_seq_id_file(&self.env, &dir, self.mvcc.write_point())
+    }
+
+    /// Whether the region is closed.
     pub fn is_closed(&self) -> bool {
         *self.updates.read() == Phase::Closed
     }

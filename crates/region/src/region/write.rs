@@ -116,9 +116,9 @@ impl Region {
         let mut parts = Some((mutations, conditions, done));
         let started = self.env.nonces.start(key, || {
             let (region, parts) = (Arc::clone(self), parts.take());
-            Box::new(move || {
-                if let Some((mutations, conditions, done)) = parts {
-                    region.write_atomically(mutations, conditions, nonce_group, done);
+            Box::new(move |made| {
+                if let Some((mutations, _, done)) = parts {
+                    done(if made { region.answer_duplicate(&mutations) } else { Err(failed_before()) });
                 }
             })
         });
@@ -224,7 +224,8 @@ impl Region {
             }
         }
         drop(updates);
-        if self.needs_flush() {
+        // What a flush under way writes still counts; asking again would only flush the little that came since.
+        if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
         Ok(Applied { number, logged, cells: Arc::new(cells) })
@@ -336,6 +337,11 @@ impl Region {
             given => given,
         }
     }
+}
+
+/// What a retry hears that waited for an operation which failed. The client asks again.
+fn failed_before() -> HBaseError {
+    HBaseError::io("the same operation, asked for before, has just failed")
 }
 
 /// Whether `value OP cell` holds, given how the condition's value compares to the cell's.

@@ -170,11 +170,20 @@ impl Store {
         let meta = StoreFileMeta {
             max_seq_id: Some(facts.max_seq_id),
             major_compaction: request.is_major,
-            compacted_files: request.names(),
+            compacted_files: self.replaced_by(request),
         };
         let written = self.write_file(scanner, context, meta, facts.forget_seq_ids_to)?;
         let (output, cells) = written.map_or((None, 0), |(path, cells)| (Some(path), cells));
         Ok(CompactionResult { inputs: request.names(), output, cells })
+    }
+
+    /// Files that the output of a compaction stands for: its inputs, and those that were replaced before and are still
+    /// there because a reader holds them. Their replacement may be an input now, and only the output can tell the next
+    /// start that they must not be served again.
+    fn replaced_by(&self, request: &CompactionRequest) -> Vec<String> {
+        let mut names = request.names();
+        names.extend(self.replaced.lock().iter().map(|file| file.name().to_owned()));
+        names
     }
 
     fn facts(&self, request: &CompactionRequest, smallest_read_point: u64) -> Facts {
@@ -210,7 +219,8 @@ impl Store {
     /// # Errors
     /// As [`Store::commit_compaction`].
     pub fn install_compaction(&self, result: &CompactionResult) -> Result<Option<Arc<StoreFile>>> {
-        result.output.as_ref().map(|path| self.install(path)).transpose()
+        let Some(path) = &result.output else { return Ok(None) };
+        self.install(path).inspect_err(|_| self.discard(path)).map(Some)
     }
 
     /// The second part: replaces the state. What is left is [`Store::archive_replaced`].

@@ -88,11 +88,21 @@ impl Store {
         names
     }
 
-    /// Gives a flush up: the frozen segments stay readable and are part of the next flush.
+    /// Gives a flush up: the frozen segments stay readable and are part of the next flush. Its file goes, also when it
+    /// is in the family's directory already: found there by the next start, it would bring back what was deleted since.
     pub fn abort_flush(&self) {
-        let Some(path) = self.flushed.lock().take() else { return };
-        if let Err(error) = self.env.fs.delete(&path) {
-            tracing::warn!(path = %path.display(), %error, "the output of a failed flush stays");
+        if let Some(path) = self.flushed.lock().take() {
+            self.discard(&path);
+        }
+    }
+
+    /// Removes a file written by a flush or compaction that readers never saw, from wherever it has come to.
+    pub(super) fn discard(&self, path: &Path) {
+        let installed = path.file_name().map(|name| self.dirs.family.join(name));
+        for path in std::iter::once(path).chain(installed.as_deref()) {
+            if let Err(error) = self.env.fs.delete(path) {
+                tracing::warn!(path = %path.display(), %error, "the output of a failed flush or compaction stays");
+            }
         }
     }
 
