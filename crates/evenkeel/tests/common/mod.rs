@@ -1,0 +1,230 @@
+//! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a directory of its own.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs;
+use std::future::Future;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use evenkeel_client::{ClientConfig, Connection};
+
+/// Time that a server has to come up or go down.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The settings that name the server's ports.
+const PORT_KEYS: [&str; 5] = [
+    "hbase.zookeeper.property.clientPort",
+    "hbase.master.port",
+    "hbase.regionserver.port",
+    "hbase.master.info.port",
+    "hbase.regionserver.info.port",
+];
+
+/// A server's directory and ports, and its process while it runs. Dropping it kills the process.
+pub struct Server {
+    folder: tempfile::TempDir,
+    ports: [u16; 5],
+    extra: Vec<(String, String)>,
+    process: Option<Child>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- the server's log, its end ---\n{}", tail(&self.log(), 60));
+        }
+    }
+}
+
+impl Server {
+    /// A server that does not run yet, with settings of its own.
+    pub fn new(extra: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let extra = extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Self { folder, ports: free_ports(), extra, process: None }
+    }
+
+    /// A running server.
+    pub fn started(extra: &[(&str, &str)]) -> Self {
+        let mut server = Self::new(extra);
+        server.start();
+        server
+    }
+
+    /// The folder that holds the data directory and the logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The data directory.
+    pub fn root(&self) -> PathBuf {
+        self.folder().join("hbase")
+    }
+
+    /// What the server printed since it was first started.
+    pub fn screen(&self) -> String {
+        fs::read_to_string(self.folder().join("out")).unwrap_or_default()
+    }
+
+    /// What the server logged since it was first started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("err")).unwrap_or_default()
+    }
+
+    /// The port of a setting.
+    pub fn port(&self, key: &str) -> u16 {
+        let at = PORT_KEYS.iter().position(|k| *k == key).expect("a port's key");
+        self.ports[at]
+    }
+
+    /// Where clients begin.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port("hbase.master.port"))
+    }
+
+    /// The command that starts it, with `more` settings last.
+    pub fn command(&self, more: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.arg("start").env_remove("HBASE_CONF_DIR").stdin(Stdio::null());
+        let mut define = |key: &str, value: &str| {
+            command.arg("-D").arg(format!("{key}={value}"));
+        };
+        define("hbase.rootdir", &format!("file://{}", self.root().display()));
+        define("hbase.tmp.dir", &self.folder().join("tmp").display().to_string());
+        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| define(key, &port.to_string()));
+        self.extra.iter().for_each(|(key, value)| define(key, value));
+        more.iter().for_each(|(key, value)| define(key, value));
+        command
+    }
+
+    /// Starts it and waits until it has printed its screen.
+    pub fn start(&mut self) {
+        let command = self.command(&[]);
+        self.start_as(command);
+    }
+
+    /// As [`Server::start`], with no file allowed to grow beyond this many KiB, and no signal when one would.
+    pub fn start_limited(&mut self, file_kib: u32) {
+        let server = self.command(&[]);
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {file_kib}; exec \"$@\"")).arg("bash");
+        command
+            .arg(server.get_program())
+            .args(server.get_args())
+            .env_remove("HBASE_CONF_DIR")
+            .stdin(Stdio::null());
+        self.start_as(command);
+    }
+
+    fn start_as(&mut self, command: Command) {
+        let before = self.screen().len();
+        self.spawn(command);
+        let deadline = Instant::now() + PATIENCE;
+        // The screen is printed once the server answers.
+        while self.screen().len() == before {
+            let process = self.process.as_mut().expect("spawned");
+            if let Some(status) = process.try_wait().expect("a child's status") {
+                panic!("the server ended with {status} while it started:\n{}", tail(&self.log(), 40));
+            }
+            assert!(Instant::now() < deadline, "no screen in time:\n{}", tail(&self.log(), 40));
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn spawn(&mut self, mut command: Command) {
+        let open = |name| fs::File::options().create(true).append(true).open(self.folder().join(name));
+        let (out, err) = (open("out").expect("a file"), open("err").expect("a file"));
+        self.process = Some(command.stdout(out).stderr(err).spawn().expect("the binary starts"));
+    }
+
+    /// kill -9, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// SIGTERM, and waits for its exit.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let mut process = self.process.take().expect("a running server");
+        let sent = Command::new("kill").arg("-TERM").arg(process.id().to_string()).status();
+        assert!(sent.expect("kill").success());
+        exit_of(&mut process).unwrap_or_else(|| {
+            let _ = process.kill();
+            let _ = process.wait();
+            panic!("SIGTERM did not end the server:\n{}", tail(&self.log(), 40))
+        })
+    }
+
+    /// Whether it runs.
+    pub fn runs(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|p| p.try_wait().is_ok_and(|status| status.is_none()))
+    }
+
+    /// A client of it, with timeouts for tests.
+    pub async fn connect(&self) -> Connection {
+        Connection::connect(config(&self.bootstrap())).await.expect("the server answers")
+    }
+}
+
+/// A client's settings with timeouts for tests.
+pub fn config(bootstrap: &str) -> ClientConfig {
+    ClientConfig {
+        rpc_timeout: Duration::from_secs(20),
+        operation_timeout: PATIENCE,
+        pause: Duration::from_millis(20),
+        retries: 60,
+        ..ClientConfig::new([bootstrap])
+    }
+}
+
+/// Waits for a process to end; `None` when it does not in time.
+pub fn exit_of(process: &mut Child) -> Option<ExitStatus> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = process.try_wait().expect("a child's status") {
+            return Some(status);
+        }
+        sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+/// Runs a future on a runtime of two threads.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    runtime().block_on(future)
+}
+
+/// A runtime of two threads.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// The seed of a random test: `EVENKEEL_TEST_SEED`, or a new one; printed, so that a failure names it.
+pub fn seed() -> u64 {
+    let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(now_ns()));
+    println!("EVENKEEL_TEST_SEED={seed}");
+    seed
+}
+
+fn now_ns() -> u32 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos())
+}
+
+/// The last lines of a text.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<_> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Ports that nobody listens on now; all are held until the last is found, so they differ.
+fn free_ports() -> [u16; 5] {
+    let held = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    held.map(|listener| listener.local_addr().expect("an address").port())
+}

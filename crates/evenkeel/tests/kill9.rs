@@ -1,0 +1,393 @@
+//! Durability: kill -9 at random moments, 50 times, under concurrent writers; whatever was acknowledged must be there.
+//!
+//! Every writer owns its rows and gives each write a number. A row holds the same number in four cells of two families,
+//! so a row whose cells differ is torn. After each restart:
+//!
+//! - a row holds its last acknowledged number, or the one write that was under way when the server died;
+//! - all cells of a row agree;
+//! - a counter is at least what was acknowledged and at most what was attempted.
+//!
+//! Small MemStores make flushes and compactions happen all the time, so kills hit them too.
+//! `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on the machine as well),
+//! `EVENKEEL_TEST_KILLS` sets their number.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{Server, config, runtime, seed};
+use evenkeel_client::{ClientConfig, Connection, Get, Increment, Put, RowResult, Scan, Table};
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinHandle;
+
+const KILLS: u32 = 50;
+/// Time of the whole test, after which it ends its kills early rather than hang; it fails when that is too few.
+const TIME_MAX: Duration = Duration::from_secs(170);
+const KILLS_MIN: u32 = 20;
+const PUT_WRITERS: u64 = 3;
+const BATCH_WRITERS: u64 = 2;
+const COUNT_WRITERS: u64 = 2;
+const ROWS: u64 = 400;
+const BATCH_ROWS: u64 = 40;
+const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
+
+/// What one writer knows of its rows: the number acknowledged last and the one attempted last.
+struct Rows {
+    name: String,
+    acknowledged: Vec<AtomicU64>,
+    attempted: Vec<AtomicU64>,
+}
+
+impl Rows {
+    fn new(name: String) -> Arc<Self> {
+        let zeros = || (0..ROWS).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { name, acknowledged: zeros(), attempted: zeros() })
+    }
+
+    /// A hash first spreads the rows over the regions.
+    fn key(&self, row: u64) -> String {
+        let spread = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        format!("{spread:02x}-{}-{row:04}", self.name)
+    }
+
+    fn put(&self, row: u64, number: u64) -> Put {
+        // Values of uneven size, so that cells straddle blocks and chunks; the number is their head.
+        let pad = (number * 131 + row * 17) as usize % 900;
+        let value = [&number.to_be_bytes()[..], &vec![number as u8; pad]].concat();
+        COLUMNS.iter().fold(Put::new(self.key(row)), |put, (f, q)| put.column(f, q, &value))
+    }
+
+    fn attempt(&self, row: u64, number: u64) -> Put {
+        self.attempted[row as usize].store(number, Ordering::SeqCst);
+        self.put(row, number)
+    }
+
+    fn acknowledge(&self, row: u64, number: u64) {
+        self.acknowledged[row as usize].store(number, Ordering::SeqCst);
+    }
+
+    /// Says what is wrong with a row as read.
+    fn check(&self, row: u64, result: Option<&RowResult>) -> Result<(), String> {
+        let low = self.acknowledged[row as usize].load(Ordering::SeqCst);
+        let high = self.attempted[row as usize].load(Ordering::SeqCst);
+        let Some(result) = result else {
+            return if low == 0 { Ok(()) } else { Err(format!("lost; {low} was acknowledged")) };
+        };
+        let values: Vec<_> = COLUMNS.iter().map(|(f, q)| result.value(f, q)).collect();
+        let Some(first) = values[0].filter(|v| values.iter().all(|other| *other == Some(*v))) else {
+            let numbers: Vec<_> = values.iter().map(|v| v.and_then(number_of)).collect();
+            return Err(format!("torn: {numbers:?}, acknowledged {low}, attempted {high}"));
+        };
+        match number_of(first) {
+            Some(n) if (low..=high).contains(&n) => Ok(()),
+            other => Err(format!("holds {other:?}, acknowledged {low}, attempted {high}")),
+        }
+    }
+
+    /// After a check the row's content is known: what is there is what counts from now on.
+    fn settle(&self, row: u64, result: Option<&RowResult>) {
+        let number = result.and_then(|r| r.value("a", "x")).and_then(number_of).unwrap_or(0);
+        self.acknowledge(row, number);
+        self.attempted[row as usize].store(number, Ordering::SeqCst);
+    }
+}
+
+fn number_of(value: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(value.get(..8)?.try_into().ok()?))
+}
+
+/// What one writer knows of its counter.
+struct Counter {
+    row: String,
+    acknowledged: AtomicI64,
+    attempted: AtomicI64,
+}
+
+struct Load {
+    rows: Vec<Arc<Rows>>,
+    batch_rows: Vec<Arc<Rows>>,
+    counters: Vec<Arc<Counter>>,
+    stop: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn new() -> Self {
+        let rows = |prefix: &str, n| (0..n).map(|i| Rows::new(format!("{prefix}{i}"))).collect();
+        let counter = |i: u64| {
+            let row = format!("{:02x}-count{i}", i * 0x70);
+            Arc::new(Counter { row, acknowledged: AtomicI64::new(0), attempted: AtomicI64::new(0) })
+        };
+        Self {
+            rows: rows("put", PUT_WRITERS),
+            batch_rows: rows("batch", BATCH_WRITERS),
+            counters: (0..COUNT_WRITERS).map(counter).collect(),
+            stop: Arc::default(),
+            writes: Arc::default(),
+        }
+    }
+
+    /// Starts all writers; each ends at its first failure, since the server is gone then, or when told to.
+    fn spawn(&self, table: &Table, counts: &Table, rng: &mut StdRng) -> Vec<JoinHandle<Result<(), String>>> {
+        let mut tasks = Vec::new();
+        self.stop.store(false, Ordering::SeqCst);
+        for rows in &self.rows {
+            let (rows, rng) = (rows.clone(), StdRng::seed_from_u64(rng.random()));
+            tasks.push(tokio::spawn(put_rows(
+                table.clone(),
+                rows,
+                rng,
+                self.stop.clone(),
+                self.writes.clone(),
+            )));
+        }
+        for rows in &self.batch_rows {
+            let (rows, rng) = (rows.clone(), StdRng::seed_from_u64(rng.random()));
+            tasks.push(tokio::spawn(put_batches(
+                table.clone(),
+                rows,
+                rng,
+                self.stop.clone(),
+                self.writes.clone(),
+            )));
+        }
+        for counter in &self.counters {
+            tasks.push(tokio::spawn(count(
+                counts.clone(),
+                counter.clone(),
+                self.stop.clone(),
+                self.writes.clone(),
+            )));
+        }
+        tasks
+    }
+
+    async fn verify(&self, table: &Table) -> Result<(), String> {
+        let mut found = BTreeMap::new();
+        let mut scanner = table.scan(Scan::new());
+        while let Some(batch) = scanner.next_batch().await.map_err(|e| format!("the scan failed: {e}"))? {
+            for result in batch {
+                let row = String::from_utf8_lossy(result.row().unwrap_or_default()).into_owned();
+                if found.insert(row.clone(), result).is_some() {
+                    return Err(format!("{row} came twice"));
+                }
+            }
+        }
+        for rows in self.rows.iter().chain(&self.batch_rows) {
+            for row in 0..ROWS {
+                let (key, result) = (rows.key(row), found.remove(&rows.key(row)));
+                rows.check(row, result.as_ref()).map_err(|what| format!("row {key}: {what}"))?;
+                rows.settle(row, result.as_ref());
+            }
+        }
+        for counter in &self.counters {
+            counter.check(found.remove(&counter.row).as_ref())?;
+        }
+        match found.keys().next() {
+            None => self.verify_gets(table).await,
+            Some(row) => Err(format!("a row that nobody wrote: {row}")),
+        }
+    }
+
+    /// Gets take another path (bloom filters), so a few rows are read by them too.
+    async fn verify_gets(&self, table: &Table) -> Result<(), String> {
+        for rows in self.rows.iter().chain(&self.batch_rows) {
+            for row in (0..ROWS).step_by(37) {
+                let get = Get::new(rows.key(row));
+                let result = table.get(get).await.map_err(|e| format!("a get failed: {e}"))?;
+                let result = Some(&result).filter(|r| !r.is_empty());
+                rows.check(row, result).map_err(|what| format!("row {} by get: {what}", rows.key(row)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Counter {
+    fn check(&self, result: Option<&RowResult>) -> Result<(), String> {
+        let (low, high) = (self.acknowledged.load(Ordering::SeqCst), self.attempted.load(Ordering::SeqCst));
+        let value = result.and_then(|r| r.counter("a", "n")).unwrap_or(0);
+        let other = result.and_then(|r| r.counter("b", "n")).unwrap_or(0);
+        if value != other {
+            return Err(format!("counter {}: torn, {value} and {other}", self.row));
+        }
+        if !(low..=high).contains(&value) {
+            return Err(format!("counter {}: {value}, acknowledged {low}, attempted {high}", self.row));
+        }
+        self.acknowledged.store(value, Ordering::SeqCst);
+        self.attempted.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+async fn put_rows(
+    table: Table,
+    rows: Arc<Rows>,
+    mut rng: StdRng,
+    stop: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+) -> Result<(), String> {
+    while !stop.load(Ordering::Relaxed) {
+        let row = rng.random_range(0..ROWS);
+        let number = rows.attempted[row as usize].load(Ordering::SeqCst) + 1;
+        if let Err(error) = table.put(rows.attempt(row, number)).await {
+            return died(&error);
+        }
+        rows.acknowledge(row, number);
+        writes.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+async fn put_batches(
+    table: Table,
+    rows: Arc<Rows>,
+    mut rng: StdRng,
+    stop: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+) -> Result<(), String> {
+    while !stop.load(Ordering::Relaxed) {
+        let first = rng.random_range(0..ROWS);
+        let batch: Vec<_> = (0..BATCH_ROWS).map(|i| (first + i) % ROWS).collect();
+        let numbers: Vec<_> =
+            batch.iter().map(|r| rows.attempted[*r as usize].load(Ordering::SeqCst) + 1).collect();
+        let puts = batch.iter().zip(&numbers).map(|(row, number)| rows.attempt(*row, *number).into());
+        let outcomes = table.batch(puts.collect()).await;
+        for ((row, number), _) in batch.iter().zip(&numbers).zip(&outcomes).filter(|(_, o)| o.is_ok()) {
+            rows.acknowledge(*row, *number);
+            writes.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(error) = outcomes.iter().find_map(|o| o.as_ref().err()) {
+            return died(error);
+        }
+    }
+    Ok(())
+}
+
+async fn count(
+    table: Table,
+    counter: Arc<Counter>,
+    stop: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+) -> Result<(), String> {
+    while !stop.load(Ordering::Relaxed) {
+        counter.attempted.fetch_add(1, Ordering::SeqCst);
+        let add = Increment::new(&counter.row).column("a", "n", 1).column("b", "n", 1);
+        match table.increment(add).await {
+            Ok(result) => {
+                let (value, before) =
+                    (result.counter("a", "n"), counter.acknowledged.fetch_add(1, Ordering::SeqCst));
+                if value != Some(before + 1) {
+                    return Err(format!("counter {}: answered {value:?} after {before}", counter.row));
+                }
+            }
+            Err(error) if error.kind() == Some(ErrorKind::RegionTooBusy) => {
+                counter.attempted.fetch_sub(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            Err(error) => return died(&error),
+        }
+        writes.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// A failure that a killed server explains; anything else fails the test.
+fn died(error: &evenkeel_client::Error) -> Result<(), String> {
+    match error.remote() {
+        None => Ok(()),
+        Some(e) if e.kind() == Some(ErrorKind::RegionTooBusy) => Ok(()),
+        Some(_) => Err(format!("an exception under load: {error}")),
+    }
+}
+
+/// Increments are not tried again: one that a kill interrupts is an attempt whose outcome is unknown. Puts are, through
+/// the restart, and so say nothing about what survived but that it can be overwritten; the others do.
+async fn writer_connection(server: &Server, retries: u32) -> Connection {
+    let operation_timeout = Duration::from_secs(20);
+    let config = ClientConfig { retries, operation_timeout, ..config(&server.bootstrap()) };
+    Connection::connect(config).await.expect("the server answers")
+}
+
+fn table_descriptor(name: &TableName) -> TableDescriptor {
+    let family = |name: &str| ColumnFamilyDescriptor::new(name.as_bytes()).expect("legal");
+    TableDescriptor::new(name.clone())
+        .with_family(family("a").with("DATA_BLOCK_ENCODING", "FAST_DIFF"))
+        .with_family(family("b"))
+        .with("MEMSTORE_FLUSHSIZE", "1048576")
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let seed = seed();
+    if let Err(what) = run(&mut StdRng::seed_from_u64(seed)) {
+        panic!("{what}\nEVENKEEL_TEST_SEED={seed}");
+    }
+}
+
+fn run(rng: &mut StdRng) -> Result<(), String> {
+    let kills: u32 = std::env::var("EVENKEEL_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
+    let began = Instant::now();
+    let runtime = runtime();
+    let mut server = Server::started(&[("hbase.hstore.compaction.min", "3")]);
+    let name: TableName = "kill9".parse().expect("legal");
+    let splits = ["40", "80", "c0"].map(Bytes::from);
+    runtime.block_on(async {
+        let admin = server.connect().await.admin();
+        admin.create_table(&table_descriptor(&name), &splits).await.map_err(|e| format!("create: {e}"))
+    })?;
+    let load = Load::new();
+    let mut done = 0;
+    while done < kills && began.elapsed() < TIME_MAX {
+        // Every second time puts end with the server as increments do, so that their unacknowledged writes show.
+        let retries = if done % 2 == 0 { 0 } else { 30 };
+        let table = runtime.block_on(writer_connection(&server, retries)).table(name.clone());
+        let counts = runtime.block_on(writer_connection(&server, 0)).table(name.clone());
+        let tasks = runtime.block_on(async { load.spawn(&table, &counts, rng) });
+        sleep(Duration::from_millis(rng.random_range(20..1500)));
+        server.kill();
+        load.stop.store(true, Ordering::SeqCst);
+        server.start();
+        for task in tasks {
+            let ended = runtime.block_on(task).map_err(|e| format!("a writer panicked: {e}"))?;
+            ended.map_err(|what| format!("kill {done}: {what}"))?;
+        }
+        let fresh = runtime.block_on(server.connect());
+        let verified = runtime.block_on(load.verify(&fresh.table(name.clone())));
+        verified.map_err(|what| format!("kill {done}: {what}"))?;
+        done += 1;
+    }
+    let writes = load.writes.load(Ordering::Relaxed);
+    println!("{done} kills, {writes} acknowledged writes, {:?}", began.elapsed());
+    if writes < u64::from(done) * 20 {
+        return Err(format!("only {writes} writes in {done} kills: too little to prove anything"));
+    }
+    if done < kills.min(KILLS_MIN) {
+        return Err(format!("only {done} kills in {:?}", began.elapsed()));
+    }
+    files_were_written(&server)
+}
+
+/// The test proves little about flushes when none happened.
+fn files_were_written(server: &Server) -> Result<(), String> {
+    let data = server.root().join("data/default/kill9");
+    let mut files = 0;
+    for region in std::fs::read_dir(&data).map_err(|e| format!("{}: {e}", data.display()))?.flatten() {
+        files += std::fs::read_dir(region.path().join("a")).map_or(0, |dir| dir.count());
+    }
+    match files {
+        0 => Err("no MemStore was flushed".to_owned()),
+        n => {
+            println!("{n} store files of family a");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Starting and stopping: what a person sees.
+
+mod common;
+
+use std::process::{Output, Stdio};
+
+use common::{PATIENCE, Server, block_on, exit_of};
+use evenkeel_client::{Get, Put};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+/// Runs a server that is expected to end by itself.
+fn ends(server: &Server, more: &[(&str, &str)]) -> Output {
+    let mut command = server.command(more);
+    let mut process =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    if exit_of(&mut process).is_none() {
+        let _ = process.kill();
+        let output = process.wait_with_output().expect("its output");
+        panic!("still running after {PATIENCE:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    process.wait_with_output().expect("its output")
+}
+
+/// Checks that it failed with one line, the last, that names what is wrong.
+fn assert_one_line(output: &Output, names: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "it should fail:\n{stderr}");
+    assert!(output.stdout.is_empty(), "nothing is served, so nothing is announced");
+    let said: Vec<_> = stderr.lines().filter(|line| line.starts_with("evenkeel: ")).collect();
+    assert_eq!(said.len(), 1, "one line says why:\n{stderr}");
+    assert!(said[0].contains(names), "{:?} should name {names:?}", said[0]);
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+fn families(name: &TableName) -> TableDescriptor {
+    TableDescriptor::new(name.clone()).with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"))
+}
+
+#[test]
+fn one_screen_says_how_to_connect() {
+    let server = Server::started(&[]);
+    let screen = server.screen();
+    assert!((3..=24).contains(&screen.lines().count()), "one screen:\n{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 110), "no long lines:\n{screen}");
+    for key in ["hbase.zookeeper.property.clientPort", "hbase.master.port", "hbase.regionserver.port"] {
+        assert!(screen.contains(&server.port(key).to_string()), "{key} is not in\n{screen}");
+    }
+    assert!(screen.contains(&server.root().display().to_string()), "the directory is not in\n{screen}");
+}
+
+#[test]
+fn data_is_there_after_sigterm() {
+    let mut server = Server::started(&[]);
+    let name: TableName = "kept".parse().expect("legal");
+    block_on(async {
+        let connection = server.connect().await;
+        connection.admin().create_table(&families(&name), &["m".into()]).await.expect("created");
+        let table = connection.table(name.clone());
+        table.put_all(["a", "z"].map(|r| Put::new(r).column("f", "q", r))).await.expect("written");
+    });
+    let status = server.terminate();
+    assert!(status.success(), "SIGTERM ended it with {status}");
+    server.start();
+    block_on(async {
+        let table = server.connect().await.table(name);
+        for row in ["a", "z"] {
+            let result = table.get(Get::new(row)).await.expect("a result");
+            assert_eq!(result.value("f", "q"), Some(row.as_bytes()));
+        }
+    });
+}
+
+#[test]
+fn a_directory_has_one_server() {
+    let mut server = Server::started(&[]);
+    let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);
+    assert_one_line(&ends(&other, &[]), &server.root().display().to_string());
+    assert!(server.runs());
+    block_on(async {
+        server.connect().await.admin().list_tables().await.expect("the first one still serves")
+    });
+    server.kill();
+    let mut other = other;
+    other.start();
+    assert!(other.runs(), "a killed server leaves no lock behind");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    for key in ["hbase.master.port", "hbase.regionserver.port", "hbase.zookeeper.property.clientPort"] {
+        let server = Server::new(&[]);
+        let taken = std::net::TcpListener::bind(("127.0.0.1", server.port(key))).expect("the port is free");
+        let port = taken.local_addr().expect("an address").port();
+        assert_one_line(&ends(&server, &[]), &port.to_string());
+    }
+}
+
+#[test]
+fn a_setting_that_is_wrong_is_named() {
+    let server = Server::new(&[]);
+    for (key, value) in [
+        ("hbase.master.port", "many"),
+        ("hbase.regionserver.port", "99999"),
+        ("hbase.hregion.memstore.flush.size", "1 apple"),
+        ("hbase.rootdir", "http://example.org/x"),
+    ] {
+        assert_one_line(&ends(&server, &[(key, value)]), key);
+    }
+}
+
+#[test]
+fn unknown_settings_are_logged_once() {
+    let server = Server::started(&[("hbase.no.such.setting", "1"), ("evenkeel.nor.this", "2")]);
+    let log = server.log();
+    for key in ["hbase.no.such.setting", "evenkeel.nor.this"] {
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(key)).collect();
+        assert_eq!(lines.len(), 1, "{key}: {lines:?}");
+    }
+    let known = "hbase.regionserver.port";
+    let complaint = log.lines().find(|l| l.contains("hbase.no.such.setting")).unwrap_or_default();
+    assert!(!complaint.contains(known), "{complaint}");
+}
