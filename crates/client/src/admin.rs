@@ -77,7 +77,8 @@ impl Admin {
     pub async fn create_table(&self, table: &TableDescriptor, split_keys: &[Bytes]) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let table_schema = table.into();
-        let request = pb::CreateTableRequest { table_schema, split_keys: split_keys.to_vec(), nonce_group, nonce };
+        let request =
+            pb::CreateTableRequest { table_schema, split_keys: split_keys.to_vec(), nonce_group, nonce };
         let answer: pb::CreateTableResponse = self.call("CreateTable", &request).await?;
         self.finish(answer.proc_id).await?;
         self.wait_open(table.name()).await
@@ -126,7 +127,8 @@ impl Admin {
     pub async fn truncate_table(&self, table: &TableName, preserve_splits: bool) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let preserve_splits = Some(preserve_splits);
-        let request = pb::TruncateTableRequest { table_name: table.into(), preserve_splits, nonce_group, nonce };
+        let request =
+            pb::TruncateTableRequest { table_name: table.into(), preserve_splits, nonce_group, nonce };
         let answer: pb::TruncateTableResponse = self.call("truncateTable", &request).await?;
         self.connection.locations().remove_table(table);
         self.finish(answer.proc_id).await?;
@@ -140,8 +142,13 @@ impl Admin {
     pub async fn modify_table(&self, table: &TableDescriptor) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let (table_name, table_schema) = (table.name().into(), table.into());
-        let request =
-            pb::ModifyTableRequest { table_name, table_schema, nonce_group, nonce, reopen_regions: Some(true) };
+        let request = pb::ModifyTableRequest {
+            table_name,
+            table_schema,
+            nonce_group,
+            nonce,
+            reopen_regions: Some(true),
+        };
         let answer: pb::ModifyTableResponse = self.call("ModifyTable", &request).await?;
         self.finish(answer.proc_id).await
     }
@@ -206,7 +213,8 @@ impl Admin {
     /// # Errors
     /// [`Error::TableNotFound`], or as [`Admin::create_table`].
     pub async fn describe(&self, table: &TableName) -> Result<TableDescriptor> {
-        let request = pb::GetTableDescriptorsRequest { table_names: vec![table.into()], ..Default::default() };
+        let request =
+            pb::GetTableDescriptorsRequest { table_names: vec![table.into()], ..Default::default() };
         let answer: pb::GetTableDescriptorsResponse = self.call("GetTableDescriptors", &request).await?;
         let schema = answer.table_schema.first().ok_or_else(|| Error::TableNotFound(table.clone()))?;
         Ok(schema.try_into()?)

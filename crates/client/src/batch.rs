@@ -204,7 +204,12 @@ fn read(shares: Vec<Share>, response: &pb::MultiResponse, mut cells: CellBlock) 
     outcomes
 }
 
-fn read_share(share: Share, answer: &pb::RegionActionResult, cells: &mut CellBlock, outcomes: &mut Vec<Outcome>) {
+fn read_share(
+    share: Share,
+    answer: &pb::RegionActionResult,
+    cells: &mut CellBlock,
+    outcomes: &mut Vec<Outcome>,
+) {
     let mut results: HashMap<u32, Result<RowResult>> = HashMap::with_capacity(share.items.len());
     for each in &answer.result_or_exception {
         // Cells follow in the order of the results, so every result is read, also one that nobody asked for.
@@ -242,9 +247,11 @@ mod tests {
 
     #[test]
     fn calls_stay_within_their_bounds() {
-        let puts = (0..10).map(|i| Put::new(format!("{i}")).column("f", "q", vec![0; CALL_BYTES_MAX / 3]).into());
+        let puts =
+            (0..10).map(|i| Put::new(format!("{i}")).column("f", "q", vec![0; CALL_BYTES_MAX / 3]).into());
         let calls = split(vec![share("", puts.collect())]);
-        let sizes: Vec<_> = calls.iter().map(|call| call.iter().map(|s| s.items.len()).sum::<usize>()).collect();
+        let sizes: Vec<_> =
+            calls.iter().map(|call| call.iter().map(|s| s.items.len()).sum::<usize>()).collect();
         assert_eq!(sizes, [3, 3, 3, 1]);
         let many = (0..CALL_ACTIONS_MAX + 1).map(|i| Get::new(format!("{i}")).into()).collect();
         assert_eq!(split(vec![share("", many)]).len(), 2);
@@ -253,14 +260,16 @@ mod tests {
     #[test]
     fn outcomes_find_their_actions_by_index() {
         let exception = pb::NameBytesPair { name: "a.B".into(), value: Some("a.B: no".into()) };
-        let answer = |index, exception| pb::ResultOrException { index: Some(index), exception, ..Default::default() };
+        let answer =
+            |index, exception| pb::ResultOrException { index: Some(index), exception, ..Default::default() };
         let first = pb::RegionActionResult {
             result_or_exception: vec![answer(2, Some(exception.clone())), answer(1, None)],
             ..Default::default()
         };
         let second = pb::RegionActionResult { exception: Some(exception), ..Default::default() };
         let response = pb::MultiResponse { region_action_result: vec![first, second], ..Default::default() };
-        let shares = vec![share("", gets(&["a", "b", "c"])), share("m", gets(&["x"])), share("p", gets(&["z"]))];
+        let shares =
+            vec![share("", gets(&["a", "b", "c"])), share("m", gets(&["x"])), share("p", gets(&["z"]))];
         let outcomes = read(shares, &response, CellBlock::new(Bytes::new()));
         let kinds: Vec<_> = outcomes
             .iter()

@@ -62,7 +62,9 @@ pub(crate) fn cell_of(cell: &pb::Cell) -> Result<KeyValue> {
     let kind = u8::try_from(code).ok().and_then(CellType::from_code);
     let kind = kind.ok_or_else(|| Error::Protocol(format!("cell type {code}")))?;
     let (row, family) = (cell.row(), cell.family());
-    if row.len() > evenkeel_common::cell::ROW_BYTES_MAX || family.len() > evenkeel_common::cell::FAMILY_BYTES_MAX {
+    if row.len() > evenkeel_common::cell::ROW_BYTES_MAX
+        || family.len() > evenkeel_common::cell::FAMILY_BYTES_MAX
+    {
         return Err(Error::Protocol("a cell with a row or family that is too long".to_owned()));
     }
     Ok(KeyValue::new(row, family, cell.qualifier(), cell.timestamp() as i64, kind, cell.value()))

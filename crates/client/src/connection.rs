@@ -215,7 +215,8 @@ impl Connection {
 
     async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<RegionLocation>> {
         let stop = format!("{table},,");
-        let scan = Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
+        let scan =
+            Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
         let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
         let mut locations = pick(seek, table, &rows)?.into_iter().map(Arc::new);
         let first = locations.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
@@ -277,7 +278,8 @@ impl Connection {
 }
 
 async fn cluster_id(pool: &Pool, config: &ClientConfig) -> Result<String> {
-    let answer: pb::GetClusterIdResponse = registry(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}).await?;
+    let answer: pb::GetClusterIdResponse =
+        registry(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}).await?;
     answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
 }
 

@@ -125,7 +125,9 @@ impl Error {
                 | K::RequestTooBig,
             ) => false,
             Some(_) => true,
-            None => !matches!(self.remote().map(|e| e.class.as_str()), Some(RETRY_IMMEDIATELY | RPC_THROTTLING)),
+            None => {
+                !matches!(self.remote().map(|e| e.class.as_str()), Some(RETRY_IMMEDIATELY | RPC_THROTTLING))
+            }
         }
     }
 

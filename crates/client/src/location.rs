@@ -199,7 +199,9 @@ pub(crate) fn pick(seek: Seek<'_>, table: &TableName, rows: &[RowResult]) -> Res
     }
     let mut locations: Vec<RegionLocation> = Vec::new();
     for row in rows.iter().map(MetaRow::read) {
-        let Some(row) = row?.filter(|r| !r.region.is_split_parent() && r.region.table() == table) else { continue };
+        let Some(row) = row?.filter(|r| !r.region.is_split_parent() && r.region.table() == table) else {
+            continue;
+        };
         if locations.is_empty() && !seek.holds(&row.region) {
             return Err(Error::NoServer(format!("hbase:meta has a hole before {}", row.region.name_text())));
         }

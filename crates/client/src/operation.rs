@@ -76,7 +76,9 @@ macro_rules! selects {
 
             /// An attribute of the operation.
             pub fn attribute(mut self, name: &str, value: impl Into<Bytes>) -> Self {
-                self.selection.attributes.push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
+                self.selection
+                    .attributes
+                    .push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
                 self
             }
         }
@@ -402,7 +404,12 @@ impl Mutation {
 
 impl Put {
     /// Adds a value at the server's time.
-    pub fn column(self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+    pub fn column(
+        self,
+        family: impl AsRef<[u8]>,
+        qualifier: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Self {
         self.column_at(family, qualifier, LATEST_TIMESTAMP, value)
     }
 
@@ -460,7 +467,12 @@ impl Increment {
 
 impl Append {
     /// Appends to a value; one that is absent starts empty.
-    pub fn column(mut self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>, suffix: impl AsRef<[u8]>) -> Self {
+    pub fn column(
+        mut self,
+        family: impl AsRef<[u8]>,
+        qualifier: impl AsRef<[u8]>,
+        suffix: impl AsRef<[u8]>,
+    ) -> Self {
         self.0.cell(family.as_ref(), qualifier.as_ref(), LATEST_TIMESTAMP, CellType::Put, suffix.as_ref());
         self
     }

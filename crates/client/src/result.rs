@@ -40,7 +40,11 @@ impl RowResult {
     /// The newest value of a column.
     pub fn value(&self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Option<&[u8]> {
         let column = (family.as_ref(), qualifier.as_ref());
-        self.cells.iter().map(KeyValue::as_cell).find(|c| (c.family(), c.qualifier()) == column).map(|c| c.value())
+        self.cells
+            .iter()
+            .map(KeyValue::as_cell)
+            .find(|c| (c.family(), c.qualifier()) == column)
+            .map(|c| c.value())
     }
 
     /// The newest value of a column as a counter: 8 bytes, big-endian.

@@ -145,7 +145,8 @@ impl Scanner {
                 request.next_call_seq = Some(open.next_call_seq);
             }
             None => {
-                let scan = pb::Scan { max_result_size: Some(config.scanner_bytes_max), ..self.scan.message() };
+                let scan =
+                    pb::Scan { max_result_size: Some(config.scanner_bytes_max), ..self.scan.message() };
                 request.scan = Some(scan);
                 request.region = Some(at.specifier());
             }
@@ -228,8 +229,8 @@ impl Scanner {
         match self.scan.reverse {
             false => {
                 let end = at.region.end_key();
-                let ends = end.is_empty()
-                    || !stop.is_empty() && if included { end > stop } else { end >= stop };
+                let ends =
+                    end.is_empty() || !stop.is_empty() && if included { end > stop } else { end >= stop };
                 (!ends).then(|| (end.clone(), true))
             }
             true => {
@@ -291,7 +292,9 @@ mod tests {
 
     #[test]
     fn forward_scans_end_where_the_stop_row_says() {
-        let next = |scan: Scan| scanner(scan).next_region(&at("c", "g")).map(|(row, included)| (row.to_vec(), included));
+        let next = |scan: Scan| {
+            scanner(scan).next_region(&at("c", "g")).map(|(row, included)| (row.to_vec(), included))
+        };
         let on = Some((b"g".to_vec(), true));
         assert_eq!(next(Scan::new()), on);
         assert_eq!(next(Scan::new().to("g")), None);
@@ -303,7 +306,9 @@ mod tests {
 
     #[test]
     fn reversed_scans_end_where_the_stop_row_says() {
-        let next = |scan: Scan| scanner(scan.reversed()).next_region(&at("c", "g")).map(|(row, i)| (row.to_vec(), i));
+        let next = |scan: Scan| {
+            scanner(scan.reversed()).next_region(&at("c", "g")).map(|(row, i)| (row.to_vec(), i))
+        };
         let on = Some((b"c".to_vec(), false));
         assert_eq!(next(Scan::new()), on);
         assert_eq!(next(Scan::new().to("c")), None);

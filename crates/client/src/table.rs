@@ -134,7 +134,11 @@ impl Table {
         Scanner::new(self.clone(), scan)
     }
 
-    async fn mutate(&self, mutation: Mutation, condition: Option<pb::Condition>) -> Result<CheckAndMutateResult> {
+    async fn mutate(
+        &self,
+        mutation: Mutation,
+        condition: Option<pb::Condition>,
+    ) -> Result<CheckAndMutateResult> {
         mutation.check()?;
         let nonce = if mutation.needs_nonce() { self.connection.nonce() } else { 0 };
         let message = mutation.message(nonce);
@@ -147,7 +151,8 @@ impl Table {
             condition: condition.clone(),
             nonce_group,
         };
-        let (answer, mut cells): (pb::MutateResponse, _) = self.call(mutation.row(), "Mutate", build, &block).await?;
+        let (answer, mut cells): (pb::MutateResponse, _) =
+            self.call(mutation.row(), "Mutate", build, &block).await?;
         let result = cells.result(&answer.result.unwrap_or_default())?;
         Ok(CheckAndMutateResult { success: answer.processed.unwrap_or(true), result })
     }
@@ -158,7 +163,8 @@ impl Table {
         condition: Option<pb::Condition>,
     ) -> Result<CheckAndMutateResult> {
         let mut block = Vec::new();
-        let action: Vec<_> = (0..).zip(&mutations.mutations).map(|(i, m)| self.action(i, m, &mut block)).collect();
+        let action: Vec<_> =
+            (0..).zip(&mutations.mutations).map(|(i, m)| self.action(i, m, &mut block)).collect();
         let nonce_group = Some(self.connection.nonce_group());
         let build = |region| {
             let (action, condition) = (action.clone(), condition.clone());
@@ -169,7 +175,8 @@ impl Table {
         loop {
             let row = mutations.row();
             let outcome = self.try_call(row, "Multi", &build, &block, &mut retry).await;
-            let outcome = outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
+            let outcome =
+                outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
             match outcome {
                 Ok(outcome) => return Ok(outcome),
                 Err((at, error)) => self.recover(at.as_ref(), error, &mut retry).await?,
@@ -227,7 +234,8 @@ impl Table {
         if let Some(at) = at {
             self.connection.locations().on_error(at, &error);
         }
-        let no_region = matches!(error, Error::NoServer(_)) || error.kind() == Some(ErrorKind::NotServingRegion);
+        let no_region =
+            matches!(error, Error::NoServer(_)) || error.kind() == Some(ErrorKind::NotServingRegion);
         if no_region && !error.is_final() {
             self.check_enabled().await?;
         }

@@ -62,12 +62,12 @@ impl<M: Message> EncodeInto for M {
 /// # Errors
 /// [`Error::InvalidArgument`] when it does not fit a frame.
 pub(crate) fn request<M: Message>(call_id: u32, call: &Call<'_, M>) -> Result<Bytes> {
+    let meta = Some(pb::CellBlockMeta { length: Some(call.cells.len() as u32) });
     let header = pb::RequestHeader {
         call_id: Some(call_id),
         method_name: Some(call.method.to_owned()),
         request_param: Some(true),
-        cell_block_meta: (!call.cells.is_empty())
-            .then(|| pb::CellBlockMeta { length: Some(call.cells.len() as u32) }),
+        cell_block_meta: meta.filter(|_| !call.cells.is_empty()),
         priority: (call.priority > 0).then_some(call.priority),
         timeout: Some(u32::try_from(call.timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32)),
         ..Default::default()
@@ -160,11 +160,15 @@ mod tests {
             port: Some(9),
             ..Default::default()
         };
-        let header = pb::ResponseHeader { call_id: Some(u32::MAX), exception: Some(exception), ..Default::default() };
+        let header =
+            pb::ResponseHeader { call_id: Some(u32::MAX), exception: Some(exception), ..Default::default() };
         let (id, result) = response(frame(&header, None, b"")).expect("reads");
         let error = result.expect_err("an exception");
         let remote = error.remote().expect("remote");
-        assert_eq!((id, remote.message.as_str(), remote.moved_to.clone()), (u32::MAX, "gone", Some(("h".into(), 9))));
+        assert_eq!(
+            (id, remote.message.as_str(), remote.moved_to.clone()),
+            (u32::MAX, "gone", Some(("h".into(), 9)))
+        );
     }
 
     #[test]
@@ -182,7 +186,10 @@ mod tests {
         let len = bytes.get_u32() as usize;
         assert_eq!(len, bytes.len());
         let header = pb::RequestHeader::decode(take_delimited(&mut bytes).expect("header")).expect("decodes");
-        assert_eq!((header.call_id, header.method_name(), header.timeout), (Some(3), "GetClusterId", Some(1000)));
+        assert_eq!(
+            (header.call_id, header.method_name(), header.timeout),
+            (Some(3), "GetClusterId", Some(1000))
+        );
         assert_eq!(header.cell_block_meta.expect("cells").length, Some(3));
         assert_eq!(take_delimited(&mut bytes).expect("param").len(), 0);
         assert_eq!(&bytes[..], b"xyz");

@@ -115,7 +115,8 @@ impl Link {
             self.requests.send(request).await.map_err(|_| self.lost())?;
             answer.await.unwrap_or_else(|_| Err(self.lost()))
         };
-        let late = |_| Err(Error::Timeout(format!("{} at {} after {:?}", call.method, self.address, call.timeout)));
+        let late =
+            |_| Err(Error::Timeout(format!("{} at {} after {:?}", call.method, self.address, call.timeout)));
         timeout_at(deadline, exchange).await.unwrap_or_else(late)
     }
 
@@ -127,7 +128,12 @@ impl Link {
     }
 }
 
-async fn write_all(mut writer: OwnedWriteHalf, mut queue: mpsc::Receiver<Bytes>, calls: Arc<Calls>, address: String) {
+async fn write_all(
+    mut writer: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Bytes>,
+    calls: Arc<Calls>,
+    address: String,
+) {
     let mut gathered = Vec::new();
     while let Some(request) = queue.recv().await {
         gathered.clear();
