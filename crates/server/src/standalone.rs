@@ -6,10 +6,11 @@
 //! 2. `hbase.version`, `hbase.id`
 //! 3. split the WALs of every earlier life into `recovered.edits`, then move them to `oldWALs`
 //! 4. open WALs of this life
-//! 5. open hbase:meta, replaying its edits; make it if the directory is new
-//! 6. bring directories and hbase:meta together ([`crate::master::reconcile`])
-//! 7. open hbase:namespace and every region of every enabled table, replaying edits
-//! 8. one write to hbase:meta that says where all regions are; then the znodes and the services
+//! 5. say in `MasterData` where hbase:meta is now, for a stock master that takes over later
+//! 6. open hbase:meta, replaying its edits; make it if the directory is new
+//! 7. bring directories and hbase:meta together ([`crate::master::reconcile`])
+//! 8. open hbase:namespace and every region of every enabled table, replaying edits
+//! 9. one write to hbase:meta that says where all regions are; then the znodes and the services
 //!
 //! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close the WALs, remove their
 //! directory.
@@ -17,11 +18,13 @@
 //! | module | noun |
 //! |---|---|
 //! | `files` | `hbase.version`, `hbase.id` |
+//! | `master_store` | what a stock master needs to take the directory over |
 //! | `recovery` | WALs of earlier lives |
 //! | `regions` | opening what hbase:meta speaks of |
 //! | `settings` | ports, directory and memory from the configuration |
 
 mod files;
+mod master_store;
 mod recovery;
 mod regions;
 mod settings;
@@ -138,6 +141,7 @@ impl Standalone {
         };
         let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
 
+        master_store::take_over(&meta_env)?;
         let meta_region = regions::open_meta(&meta_env)?;
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock));
         let mut tables = reconcile::reconcile(&*fs, &settings.root, &meta)?;
