@@ -1,4 +1,7 @@
-//! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop.
+//! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop; the
+//! other commands are tools over the files of one that is stopped.
+
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +15,9 @@ use tracing_subscriber::EnvFilter;
 
 /// The environment variable that sets log levels, such as `info,evenkeel_region=debug`.
 const LOG_VARIABLE: &str = "EVENKEEL_LOG";
+
+/// The exit status of a tool that could not do its task; 1 is that of one that found faults.
+const TOOL_FAILED: u8 = 2;
 
 /// A wide-column store that HBase clients cannot tell from Apache HBase.
 #[derive(Parser)]
@@ -27,6 +33,14 @@ struct Cli {
 enum Command {
     /// Run a standalone server (the default)
     Start(Start),
+    /// Print what is in store files
+    Hfile(tools::hfile::HFileArgs),
+    /// Print what is in WAL files
+    Wal(tools::wal::WalArgs),
+    /// Check every file of a root directory, changing nothing
+    Verify(tools::verify::VerifyArgs),
+    /// Compact the store files of a stopped server
+    Compact(tools::compact::CompactArgs),
 }
 
 #[derive(Args, Default)]
@@ -49,17 +63,22 @@ fn define(text: &str) -> Result<(String, String), String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     init_logging();
-    let start = match cli.command {
-        Some(Command::Start(start)) => start,
-        None => cli.start,
-    };
-    match run(&start) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("evenkeel: {message}");
-            ExitCode::FAILURE
-        }
+    match cli.command {
+        Some(Command::Hfile(args)) => ended(tools::hfile::run(&args), TOOL_FAILED),
+        Some(Command::Wal(args)) => ended(tools::wal::run(&args), TOOL_FAILED),
+        Some(Command::Verify(args)) => ended(tools::verify::run(&args), TOOL_FAILED),
+        Some(Command::Compact(args)) => ended(tools::compact::run(&args), TOOL_FAILED),
+        Some(Command::Start(start)) => ended(run(&start).map(|()| ExitCode::SUCCESS), 1),
+        None => ended(run(&cli.start).map(|()| ExitCode::SUCCESS), 1),
     }
+}
+
+/// The exit status, after a failure was said.
+fn ended(outcome: Result<ExitCode, String>, failed: u8) -> ExitCode {
+    outcome.unwrap_or_else(|message| {
+        eprintln!("evenkeel: {message}");
+        ExitCode::from(failed)
+    })
 }
 
 fn init_logging() {

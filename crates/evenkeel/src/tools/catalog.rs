@@ -1,0 +1,303 @@
+//! [`Catalog`]: hbase:meta as its files tell it, without opening the region.
+//!
+//! Opening a region writes: it replays, flushes and archives. A tool that must not write reads the cells of hbase:meta's
+//! store files and of the WAL entries that are in no store file yet, and applies deletes and versions itself. What cannot
+//! be read is left out, with a warning; so a damaged file costs only what is in it.
+//!
+//! Memory: all cells of hbase:meta, about 1 KiB a region.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::{CellComparator, CellType, KeyValue, RegionInfo, Result, TableName};
+use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_hfile::{HFileReader, OpenOptions, StoreFileName};
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_server::master::meta::{INFO, TABLE};
+use evenkeel_wal::WalReader;
+
+/// A region as hbase:meta tells of it.
+#[derive(Clone, Debug)]
+pub struct CatalogRegion {
+    /// Which region.
+    pub info: RegionInfo,
+    /// The regions that were merged into it and may still have files.
+    pub merge_parents: Vec<RegionInfo>,
+}
+
+/// What hbase:meta says.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Regions, in the order of their rows; split parents are among them.
+    pub regions: Vec<CatalogRegion>,
+    /// Tables that have a state.
+    pub tables: HashSet<TableName>,
+    /// What could not be read.
+    pub warnings: Vec<String>,
+}
+
+impl Catalog {
+    /// Encoded names of regions whose rows are served by others, though their files may be there still.
+    pub fn parents(&self) -> HashSet<&str> {
+        let split = self.regions.iter().map(|region| &region.info).filter(|info| info.is_split_parent());
+        let merged = self.regions.iter().flat_map(|region| &region.merge_parents);
+        split.chain(merged).map(RegionInfo::encoded_name).collect()
+    }
+
+    /// The regions that serve a table, in order.
+    pub fn serving<'a>(&'a self, table: &'a TableName) -> impl Iterator<Item = &'a RegionInfo> {
+        let infos = self.regions.iter().map(|region| &region.info);
+        infos.filter(move |info| info.table() == table && !info.is_split_parent() && info.replica_id() == 0)
+    }
+}
+
+/// Reads hbase:meta below a root directory; `None` when there is none.
+///
+/// # Errors
+/// What the file system says about directories.
+pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
+    let dir = layout::region_dir(root, &RegionInfo::meta());
+    if !fs.exists(&dir)? {
+        return Ok(None);
+    }
+    let mut reading = Reading { fs, cells: Vec::new(), flushed: HashMap::new(), warnings: Vec::new() };
+    for family in [INFO, TABLE] {
+        reading.store(&dir, family)?;
+    }
+    let mut wals = list(fs, &dir.join(layout::RECOVERED_EDITS_DIR))?;
+    for server in list(fs, &root.join(layout::WALS_DIR))? {
+        wals.extend(list(fs, &server.path)?);
+    }
+    wals.iter().filter(|wal| !wal.is_dir && wal.len > 0).for_each(|wal| reading.wal(wal));
+    Ok(Some(reading.finish()))
+}
+
+/// The names in a directory; none when it is not there.
+///
+/// # Errors
+/// What the file system says otherwise.
+pub fn list(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
+    match fs.list(dir) {
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        listed => Ok(listed?),
+    }
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
+struct Reading<'a> {
+    fs: &'a dyn FileSystem,
+    cells: Vec<KeyValue>,
+    /// The sequence id up to which a family's edits are in store files.
+    flushed: HashMap<Vec<u8>, u64>,
+    warnings: Vec<String>,
+}
+
+impl Reading<'_> {
+    fn store(&mut self, region: &Path, family: &[u8]) -> Result<()> {
+        let dir = region.join(String::from_utf8_lossy(family).as_ref());
+        let mut readers = Vec::new();
+        for file in list(self.fs, &dir)? {
+            if file.len > 0 && matches!(StoreFileName::parse(file.name()), Some(StoreFileName::HFile { .. }))
+            {
+                readers.extend(self.open(&file.path).map(|reader| (file.name().to_owned(), reader)));
+            }
+        }
+        let replaced: HashSet<String> =
+            readers.iter().flat_map(|(_, reader)| reader.compacted_files()).collect();
+        for (_, reader) in readers.iter().filter(|(name, _)| !replaced.contains(name)) {
+            let flushed = self.flushed.entry(family.to_vec()).or_default();
+            *flushed = reader.max_seq_id().unwrap_or(0).max(*flushed);
+            if let Err(error) = self.cells_of(reader) {
+                self.warnings.push(error.message().to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, path: &Path) -> Option<Arc<HFileReader>> {
+        let opened = HFileReader::open_path(self.fs, path, Arc::new(NoCache), &OpenOptions::default());
+        opened.map_err(|error| self.warnings.push(error.message().to_owned())).ok()
+    }
+
+    fn cells_of(&mut self, reader: &HFileReader) -> Result<()> {
+        let mut offset = 0;
+        while offset < reader.trailer().load_on_open_offset {
+            let block = reader.block_at(offset)?;
+            if block.kind().is_data() {
+                reader.for_each_cell(&block, |cell| self.cells.push(KeyValue::copy_of(cell)))?;
+            }
+            offset += u64::from(block.on_disk_bytes());
+        }
+        Ok(())
+    }
+
+    fn wal(&mut self, file: &FileStatus) {
+        let meta = RegionInfo::meta();
+        let mut reader = match WalReader::open(self.fs, &file.path) {
+            Ok(reader) => reader,
+            Err(error) => return self.warnings.push(error.to_string()),
+        };
+        loop {
+            match reader.next() {
+                Ok(Some(entry)) if entry.region == meta.encoded_name().as_bytes() => {
+                    let flushed = |cell: &KeyValue| self.flushed.get(cell.as_cell().family()).copied();
+                    let fresh = |cell: &KeyValue| entry.seq_id > flushed(cell).unwrap_or(0);
+                    let fresh: Vec<_> = entry.cells.iter().filter(|cell| fresh(cell)).cloned().collect();
+                    self.cells.extend(fresh);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => return self.warnings.push(error.to_string()),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Catalog {
+        self.cells.sort_by(|a, b| CellComparator::Meta.compare(&a.as_cell(), &b.as_cell()));
+        let mut catalog = Catalog { warnings: self.warnings, ..Catalog::default() };
+        let live = live_cells(&self.cells);
+        for row in live.chunk_by(|a, b| a.as_cell().row() == b.as_cell().row()) {
+            catalog.add_row(row);
+        }
+        catalog
+    }
+}
+
+impl Catalog {
+    fn add_row(&mut self, row: &[&KeyValue]) {
+        let (mut info, mut merge_parents) = (None, Vec::new());
+        for cell in row.iter().map(|cell| cell.as_cell()) {
+            let qualifier = cell.qualifier();
+            let is_info = cell.family() == INFO;
+            if cell.family() == TABLE && qualifier == b"state" {
+                self.tables.extend(TableName::from_bytes(cell.row()).ok());
+            } else if is_info && (qualifier == b"regioninfo" || qualifier.starts_with(b"merge")) {
+                match region_info(cell.value()) {
+                    Ok(region) if qualifier == b"regioninfo" => info = Some(region),
+                    Ok(region) => merge_parents.push(region),
+                    Err(error) => self.warnings.push(format!(
+                        "hbase:meta row {}: {}",
+                        cell.row().escape_ascii(),
+                        error.message()
+                    )),
+                }
+            }
+        }
+        self.regions.extend(info.map(|info| CatalogRegion { info, merge_parents }));
+    }
+}
+
+fn region_info(value: &[u8]) -> Result<RegionInfo> {
+    let info: pb::RegionInfo = evenkeel_protocol::from_magic(value)
+        .map_err(|e| evenkeel_common::HBaseError::io(format!("not a region info: {e}")))?;
+    RegionInfo::try_from(&info)
+}
+
+/// The newest put of each column that no marker hides. `cells` are in order.
+fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
+    let mut live = Vec::new();
+    let same_family = |a: &KeyValue, b: &KeyValue| {
+        let (a, b) = (a.as_cell(), b.as_cell());
+        a.row() == b.row() && a.family() == b.family()
+    };
+    for family in cells.chunk_by(same_family) {
+        let in_family = Hiding::of(family, CellType::DeleteFamily, CellType::DeleteFamilyVersion);
+        for column in family.chunk_by(|a, b| a.as_cell().qualifier() == b.as_cell().qualifier()) {
+            let in_column = Hiding::of(column, CellType::DeleteColumn, CellType::Delete);
+            live.extend(column.iter().find(|cell| {
+                let timestamp = cell.as_cell().timestamp();
+                let is_put = cell.as_cell().cell_type() == Some(CellType::Put);
+                is_put && !in_family.hides(timestamp) && !in_column.hides(timestamp)
+            }));
+        }
+    }
+    live
+}
+
+/// What markers hide.
+#[derive(Default)]
+struct Hiding {
+    /// Puts up to this timestamp.
+    to: Option<i64>,
+    /// Puts of exactly these.
+    versions: HashSet<i64>,
+}
+
+impl Hiding {
+    fn of(cells: &[KeyValue], up_to: CellType, version: CellType) -> Self {
+        let mut hiding = Self::default();
+        for cell in cells.iter().map(KeyValue::as_cell) {
+            if cell.cell_type() == Some(up_to) {
+                hiding.to = hiding.to.max(Some(cell.timestamp()));
+            } else if cell.cell_type() == Some(version) {
+                hiding.versions.insert(cell.timestamp());
+            }
+        }
+        hiding
+    }
+
+    fn hides(&self, timestamp: i64) -> bool {
+        self.to.is_some_and(|to| timestamp <= to) || self.versions.contains(&timestamp)
+    }
+}
+
+/// The directories of a table's regions, or of a region's families: those whose names begin with no dot.
+///
+/// # Errors
+/// What the file system says.
+pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
+    let mut dirs = list(fs, dir)?;
+    dirs.retain(|dir| {
+        dir.is_dir && !dir.name().starts_with('.') && dir.name() != layout::RECOVERED_EDITS_DIR
+    });
+    Ok(dirs)
+}
+
+/// Every table directory below the root, with the table's name.
+///
+/// # Errors
+/// What the file system says.
+pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, PathBuf)>> {
+    let mut tables = Vec::new();
+    for namespace in visible_dirs(fs, &root.join("data"))? {
+        for table in visible_dirs(fs, &namespace.path)? {
+            tables.extend(TableName::new(namespace.name(), table.name()).ok().map(|name| (name, table.path)));
+        }
+    }
+    Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(cells: &[(&str, i64, CellType)]) -> Vec<String> {
+        let mut cells: Vec<_> = cells
+            .iter()
+            .map(|(q, timestamp, kind)| KeyValue::new(b"r", INFO, q.as_bytes(), *timestamp, *kind, b""))
+            .collect();
+        cells.sort_by(|a, b| CellComparator::Meta.compare(&a.as_cell(), &b.as_cell()));
+        let name =
+            |c: &&KeyValue| format!("{}@{}", c.as_cell().qualifier().escape_ascii(), c.as_cell().timestamp());
+        live_cells(&cells).iter().map(name).collect()
+    }
+
+    #[test]
+    fn the_newest_version_is_live_and_markers_hide() {
+        use CellType::{Delete, DeleteColumn, DeleteFamily, DeleteFamilyVersion, Put};
+        assert_eq!(live(&[("a", 1, Put), ("a", 2, Put), ("b", 1, Put)]), ["a@2", "b@1"]);
+        assert_eq!(live(&[("a", 1, Put), ("a", 2, Put), ("a", 2, Delete)]), ["a@1"]);
+        assert_eq!(
+            live(&[("a", 1, Put), ("a", 3, Put), ("a", 2, DeleteColumn), ("b", 1, Put)]),
+            ["a@3", "b@1"]
+        );
+        assert_eq!(live(&[("a", 1, Put), ("b", 3, Put), ("", 2, DeleteFamily)]), ["b@3"]);
+        assert_eq!(live(&[("a", 1, Put), ("a", 2, Put), ("", 2, DeleteFamilyVersion)]), ["a@1"]);
+    }
+}

@@ -1,0 +1,156 @@
+//! `evenkeel compact`: compaction of a root directory whose server is stopped, as HBase's `CompactionTool` does it.
+//!
+//! It takes the directory's lock, so no server of this kind runs on it meanwhile. What the WALs hold stays there: a
+//! compaction only puts store files in place of others, as it does under a server. Regions that were split or merged
+//! away are left alone: others refer to their files.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::clock::SystemClock;
+use evenkeel_common::{Configuration, RegionInfo, Result, TableName};
+use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+use evenkeel_region::layout;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
+use evenkeel_server::master::descriptors;
+
+use super::Failure;
+use super::catalog::{self, table_dirs, visible_dirs};
+use super::progress::Progress;
+use super::verify::read_region_info;
+
+/// Nobody reads while this tool runs, so there is no point to keep older cells for.
+const NO_READER: u64 = u64::MAX;
+
+/// Options of `evenkeel compact`.
+#[derive(Args, Debug)]
+pub struct CompactArgs {
+    /// The root directory (hbase.rootdir) of a stopped server
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// This table only; otherwise all of them
+    #[arg(short, long)]
+    table: Option<TableName>,
+    /// Compact all files of each store into one, whether that is due or not
+    #[arg(long, alias = "major")]
+    major: bool,
+    /// Compact each store once; otherwise until nothing is due
+    #[arg(long = "compactOnce", alias = "compact-once")]
+    once: bool,
+    /// The directory that holds hbase-site.xml; otherwise HBASE_CONF_DIR, otherwise defaults
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A directory in use, no such table, or a file that cannot be read; what was compacted before stays so.
+pub fn run(args: &CompactArgs) -> Result<ExitCode, Failure> {
+    let lock = DirLock::acquire(&args.dir).map_err(|e| e.to_string())?;
+    let conf = Configuration::load(args.config.as_deref(), &[]).map_err(|e| e.to_string())?;
+    let config = StoreConfig::from_configuration(&conf).map_err(|e| e.to_string())?;
+    let done = compact(args, config).map_err(|error| error.message().to_owned())?;
+    drop(lock);
+    let (stores, before, after) = (done.stores, done.bytes_before, done.bytes_after);
+    super::exit(writeln!(
+        io::stdout(),
+        "{stores} stores compacted: {before} bytes before, {after} bytes after"
+    ))
+}
+
+#[derive(Default)]
+struct Done {
+    stores: usize,
+    bytes_before: u64,
+    bytes_after: u64,
+}
+
+fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
+    let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
+    let env = StoreEnv {
+        fs: Arc::clone(&fs),
+        root: args.dir.clone(),
+        cache: Arc::new(NoCache),
+        clock: Arc::new(SystemClock),
+        chunks: ChunkPool::new(0),
+        config,
+    };
+    let stores = stores(&env, args.table.as_ref())?;
+    let bytes = |store: &Arc<Store>| store.file_bytes();
+    let mut progress = Progress::new(stores.iter().map(|(_, store)| bytes(store)).sum());
+    let mut done = Done::default();
+    for (name, store) in &stores {
+        let before = bytes(store);
+        if compact_store(store, args)? {
+            done.stores += 1;
+            done.bytes_before += before;
+            done.bytes_after += bytes(store);
+        }
+        progress.step(before, name);
+    }
+    Ok(done)
+}
+
+/// Every store to look at, with its place for people.
+fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<(String, Arc<Store>)>> {
+    let fs = &*env.fs;
+    let catalog = catalog::read(fs, &env.root)?.unwrap_or_default();
+    if let Some(warning) = catalog.warnings.first() {
+        // A region that was split away must not be taken for one that serves.
+        return Err(evenkeel_common::HBaseError::io(format!("hbase:meta cannot be read in full: {warning}")));
+    }
+    let parents: HashSet<&str> = catalog.parents();
+    let mut stores = Vec::new();
+    let tables = table_dirs(fs, &env.root)?;
+    if let Some(missing) = wanted.filter(|wanted| tables.iter().all(|(table, _)| table != *wanted)) {
+        return Err(evenkeel_common::HBaseError::io(format!("there is no table {missing}")));
+    }
+    for (table, dir) in tables.into_iter().filter(|(table, _)| wanted.is_none_or(|wanted| wanted == table)) {
+        for region in visible_dirs(fs, &dir)?.into_iter().filter(|dir| !parents.contains(dir.name())) {
+            let info = read_region_info(fs, &region.path.join(layout::REGION_INFO_FILE))?;
+            open_stores(env, &table, &dir, &info, &mut stores)?;
+        }
+    }
+    Ok(stores)
+}
+
+fn open_stores(
+    env: &StoreEnv,
+    table: &TableName,
+    table_dir: &Path,
+    region: &RegionInfo,
+    stores: &mut Vec<(String, Arc<Store>)>,
+) -> Result<()> {
+    let descriptor = match descriptors::read(&*env.fs, table_dir)? {
+        Some(descriptor) => descriptor,
+        None if table.is_meta() => descriptors::meta()?,
+        None => return Err(evenkeel_common::HBaseError::io(format!("table {table} has no descriptor"))),
+    };
+    for family in descriptor.families() {
+        let name = format!("{table} {} {}", region.encoded_name(), family.name_text());
+        stores.push((name, Store::open(env, family.clone(), region)?));
+    }
+    Ok(())
+}
+
+/// Compacts one store until nothing is due; says whether anything was.
+fn compact_store(store: &Arc<Store>, args: &CompactArgs) -> Result<bool> {
+    let mut any = false;
+    while let Some(request) = store.select_compaction(args.major) {
+        let result = store.compact(&request, NO_READER)?;
+        store.commit_compaction(request, &result)?;
+        any = true;
+        if args.once || args.major {
+            break;
+        }
+    }
+    store.close(true)?;
+    Ok(any)
+}

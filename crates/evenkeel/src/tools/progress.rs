@@ -1,0 +1,47 @@
+//! [`Progress`]: one line on stderr, rewritten in place, when stderr is a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often the line is rewritten.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// A line that tells how far a tool is.
+#[derive(Debug)]
+pub struct Progress {
+    is_shown: bool,
+    bytes: u64,
+    bytes_done: u64,
+    last: Instant,
+}
+
+impl Progress {
+    /// For work of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self { is_shown: std::io::stderr().is_terminal(), bytes, bytes_done: 0, last: Instant::now() }
+    }
+
+    /// Some more is done, and this comes next.
+    pub fn step(&mut self, bytes: u64, next: &dyn std::fmt::Display) {
+        self.bytes_done += bytes;
+        if self.is_shown && self.last.elapsed() >= PERIOD {
+            self.last = Instant::now();
+            let percent = self.bytes_done * 100 / self.bytes.max(1);
+            eprint!("\r\x1b[K{percent:3}% of {} MiB  {next}", self.bytes >> 20);
+            drop(std::io::stderr().flush());
+        }
+    }
+
+    /// Takes the line away, so that other lines can be written.
+    pub fn clear(&self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

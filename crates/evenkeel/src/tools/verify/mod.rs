@@ -1,0 +1,209 @@
+//! `evenkeel verify`: reads all of a root directory and says what is wrong with it.
+//!
+//! What is checked:
+//! * every store file, live and archived: see [`store_file`];
+//! * every WAL: entries up to the end; a torn tail, which the death of a server leaves, is a note and no fault;
+//! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo` files and by
+//!   hbase:meta: see [`tables`];
+//! * every reference and link: that the file it stands for is there.
+//!
+//! Nothing is written and no lock is taken. Under a running server files come and go: what vanishes between being listed
+//! and being read is left out, and changes that are under way may look like faults.
+//!
+//! A line a fault, `fault: <path> at offset <n>: <what>`, and a line a note; the exit status is 0 when there is no
+//! fault, 1 when there is one, 2 when the directory cannot be looked at.
+
+mod regions;
+mod store_file;
+mod tables;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use evenkeel_block_cache::LruBlockCache;
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
+use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_wal::{End, ReadError, WalReader};
+
+pub use self::tables::read_region_info;
+use super::progress::Progress;
+use super::{Failure, catalog};
+
+/// Bytes for bloom filter chunks; nothing else is cached.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Options of `evenkeel verify`.
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    /// The root directory (hbase.rootdir)
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Name every file as it is checked
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Runs it: 0 without faults, 1 with.
+///
+/// # Errors
+/// When the directory is no root directory, or cannot be listed.
+pub fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    let fs = LocalFileSystem::new();
+    check_is_root(&fs, &args.dir)?;
+    let mut out = io::stdout().lock();
+    let mut report = Report::new(&mut out);
+    let checked = check(&fs, &args.dir, args.verbose, &mut report);
+    let summary = checked.map_err(|error| error.message().to_owned())?;
+    report.say(&summary);
+    report.said.map_err(|error| error.to_string())?;
+    Ok(ExitCode::from(u8::from(report.faults > 0)))
+}
+
+fn check_is_root(fs: &dyn FileSystem, dir: &Path) -> Result<(), Failure> {
+    let entries = fs.list(dir).map_err(|e| e.to_string())?;
+    if entries.iter().any(|entry| entry.name() == "hbase.version" || entry.name() == "data") {
+        return Ok(());
+    }
+    Err(format!("{}: not a root directory: neither hbase.version nor data is in it", dir.display()))
+}
+
+/// A file to read.
+#[derive(Debug)]
+enum Work {
+    StoreFile { region: Option<Arc<RegionInfo>>, family: String },
+    Wal,
+}
+
+/// A file to read, and how long it is.
+#[derive(Debug)]
+struct Item {
+    path: PathBuf,
+    bytes: u64,
+    work: Work,
+}
+
+/// Checks everything; gives the last line.
+fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_>) -> Result<String> {
+    let catalog = catalog::read(fs, root)?;
+    for warning in catalog.iter().flat_map(|catalog| &catalog.warnings) {
+        report.note(format_args!("hbase:meta is not known in full: {warning}"));
+    }
+    if catalog.is_none() {
+        report.note(format_args!("{}: there is no hbase:meta to compare with", root.display()));
+    }
+    let items = tables::plan(fs, root, catalog.as_ref(), report)?;
+    let bytes = items.iter().map(|item| item.bytes).sum();
+    read_all(fs, &items, verbose, bytes, report);
+    let wals = items.iter().filter(|item| matches!(item.work, Work::Wal)).count();
+    let files = items.len() - wals;
+    let (faults, notes) = (report.faults, report.notes);
+    Ok(format!("{files} store files, {wals} WALs, {bytes} bytes read: {faults} faults, {notes} notes"))
+}
+
+fn read_all(fs: &dyn FileSystem, items: &[Item], verbose: bool, bytes: u64, report: &mut Report<'_>) {
+    let cache = Arc::new(LruBlockCache::new(CACHE_BYTES));
+    report.progress = Some(Progress::new(bytes));
+    let mut done = 0;
+    for item in items {
+        report.step(done, &item.path.display());
+        done = item.bytes;
+        if verbose {
+            report.say(&item.path.display());
+        }
+        match &item.work {
+            Work::StoreFile { region, family } => {
+                let expected = store_file::Expected { region: region.as_deref(), family };
+                store_file::check(fs, &item.path, Arc::clone(&cache) as _, &expected, report);
+            }
+            Work::Wal => check_wal(fs, &item.path, report),
+        }
+    }
+    report.progress = None;
+}
+
+fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
+    match read_wal(fs, path) {
+        Ok((_, Some(End::Torn { bytes }), position)) => report.note(format_args!(
+            "{} at offset {position}: torn tail of {bytes} bytes, as the death of a server leaves it",
+            path.display()
+        )),
+        Ok(_) => {}
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => report.vanished(path),
+        Err(ReadError::Corrupt { offset, what, .. }) => {
+            report.fault_at(path, offset, format_args!("corrupt WAL entry: {what}"));
+        }
+        Err(error) => report.fault(format_args!("{}: {error}", path.display())),
+    }
+}
+
+/// Entries, how the file ends, and where.
+fn read_wal(fs: &dyn FileSystem, path: &Path) -> Result<(u64, Option<End>, u64), ReadError> {
+    let mut reader = WalReader::open(fs, path)?;
+    let mut entries = 0;
+    while reader.next()?.is_some() {
+        entries += 1;
+    }
+    Ok((entries, reader.end(), reader.position()))
+}
+
+/// Where faults and notes go.
+struct Report<'o> {
+    out: &'o mut dyn Write,
+    said: io::Result<()>,
+    faults: u64,
+    notes: u64,
+    progress: Option<Progress>,
+}
+
+impl<'o> Report<'o> {
+    fn new(out: &'o mut dyn Write) -> Self {
+        Self { out, said: Ok(()), faults: 0, notes: 0, progress: None }
+    }
+
+    fn say(&mut self, line: &dyn Display) {
+        if let Some(progress) = &self.progress {
+            progress.clear();
+        }
+        if self.said.is_ok() {
+            self.said = writeln!(self.out, "{line}");
+        }
+    }
+
+    fn step(&mut self, bytes: u64, next: &dyn Display) {
+        if let Some(progress) = &mut self.progress {
+            progress.step(bytes, next);
+        }
+    }
+
+    /// Something is wrong; the text names the file.
+    fn fault(&mut self, what: impl Display) {
+        self.faults += 1;
+        self.say(&format_args!("fault: {what}"));
+    }
+
+    fn fault_at(&mut self, path: &Path, offset: u64, what: impl Display) {
+        self.fault(format_args!("{} at offset {offset}: {what}", path.display()));
+    }
+
+    /// A file that could not be read, by an error that names it; one that has vanished is passed over.
+    fn error(&mut self, path: &Path, error: &HBaseError) {
+        if error.kind() == ErrorKind::FileNotFound {
+            return self.vanished(path);
+        }
+        self.fault(error.message());
+    }
+
+    fn vanished(&mut self, path: &Path) {
+        self.note(format_args!("{}: gone since it was listed", path.display()));
+    }
+
+    /// Something a reader should know that is not wrong.
+    fn note(&mut self, what: impl Display) {
+        self.notes += 1;
+        self.say(&format_args!("note: {what}"));
+    }
+}

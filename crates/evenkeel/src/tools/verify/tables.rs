@@ -1,0 +1,374 @@
+//! The directories of a root: what is in them is compared with descriptors and hbase:meta, and what is to be read is
+//! listed.
+//!
+//! A region's directory that hbase:meta does not speak of is a fault when it holds data of its own. When it does not, it
+//! is what a split, a merge or a new table had prepared when its server died, and a note: the next start clears it away.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_hfile::{Half, StoreFileName};
+use evenkeel_protocol::{PB_MAGIC, pb};
+use evenkeel_region::layout;
+use evenkeel_server::master::descriptors;
+use evenkeel_wal::names::is_wal_name;
+use prost::Message;
+
+use super::super::catalog::{Catalog, list, table_dirs, visible_dirs};
+use super::regions::{Told, check_chain};
+use super::{Item, Report, Work};
+
+/// Small files are not larger.
+const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Checks the shape of a root directory, and lists the files to read.
+///
+/// # Errors
+/// What the file system says about directories.
+pub fn plan(
+    fs: &dyn FileSystem,
+    root: &Path,
+    catalog: Option<&Catalog>,
+    report: &mut Report<'_>,
+) -> Result<Vec<Item>> {
+    check_root_files(fs, root, report)?;
+    let mut plan = Plan { fs, root, catalog, items: Vec::new() };
+    for (table, dir) in table_dirs(fs, root)? {
+        plan.table(&table, &dir, report)?;
+    }
+    plan.missing_tables(report)?;
+    for (table, dir) in table_dirs(fs, &root.join("archive"))? {
+        plan.archived(&table, &dir)?;
+    }
+    for server in list(fs, &root.join(layout::WALS_DIR))? {
+        plan.wals(&server.path)?;
+    }
+    plan.wals(&root.join(layout::OLD_WALS_DIR))?;
+    Ok(plan.items)
+}
+
+/// `hbase.version` and `hbase.id`.
+fn check_root_files(fs: &dyn FileSystem, root: &Path, report: &mut Report<'_>) -> Result<()> {
+    let read = |name: &str| fs.read_all(&root.join(name), SMALL_FILE_BYTES_MAX);
+    let version = |bytes: &[u8]| {
+        evenkeel_protocol::from_magic::<pb::HBaseVersionFileContent>(bytes)
+            .map(drop)
+            .map_err(|e| e.to_string())
+    };
+    let id = |bytes: &[u8]| match bytes.starts_with(PB_MAGIC) {
+        true => evenkeel_protocol::from_magic::<pb::ClusterId>(bytes).map(drop).map_err(|e| e.to_string()),
+        false => std::str::from_utf8(bytes).map(drop).map_err(|e| e.to_string()),
+    };
+    type Parse<'a> = &'a dyn Fn(&[u8]) -> Result<(), String>;
+    for (name, parse) in [("hbase.version", &version as Parse<'_>), ("hbase.id", &id as Parse<'_>)] {
+        let path = root.join(name);
+        match read(name) {
+            Ok(bytes) => {
+                if let Err(what) = parse(&bytes) {
+                    report.fault_at(&path, 0, what);
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                report.note(format_args!("{}: not there", path.display()));
+            }
+            Err(e) => report.fault(e),
+        }
+    }
+    Ok(())
+}
+
+/// What one region's directory holds.
+#[derive(Default)]
+struct Found {
+    /// Store files and links, not references.
+    own_files: usize,
+}
+
+struct Plan<'a> {
+    fs: &'a dyn FileSystem,
+    root: &'a Path,
+    catalog: Option<&'a Catalog>,
+    items: Vec<Item>,
+}
+
+impl Plan<'_> {
+    fn table(&mut self, table: &TableName, dir: &Path, report: &mut Report<'_>) -> Result<()> {
+        let descriptor = self.descriptor(table, dir, report)?;
+        if !table.is_meta() && self.catalog.is_some_and(|catalog| !catalog.tables.contains(table)) {
+            report.note(format_args!("{}: table {table} has no state in hbase:meta", dir.display()));
+        }
+        let by_name: HashMap<&str, &RegionInfo> = self.catalog.map_or_else(HashMap::new, by_encoded_name);
+        let parents = self.catalog.map(Catalog::parents);
+        let (mut told, mut referred) = (Vec::new(), HashSet::new());
+        for region in visible_dirs(self.fs, dir)? {
+            let info = self.region_info(table, &region, report)?;
+            let found = self.region(&region, info.clone(), descriptor.as_ref(), &mut referred, report)?;
+            let Some(info) = info else { continue };
+            compare_with_catalog(&info, &region.path, by_name.get(region.name()).copied(), report);
+            let is_known = table.is_meta()
+                || by_name.contains_key(region.name())
+                || parents.as_ref().is_some_and(|parents| parents.contains(region.name()));
+            if self.catalog.is_some() && !is_known {
+                unknown_region(&region.path, &found, report);
+            }
+            let serves = is_known || self.catalog.is_none() || found.own_files > 0;
+            if serves && info.replica_id() == 0 && !info.is_split_parent() {
+                told.push(Told { info: (*info).clone(), by: region.path.display().to_string() });
+            }
+        }
+        // Without hbase:meta, a region that others refer to is taken for their parent.
+        let is_parent = |name: &str| parents.as_ref().map_or(referred.contains(name), |p| p.contains(name));
+        told.retain(|told| !is_parent(told.info.encoded_name()));
+        self.chains(table, told, report)
+    }
+
+    fn chains(&self, table: &TableName, told: Vec<Told>, report: &mut Report<'_>) -> Result<()> {
+        check_chain(table, layout::REGION_INFO_FILE, told, report);
+        let Some(catalog) = self.catalog.filter(|_| !table.is_meta()) else { return Ok(()) };
+        let told = |info: &RegionInfo| Told { info: info.clone(), by: info.name_text() };
+        check_chain(table, "hbase:meta", catalog.serving(table).map(told).collect(), report);
+        for info in catalog.serving(table) {
+            let dir = layout::region_dir(self.root, info);
+            if !self.fs.exists(&dir)? {
+                report.fault(format_args!("{}: not there, and a region in hbase:meta", dir.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tables of hbase:meta that have no directory.
+    fn missing_tables(&self, report: &mut Report<'_>) -> Result<()> {
+        let Some(catalog) = self.catalog else { return Ok(()) };
+        let mut tables: Vec<_> = catalog.tables.iter().collect();
+        tables.sort();
+        for table in tables.into_iter().filter(|table| !table.is_meta()) {
+            let dir = layout::table_dir(self.root, table);
+            if !self.fs.exists(&dir)? {
+                report.fault(format_args!("{}: not there, and a table in hbase:meta", dir.display()));
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(
+        &self,
+        table: &TableName,
+        dir: &Path,
+        report: &mut Report<'_>,
+    ) -> Result<Option<TableDescriptor>> {
+        for file in list(self.fs, &dir.join(".tabledesc"))? {
+            let parts = file.name().strip_prefix(".tableinfo.").and_then(|rest| rest.split_once('.'));
+            let told = parts.and_then(|(_, bytes)| bytes.parse::<u64>().ok());
+            if told.is_some_and(|told| told != file.len) {
+                let (path, told) = (file.path.display(), told.unwrap_or(0));
+                report.fault(format_args!("{path} at offset {}: {told} bytes by its name", file.len));
+            }
+        }
+        match descriptors::read(self.fs, dir) {
+            Ok(Some(descriptor)) if descriptor.name() != table => {
+                report.fault(format_args!(
+                    "{}: the descriptor is of table {}",
+                    dir.display(),
+                    descriptor.name()
+                ));
+                Ok(None)
+            }
+            Ok(None) if !table.is_meta() => {
+                report.fault(format_args!("{}: no table descriptor", dir.join(".tabledesc").display()));
+                Ok(None)
+            }
+            Ok(descriptor) => Ok(descriptor),
+            Err(error) => {
+                report.fault(error.message());
+                Ok(None)
+            }
+        }
+    }
+
+    fn region_info(
+        &self,
+        table: &TableName,
+        dir: &FileStatus,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Arc<RegionInfo>>> {
+        let path = dir.path.join(layout::REGION_INFO_FILE);
+        match read_region_info(self.fs, &path) {
+            Ok(info) if info.table() != table || info.encoded_name() != dir.name() => {
+                let name = info.name_text();
+                report.fault_at(&path, 0, format_args!("it is of region {name}, not of this directory"));
+                Ok(None)
+            }
+            Ok(info) => Ok(Some(Arc::new(info))),
+            Err(error) => {
+                report.fault(error.message());
+                Ok(None)
+            }
+        }
+    }
+
+    fn region(
+        &mut self,
+        dir: &FileStatus,
+        info: Option<Arc<RegionInfo>>,
+        descriptor: Option<&TableDescriptor>,
+        referred: &mut HashSet<String>,
+        report: &mut Report<'_>,
+    ) -> Result<Found> {
+        let mut found = Found::default();
+        for family in visible_dirs(self.fs, &dir.path)? {
+            let name = family.name();
+            if descriptor.is_some_and(|table| table.family(name.as_bytes()).is_none()) {
+                report.note(format_args!("{}: a family that the table does not have", family.path.display()));
+            }
+            for file in list(self.fs, &family.path)?.into_iter().filter(|file| !file.is_dir) {
+                match StoreFileName::parse(file.name()) {
+                    Some(kind) => {
+                        let parent = self.store_file(&file, &kind, name, info.as_ref(), report);
+                        found.own_files += usize::from(parent.is_none());
+                        referred.extend(parent);
+                    }
+                    None => report.note(format_args!("{}: not a store file's name", file.path.display())),
+                }
+            }
+        }
+        for edits in list(self.fs, &dir.path.join(layout::RECOVERED_EDITS_DIR))? {
+            let is_edits = !edits.is_dir && edits.name().bytes().all(|b| b.is_ascii_digit());
+            if is_edits {
+                self.items.push(Item { path: edits.path, bytes: edits.len, work: Work::Wal });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lists a store file, or checks a reference or a link; gives the region that a reference points to.
+    fn store_file(
+        &mut self,
+        file: &FileStatus,
+        kind: &StoreFileName,
+        family: &str,
+        region: Option<&Arc<RegionInfo>>,
+        report: &mut Report<'_>,
+    ) -> Option<String> {
+        match kind {
+            StoreFileName::HFile { .. } if file.len == 0 => {
+                report.fault_at(&file.path, 0, "an empty store file");
+            }
+            StoreFileName::HFile { .. } => {
+                let work = Work::StoreFile { region: region.cloned(), family: family.to_owned() };
+                self.items.push(Item { path: file.path.clone(), bytes: file.len, work });
+            }
+            StoreFileName::Link(link) => {
+                let name =
+                    format!("{}/{}/{}/{family}/{}", link.namespace, link.table, link.region, link.hfile);
+                self.check_target(&file.path, &link_places(self.root, &name), report);
+            }
+            StoreFileName::Reference { target, region: parent } => {
+                self.check_half(&file.path, report);
+                self.check_target(
+                    &file.path,
+                    &self.reference_places(&file.path, target, parent, family),
+                    report,
+                );
+                return Some(parent.clone());
+            }
+        }
+        None
+    }
+
+    fn check_half(&self, path: &Path, report: &mut Report<'_>) {
+        let half = self.fs.read_all(path, SMALL_FILE_BYTES_MAX).map_err(HBaseError::from);
+        if let Err(error) = half.and_then(|bytes| Half::parse(&bytes)) {
+            report.fault_at(path, 0, error.message());
+        }
+    }
+
+    /// Where the file behind a reference may be.
+    fn reference_places(&self, path: &Path, target: &str, parent: &str, family: &str) -> Vec<PathBuf> {
+        if let Some(StoreFileName::Link(link)) = StoreFileName::parse(target) {
+            let name = format!("{}/{}/{}/{family}/{}", link.namespace, link.table, link.region, link.hfile);
+            return link_places(self.root, &name);
+        }
+        // <table>/<region>/<family>/<reference>
+        let table = path.ancestors().nth(3).unwrap_or(self.root);
+        let below = table.strip_prefix(self.root).unwrap_or(table);
+        let tables = [table.to_owned(), self.root.join("archive").join(below)];
+        tables.map(|table| table.join(parent).join(family).join(target)).to_vec()
+    }
+
+    fn check_target(&self, path: &Path, places: &[PathBuf], report: &mut Report<'_>) {
+        if places.iter().any(|place| self.fs.exists(place).unwrap_or(false)) {
+            return;
+        }
+        let wanted = places.first().map(|place| place.display().to_string()).unwrap_or_default();
+        report.fault_at(
+            path,
+            0,
+            format_args!("the file it stands for, {wanted}, is neither there nor archived"),
+        );
+    }
+
+    fn archived(&mut self, table: &TableName, dir: &Path) -> Result<()> {
+        let _ = table;
+        for region in visible_dirs(self.fs, dir)? {
+            for family in visible_dirs(self.fs, &region.path)? {
+                for file in list(self.fs, &family.path)? {
+                    let kind = StoreFileName::parse(file.name());
+                    if file.len > 0 && matches!(kind, Some(StoreFileName::HFile { .. })) {
+                        let work = Work::StoreFile { region: None, family: family.name().to_owned() };
+                        self.items.push(Item { path: file.path, bytes: file.len, work });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wals(&mut self, dir: &Path) -> Result<()> {
+        for file in list(self.fs, dir)?.into_iter().filter(|file| !file.is_dir && is_wal_name(file.name())) {
+            self.items.push(Item { path: file.path, bytes: file.len, work: Work::Wal });
+        }
+        Ok(())
+    }
+}
+
+fn by_encoded_name(catalog: &Catalog) -> HashMap<&str, &RegionInfo> {
+    catalog.regions.iter().map(|region| (region.info.encoded_name(), &region.info)).collect()
+}
+
+/// `.regioninfo`: PBUF, and a length-delimited RegionInfo.
+///
+/// # Errors
+/// An error that names the file.
+pub fn read_region_info(fs: &dyn FileSystem, path: &Path) -> Result<RegionInfo> {
+    let bytes = fs.read_all(path, SMALL_FILE_BYTES_MAX)?;
+    let bad = |what: &dyn std::fmt::Display| {
+        HBaseError::io(format!("{} at offset 0: not a region info: {what}", path.display()))
+    };
+    let message = bytes.strip_prefix(PB_MAGIC).ok_or_else(|| bad(&"no PBUF magic"))?;
+    let info = pb::RegionInfo::decode_length_delimited(message).map_err(|e| bad(&e))?;
+    RegionInfo::try_from(&info).map_err(|e| bad(&e.message()))
+}
+
+/// The end of a region is not in its name, so the two can disagree.
+fn compare_with_catalog(info: &RegionInfo, dir: &Path, meta: Option<&RegionInfo>, report: &mut Report<'_>) {
+    if meta.is_some_and(|meta| meta.end_key() != info.end_key()) {
+        let path = dir.join(layout::REGION_INFO_FILE);
+        report.fault_at(&path, 0, "the region ends elsewhere than hbase:meta says");
+    }
+}
+
+fn unknown_region(dir: &Path, found: &Found, report: &mut Report<'_>) {
+    let dir = dir.display();
+    match found.own_files {
+        0 => report.note(format_args!("{dir}: left by a change that was cut short, without data of its own")),
+        n => report.fault(format_args!("{dir}: not in hbase:meta, with {n} files of its own")),
+    }
+}
+
+/// Where the file behind a link may be.
+fn link_places(root: &Path, name: &str) -> Vec<PathBuf> {
+    ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| root.join(dir).join(name)).to_vec()
+}
