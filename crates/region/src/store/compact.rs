@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A compaction of all files drops markers and what they hide; one of some files keeps markers, for the cells in other
-//! files that they hide.
+//! files that they hide. When nothing is left, the output is a file without cells: its info says which files it replaces
+//! and up to which sequence id all edits are in files, which no other place does.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -69,7 +70,7 @@ impl Drop for CompactionRequest {
 pub struct CompactionResult {
     /// Names of the files that were compacted.
     pub inputs: Vec<String>,
-    /// The file that replaces them, in `.tmp`; `None` when no cell was worth keeping.
+    /// The file that replaces them, in `.tmp`; it may have no cells.
     pub output: Option<PathBuf>,
     /// Cells written.
     pub cells: u64,

@@ -140,12 +140,13 @@ impl Store {
             compress_tags: !family.text("COMPRESS_TAGS").is_some_and(|v| v.eq_ignore_ascii_case("false")),
             comparator: self.info.comparator,
             create_time_ms: self.env.clock.now_ms(),
+            zstd_framed: self.config.zstd_framed,
             ..HFileContext::default()
         })
     }
 
-    /// Writes what a scanner gives to a new file in `.tmp`; `None` when it gives nothing. Cells up to
-    /// `forget_seq_ids_to` lose their sequence ids. Gives the file's path and its number of cells.
+    /// Writes what a scanner gives to a new file in `.tmp`; `None` when it gives nothing, unless the file is to replace
+    /// others. Cells up to `forget_seq_ids_to` lose their sequence ids. Gives the file's path and its number of cells.
     pub(super) fn write_file(
         &self,
         scanner: StoreScanner,
@@ -154,13 +155,14 @@ impl Store {
         forget_seq_ids_to: Option<u64>,
     ) -> Result<Option<(PathBuf, u64)>> {
         let path = self.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
+        let keeps_empty = !meta.compacted_files.is_empty();
         let written = self.write_file_at(&path, scanner, context, meta, forget_seq_ids_to);
-        if !matches!(written, Ok(cells) if cells > 0)
+        if !matches!(written, Ok(cells) if cells > 0 || keeps_empty)
             && let Err(error) = self.env.fs.delete(&path)
         {
             tracing::warn!(path = %path.display(), %error, "an unfinished file stays");
         }
-        Ok(Some((path, written?)).filter(|(_, cells)| *cells > 0))
+        Ok(Some((path, written?)).filter(|(_, cells)| *cells > 0 || keeps_empty))
     }
 
     fn write_file_at(
@@ -187,7 +189,7 @@ impl Store {
             cells.clear();
         }
         let cells = writer.entries();
-        if cells > 0 {
+        if cells > 0 || !meta.compacted_files.is_empty() {
             writer.finish(meta)?;
         }
         Ok(cells)

@@ -1,0 +1,278 @@
+//! Many writers and readers at once, while flushes and compactions run.
+
+use std::collections::HashSet;
+use std::io::ErrorKind as IoKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use evenkeel_fs::{Fault, Keep, Op};
+use evenkeel_protocol::pb;
+use evenkeel_region::filter::comparator_from_proto;
+use evenkeel_region::ops::{Condition, ConditionTest, Scan, TimeRange};
+use evenkeel_region::region::Region;
+use parking_lot::Mutex;
+use prost::Message;
+
+use crate::harness::{Cluster, increment, put, values};
+
+const WRITERS: usize = 4;
+
+/// Flushes and compacts until told to stop.
+fn churn(region: &Arc<Region>, stop: &AtomicBool) {
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        drop(region.flush());
+        rounds += 1;
+        if rounds % 3 == 0 {
+            drop(region.compact(None, rounds % 2 == 0));
+        }
+    }
+}
+
+/// Runs writers beside a churning region and watchers; watchers go on until the writers are done.
+fn beside_churn(region: &Arc<Region>, writer: impl Fn(usize) + Sync, watcher: impl Fn() + Sync) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| churn(region, &stop));
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    watcher();
+                }
+            });
+        }
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|at| {
+                scope.spawn({
+                    let writer = &writer;
+                    move || writer(at)
+                })
+            })
+            .collect();
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        assert!(ended.into_iter().all(|end| end.is_ok()));
+    });
+}
+
+fn number(region: &Arc<Region>, row: &str) -> i64 {
+    let cells = region.get(Scan::get(row.as_bytes().to_vec())).expect("read");
+    if cells.is_empty() { 0 } else { i64::from_be_bytes(cells.get(0).value().try_into().expect("a number")) }
+}
+
+#[test]
+fn increments_sum_up() {
+    let mut cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region().clone();
+    let least = Mutex::new(0);
+    beside_churn(
+        &region,
+        |_| (0..200).for_each(|_| drop(region.mutate_wait(increment("r", "f", "q", 1)).expect("made"))),
+        || {
+            let mut least = least.lock();
+            let now = number(&region, "r");
+            assert!(now >= *least, "a count went back from {least} to {now}");
+            *least = now;
+        },
+    );
+    drop(region);
+    assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
+    cluster.crash(Keep::Flushed);
+    assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
+}
+
+#[test]
+fn rows_are_never_torn() {
+    let cluster = Cluster::new(&[(b"a", 1), (b"b", 1), (b"c", 1)]);
+    let region = cluster.region();
+    let clock = &cluster.clock;
+    beside_churn(
+        region,
+        |at| {
+            for i in 0..150 {
+                let value = format!("{at}.{i}");
+                let cells = ["a", "b", "c"].map(|family| (family, "q", value.as_str()));
+                region.mutate_rows_wait(vec![put("r", &cells)], Vec::new()).expect("made");
+                clock.advance_ms(1);
+            }
+        },
+        || {
+            let row = cluster.row("r");
+            let seen = values(&row);
+            assert!(
+                seen.is_empty() || (seen.len() == 3 && seen.iter().all(|v| *v == seen[0])),
+                "torn: {row:?}"
+            );
+        },
+    );
+}
+
+#[test]
+fn several_rows_change_together() {
+    let cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region();
+    beside_churn(
+        region,
+        |at| {
+            for i in 0..150 {
+                let value = format!("{at}.{i}");
+                let rows = ["r1", "r2"].map(|row| put(row, &[("f", "q", value.as_str())]));
+                region.mutate_rows_wait(rows.to_vec(), Vec::new()).expect("made");
+                cluster.clock.advance_ms(1);
+            }
+        },
+        || {
+            let all = cluster.all();
+            let seen = values(&all);
+            assert!(seen.is_empty() || (seen.len() == 2 && seen[0] == seen[1]), "torn: {all:?}");
+        },
+    );
+}
+
+fn equals(row: &str, value: &[u8]) -> Condition {
+    let binary =
+        pb::BinaryComparator { comparable: pb::ByteArrayComparable { value: Some(value.to_vec().into()) } };
+    let proto = pb::Comparator {
+        name: "org.apache.hadoop.hbase.filter.BinaryComparator".into(),
+        serialized_comparator: Some(binary.encode_to_vec().into()),
+    };
+    let test = ConditionTest::Column {
+        family: "f".into(),
+        qualifier: "q".into(),
+        op: pb::CompareType::Equal,
+        comparator: comparator_from_proto(&proto).expect("known"),
+    };
+    Condition { row: row.as_bytes().to_vec().into(), test, time_range: TimeRange::ALL }
+}
+
+#[test]
+fn one_of_those_who_compare_wins() {
+    let cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region();
+    cluster.put("r", "f", "q", "0").expect("written");
+    let won = AtomicUsize::new(0);
+    beside_churn(
+        region,
+        |_| {
+            for _ in 0..150 {
+                let now: usize = values(&cluster.row("r"))[0].parse().expect("a number");
+                let next = put("r", &[("f", "q", &(now + 1).to_string())]);
+                let outcome =
+                    region.check_and_mutate_wait(equals("r", now.to_string().as_bytes()), vec![next]);
+                won.fetch_add(usize::from(outcome.expect("answered").success), Ordering::Relaxed);
+            }
+        },
+        || drop(cluster.row("r")),
+    );
+    assert_eq!(values(&cluster.row("r")), [won.load(Ordering::Relaxed).to_string()]);
+}
+
+/// Writes fail and succeed in turns: those that failed are never seen, those that did not are all there, also after a
+/// crash.
+#[test]
+fn failed_writes_are_taken_back_before_anyone_sees_them() {
+    let mut cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region().clone();
+    let (made, failed) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    let strikes = AtomicUsize::new(0);
+    beside_churn(
+        &region,
+        |at| {
+            for i in 0..200 {
+                let row = format!("{at}.{i:03}");
+                match region.mutate_wait(put(&row, &[("f", "q", "v")])) {
+                    Ok(_) => made.lock().insert(row),
+                    Err(_) => failed.lock().insert(row),
+                };
+            }
+        },
+        || {
+            if strikes.fetch_add(1, Ordering::Relaxed) % 5 == 0 {
+                cluster.fs.clear();
+                cluster.fs.inject(Fault::on(Op::Append, "/WALs/").times(1).fails(IoKind::StorageFull));
+                cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
+            }
+            let known = failed.lock().clone();
+            let made = made.lock().clone();
+            let seen = rows(&cluster);
+            assert!(seen.is_disjoint(&known), "a failed write is seen");
+            assert!(made.is_subset(&seen), "an acknowledged write is not seen");
+        },
+    );
+    drop(region);
+    let (made, failed) = (made.into_inner(), failed.into_inner());
+    assert!(!made.is_empty() && !failed.is_empty(), "{} made, {} failed", made.len(), failed.len());
+    assert_eq!(rows(&cluster), made);
+    cluster.crash(Keep::Flushed);
+    assert_eq!(rows(&cluster), made);
+}
+
+fn rows(cluster: &Cluster) -> HashSet<String> {
+    cluster.all().iter().map(|cell| cell.split_once('/').expect("a row").0.to_owned()).collect()
+}
+
+/// Every reader sees exactly one version, and never an older one than before, while flushes and compactions drop those
+/// that are not needed any more.
+#[test]
+fn views_hold_all_that_their_read_point_sees() {
+    let cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region();
+    for row in ["0", "1", "2", "3"] {
+        cluster.put(row, "f", "q", "0").expect("written");
+    }
+    let newest = Mutex::new(vec![0; WRITERS]);
+    beside_churn(
+        region,
+        |at| {
+            for i in 1..300 {
+                cluster.clock.advance_ms(1);
+                cluster.put(&at.to_string(), "f", "q", &i.to_string()).expect("written");
+            }
+        },
+        || {
+            let before = newest.lock().clone();
+            let all = cluster.all();
+            let seen: Vec<i32> = values(&all).iter().map(|v| v.parse().expect("a number")).collect();
+            assert_eq!(seen.len(), WRITERS, "{all:?}");
+            assert!(seen.iter().zip(&before).all(|(now, before)| now >= before), "{before:?}, then {seen:?}");
+            newest.lock().iter_mut().zip(seen).for_each(|(newest, seen)| *newest = seen.max(*newest));
+        },
+    );
+}
+
+#[test]
+fn closing_waits_for_writers_and_loses_none() {
+    let mut cluster = Cluster::new(&[(b"f", 1)]);
+    let region = cluster.region().clone();
+    let made = Mutex::new(HashSet::new());
+    let (started, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| churn(&region, &done));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|at| {
+                let (region, made, started) = (&region, &made, &started);
+                scope.spawn(move || {
+                    for i in 0.. {
+                        let row = format!("{at}.{i}");
+                        if region.mutate_wait(put(&row, &[("f", "q", "v")])).is_err() {
+                            return;
+                        }
+                        made.lock().insert(row);
+                        started.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        while started.load(Ordering::Relaxed) < 200 {
+            std::thread::yield_now();
+        }
+        region.close(false).expect("closed");
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        done.store(true, Ordering::Relaxed);
+    });
+    drop(region);
+    cluster.wal().close().expect("closed");
+    assert!(cluster.files("/WALs/").is_empty(), "a region that is closed needs no log");
+    cluster.crash(Keep::Flushed);
+    assert_eq!(rows(&cluster), made.into_inner());
+}

@@ -1,0 +1,286 @@
+//! What was acknowledged survives; what failed is not there; and the region goes on.
+
+use std::io::ErrorKind as IoKind;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use evenkeel_common::{ErrorKind, KeyValue};
+use evenkeel_fs::{Fault, Gate, Keep, Op};
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::nonce::NonceKey;
+use evenkeel_wal::WalConfig;
+
+use crate::harness::{Cluster, increment, put, scan, values};
+
+const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn delete(row: &str) -> Mutation {
+    Mutation::new(MutationKind::Delete, row.as_bytes().to_vec(), Vec::new())
+}
+
+/// The disk is full for the log: its file cannot grow and a new one cannot be made.
+fn fill_log_disk(cluster: &Cluster) {
+    cluster.fs.inject(Fault::on(Op::Append, "/WALs/").always().fails(IoKind::StorageFull));
+    cluster.fs.inject(Fault::on(Op::Create, "/WALs/").always().fails(IoKind::StorageFull));
+}
+
+#[test]
+fn what_was_acknowledged_survives_the_process_wherever_it_dies() {
+    let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
+    for round in 0..12 {
+        for i in 0..5 {
+            let (row, value) = (format!("r{}", (round * 3 + i) % 8), format!("{round}.{i}"));
+            let cells = [("a", "q", value.as_str()), ("b", "q", value.as_str())];
+            let cells = if i % 2 == 0 { &cells[..] } else { &cells[..1] };
+            cluster.region().mutate_wait(put(&row, cells)).expect("written");
+            cluster.clock.advance_ms(1);
+            if (round + i) % 7 == 3 {
+                cluster.region().mutate_wait(delete(&row)).expect("deleted");
+                cluster.clock.advance_ms(1);
+            }
+            if (round + i) % 5 == 2 {
+                cluster.region().flush().expect("flushed");
+            }
+        }
+        let before = cluster.all();
+        assert!(!before.is_empty());
+        let seq_num = cluster.region().open_seq_num();
+        cluster.crash(Keep::Flushed);
+        assert_eq!(cluster.all(), before, "round {round}");
+        assert!(cluster.region().open_seq_num() > seq_num);
+    }
+}
+
+#[test]
+fn what_was_synced_survives_the_machine() {
+    let mut cluster = Cluster::with_wal(ONE, WalConfig { hsync: true, ..WalConfig::default() });
+    cluster.put("r1", "f", "q", "flushed").expect("written");
+    cluster.region().flush().expect("flushed");
+    cluster.put("r2", "f", "q", "logged").expect("written");
+    cluster.crash(Keep::Synced);
+    assert_eq!(values(&cluster.all()), ["flushed", "logged"]);
+}
+
+#[test]
+fn a_full_disk_fails_writes_and_leaves_nothing_of_them() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "before").expect("written");
+    fill_log_disk(&cluster);
+    for _ in 0..3 {
+        let error = cluster.put("r", "f", "q", "lost").expect_err("no space");
+        assert!(error.message().contains("No space left"), "{error}");
+        cluster.region().mutate_wait(increment("n", "f", "q", 1)).expect_err("no space");
+        assert_eq!(values(&cluster.row("r")), ["before"]);
+        assert!(cluster.row("n").is_empty());
+    }
+    cluster.fs.clear();
+    cluster.put("s", "f", "q", "after").expect("there is space again");
+    assert_eq!(values(&cluster.all()), ["before", "after"]);
+    cluster.region().flush().expect("flushed");
+    assert_eq!(values(&cluster.all()), ["before", "after"]);
+    cluster.crash(Keep::Flushed);
+    assert_eq!(values(&cluster.all()), ["before", "after"]);
+}
+
+#[test]
+fn a_flush_that_fails_keeps_everything() {
+    for (op, part) in
+        [(Op::Create, ".tmp/a/"), (Op::Sync, ".tmp/b/"), (Op::Rename, ".tmp/a/"), (Op::Rename, ".tmp/b/")]
+    {
+        let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
+        cluster.region().mutate_wait(put("r1", &[("a", "q", "1"), ("b", "q", "1")])).expect("written");
+        cluster.fs.inject(Fault::on(op, part).fails(IoKind::Other));
+        cluster.region().flush().expect_err("the disk says no");
+        let hfiles =
+            |cluster: &Cluster| cluster.region().stores().iter().map(|s| s.files().len()).sum::<usize>();
+        assert_eq!(hfiles(&cluster), 0);
+        assert_eq!((cluster.files("/a/"), cluster.files("/b/")), (vec![], vec![]), "{op:?} {part}");
+        cluster.put("r2", "a", "q", "2").expect("written");
+        assert_eq!(values(&cluster.all()), ["1", "1", "2"]);
+        cluster.crash(Keep::Flushed);
+        assert_eq!(values(&cluster.all()), ["1", "1", "2"], "{op:?} {part}");
+    }
+}
+
+#[test]
+fn nothing_deleted_comes_back_from_a_flush_that_failed_half_way() {
+    let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
+    cluster.region().mutate_wait(put("r", &[("a", "q", "1"), ("b", "q", "1")])).expect("written");
+    cluster.fs.inject(Fault::on(Op::Rename, ".tmp/b/").fails(IoKind::Other));
+    cluster.region().flush().expect_err("the second family's file cannot be put into place");
+    cluster.clock.advance_ms(1);
+    cluster.region().mutate_wait(delete("r")).expect("deleted");
+    cluster.put("s", "a", "q", "stays").expect("written");
+    cluster.flush_and_roll();
+    cluster.region().compact(None, true).expect("compacted");
+    assert_eq!(values(&cluster.all()), ["stays"]);
+    cluster.restart();
+    assert_eq!(values(&cluster.all()), ["stays"]);
+}
+
+#[test]
+fn nothing_deleted_comes_back_from_a_file_that_a_reader_held() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "old").expect("written");
+    cluster.put("s", "f", "q", "stays").expect("written");
+    cluster.flush_and_roll();
+    let scanner = cluster.region().scanner(Scan::default()).expect("opens");
+    cluster.clock.advance_ms(1);
+    cluster.region().mutate_wait(delete("r")).expect("deleted");
+    for row in ["t", "u"] {
+        cluster.put(row, "f", "q", "stays").expect("written");
+        cluster.flush_and_roll();
+        cluster.region().compact(None, true).expect("compacted");
+    }
+    cluster.crash(Keep::Flushed);
+    assert_eq!(values(&cluster.all()), ["stays"; 3]);
+    drop(scanner);
+}
+
+#[test]
+fn nothing_deleted_comes_back_when_nothing_is_left() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "old").expect("written");
+    cluster.flush_and_roll();
+    let scanner = cluster.region().scanner(Scan::default()).expect("opens");
+    cluster.clock.advance_ms(1);
+    cluster.region().mutate_wait(delete("r")).expect("deleted");
+    cluster.flush_and_roll();
+    cluster.region().compact(None, true).expect("compacted");
+    assert!(cluster.all().is_empty());
+    cluster.crash(Keep::Flushed);
+    assert!(cluster.all().is_empty());
+    drop(scanner);
+}
+
+#[test]
+fn a_close_that_fails_leaves_the_region_open() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "1").expect("written");
+    cluster.fs.inject(Fault::on(Op::Create, ".tmp/f/").times(2).fails(IoKind::StorageFull));
+    for _ in 0..2 {
+        cluster.region().close(false).expect_err("cannot flush");
+        assert!(!cluster.region().is_closed());
+    }
+    cluster.put("r", "f", "q", "2").expect("still served");
+    cluster.region().close(false).expect("closed");
+    let error = cluster.put("r", "f", "q", "3").expect_err("closed");
+    assert_eq!(error.kind(), ErrorKind::NotServingRegion);
+    assert_eq!(cluster.region().close(false).expect_err("twice").kind(), ErrorKind::NotServingRegion);
+    cluster.crash(Keep::Flushed);
+    assert_eq!(values(&cluster.all()), ["2"]);
+}
+
+#[test]
+fn a_close_whose_log_is_full_leaves_the_region_open() {
+    let mut cluster = Cluster::new(ONE);
+    cluster.put("r", "f", "q", "1").expect("written");
+    fill_log_disk(&cluster);
+    cluster.region().close(false).expect_err("cannot log its end");
+    cluster.fs.clear();
+    cluster.put("s", "f", "q", "2").expect("still served");
+    cluster.restart();
+    assert_eq!(values(&cluster.all()), ["1", "2"]);
+}
+
+/// A write that waits for room in the log's queue must not keep the log's thread from completing those before it.
+#[test]
+fn a_full_queue_holds_writers_up_and_not_the_log() {
+    let cluster =
+        Cluster::with_wal(ONE, WalConfig { queue_bytes_max: 1, inline_sync: false, ..WalConfig::default() });
+    let gate = Gate::new();
+    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").waits_for(&gate));
+    let (sender, receiver) = mpsc::channel();
+    let write = |i: usize| {
+        let (sender, region) = (sender.clone(), cluster.region().clone());
+        std::thread::spawn(move || {
+            let done =
+                Box::new(move |outcome: evenkeel_common::Result<_>| drop(sender.send(outcome.map(drop))));
+            region.mutate(put(&format!("r{i}"), &[("f", "q", "v")]), 0, done);
+        })
+    };
+    let mut writers = vec![write(0)];
+    gate.wait_for_arrival();
+    writers.push(write(1));
+    writers.push(write(2));
+    let started = std::time::Instant::now();
+    while cluster.wal().stats().full_queue_waits == 0 && started.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    gate.open();
+    for _ in 0..3 {
+        receiver.recv_timeout(PATIENCE).expect("no writer is stuck").expect("written");
+    }
+    writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+    assert_eq!(cluster.all().len(), 3);
+}
+
+/// The retry of an Increment comes while the first is on its way to the disk, which then fails.
+#[test]
+fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
+    let cluster = Cluster::new(ONE);
+    let gate = Gate::new();
+    cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
+    let nonce = NonceKey { group: 7, nonce: 9 };
+    let (sender, receiver) = mpsc::channel();
+    let start = || {
+        let sender = sender.clone();
+        let done = Box::new(move |outcome: evenkeel_common::Result<_>| drop(sender.send(outcome.map(drop))));
+        cluster.region().mutate(
+            Mutation { nonce: nonce.nonce, ..increment("r", "f", "q", 5) },
+            nonce.group,
+            done,
+        );
+    };
+    start();
+    gate.wait_for_arrival();
+    start();
+    cluster.fs.clear();
+    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").times(1).fails(IoKind::StorageFull));
+    cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
+    gate.open();
+    for _ in 0..2 {
+        receiver.recv_timeout(PATIENCE).expect("answered").expect_err("failed");
+    }
+    for _ in 0..2 {
+        start();
+        receiver.recv_timeout(PATIENCE).expect("answered").expect("made, and then known to be made");
+    }
+    let cells = cluster.region().get(Scan::get("r")).expect("read");
+    assert_eq!(cells.get(0).value(), 5i64.to_be_bytes());
+}
+
+#[test]
+fn replaying_twice_changes_nothing() {
+    let mut cluster = Cluster::new(&[(b"a", 3), (b"b", 3)]);
+    for i in 0..4 {
+        cluster.put("r", if i % 2 == 0 { "a" } else { "b" }, "q", &i.to_string()).expect("written");
+        cluster.clock.advance_ms(1);
+        if i == 1 {
+            cluster.region().flush().expect("flushed");
+        }
+    }
+    let versions = |cluster: &Cluster| scan(cluster.region(), Scan { max_versions: 10, ..Scan::default() });
+    let before = versions(&cluster);
+    assert_eq!(before.len(), 4);
+    for _ in 0..3 {
+        cluster.crash(Keep::Flushed);
+        assert_eq!(versions(&cluster), before);
+    }
+}
+
+#[test]
+fn a_taken_back_cell_does_not_hide_an_older_one() {
+    let cluster = Cluster::new(&[(b"f", 3)]);
+    let cell = |value: &str| KeyValue::put(b"r", b"f", b"q", 5, value.as_bytes());
+    let mutation = |value: &str| Mutation::new(MutationKind::Put, "r", vec![cell(value)]);
+    cluster.region().mutate_wait(mutation("kept")).expect("written");
+    fill_log_disk(&cluster);
+    cluster.region().mutate_wait(mutation("lost")).expect_err("no space");
+    cluster.region().mutate_wait(delete("r")).expect_err("no space");
+    assert_eq!(values(&cluster.row("r")), ["kept"]);
+    cluster.fs.clear();
+    cluster.region().flush().expect("flushed");
+    assert_eq!(values(&cluster.row("r")), ["kept"]);
+}

@@ -1,0 +1,249 @@
+//! A region over files in memory that can crash, fill up and fail, and start again from what is left.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::clock::{Clock, ManualClock};
+use evenkeel_common::{
+    CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
+    TableDescriptor,
+};
+use evenkeel_fs::{FaultyFileSystem, FileSystem, Keep, MemoryFileSystem};
+use evenkeel_region::layout;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
+use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
+
+pub const ROOT: &str = "/hbase";
+pub const NOW_MS: i64 = 1_000_000;
+
+pub struct Cluster {
+    pub memory: MemoryFileSystem,
+    pub fs: FaultyFileSystem,
+    pub clock: Arc<ManualClock>,
+    pub wal_config: WalConfig,
+    pub table: TableDescriptor,
+    info: RegionInfo,
+    life: i64,
+    serving: Option<Serving>,
+}
+
+pub struct Serving {
+    pub wal: Arc<Wal>,
+    pub region: Arc<Region>,
+}
+
+impl Cluster {
+    pub fn new(families: &[(&[u8], u32)]) -> Self {
+        Self::with_wal(families, WalConfig::default())
+    }
+
+    pub fn with_wal(families: &[(&[u8], u32)], wal_config: WalConfig) -> Self {
+        let memory = MemoryFileSystem::new();
+        let mut table = TableDescriptor::new("t".parse().expect("legal"));
+        for (name, versions) in families {
+            let family = ColumnFamilyDescriptor::new(name).expect("legal");
+            table = table.with_family(family.with("VERSIONS", &versions.to_string()));
+        }
+        let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
+        let mut cluster = Self {
+            fs: FaultyFileSystem::new(memory.clone()),
+            memory,
+            clock: ManualClock::at(NOW_MS),
+            wal_config,
+            table,
+            info,
+            life: 0,
+            serving: None,
+        };
+        cluster.start();
+        cluster
+    }
+
+    pub fn region(&self) -> &Arc<Region> {
+        &self.serving.as_ref().expect("started").region
+    }
+
+    pub fn wal(&self) -> &Arc<Wal> {
+        &self.serving.as_ref().expect("started").wal
+    }
+
+    /// Splits the logs of earlier lives and opens the region.
+    pub fn start(&mut self) {
+        self.life += 1;
+        self.clock.advance_ms(1);
+        self.split_logs();
+        let server = ServerName::new("h", 16020, self.life);
+        let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
+        let (wal_dir, old_dir) = (root("WALs").join(server.to_string()), root("oldWALs"));
+        fs.mkdirs(&wal_dir).expect("made");
+        fs.mkdirs(&old_dir).expect("made");
+        let wal = Wal::open(WalOptions {
+            fs: Arc::clone(&fs),
+            wal_dir,
+            old_dir,
+            prefix: evenkeel_wal::names::prefix(&server),
+            suffix: String::new(),
+            config: self.wal_config.clone(),
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            listener: Arc::new(NoListener),
+        })
+        .expect("a log");
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let env = RegionEnv {
+            stores: StoreEnv {
+                fs,
+                root: PathBuf::from(ROOT),
+                cache: Arc::new(NoCache),
+                clock: Arc::clone(&clock),
+                chunks: ChunkPool::new(2),
+                config: StoreConfig::default(),
+            },
+            wal: Arc::clone(&wal),
+            config: RegionConfig::default(),
+            server,
+            nonces: Arc::new(NonceManager::new(clock, 1000)),
+            events: Arc::new(NoEvents),
+        };
+        let region =
+            Region::open(Arc::new(env), self.info.clone(), Arc::new(self.table.clone())).expect("opens");
+        self.serving = Some(Serving { wal, region });
+    }
+
+    /// The process or the machine dies, and the server starts again.
+    pub fn crash(&mut self, keep: Keep) {
+        self.fs.clear();
+        self.memory.crash(keep);
+        self.serving = None;
+        self.start();
+    }
+
+    /// Closes the region and opens it again.
+    pub fn restart(&mut self) {
+        let serving = self.serving.take().expect("started");
+        serving.region.close(false).expect("closed");
+        serving.wal.close().expect("closed");
+        self.start();
+    }
+
+    /// Flushes, and starts a new log file, so that nothing flushed is in a log any more.
+    pub fn flush_and_roll(&self) {
+        self.region().flush().expect("flushed");
+        self.wal().roll().expect("rolled");
+        self.wal().wait_for_archiver();
+        assert!(self.wal().closed_paths().is_empty());
+    }
+
+    fn split_logs(&self) {
+        let fs = &self.memory;
+        for server in fs.list(&root("WALs")).unwrap_or_default() {
+            for file in fs.list(&server.path).expect("listed") {
+                let outcome = split_wal(SplitOptions {
+                    fs,
+                    wal: &file.path,
+                    worker: "test",
+                    last_flushed: &mut |_| Ok(StoreSeqIds::default()),
+                    region_dir: &mut |region, table| {
+                        let dir =
+                            layout::table_dir(Path::new(ROOT), table).join(&*String::from_utf8_lossy(region));
+                        Ok(Some(dir))
+                    },
+                    go_on: &mut || true,
+                    buffer_bytes_max: 1 << 20,
+                })
+                .expect("split");
+                assert_eq!(outcome.corrupt, None);
+                fs.rename(&file.path, &root("oldWALs").join(file.name())).expect("archived");
+            }
+            fs.delete(&server.path).expect("deleted");
+        }
+    }
+
+    pub fn put(&self, row: &str, family: &str, qualifier: &str, value: &str) -> Result<()> {
+        self.region().mutate_wait(put(row, &[(family, qualifier, value)])).map(drop)
+    }
+
+    /// The region's files, by what their paths contain.
+    pub fn files(&self, part: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut dirs = vec![PathBuf::from(ROOT)];
+        while let Some(dir) = dirs.pop() {
+            for entry in self.memory.list(&dir).expect("listed") {
+                let path = entry.path.display().to_string();
+                if entry.is_dir {
+                    dirs.push(entry.path);
+                } else if path.contains(part) {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    pub fn row(&self, row: &str) -> Vec<String> {
+        texts(&self.region().get(Scan::get(row.as_bytes().to_vec())).expect("read"))
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        scan(self.region(), Scan::default())
+    }
+}
+
+pub fn root(below: &str) -> PathBuf {
+    PathBuf::from(ROOT).join(below)
+}
+
+pub fn put(row: &str, cells: &[(&str, &str, &str)]) -> Mutation {
+    let cell = |(family, qualifier, value): &(&str, &str, &str)| {
+        let (f, q, v) = (family.as_bytes(), qualifier.as_bytes(), value.as_bytes());
+        KeyValue::put(row.as_bytes(), f, q, evenkeel_common::cell::LATEST_TIMESTAMP, v)
+    };
+    Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), cells.iter().map(cell).collect())
+}
+
+pub fn increment(row: &str, family: &str, qualifier: &str, by: i64) -> Mutation {
+    let mut mutation = put(row, &[]);
+    mutation.kind = MutationKind::Increment;
+    let (f, q) = (family.as_bytes(), qualifier.as_bytes());
+    let latest = evenkeel_common::cell::LATEST_TIMESTAMP;
+    mutation.cells = vec![KeyValue::put(row.as_bytes(), f, q, latest, &by.to_be_bytes())];
+    mutation
+}
+
+pub fn scan(region: &Arc<Region>, scan: Scan) -> Vec<String> {
+    let mut scanner = region.scanner(scan).expect("opens");
+    let (mut row, mut all) = (CellBuffer::new(), Vec::new());
+    loop {
+        row.clear();
+        let state = scanner.next(&mut row, &mut ScannerContext::unlimited()).expect("read");
+        all.extend(texts(&row));
+        if !state.has_more() {
+            return all;
+        }
+    }
+}
+
+pub fn texts(cells: &CellBuffer) -> Vec<String> {
+    cells.iter().map(|cell| text(&cell)).collect()
+}
+
+/// `row/family:qualifier/timestamp=value`, with the type of a marker in place of the value.
+pub fn text(cell: &CellRef<'_>) -> String {
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let value = match cell.cell_type() {
+        Some(CellType::Put) => lossy(cell.value()),
+        other => format!("{other:?}"),
+    };
+    let (row, family, qualifier) = (lossy(cell.row()), lossy(cell.family()), lossy(cell.qualifier()));
+    format!("{row}/{family}:{qualifier}/{}={value}", cell.timestamp())
+}
+
+pub fn values(cells: &[String]) -> Vec<&str> {
+    cells.iter().map(|cell| cell.split_once('=').expect("a value").1).collect()
+}

@@ -1,0 +1,6 @@
+//! Whole regions: from a write to the log, through flushes, compactions and crashes, to what is read back.
+
+mod concurrency;
+mod durability;
+mod harness;
+mod model;
