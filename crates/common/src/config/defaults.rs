@@ -280,6 +280,7 @@ pub const DEFAULTS: &[Known] = &[
     // Compaction and split.
     ("hbase.hregion.majorcompaction", Some("604800000")),
     ("hbase.hregion.majorcompaction.jitter", Some("0.50")),
+    ("hbase.io.compress.zstd.codec", None),
     ("hbase.hstore.compaction.min", Some("3")),
     ("hbase.hstore.compaction.max", Some("10")),
     ("hbase.hstore.compaction.min.size", Some("134217728")),

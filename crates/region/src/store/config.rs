@@ -26,6 +26,8 @@ pub struct StoreConfig {
     /// `hbase.hstore.compaction.keep.seqId.period`, in milliseconds: files that are older lose their cells' sequence
     /// ids in a compaction of all files.
     pub keep_seq_id_ms: i64,
+    /// `hbase.io.compress.zstd.codec` names the codec of hbase-compression-zstd, whose blocks Hadoop's codec cannot read.
+    pub zstd_framed: bool,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -45,6 +47,7 @@ impl Default for StoreConfig {
             major_jitter: 0.5,
             time_to_purge_deletes_ms: 0,
             keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
+            zstd_framed: false,
         }
     }
 }
@@ -59,6 +62,9 @@ const MAJOR_PERIOD: &str = "hbase.hregion.majorcompaction";
 const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
 const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
 const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
+const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
+/// Where HBase's own codecs are; Hadoop's are elsewhere.
+const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
 const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";
 
 impl StoreConfig {
@@ -86,6 +92,8 @@ impl StoreConfig {
                 config.set(key, &value);
             }
         }
+        config.zstd_framed =
+            conf.get_trimmed(ZSTD_CODEC)?.is_some_and(|class| class.starts_with(HBASE_CODECS));
         Ok(config)
     }
 
