@@ -13,7 +13,9 @@ use std::sync::Arc;
 use clap::Args;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::clock::SystemClock;
-use evenkeel_common::{Configuration, RegionInfo, Result, TableName};
+use evenkeel_common::{
+    ColumnFamilyDescriptor, Configuration, HBaseError, RegionInfo, Result, TableDescriptor, TableName,
+};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
@@ -38,7 +40,7 @@ pub struct CompactArgs {
     #[arg(short, long)]
     table: Option<TableName>,
     /// Compact all files of each store into one, whether that is due or not
-    #[arg(long, alias = "major")]
+    #[arg(long)]
     major: bool,
     /// Compact each store once; otherwise until nothing is due
     #[arg(long = "compactOnce", alias = "compact-once")]
@@ -83,61 +85,70 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
         config,
     };
     let stores = stores(&env, args.table.as_ref())?;
-    let bytes = |store: &Arc<Store>| store.file_bytes();
-    let mut progress = Progress::new(stores.iter().map(|(_, store)| bytes(store)).sum());
+    let mut progress = Progress::new(stores.iter().map(|store| store.bytes).sum());
     let mut done = Done::default();
-    for (name, store) in &stores {
-        let before = bytes(store);
-        if compact_store(store, args)? {
+    for at in stores {
+        progress.step(0, &at.name);
+        // One store at a time, for its files are open.
+        let store = Store::open(&env, at.family, &at.region)?;
+        let before = store.file_bytes();
+        if compact_store(&store, args)? {
             done.stores += 1;
             done.bytes_before += before;
-            done.bytes_after += bytes(store);
+            done.bytes_after += store.file_bytes();
         }
-        progress.step(before, name);
+        progress.step(at.bytes, &at.name);
     }
     Ok(done)
 }
 
-/// Every store to look at, with its place for people.
-fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<(String, Arc<Store>)>> {
+/// A store to look at.
+struct StoreAt {
+    /// Its place, for people.
+    name: String,
+    region: RegionInfo,
+    family: ColumnFamilyDescriptor,
+    bytes: u64,
+}
+
+/// Every store to look at.
+fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
     let fs = &*env.fs;
     let catalog = catalog::read(fs, &env.root)?.unwrap_or_default();
     if let Some(warning) = catalog.warnings.first() {
         // A region that was split away must not be taken for one that serves.
-        return Err(evenkeel_common::HBaseError::io(format!("hbase:meta cannot be read in full: {warning}")));
+        return Err(HBaseError::io(format!("hbase:meta cannot be read in full: {warning}")));
     }
     let parents: HashSet<&str> = catalog.parents();
-    let mut stores = Vec::new();
     let tables = table_dirs(fs, &env.root)?;
     if let Some(missing) = wanted.filter(|wanted| tables.iter().all(|(table, _)| table != *wanted)) {
-        return Err(evenkeel_common::HBaseError::io(format!("there is no table {missing}")));
+        return Err(HBaseError::io(format!("there is no table {missing}")));
     }
-    for (table, dir) in tables.into_iter().filter(|(table, _)| wanted.is_none_or(|wanted| wanted == table)) {
-        for region in visible_dirs(fs, &dir)?.into_iter().filter(|dir| !parents.contains(dir.name())) {
+    let mut stores = Vec::new();
+    for (table, dir) in tables.iter().filter(|(table, _)| wanted.is_none_or(|wanted| wanted == table)) {
+        let descriptor = descriptor(fs, table, dir)?;
+        for region in visible_dirs(fs, dir)?.into_iter().filter(|dir| !parents.contains(dir.name())) {
             let info = read_region_info(fs, &region.path.join(layout::REGION_INFO_FILE))?;
-            open_stores(env, &table, &dir, &info, &mut stores)?;
+            for family in descriptor.families() {
+                let files = catalog::list(fs, &region.path.join(family.name_text()))?;
+                stores.push(StoreAt {
+                    name: format!("{table} {} {}", info.encoded_name(), family.name_text()),
+                    region: info.clone(),
+                    family: family.clone(),
+                    bytes: files.iter().map(|file| file.len).sum(),
+                });
+            }
         }
     }
     Ok(stores)
 }
 
-fn open_stores(
-    env: &StoreEnv,
-    table: &TableName,
-    table_dir: &Path,
-    region: &RegionInfo,
-    stores: &mut Vec<(String, Arc<Store>)>,
-) -> Result<()> {
-    let descriptor = match descriptors::read(&*env.fs, table_dir)? {
-        Some(descriptor) => descriptor,
-        None if table.is_meta() => descriptors::meta()?,
-        None => return Err(evenkeel_common::HBaseError::io(format!("table {table} has no descriptor"))),
-    };
-    for family in descriptor.families() {
-        let name = format!("{table} {} {}", region.encoded_name(), family.name_text());
-        stores.push((name, Store::open(env, family.clone(), region)?));
+fn descriptor(fs: &dyn FileSystem, table: &TableName, dir: &Path) -> Result<TableDescriptor> {
+    match descriptors::read(fs, dir)? {
+        Some(descriptor) => Ok(descriptor),
+        None if table.is_meta() => descriptors::meta(),
+        None => Err(HBaseError::io(format!("table {table} has no descriptor"))),
     }
-    Ok(())
 }
 
 /// Compacts one store until nothing is due; says whether anything was.

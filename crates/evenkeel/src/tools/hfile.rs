@@ -4,6 +4,7 @@
 //! root alone; `-r` takes the directory of a region instead of its name, for there may be no configuration that says
 //! where the root directory is.
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -274,23 +275,25 @@ fn print_header(out: &mut dyn Write, block: &Block) -> io::Result<()> {
 fn print_index(out: &mut dyn Write, reader: &HFileReader) -> Result<(), Stop> {
     let root = reader.root_index()?;
     writeln!(out, "Block Index:\nsize={}", root.len())?;
-    print_entries(out, reader, &root, 1)
+    print_entries(out, reader, &root, &mut HashSet::new(), 1)
 }
 
-/// Entries of one index block, and what is below each; `level` counts from the root's, 1.
+/// Entries of one index block, and what is below each; `level` counts from the root's, 1. A block that was printed is
+/// not printed again, whatever a damaged index says.
 fn print_entries(
     out: &mut dyn Write,
     reader: &HFileReader,
     entries: &[IndexEntry],
+    printed: &mut HashSet<u64>,
     level: u32,
 ) -> Result<(), Stop> {
     let indent = "    ".repeat(level as usize - 1);
     for entry in entries {
         writeln!(out, "{indent}key={}", Key(&entry.key.as_cell()))?;
         writeln!(out, "{indent}  offset={}, dataSize={}", entry.offset, entry.on_disk_bytes)?;
-        if level < reader.trailer().data_index_levels {
+        if level < reader.trailer().data_index_levels && printed.insert(entry.offset) {
             let children = reader.index_entries(&reader.block_at(entry.offset)?)?;
-            print_entries(out, reader, &children, level + 1)?;
+            print_entries(out, reader, &children, printed, level + 1)?;
         }
     }
     Ok(())

@@ -133,7 +133,11 @@ impl<'a> Walk<'a> {
                 self.faults.add("index", parent, || format!("an entry points forward, to {}", entry.offset));
                 continue;
             }
-            self.known.insert(entry.offset);
+            // So no file can make the walk read a block twice.
+            if !self.known.insert(entry.offset) {
+                self.faults.add("index", parent, || format!("the block at {} is named twice", entry.offset));
+                continue;
+            }
             let block = self.reader.block_at(entry.offset);
             match block.and_then(|block| self.reader.index_entries(&block)) {
                 Ok(children) => self.read_entries(children, entry.offset, level + 1),

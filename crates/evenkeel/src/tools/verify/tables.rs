@@ -40,8 +40,8 @@ pub fn plan(
         plan.table(&table, &dir, report)?;
     }
     plan.missing_tables(report)?;
-    for (table, dir) in table_dirs(fs, &root.join("archive"))? {
-        plan.archived(&table, &dir)?;
+    for (_, dir) in table_dirs(fs, &root.join("archive"))? {
+        plan.archived(&dir)?;
     }
     for server in list(fs, &root.join(layout::WALS_DIR))? {
         plan.wals(&server.path)?;
@@ -310,8 +310,7 @@ impl Plan<'_> {
         );
     }
 
-    fn archived(&mut self, table: &TableName, dir: &Path) -> Result<()> {
-        let _ = table;
+    fn archived(&mut self, dir: &Path) -> Result<()> {
         for region in visible_dirs(self.fs, dir)? {
             for family in visible_dirs(self.fs, &region.path)? {
                 for file in list(self.fs, &family.path)? {
