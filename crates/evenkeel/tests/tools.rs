@@ -526,6 +526,27 @@ fn a_descriptor_that_is_gone_is_found() {
 }
 
 #[test]
+fn the_masters_own_region_is_read_too() {
+    let root = Root::new();
+    let table: TableName = "master:store".parse().expect("legal");
+    let tree = root.path().join("MasterData");
+    let region = RegionInfo::new(table.clone(), Bytes::new(), Bytes::new(), 1);
+    let dir = layout::region_dir(&tree, &region);
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let descriptor = TableDescriptor::new(table.clone()).with_family(family);
+    descriptors::write(&LocalFileSystem::new(), &layout::table_dir(&tree, &table), &descriptor)
+        .expect("written");
+    let path = dir.join("f").join(FILE);
+    write_hfile(&path, &rows("r", 3), context());
+    let mut bytes = evenkeel_protocol::PB_MAGIC.to_vec();
+    bytes.extend(pb::RegionInfo::from(&region).encode_length_delimited_to_vec());
+    std::fs::write(dir.join(layout::REGION_INFO_FILE), bytes).expect("written");
+    assert!(root.verify(0).contains("6 store files"));
+    flip(&path, 50);
+    assert!(root.verify(1).contains(&format!("fault: {} at offset 0: ", path.display())));
+}
+
+#[test]
 fn what_is_no_root_directory_cannot_be_verified() {
     let dir = tempfile::tempdir().expect("temp dir");
     for dir in [dir.path().to_owned(), dir.path().join("absent")] {

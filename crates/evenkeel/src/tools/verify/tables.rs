@@ -21,6 +21,8 @@ use super::super::catalog::{Catalog, list, table_dirs, visible_dirs};
 use super::regions::{Told, check_chain};
 use super::{Item, Report, Work};
 
+/// A tree of its own within the root: the region that a stock master keeps for itself. hbase:meta does not speak of it.
+const MASTER_DATA_DIR: &str = "MasterData";
 /// Small files are not larger.
 const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -35,6 +37,21 @@ pub fn plan(
     report: &mut Report<'_>,
 ) -> Result<Vec<Item>> {
     check_root_files(fs, root, report)?;
+    let mut items = plan_tree(fs, root, catalog, report)?;
+    let master = root.join(MASTER_DATA_DIR);
+    if fs.exists(&master)? {
+        items.extend(plan_tree(fs, &master, None, report)?);
+    }
+    Ok(items)
+}
+
+/// One tree of tables, archive and WALs.
+fn plan_tree(
+    fs: &dyn FileSystem,
+    root: &Path,
+    catalog: Option<&Catalog>,
+    report: &mut Report<'_>,
+) -> Result<Vec<Item>> {
     let mut plan = Plan { fs, root, catalog, items: Vec::new() };
     for (table, dir) in table_dirs(fs, root)? {
         plan.table(&table, &dir, report)?;
