@@ -39,6 +39,7 @@ pub struct Server {
     settings: BTreeMap<String, String>,
     folder: Option<PathBuf>,
     guard: Option<(Child, Option<ChildStdin>)>,
+    pid: u32,
 }
 
 impl Server {
@@ -75,6 +76,16 @@ impl Server {
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
+
+    /// Ends it as a power cut would: `kill -9`, and back when it is gone.
+    ///
+    /// # Panics
+    /// When we did not start it, or it cannot be killed.
+    pub fn kill(self) {
+        assert!(self.guard.is_some(), "{} is not ours to kill", self.name);
+        let killed = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
+        assert!(killed.is_ok_and(|status| status.success()), "{} cannot be killed", self.name);
+    }
 }
 
 impl Drop for Server {
@@ -107,10 +118,19 @@ pub fn target() -> &'static Server {
 /// # Errors
 /// When it does not build, does not start, or does not open its ports in time.
 pub fn start_evenkeel() -> Result<Server, String> {
+    start_evenkeel_with(&[])
+}
+
+/// As [`start_evenkeel`], with settings of its own, such as another `hbase.rootdir`.
+///
+/// # Errors
+/// As [`start_evenkeel`].
+pub fn start_evenkeel_with(own: &[(String, String)]) -> Result<Server, String> {
     let binary = evenkeel_binary()?;
     let folder = run_folder("evenkeel")?;
     let ports = Ports::free()?;
-    let settings = settings(&folder, &ports);
+    let mut settings = settings(&folder, &ports);
+    settings.extend(own.iter().cloned());
     let mut command = vec![binary.display().to_string(), "start".to_owned()];
     command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
     let guard = spawn(&command, &folder.join("server.log"))?;
@@ -119,6 +139,7 @@ pub fn start_evenkeel() -> Result<Server, String> {
         settings: with_client(settings, &ports),
         folder: Some(folder),
         guard: Some(guard.0),
+        pid: guard.1,
     };
     for port in [ports.zookeeper, ports.master, ports.regionserver] {
         wait_until(&server, guard.1, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
@@ -131,9 +152,18 @@ pub fn start_evenkeel() -> Result<Server, String> {
 /// # Errors
 /// When the jars cannot be had or it does not come up in time.
 pub fn start_stock() -> Result<Server, String> {
+    start_stock_with(&[])
+}
+
+/// As [`start_stock`], with settings of its own, such as another `hbase.rootdir`.
+///
+/// # Errors
+/// As [`start_stock`].
+pub fn start_stock_with(own: &[(String, String)]) -> Result<Server, String> {
     let folder = run_folder("stock")?;
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
+    settings.extend(own.iter().cloned());
     // The published jars come without the pages that the info servers want to find.
     settings.insert("hbase.master.info.port".into(), "-1".into());
     settings.insert("hbase.regionserver.info.port".into(), "-1".into());
@@ -158,6 +188,7 @@ pub fn start_stock() -> Result<Server, String> {
         settings: with_client(settings, &ports),
         folder: Some(folder),
         guard: Some(guard.0),
+        pid: guard.1,
     };
     wait_until(&server, guard.1, || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"))
@@ -180,7 +211,7 @@ fn at(address: &str) -> Result<Server, String> {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not key=value"))?;
         settings.insert(key.to_owned(), value.to_owned());
     }
-    Ok(Server { name: address.to_owned(), settings, folder: None, guard: None })
+    Ok(Server { name: address.to_owned(), settings, folder: None, guard: None, pid: 0 })
 }
 
 struct Ports {
@@ -317,11 +348,25 @@ fn run_folder(name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// `EVENKEEL_BIN`, or `target/PROFILE/evenkeel` after Cargo has built it; PROFILE is read off the path of this test.
+/// `EVENKEEL_BIN`, or the binary that Cargo builds.
 fn evenkeel_binary() -> Result<PathBuf, String> {
-    if let Some(binary) = std::env::var_os("EVENKEEL_BIN") {
-        return Ok(PathBuf::from(binary));
+    match std::env::var_os("EVENKEEL_BIN") {
+        Some(binary) => Ok(PathBuf::from(binary)),
+        None => Ok(built(&["-p", "evenkeel"])?.join("evenkeel")),
     }
+}
+
+/// An example program of one of the crates, built as [`start_evenkeel`] builds the server.
+///
+/// # Errors
+/// When it does not build, with what the compiler says.
+pub fn example(package: &str, name: &str) -> Result<PathBuf, String> {
+    Ok(built(&["-p", package, "--example", name])?.join("examples").join(name))
+}
+
+/// Has Cargo build something for the profile that this test was built for, which is read off the test's path; the folder
+/// `target/PROFILE` that it is in.
+fn built(what: &[&str]) -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|e| format!("this test has no path: {e}"))?;
     let profile_folder = test.ancestors().nth(2).ok_or("this test is not in a target folder")?;
     let target_folder = profile_folder.parent().ok_or("this test is not in a target folder")?;
@@ -331,13 +376,10 @@ fn evenkeel_binary() -> Result<PathBuf, String> {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build
-        .args(["build", "-q", "-p", "evenkeel", "--profile", &profile])
-        .arg("--target-dir")
-        .arg(target_folder);
+    build.args(["build", "-q", "--profile", &profile]).args(what).arg("--target-dir").arg(target_folder);
     let output = build.current_dir(home()).output().map_err(|e| format!("cannot run cargo: {e}"))?;
     if !output.status.success() {
-        return Err(format!("evenkeel does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("{what:?} does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(profile_folder.join("evenkeel"))
+    Ok(profile_folder.to_owned())
 }

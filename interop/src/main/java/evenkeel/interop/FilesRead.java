@@ -1,0 +1,182 @@
+package evenkeel.interop;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataInput;
+import java.io.PrintStream;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Predicate;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.CellUtil;
+import org.apache.hadoop.hbase.KeyValue;
+import org.apache.hadoop.hbase.PrivateCellUtil;
+import org.apache.hadoop.hbase.io.hfile.HFile;
+import org.apache.hadoop.hbase.io.hfile.HFilePrettyPrinter;
+import org.apache.hadoop.hbase.io.hfile.HFileScanner;
+import org.apache.hadoop.hbase.regionserver.BloomType;
+import org.apache.hadoop.hbase.util.BloomFilter;
+import org.apache.hadoop.hbase.util.BloomFilterFactory;
+
+/**
+ * Reads store files with the stock reader and compares: {@code FilesRead <settings> <cells dir> <files dir>}. Each
+ * file is scanned whole, every cell is sought, sought before, and asked of the bloom filters. Exits with 1 when a file
+ * is not there, or not what its setting and cells say, or not what the stock tool for store files takes.
+ */
+public final class FilesRead {
+  private FilesRead() {
+  }
+
+  public static void main(String[] args) throws Exception {
+    Path cells = Path.of(args[1]);
+    boolean good = true;
+    for (FilesSetting setting : FilesSetting.readAll(Path.of(args[0]))) {
+      Path file = Path.of(args[2]).resolve(setting.name);
+      try {
+        check(setting, FilesCellText.read(cells.resolve(setting.text("cells"))), file);
+        prettyPrint(setting, file);
+        System.out.println("ok " + setting.name);
+      } catch (Throwable e) {
+        good = false;
+        System.out.println("FAILED " + setting.name + ": " + e);
+        e.printStackTrace(System.out);
+      }
+    }
+    System.exit(good ? 0 : 1);
+  }
+
+  private static void check(FilesSetting setting, List<KeyValue> cells, Path file) throws Exception {
+    Configuration conf = setting.configuration();
+    FileSystem fs = FileSystem.getLocal(conf).getRaw();
+    try (HFile.Reader reader = HFile.createReader(fs, new org.apache.hadoop.fs.Path(file.toUri()), conf)) {
+      expect(cells.size(), reader.getEntries(), "entries");
+      List<String> lines = new ArrayList<>();
+      cells.forEach(cell -> lines.add(FilesCellText.formatStored(cell, setting)));
+      scan(reader.getScanner(conf, false, false), lines);
+      if (!cells.isEmpty()) {
+        expect(FilesCellText.hex(keyOf(cells.get(cells.size() - 1))), FilesCellText.hex(keyOf(reader.getLastKey().get())),
+          "last key");
+        seek(reader.getScanner(conf, false, true), cells, lines, setting);
+        reader.midKey().orElseThrow(() -> new AssertionError("no middle key"));
+      }
+      blooms(reader, cells, setting);
+    }
+  }
+
+  /** {@code hbase hfile -m -s -v -k}: reads everything again, and says what is wrong with the order. */
+  private static void prettyPrint(FilesSetting setting, Path file) throws Exception {
+    ByteArrayOutputStream printed = new ByteArrayOutputStream();
+    HFilePrettyPrinter printer = new HFilePrettyPrinter(setting.configuration());
+    PrintStream stream = new PrintStream(printed, true);
+    printer.setPrintStreams(stream, stream);
+    expect(0, printer.run(new String[] {"-m", "-s", "-v", "-k", "-f", file.toUri().toString()}), "exit code of hbase hfile");
+    String text = printed.toString();
+    expect(true, text.contains("Scanned kv count -> "), "a count from hbase hfile");
+    // The tool compares rows as if no table were hbase:meta.
+    if (!setting.text("order").equals("meta")) {
+      expect(List.of(), text.lines().filter(line -> line.contains("WARNING")).toList(), "warnings from hbase hfile");
+    }
+  }
+
+  private static void scan(HFileScanner scanner, List<String> lines) throws Exception {
+    boolean more = scanner.seekTo();
+    for (int i = 0; i < lines.size(); i++) {
+      expect(true, more, "a cell " + i);
+      expect(lines.get(i), FilesCellText.format(scanner.getCell()), "cell " + i);
+      more = scanner.next();
+    }
+    expect(false, more, "more cells");
+  }
+
+  /** Stock seeks look at keys alone, so of cells with one key only the first is asked for. */
+  private static void seek(HFileScanner scanner, List<KeyValue> cells, List<String> lines, FilesSetting setting)
+    throws Exception {
+    int step = Math.max(1, cells.size() / 2000);
+    for (int i = 0; i < cells.size(); i += step) {
+      KeyValue cell = cells.get(i);
+      if (i > 0 && setting.order().compare(cells.get(i - 1), keyOnly(cell)) >= 0) {
+        continue;
+      }
+      if (i > 0 && PrivateCellUtil.compareKeyIgnoresMvcc(setting.order(), cells.get(i - 1), cell) == 0) {
+        continue;
+      }
+      expect(0, scanner.seekTo(keyOnly(cell)), "seek to cell " + i);
+      expect(lines.get(i), FilesCellText.format(scanner.getCell()), "sought cell " + i);
+      if (i == 0 || !CellUtil.matchingRows(cells.get(i - 1), cell)) {
+        seekBeforeRow(scanner, cell, i, lines);
+      }
+    }
+  }
+
+  /**
+   * Stock itself only seeks before the first key of a row, and only that works in all its encodings: before a later
+   * cell, ROW_INDEX_V1 misses cells, and compressed tags of the cell before are mixed up.
+   */
+  private static void seekBeforeRow(HFileScanner scanner, KeyValue cell, int i, List<String> lines) throws Exception {
+    Cell key = PrivateCellUtil.createFirstOnRow(CellUtil.cloneRow(cell));
+    expect(i > 0, scanner.seekBefore(key), "seek before the row of cell " + i);
+    if (i > 0) {
+      String before = FilesCellText.format(scanner.getCell());
+      expect(withoutTags(lines.get(i - 1)), withoutTags(before), "cell before " + i);
+    }
+  }
+
+  private static String withoutTags(String line) {
+    return line.substring(0, line.lastIndexOf(' '));
+  }
+
+  private static void blooms(HFile.Reader reader, List<KeyValue> cells, FilesSetting setting) throws Exception {
+    DataInput general = reader.getGeneralBloomFilterMetadata();
+    expect(setting.bloom() != BloomType.NONE && !cells.isEmpty(), general != null, "a general bloom filter");
+    if (general != null) {
+      BloomFilter filter = BloomFilterFactory.createFromMeta(general, reader);
+      all(cells, cell -> inGeneral(filter, cell, setting), "the general bloom filter");
+    }
+    List<KeyValue> deletes = cells.stream()
+      .filter(cell -> PrivateCellUtil.isDeleteFamily(cell) || PrivateCellUtil.isDeleteFamilyVersion(cell)).toList();
+    DataInput deleted = reader.getDeleteBloomFilterMetadata();
+    expect(setting.bloom() != BloomType.ROWCOL && !deletes.isEmpty(), deleted != null, "a delete family bloom filter");
+    if (deleted != null) {
+      BloomFilter filter = BloomFilterFactory.createFromMeta(deleted, reader);
+      all(deletes, cell -> contains(filter, CellUtil.cloneRow(cell)), "the delete family bloom filter");
+    }
+  }
+
+  private static boolean inGeneral(BloomFilter filter, KeyValue cell, FilesSetting setting) {
+    byte[] row = CellUtil.cloneRow(cell);
+    return switch (setting.bloom()) {
+      case ROWCOL -> filter.contains(PrivateCellUtil.createFirstOnRowCol(cell), null, BloomType.ROWCOL);
+      case ROWPREFIX_FIXED_LENGTH -> contains(filter,
+        java.util.Arrays.copyOf(row, Math.min(row.length, setting.number("prefix"))));
+      default -> contains(filter, row);
+    };
+  }
+
+  private static boolean contains(BloomFilter filter, byte[] key) {
+    return filter.contains(key, 0, key.length, null);
+  }
+
+  private static void all(List<KeyValue> cells, Predicate<KeyValue> found, String where) {
+    for (KeyValue cell : cells) {
+      if (!found.test(cell)) {
+        throw new AssertionError(cell + " is not in " + where);
+      }
+    }
+  }
+
+  private static Cell keyOnly(KeyValue cell) {
+    return new KeyValue.KeyOnlyKeyValue(keyOf(cell));
+  }
+
+  private static byte[] keyOf(Cell cell) {
+    return PrivateCellUtil.getCellKeySerializedAsKeyValueKey(cell);
+  }
+
+  private static void expect(Object wanted, Object got, String what) {
+    if (!String.valueOf(wanted).equals(String.valueOf(got))) {
+      throw new AssertionError(what + ": wanted " + wanted + ", got " + got);
+    }
+  }
+}

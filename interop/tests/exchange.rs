@@ -1,0 +1,224 @@
+//! Files written by one side and read by the other: store files and WALs one by one, and root directories as a whole, left
+//! behind by a server that was stopped or killed and served by the other server from then on.
+//!
+//! What a directory holds is said by `evenkeel.interop.FilesTables`, run against the server that wrote it and the one that
+//! took it over: the same lines, or the test fails with those that differ. All of it is about stock HBase and Evenkeel
+//! together, so `EVENKEEL_INTEROP_TARGET` changes nothing here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use interop::server::example;
+use interop::{Server, home, java, start_evenkeel_with, start_stock_with, work};
+
+/// Tests that run a stock server take turns: it is large.
+static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
+
+/// Cells in all tables of one `FilesTables fill`, read row by row: a fill that did less proves less.
+const CELLS_OF_A_FILL: u64 = 20_000;
+
+/// A root directory, and the servers that take turns on it.
+struct Root(PathBuf);
+
+impl Root {
+    fn new(name: &str) -> Self {
+        Self(folder(name).join("hbase"))
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let codec = "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec";
+        vec![
+            ("hbase.rootdir".into(), format!("file://{}", self.0.display())),
+            // Hadoop's codec needs a native library; both sides must agree on the form.
+            ("hbase.io.compress.zstd.codec".into(), codec.into()),
+        ]
+    }
+
+    fn evenkeel(&self) -> Server {
+        start_evenkeel_with(&self.settings()).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn stock(&self) -> Server {
+        start_stock_with(&self.settings()).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Directories below `WALs/`: servers whose edits are not all in store files.
+    fn logs(&self) -> Vec<String> {
+        names(&self.0.join("WALs"))
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = work().join("run").join(format!("{name}.{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    folder
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn tables(server: &Server, command: &str, argument: &str) -> Vec<String> {
+    let mut args = vec![command.to_owned(), argument.to_owned()];
+    args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
+    program("FilesTables", &args)
+}
+
+/// Runs one of our Java mains; its lines.
+fn program(class: &str, args: &[String]) -> Vec<String> {
+    let label = format!("{class}-{}", args.first().map_or("", |arg| arg.rsplit('/').next().unwrap_or("")));
+    let run = java(&format!("evenkeel.interop.{class}"), args).label(&label).deadline_secs(300).run();
+    let output = run.unwrap_or_else(|why| panic!("{why}"));
+    assert!(output.success, "{class} {args:?}:\n{}", output.failures());
+    output.stdout.lines().map(str::to_owned).collect()
+}
+
+/// Runs an example program of a crate; its lines.
+fn tool(package: &str, name: &str, args: &[&Path]) -> Vec<String> {
+    let path = example(package, name).unwrap_or_else(|why| panic!("{why}"));
+    let output = Command::new(&path).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{name} {args:?}: {}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Fails with the lines that only one side has. What a raw scan of the `_log` table shows is left out: its log has cells
+/// that others in it replace, and whether those are still there after a flush is each server's own matter.
+#[track_caller]
+fn same(before: &[String], after: &[String], what: &str) {
+    let kept = |lines: &'_ [String]| -> BTreeSet<String> {
+        lines.iter().filter(|line| !line.contains("_log raw ")).cloned().collect()
+    };
+    let (a, b) = (kept(before), kept(after));
+    let lines = |sign: &str, only: Vec<&String>| {
+        only.iter().take(20).map(|line| format!("{sign} {line}\n")).collect::<String>()
+    };
+    let lost = lines("-", a.difference(&b).collect());
+    let new = lines("+", b.difference(&a).collect());
+    assert!(lost.is_empty() && new.is_empty(), "{what}:\n{lost}{new}");
+}
+
+/// What the tables of a namespace hold, without its name: the same whoever filled them. (The `_log` table, of the default
+/// namespace, has increments and appends, which get a server's own timestamps.)
+fn contents(digest: &[String], namespace: &str) -> Vec<String> {
+    let rows = digest.iter().filter_map(|line| line.strip_prefix(namespace)?.strip_prefix(':'));
+    let kinds = [" rows ", " reversed ", " versions ", " gets "];
+    rows.filter(|line| kinds.iter().any(|kind| line.contains(kind))).map(str::to_owned).collect()
+}
+
+fn cells(contents: &[String]) -> u64 {
+    let rows = contents.iter().filter_map(|line| line.split_once(" rows "));
+    rows.filter_map(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_stopped_evenkeel_then_stock() {
+    let _turn = ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let root = Root::new("stopped");
+    let evenkeel = root.evenkeel();
+    tables(&evenkeel, "fill", "ours");
+    let before = tables(&evenkeel, "digest", "");
+    assert!(cells(&contents(&before, "ours")) > CELLS_OF_A_FILL, "{before:?}");
+    drop(evenkeel);
+    assert_eq!(root.logs(), Vec::<String>::new(), "a server that stops leaves no logs to replay");
+
+    let stock = root.stock();
+    same(&before, &tables(&stock, "digest", ""), "stock HBase over what Evenkeel wrote");
+    tables(&stock, "more", "later");
+    assert!(tables(&stock, "digest", "") != before, "stock HBase takes writes");
+}
+
+#[test]
+fn killed_servers_take_turns() {
+    let _turn = ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let root = Root::new("killed");
+    let evenkeel = root.evenkeel();
+    tables(&evenkeel, "fill", "ours");
+    let ours = tables(&evenkeel, "digest", "");
+    evenkeel.kill();
+    assert_eq!(root.logs().len(), 1, "there is a log to replay");
+
+    let stock = root.stock();
+    same(&ours, &tables(&stock, "digest", ""), "stock HBase over what Evenkeel wrote");
+    tables(&stock, "more", "second");
+    tables(&stock, "fill", "theirs");
+    let both = tables(&stock, "digest", "");
+    same(&contents(&ours, "ours"), &contents(&both, "theirs"), "the same fill on both");
+    stock.kill();
+
+    let evenkeel = root.evenkeel();
+    same(&both, &tables(&evenkeel, "digest", ""), "Evenkeel over what stock HBase wrote");
+    tables(&evenkeel, "more", "third");
+    let third = tables(&evenkeel, "digest", "");
+    evenkeel.kill();
+
+    // Stock HBase finds its own master's store again, and a server in hbase:meta that it never knew.
+    let stock = root.stock();
+    same(&third, &tables(&stock, "digest", ""), "stock HBase over its own directory after Evenkeel");
+    tables(&stock, "more", "fourth");
+}
+
+#[test]
+fn store_files() {
+    let run = folder("store-files");
+    let settings = home().join("files/store-files.txt");
+    let (given, stock, ours) = (run.join("cells"), run.join("stock"), run.join("ours"));
+    let hfile = |args: &[&Path]| tool("evenkeel-hfile", "interop", args);
+    hfile(&[Path::new("cells"), &given]);
+    let count =
+        fs::read_to_string(&settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')).count();
+
+    program("FilesWrite", &[&settings, &given, &stock].map(|path| path.display().to_string()));
+    let read = hfile(&[Path::new("read"), &settings, &given, &stock]);
+    assert_eq!(read.iter().filter(|line| line.starts_with("good ")).count(), count, "{read:#?}");
+
+    fs::create_dir_all(&ours).unwrap_or_else(|e| panic!("{e}"));
+    hfile(&[Path::new("write"), &settings, &given, &ours]);
+    let read = program("FilesRead", &[&settings, &given, &ours].map(|path| path.display().to_string()));
+    assert_eq!(read.iter().filter(|line| line.starts_with("ok ")).count(), count, "{read:#?}");
+
+    for line in fs::read_to_string(&settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')) {
+        // Compressors differ; everything else is the same to the byte.
+        if let Some(name) = line.split(' ').next().filter(|_| !line.contains("compression=")) {
+            let (a, b) = (fs::read(stock.join(name)), fs::read(ours.join(name)));
+            assert!(a.is_ok() && a.ok() == b.ok(), "{name} is not the same to the byte");
+        }
+    }
+}
+
+#[test]
+fn wals() {
+    let run = folder("wals");
+    let wal = |args: &[&Path]| tool("evenkeel-wal", "wal_tool", args);
+    let entries =
+        |lines: Vec<String>| lines.into_iter().filter(|line| line.contains(" seq=")).collect::<Vec<_>>();
+    let text = |path: &Path| path.display().to_string();
+
+    let modes = ["plain", "dict", "dicttags"];
+    let mut args = vec!["write".to_owned(), text(&run), "2000".to_owned()];
+    args.extend(modes.map(str::to_owned));
+    program("FilesWal", &args);
+    for mode in modes {
+        let written = fs::read_to_string(run.join(format!("{mode}.txt"))).unwrap_or_default();
+        let written: Vec<String> = written.lines().map(str::to_owned).collect();
+        assert_eq!(written.len(), 2000);
+        assert!(
+            entries(wal(&[Path::new("print"), &run.join(mode)])) == written,
+            "a {mode} WAL of stock HBase"
+        );
+    }
+
+    let ours = wal(&[Path::new("write"), &run, Path::new("200")]).concat();
+    let printed = entries(wal(&[Path::new("print"), Path::new(&ours)]));
+    assert_eq!(printed.len(), 200);
+    same(&printed, &program("FilesWal", &["print".to_owned(), ours]), "a WAL of ours");
+}
