@@ -280,6 +280,23 @@ fn every_damaged_byte_of_a_block_is_found_with_its_file_and_block() {
 }
 
 #[test]
+fn a_block_that_claims_to_have_no_checksum_is_found() {
+    let root = Root::new();
+    let path = root.file(&root.regions[1], FILE);
+    let sound = std::fs::read(&path).expect("read");
+    for (offset, kind) in blocks(&path) {
+        let mut bytes = sound.clone();
+        bytes[offset as usize + 24] = 0;
+        std::fs::write(&path, &bytes).expect("written");
+        let said = root.verify(1);
+        assert!(
+            said.contains(&format!("{} at offset {offset}: checksum: ", path.display())),
+            "{kind:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn damage_does_not_hide_other_damage() {
     let root = Root::new();
     let path = root.file(&root.regions[1], FILE);

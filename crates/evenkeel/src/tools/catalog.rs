@@ -247,15 +247,17 @@ impl Hiding {
     }
 }
 
+/// In the directory of a stock master's own region: WALs to be replayed, as `recovered.edits` are.
+pub const RECOVERED_WALS_DIR: &str = "recovered.wals";
+
 /// The directories of a table's regions, or of a region's families: those whose names begin with no dot.
 ///
 /// # Errors
 /// What the file system says.
 pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
+    let is_edits = |name: &str| [layout::RECOVERED_EDITS_DIR, RECOVERED_WALS_DIR].contains(&name);
     let mut dirs = list(fs, dir)?;
-    dirs.retain(|dir| {
-        dir.is_dir && !dir.name().starts_with('.') && dir.name() != layout::RECOVERED_EDITS_DIR
-    });
+    dirs.retain(|dir| dir.is_dir && !dir.name().starts_with('.') && !is_edits(dir.name()));
     Ok(dirs)
 }
 

@@ -1,6 +1,7 @@
 //! One store file, read from its first byte to its last.
 //!
-//! * Every block: header, checksum, decompression, the form of its cells or index entries.
+//! * Every block: header, checksum (and that it has one when others have), decompression, the form of its cells or index
+//!   entries.
 //! * The index: it names every data block, in the order of the file, and no other place; its keys are in order, none
 //!   after the first cell of its block, none before the last cell of the block before.
 //! * Every cell: in order, of the family, in the region, within the file's time range and sequence ids.
@@ -14,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockCache};
-use evenkeel_common::{CellRef, CellType, KeyBuf, RegionInfo};
-use evenkeel_fs::FileSystem;
+use evenkeel_common::{CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
+use evenkeel_fs::{FileSystem, RandomAccessFile};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 
 use super::super::text::{Binary, Key};
@@ -37,9 +38,14 @@ pub fn check(
     expected: &Expected<'_>,
     report: &mut Report<'_>,
 ) {
-    match HFileReader::open_path(fs, path, cache, &OpenOptions::default()) {
-        Ok(reader) => {
-            let mut walk = Walk::new(&reader, expected);
+    let opened = fs.open(path).map_err(HBaseError::from).and_then(|file| {
+        let name = path.display().to_string();
+        let reader = HFileReader::open(Arc::clone(&file), &name, cache, &OpenOptions::default())?;
+        Ok((file, reader))
+    });
+    match opened {
+        Ok((file, reader)) => {
+            let mut walk = Walk::new(&*file, &reader, expected);
             walk.read_index();
             walk.read_blocks();
             walk.compare_with_trailer();
@@ -73,7 +79,12 @@ impl Faults {
     }
 }
 
+/// Where in a block's header the type of its checksums is, and the type of those that are none.
+const CHECKSUM_TYPE_AT: u64 = 24;
+const NO_CHECKSUM: u8 = 0;
+
 struct Walk<'a> {
+    file: &'a dyn RandomAccessFile,
     reader: &'a Arc<HFileReader>,
     expected: &'a Expected<'a>,
     faults: Faults,
@@ -88,6 +99,9 @@ struct Walk<'a> {
     previous_seq_id: u64,
     cells: u64,
     family_deletes: u64,
+    /// The first block that has checksums, and the first that has none.
+    with_checksums: Option<u64>,
+    without_checksums: Option<u64>,
     data_blocks: Option<(u64, u64)>,
     /// Whether all data blocks so far could be read; otherwise counts mean nothing.
     is_whole: bool,
@@ -95,8 +109,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(reader: &'a Arc<HFileReader>, expected: &'a Expected<'a>) -> Self {
+    fn new(file: &'a dyn RandomAccessFile, reader: &'a Arc<HFileReader>, expected: &'a Expected<'a>) -> Self {
         Self {
+            file,
             reader,
             expected,
             faults: Faults::default(),
@@ -107,6 +122,8 @@ impl<'a> Walk<'a> {
             previous_seq_id: 0,
             cells: 0,
             family_deletes: 0,
+            with_checksums: None,
+            without_checksums: None,
             data_blocks: None,
             is_whole: true,
             asks_bloom: true,
@@ -189,6 +206,15 @@ impl<'a> Walk<'a> {
     }
 
     fn take_block(&mut self, block: &Block) {
+        let mut kind = [NO_CHECKSUM];
+        let read = self.file.read_exact_at(block.offset() + CHECKSUM_TYPE_AT, &mut kind);
+        let first = match kind {
+            [NO_CHECKSUM] => &mut self.without_checksums,
+            _ => &mut self.with_checksums,
+        };
+        if read.is_ok() {
+            first.get_or_insert(block.offset());
+        }
         if !block.kind().is_data() {
             return;
         }
@@ -336,6 +362,10 @@ impl<'a> Walk<'a> {
     }
 
     fn compare_with_trailer(&mut self) {
+        // A header says itself that nothing protects it; no writer changes its mind within a file.
+        if let (Some(_), Some(at)) = (self.with_checksums, self.without_checksums) {
+            self.faults.add("checksum", at, || "this block has none, though others have".into());
+        }
         if !self.is_whole {
             return;
         }

@@ -17,7 +17,7 @@ use evenkeel_server::master::descriptors;
 use evenkeel_wal::names::is_wal_name;
 use prost::Message;
 
-use super::super::catalog::{Catalog, list, table_dirs, visible_dirs};
+use super::super::catalog::{Catalog, RECOVERED_WALS_DIR, list, table_dirs, visible_dirs};
 use super::regions::{Told, check_chain};
 use super::{Item, Report, Work};
 
@@ -257,6 +257,7 @@ impl Plan<'_> {
                 self.items.push(Item { path: edits.path, bytes: edits.len, work: Work::Wal });
             }
         }
+        self.wals(&dir.path.join(RECOVERED_WALS_DIR))?;
         Ok(found)
     }
 
