@@ -82,7 +82,8 @@ final class RandomFilters {
     for (int i = random.nextInt(3); i >= 0; i--) {
       filters.add(next(depth));
     }
-    return new FilterList(random.nextBoolean() ? FilterList.Operator.MUST_PASS_ALL : FilterList.Operator.MUST_PASS_ONE, filters);
+    // Reversed, an OR list of column filters jumps over rows that match.
+    return new FilterList(reversed || random.nextBoolean() ? FilterList.Operator.MUST_PASS_ALL : FilterList.Operator.MUST_PASS_ONE, filters);
   }
 
   private CompareOperator op() {
