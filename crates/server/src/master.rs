@@ -33,6 +33,9 @@ mod split;
 mod status;
 mod tables;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,6 +128,8 @@ pub struct Master {
     parts: MasterParts,
     tables: RwLock<BTreeMap<TableName, Table>>,
     locks: TableLocks,
+    /// Shared while a table is made, alone while a namespace is made or removed. After a table's lock.
+    namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
     switches: Switches,
     started_ms: i64,
@@ -143,6 +148,7 @@ impl Master {
             parts,
             tables: RwLock::new(tables),
             locks: TableLocks::default(),
+            namespace_lock: RwLock::new(()),
             switches: Switches::default(),
         }))
     }
@@ -240,16 +246,43 @@ impl Master {
         regions.into_iter().for_each(|region| drop(self.parts.regionserver.regions().add(region)));
     }
 
-    /// Stops serving regions, their cells flushed. Goes on at an error and tells of the first: a region that could not be
-    /// flushed is closed all the same, with its edits in the WAL.
+    /// Stops serving regions, their cells flushed: all of them or none.
     fn close_regions<'a>(&self, regions: impl Iterator<Item = &'a RegionInfo>) -> Result<()> {
-        let mut outcome = Ok(());
+        let mut closed = Vec::new();
         for info in regions {
-            if let Some(region) = self.parts.regionserver.regions().remove(info.encoded_name(), None) {
-                outcome = outcome.and(region.close(false));
+            match self.close_region(info) {
+                Ok(region) => closed.extend(region),
+                Err(error) => {
+                    self.serve_again(&closed);
+                    return Err(error);
+                }
             }
         }
-        outcome
+        Ok(())
+    }
+
+    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there.
+    fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
+        let online = self.parts.regionserver.regions();
+        let Some(region) = online.remove(info.encoded_name(), None) else { return Ok(None) };
+        match region.close(false) {
+            Ok(()) => Ok(Some(region)),
+            Err(error) => {
+                drop(online.add(region));
+                Err(error)
+            }
+        }
+    }
+
+    /// Serves regions that were closed for a change that is not to be.
+    fn serve_again(&self, closed: &[Arc<Region>]) {
+        for region in closed {
+            let opened = self.open_regions(region.table(), vec![region.info().clone()]);
+            let opened = opened.and_then(|r| self.parts.meta.commit(self.opened(&r)).map(|()| self.serve(r)));
+            if let Err(error) = opened {
+                tracing::error!(region = %region.info().name_text(), %error, "region cannot be served again");
+            }
+        }
     }
 
     /// The regions of a table that are not split parents.
@@ -257,6 +290,11 @@ impl Master {
         let regions = self.parts.meta.regions(Some(table))?;
         Ok(regions.into_iter().map(|r| r.info).filter(|r| !r.is_split_parent()).collect())
     }
+}
+
+/// Whether the master itself works with a table's regions, so that they cannot be taken from under it.
+fn is_built_in(table: &TableName) -> bool {
+    table.is_meta() || *table == TableName::namespace_table()
 }
 
 /// A table's state as ZooKeeper's mirror has it.

@@ -25,8 +25,8 @@
 
 mod files;
 mod master_store;
-mod recovery;
-mod regions;
+pub(crate) mod recovery;
+pub(crate) mod regions;
 mod settings;
 
 use std::net::{SocketAddr, TcpListener};
@@ -143,8 +143,8 @@ impl Standalone {
 
         master_store::take_over(&meta_env)?;
         let meta_region = regions::open_meta(&meta_env)?;
-        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock));
-        let mut tables = reconcile::reconcile(&*fs, &settings.root, &meta)?;
+        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
+        let mut tables = reconcile::reconcile(&*fs, &settings.root, &meta, recovered.damaged == 0)?;
         let namespace_region = regions::open_namespace(&user_env, &meta, &mut tables)?;
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region));
         namespaces.ensure_built_in()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use evenkeel_common::{CellBuffer, Result};
+use evenkeel_common::{CellBuffer, HBaseError, Result};
 
 use super::Region;
 use crate::ops::Scan;
@@ -48,6 +48,9 @@ impl Region {
 
     fn open_scanner(&self, scan: Scan, read_point: Option<u64>) -> Result<RegionScanner> {
         scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
+        if scan.raw && scan.families.iter().any(|family| family.qualifiers.is_some()) {
+            return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan"));
+        }
         let (read_point, views) = self.view(&scan, read_point);
         RegionScanner::new(views, scan, read_point, self.comparator, self.env.stores.clock.now_ms())
     }

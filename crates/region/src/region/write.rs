@@ -67,7 +67,7 @@ impl Region {
     /// Makes puts and deletes that stand alone.
     pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
         let mut outcomes: Vec<_> =
-            mutations.iter().map(|m| self.check_mutation(m).map(|()| MutationResult::default())).collect();
+            mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
         match self.apply_batch(&mutations, &mut outcomes) {
             Ok(None) => done(outcomes),
             Ok(Some(applied)) => self.finish(applied, move |durable| done(merge(outcomes, durable))),
@@ -163,7 +163,7 @@ impl Region {
         nonce: NonceKey,
     ) -> Result<Option<(Applied, CheckAndMutateResult)>> {
         self.check_resources()?;
-        mutations.iter().try_for_each(|m| self.check_mutation(m))?;
+        mutations.iter().try_for_each(|m| self.check_target(m))?;
         conditions.iter().try_for_each(|c| self.check_row(&c.row, "doCheckAndRowMutate"))?;
         let rows = mutations.iter().map(|m| &m.row[..]).chain(conditions.iter().map(|c| &c.row[..]));
         let mode = if mutations.len() > 1 || !conditions.is_empty() || mutations.iter().any(reads_first) {
@@ -180,6 +180,7 @@ impl Region {
                 None => return Ok(None),
             }
         }
+        mutations.iter().try_for_each(|m| self.check_cells(m))?;
         let mut results = CellBuffer::new();
         let (mut cells, mut durability) = (Vec::new(), Durability::SkipWal);
         for mutation in mutations {
@@ -307,11 +308,21 @@ impl Region {
         Ok(CheckAndMutateResult { success: true, cells: Some(cells) })
     }
 
-    fn check_mutation(&self, mutation: &Mutation) -> Result<()> {
+    fn check_whole(&self, mutation: &Mutation) -> Result<()> {
+        self.check_target(mutation)?;
+        self.check_cells(mutation)
+    }
+
+    fn check_target(&self, mutation: &Mutation) -> Result<()> {
         self.check_row(&mutation.row, "batchMutate")?;
         if self.table.is_read_only() {
             return Err(HBaseError::do_not_retry("region is read only"));
         }
+        Ok(())
+    }
+
+    /// Only looked at when the conditions hold, as in HBase.
+    fn check_cells(&self, mutation: &Mutation) -> Result<()> {
         mutation.cells.iter().try_for_each(|cell| self.check_family(cell.as_cell().family()).map(drop))?;
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         Ok(())

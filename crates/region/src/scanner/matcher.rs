@@ -322,13 +322,14 @@ impl QueryMatcher {
     fn match_compaction(&mut self, cell: &CellRef<'_>, mode: CompactionMode) -> Result<MatchCode> {
         let may_be_unseen = cell.seq_id() > mode.smallest_read_point;
         if !cell.is_delete() {
-            if let Some(code) = self.trackers.check_deleted(cell)? {
-                if code == MatchCode::SeekNextCol {
-                    self.hidden_column.set(cell.qualifier());
-                }
-                return Ok(code);
+            let code = match self.trackers.check_deleted(cell)? {
+                Some(code) => code,
+                None => self.trackers.check_versions(cell, may_be_unseen)?,
+            };
+            if code == MatchCode::SeekNextCol {
+                self.hidden_column.set(cell.qualifier());
             }
-            return self.trackers.check_versions(cell, may_be_unseen);
+            return Ok(code);
         }
         if may_be_unseen {
             return Ok(MatchCode::Include);
@@ -374,7 +375,8 @@ impl QueryMatcher {
     }
 }
 
-/// The column of which a marker hides everything from here on: further markers in it hide nothing more, and go.
+/// The column of which nothing from here on is kept: a marker hides it all, or there are enough newer versions. Further
+/// markers in it go too, as in HBase, whose compactions seek to the next column at this point.
 #[derive(Debug, Default)]
 struct HiddenColumn {
     known: bool,
@@ -382,8 +384,9 @@ struct HiddenColumn {
 }
 
 impl HiddenColumn {
+    /// Never of the empty qualifier: the family's markers lie there.
     fn set(&mut self, qualifier: &[u8]) {
-        self.known = true;
+        self.known = !qualifier.is_empty();
         self.qualifier.clear();
         self.qualifier.extend_from_slice(qualifier);
     }

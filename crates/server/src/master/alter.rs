@@ -6,7 +6,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, Tab
 
 use super::meta::TableState;
 use super::tables::Nonce;
-use super::{Master, Table, checks, descriptors, reconcile};
+use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
 
 impl Master {
     /// Gives a table a new description.
@@ -82,6 +82,12 @@ impl Master {
         nonce: Nonce,
         change: impl Fn(&TableDescriptor) -> Result<TableDescriptor> + Send + 'static,
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        if is_built_in(&name) {
+            return Err(HBaseError::do_not_retry(format!("{name} cannot be altered here")));
+        }
         let changed = change(&self.table(&name)?.descriptor)?;
         if *changed.name() != name {
             return Err(HBaseError::do_not_retry(format!("{name} cannot become {}", changed.name())));

@@ -60,9 +60,20 @@ pub struct MetaTable {
 }
 
 impl MetaTable {
-    /// Over the open region.
-    pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Self {
-        Self { region, clock, last_timestamp: AtomicI64::new(0) }
+    /// Over the open region. Looks for the latest timestamp in it, for the clock may have gone back since.
+    ///
+    /// # Errors
+    /// Whatever the region says.
+    pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let meta = Self { region, clock, last_timestamp: AtomicI64::new(0) };
+        let mut latest = 0;
+        meta.for_each_row(Scan { raw: true, max_versions: u32::MAX, ..Scan::default() }, |row| {
+            let known = row.iter().map(|cell| cell.timestamp()).filter(|at| *at < LATEST_TIMESTAMP);
+            latest = known.fold(latest, i64::max);
+            Ok(())
+        })?;
+        meta.last_timestamp.store(latest, Ordering::Relaxed);
+        Ok(meta)
     }
 
     /// The region itself.
@@ -86,10 +97,10 @@ impl MetaTable {
 
     fn next_timestamp(&self) -> i64 {
         let now = self.clock.now_ms();
-        let next = |last: i64| Some(now.max(last + 1));
+        let next = |last: i64| Some(now.max(last.saturating_add(1)));
         self.last_timestamp
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-            .map_or(now, |last| now.max(last + 1))
+            .map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
     /// Every region, of one table or of all, in the order of their rows. Split parents are among them.

@@ -13,6 +13,7 @@ use evenkeel_region::scanner::ScannerContext;
 use prost::Message;
 
 use super::Master;
+use crate::standalone::recovery::remove_if_empty;
 
 const FAMILY: &[u8] = b"info";
 const QUALIFIER: &[u8] = b"d";
@@ -112,6 +113,9 @@ impl Master {
         namespace: pb::NamespaceDescriptor,
         nonce: (u64, u64),
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         let name = name_of(&namespace);
         check_namespace(&name).map_err(|e| HBaseError::do_not_retry(e.message()))?;
         if self.namespaces().find(&name)?.is_some() {
@@ -122,6 +126,7 @@ impl Master {
         }
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
+            let _alone = master.namespace_lock.write();
             master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
             master.put_namespace(&namespace)
         })
@@ -144,9 +149,16 @@ impl Master {
         namespace: pb::NamespaceDescriptor,
         nonce: (u64, u64),
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         self.namespaces().get(&name_of(&namespace))?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || master.put_namespace(&namespace))
+        self.procedures.submit(nonce, move || {
+            let _alone = master.namespace_lock.write();
+            master.namespaces().get(&name_of(&namespace))?;
+            master.put_namespace(&namespace)
+        })
     }
 
     /// Removes an empty namespace.
@@ -154,24 +166,33 @@ impl Master {
     /// # Errors
     /// `NamespaceNotFoundException`, or `ConstraintException` when it is not empty or built in.
     pub fn delete_namespace(self: &Arc<Self>, name: String, nonce: (u64, u64)) -> Result<u64> {
-        let constraint = |message: String| Err(HBaseError::new(ErrorKind::Constraint, message));
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         if name == DEFAULT_NAMESPACE || name == SYSTEM_NAMESPACE {
-            return constraint(format!("Reserved namespace {name} cannot be removed."));
+            let message = format!("Reserved namespace {name} cannot be removed.");
+            return Err(HBaseError::new(ErrorKind::Constraint, message));
         }
-        self.namespaces().get(&name)?;
-        let tables = self.tables().iter().filter(|t| t.descriptor.name().namespace() == name).count();
-        if tables > 0 {
-            let message =
-                format!("Only empty namespaces can be removed. Namespace {name} has {tables} tables");
-            return constraint(message);
-        }
+        self.check_removable(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
+            let _alone = master.namespace_lock.write();
+            master.check_removable(&name)?;
             master.namespaces().delete(&name)?;
             master.parts.znodes.remove_namespace(&name);
-            master.fs().delete(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
+            remove_if_empty(master.fs(), &evenkeel_region::layout::namespace_dir(master.root(), &name))?;
             Ok(Vec::new())
         })
+    }
+
+    fn check_removable(&self, name: &str) -> Result<()> {
+        self.namespaces().get(name)?;
+        let tables = self.tables().iter().filter(|t| t.descriptor.name().namespace() == name).count();
+        if tables == 0 {
+            return Ok(());
+        }
+        let message = format!("Only empty namespaces can be removed. Namespace {name} has {tables} tables");
+        Err(HBaseError::new(ErrorKind::Constraint, message))
     }
 }
 

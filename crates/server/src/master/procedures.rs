@@ -45,6 +45,8 @@ pub struct ProcedureExecutor {
 
 #[derive(Default)]
 struct Inner {
+    /// What waits is not begun any more.
+    stopping: bool,
     last_id: u64,
     states: BTreeMap<u64, ProcedureState>,
     nonces: HashMap<(u64, u64), u64>,
@@ -89,18 +91,20 @@ impl ProcedureExecutor {
         Ok(id)
     }
 
+    /// The procedure that was submitted with a nonce before. Asked before anything is checked: a retry gets its answer
+    /// whatever the first request has changed.
+    pub fn find(&self, nonce: (u64, u64)) -> Option<u64> {
+        self.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
+    }
+
     fn enqueue(&self, id: u64, work: Work) -> Result<()> {
         let queue = self.queue.lock();
-        let queue = queue
-            .as_ref()
-            .ok_or_else(|| HBaseError::new(ErrorKind::MasterStopped, "the master is stopping"))?;
+        let queue = queue.as_ref().ok_or_else(stopped)?;
         queue.try_send((id, work)).map_err(|e| match e {
             TrySendError::Full(_) => {
                 HBaseError::io(format!("{WAITING_MAX} procedures are waiting; try again"))
             }
-            TrySendError::Disconnected(_) => {
-                HBaseError::new(ErrorKind::MasterStopped, "the master is stopping")
-            }
+            TrySendError::Disconnected(_) => stopped(),
         })
     }
 
@@ -109,8 +113,9 @@ impl ProcedureExecutor {
         self.inner.lock().states.get(&id).cloned()
     }
 
-    /// Lets the running procedures end and takes no more.
+    /// Lets the running procedures end, fails those that wait and takes no more.
     pub fn stop(&self) {
+        self.inner.lock().stopping = true;
         drop(self.queue.lock().take());
         for thread in std::mem::take(&mut *self.threads.lock()) {
             drop(thread.join());
@@ -126,8 +131,14 @@ impl Inner {
     }
 }
 
+fn stopped() -> HBaseError {
+    HBaseError::new(ErrorKind::MasterStopped, "the master is stopping")
+}
+
 fn run(queue: &Receiver<(u64, Work)>, inner: &Mutex<Inner>, clock: &dyn Clock) {
     for (id, work) in queue {
+        let stopping = inner.lock().stopping;
+        let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(HBaseError::do_not_retry(format!("procedure {id} hit a bug; see the server's log")))
         });
@@ -180,6 +191,39 @@ mod tests {
         assert_ne!(other, id);
         assert!(outcome_of(&executor, other).is_err());
         assert!(executor.state(id).is_none());
+    }
+
+    #[test]
+    fn a_retry_is_found_and_what_waits_at_the_end_is_not_begun() {
+        let executor = ProcedureExecutor::start(ManualClock::at(1)).expect("threads");
+        let (go, wait) = crossbeam_channel::bounded::<()>(0);
+        let (begin, begun) = crossbeam_channel::bounded::<()>(THREADS);
+        let running: Vec<_> = (1..=THREADS as u64)
+            .map(|n| {
+                let (begin, wait) = (begin.clone(), wait.clone());
+                let work = move || {
+                    begin.send(()).expect("listened to");
+                    wait.recv().map(|()| Vec::new()).map_err(|e| HBaseError::io(e.to_string()))
+                };
+                executor.submit((7, n), work).expect("submitted")
+            })
+            .collect();
+        running.iter().for_each(|_| begun.recv().expect("running"));
+        let waiting = executor.submit((7, 99), || Ok(b"begun".to_vec())).expect("submitted");
+        assert_eq!(
+            (executor.find((7, 1)), executor.find((7, 98)), executor.find((7, 0))),
+            (Some(running[0]), None, None)
+        );
+        std::thread::scope(|scope| {
+            let stop = scope.spawn(|| executor.stop());
+            while !executor.inner.lock().stopping {
+                std::thread::yield_now();
+            }
+            running.iter().for_each(|_| go.send(()).expect("waiting"));
+            stop.join().expect("no panic");
+        });
+        assert!(running.iter().all(|id| outcome_of(&executor, *id).is_ok()));
+        assert_eq!(outcome_of(&executor, waiting).expect_err("not begun").kind(), ErrorKind::MasterStopped);
     }
 
     #[test]

@@ -11,14 +11,20 @@ use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout;
 
-use super::meta::{MetaTable, TableState};
+use super::meta::{MetaChange, MetaTable, TableState};
 use super::{Table, descriptors};
 
-/// The tables that hbase:meta speaks of, with what a dead process left behind put right.
+/// The tables that hbase:meta speaks of, with what a dead process left behind put right. With `meta_is_whole` false, part
+/// of hbase:meta's log was lost: what it does not speak of stays where it is, for a person to judge.
 ///
 /// # Errors
 /// What the file system says, or `IOException` when a table's descriptor is missing.
-pub fn reconcile(fs: &dyn FileSystem, root: &Path, meta: &MetaTable) -> Result<BTreeMap<TableName, Table>> {
+pub fn reconcile(
+    fs: &dyn FileSystem,
+    root: &Path,
+    meta: &MetaTable,
+    meta_is_whole: bool,
+) -> Result<BTreeMap<TableName, Table>> {
     let mut tables = BTreeMap::new();
     for (name, state) in meta.table_states()? {
         let descriptor = descriptors::read(fs, &layout::table_dir(root, &name))?
@@ -31,8 +37,35 @@ pub fn reconcile(fs: &dyn FileSystem, root: &Path, meta: &MetaTable) -> Result<B
         };
         tables.insert(name, Table { descriptor: Arc::new(descriptor), state });
     }
-    archive_unknown(fs, root, meta, &tables)?;
+    settle(meta, &tables)?;
+    if meta_is_whole {
+        archive_unknown(fs, root, meta, &tables)?;
+    } else {
+        tracing::error!(
+            "a log was damaged: directories that hbase:meta does not speak of are left as they are"
+        );
+    }
     Ok(tables)
+}
+
+/// Makes hbase:meta tell of every table what [`reconcile`] took its state to be.
+fn settle(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
+    let told = meta.table_states()?;
+    let differs = |name: &TableName, state: &TableState| {
+        tables.get(name).filter(|t| t.state != *state).map(|t| t.state)
+    };
+    let mut changes = Vec::new();
+    for (name, settled) in told.iter().filter_map(|(name, state)| Some((name, differs(name, state)?))) {
+        changes.push(MetaChange::State(name.clone(), settled));
+        let closed = meta
+            .regions(Some(name))?
+            .into_iter()
+            .filter(|r| !r.info.is_split_parent() && r.state != "CLOSED");
+        if settled == TableState::Disabled {
+            changes.extend(closed.map(|region| MetaChange::Put(region.info, "CLOSED")));
+        }
+    }
+    meta.commit(changes)
 }
 
 fn archive_unknown(
@@ -83,6 +116,28 @@ fn archive_unknown_regions(
     Ok(())
 }
 
+/// Whether a region's directory holds files that stand for those of another region.
+///
+/// # Errors
+/// What the file system says.
+pub fn has_references(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> Result<bool> {
+    for family in family_dirs(fs, &layout::region_dir(root, region))? {
+        if fs.list(&family.path)?.iter().any(|file| is_reference(file.name())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// `<file>.<encoded name of the region it is in>`.
+fn is_reference(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, region)| is_encoded_name(region))
+}
+
+fn is_encoded_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Every table directory below the root.
 ///
 /// # Errors
@@ -105,7 +160,7 @@ pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, st
 /// What the file system says.
 pub fn region_dirs(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<FileStatus>> {
     let mut regions = directories(fs, table_dir)?;
-    regions.retain(|dir| dir.name().len() == 32 && dir.name().bytes().all(|b| b.is_ascii_hexdigit()));
+    regions.retain(|dir| is_encoded_name(dir.name()));
     Ok(regions)
 }
 

@@ -15,7 +15,7 @@ use evenkeel_region::region::Region;
 
 use super::meta::{MetaChange, MetaRegion, TableState};
 use super::tables::Nonce;
-use super::{Master, reconcile};
+use super::{Master, is_built_in, reconcile};
 
 impl Master {
     /// Splits a region at a row, or where it is largest.
@@ -23,6 +23,9 @@ impl Master {
     /// # Errors
     /// `UnknownRegionException`, or `DoNotRetryIOException` when it cannot be split there.
     pub fn split_region(self: &Arc<Self>, encoded: &str, row: Option<Bytes>, nonce: Nonce) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         let region = self.online(encoded)?;
         if region.info().table().is_system() {
             return Err(HBaseError::do_not_retry(format!(
@@ -51,9 +54,7 @@ impl Master {
         let (start, end) = (info.start_key().clone(), info.end_key().clone());
         let a = RegionInfo::new(info.table().clone(), start, row.clone(), id);
         let b = RegionInfo::new(info.table().clone(), row.clone(), end, id);
-        if has_references(parent) {
-            parent.compact(None, true)?;
-        }
+        compact_to_own_files(parent)?;
         let descriptor = Arc::clone(parent.table());
         let seq_id = self.close_parent(parent)?;
         let prepared = self
@@ -82,22 +83,42 @@ impl Master {
 
     fn close_parent(&self, parent: &Arc<Region>) -> Result<u64> {
         parent.flush()?;
-        drop(self.parts.regionserver.regions().remove(parent.info().encoded_name(), None));
-        parent.close(false)?;
+        self.close_region(parent.info())?;
         Ok(parent.read_point())
     }
 
-    /// Takes back what was prepared and serves the parents again.
+    /// Closes all or none; gives the highest of their sequence ids.
+    fn close_parents(&self, parents: &[Arc<Region>]) -> Result<u64> {
+        let mut seq_id = 0;
+        for (at, parent) in parents.iter().enumerate() {
+            match self.close_parent(parent) {
+                Ok(of_parent) => seq_id = seq_id.max(of_parent),
+                Err(error) => {
+                    self.serve_again(&parents[..at]);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(seq_id)
+    }
+
+    /// Takes back what was prepared and serves the parents again. hbase:meta is told, too: should the write that failed
+    /// be in the log nonetheless, this one comes after it.
     fn undo(
         &self,
         children: &[RegionInfo],
         parents: &[RegionInfo],
         table: &Arc<evenkeel_common::TableDescriptor>,
     ) -> Result<()> {
+        let regions = self.open_regions(table, parents.to_vec())?;
+        let daughters = || vec![b"splitA".to_vec(), b"splitB".to_vec()];
+        let mut changes = self.opened(&regions);
+        changes.extend(parents.iter().map(|parent| MetaChange::DeleteColumns(parent.clone(), daughters())));
+        changes.extend(children.iter().cloned().map(MetaChange::Delete));
+        self.parts.meta.commit(changes)?;
         for child in children {
             self.fs().delete(&self.region_dir(child))?;
         }
-        let regions = self.open_regions(table, parents.to_vec())?;
         self.serve(regions);
         Ok(())
     }
@@ -139,6 +160,9 @@ impl Master {
         forcible: bool,
         nonce: Nonce,
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         let mut regions = encoded.iter().map(|e| self.online(e)).collect::<Result<Vec<_>>>()?;
         regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
         check_mergeable(&regions, forcible)?;
@@ -146,8 +170,9 @@ impl Master {
         self.procedures.submit(nonce, move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
             let _lock = master.locks.lock(first.info().table());
-            regions.iter().try_for_each(|r| master.online(r.info().encoded_name()).map(drop))?;
-            master.merge_now(&regions)
+            // They may have been closed and opened again meanwhile.
+            let now = regions.iter().map(|r| master.online(r.info().encoded_name()));
+            master.merge_now(&now.collect::<Result<Vec<_>>>()?)
         })
     }
 
@@ -157,14 +182,9 @@ impl Master {
         let id = self.clock().now_ms().max(newest + 1);
         let (start, end) = (first.info().start_key().clone(), last.info().end_key().clone());
         let merged = RegionInfo::new(first.info().table().clone(), start, end, id);
-        for parent in parents.iter().filter(|p| has_references(p)) {
-            parent.compact(None, true)?;
-        }
+        parents.iter().try_for_each(compact_to_own_files)?;
         let descriptor = Arc::clone(first.table());
-        let mut seq_id = 0;
-        for parent in parents {
-            seq_id = seq_id.max(self.close_parent(parent)?);
-        }
+        let seq_id = self.close_parents(parents)?;
         let infos: Vec<_> = parents.iter().map(|p| p.info().clone()).collect();
         let whole = parents.iter().map(|p| (p, p.info().start_key(), pb::reference::Range::Top));
         let mut changes = vec![MetaChange::Merged(merged.clone(), infos.clone())];
@@ -204,20 +224,31 @@ impl Master {
         let regions = self.parts.meta.regions(None)?;
         let mut archived = 0;
         for region in regions {
-            let free = |child: &RegionInfo| self.is_free_of_references(child);
-            if region.info.is_split_parent() && region.daughters.iter().all(free) {
+            if region.info.is_split_parent() && self.are_free_of_references(&region.daughters)? {
                 self.parts.meta.commit(vec![MetaChange::Delete(region.info.clone())])?;
                 reconcile::archive_region(self.fs(), self.root(), &region.info)?;
                 archived += 1;
-            } else if !region.merge_parents.is_empty() && free(&region.info) {
+            } else if !region.merge_parents.is_empty()
+                && self.are_free_of_references(std::slice::from_ref(&region.info))?
+            {
                 archived += self.forget_merge_parents(&region)?;
             }
         }
         Ok(archived)
     }
 
-    fn is_free_of_references(&self, region: &RegionInfo) -> bool {
-        self.parts.regionserver.regions().find(region.encoded_name()).is_some_and(|r| !has_references(&r))
+    fn are_free_of_references(&self, regions: &[RegionInfo]) -> Result<bool> {
+        for region in regions {
+            let refers = match self.parts.regionserver.regions().find(region.encoded_name()) {
+                Some(region) => has_references(&region),
+                // Not served, or split itself and gone by now: its directory tells.
+                None => reconcile::has_references(self.fs(), self.root(), region)?,
+            };
+            if refers {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn forget_merge_parents(&self, region: &MetaRegion) -> Result<usize> {
@@ -236,6 +267,9 @@ impl Master {
     /// `UnknownRegionException`, or what opening says.
     pub fn reopen_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
+        if is_built_in(region.info().table()) {
+            return Ok(());
+        }
         let _lock = self.locks.lock(region.info().table());
         let region = self.online(encoded)?;
         let table = self.table(region.info().table())?;
@@ -252,7 +286,11 @@ impl Master {
     /// `UnknownRegionException`, or what closing says.
     pub fn unassign_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
+        if is_built_in(region.info().table()) {
+            return Err(HBaseError::do_not_retry(format!("{} must be served", region.info().name_text())));
+        }
         let _lock = self.locks.lock(region.info().table());
+        let region = self.online(encoded)?;
         self.close_regions(std::iter::once(region.info()))?;
         self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])
     }
@@ -265,12 +303,14 @@ impl Master {
         if self.online(encoded).is_ok() {
             return Ok(());
         }
-        let regions = self.parts.meta.regions(None)?;
-        let found =
-            regions.into_iter().find(|r| r.info.encoded_name() == encoded && !r.info.is_split_parent());
-        let info = found.ok_or_else(|| HBaseError::new(ErrorKind::UnknownRegion, encoded))?.info;
-        let _lock = self.locks.lock(info.table());
-        let table = self.table(info.table())?;
+        let table = self.region_in_meta(encoded)?.table().clone();
+        let _lock = self.locks.lock(&table);
+        // Another change may have opened it, or done away with it, before the lock was ours.
+        if self.online(encoded).is_ok() {
+            return Ok(());
+        }
+        let info = self.region_in_meta(encoded)?;
+        let table = self.table(&table)?;
         if table.state != TableState::Enabled {
             return Err(HBaseError::new(ErrorKind::TableNotEnabled, info.table().to_string()));
         }
@@ -278,6 +318,12 @@ impl Master {
         self.parts.meta.commit(self.opened(&opened))?;
         self.serve(opened);
         Ok(())
+    }
+
+    fn region_in_meta(&self, encoded: &str) -> Result<RegionInfo> {
+        let mut regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
+        let found = regions.find(|info| info.encoded_name() == encoded && !info.is_split_parent());
+        found.ok_or_else(|| HBaseError::new(ErrorKind::UnknownRegion, encoded))
     }
 
     /// The regions of a table that are being served.
@@ -288,6 +334,19 @@ impl Master {
 
 fn has_references(region: &Region) -> bool {
     region.stores().iter().any(|store| store.has_references())
+}
+
+/// Makes a region's own files of references: a reference to a reference would be read by nobody.
+fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
+    if !has_references(region) {
+        return Ok(());
+    }
+    region.compact(None, true)?;
+    if has_references(region) {
+        let name = region.info().name_text();
+        return Err(HBaseError::do_not_retry(format!("{name} still reads files of the region it came from")));
+    }
+    Ok(())
 }
 
 fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {

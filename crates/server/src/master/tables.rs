@@ -24,6 +24,9 @@ impl Master {
         splits: Vec<Bytes>,
         nonce: Nonce,
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         let table = checks::with_master_defaults(table);
         checks::check_new_table(&table, &self.parts.conf)?;
         let splits = checks::sorted_splits(splits)?;
@@ -32,6 +35,8 @@ impl Master {
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
             let _lock = master.locks.lock(table.name());
+            let _namespace = master.namespace_lock.read();
+            master.parts.namespaces.get(table.name().namespace())?;
             master.check_absent(table.name())?;
             master.create_now(Arc::new(table), &splits)
         })
@@ -47,7 +52,7 @@ impl Master {
     fn create_now(&self, table: Arc<TableDescriptor>, splits: &[Bytes]) -> Result<Vec<u8>> {
         let dir = self.table_dir(table.name());
         // What a change that did not come to its moment left behind.
-        self.fs().delete(&dir)?;
+        reconcile::archive_table(self.fs(), self.root(), table.name())?;
         descriptors::write(self.fs(), &dir, &table)?;
         let infos = regions_between(table.name(), splits, self.clock().now_ms());
         let regions = self.open_regions(&table, infos)?;
@@ -74,6 +79,9 @@ impl Master {
     /// # Errors
     /// `TableNotFoundException`, `TableNotDisabledException`.
     pub fn delete_table(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
@@ -114,6 +122,9 @@ impl Master {
     /// # Errors
     /// `TableNotFoundException`, `TableNotEnabledException`.
     pub fn disable_table(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         self.check_enabled(&name)?;
         if name.is_system() {
             return Err(HBaseError::new(
@@ -127,13 +138,16 @@ impl Master {
             let table = master.check_enabled(&name)?;
             master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Disabling)])?;
             let regions = master.live_regions(&name)?;
-            let closed = master.close_regions(regions.iter());
+            if let Err(error) = master.close_regions(regions.iter()) {
+                master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])?;
+                return Err(error);
+            }
             let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Put(r, "CLOSED")).collect();
             changes.push(MetaChange::State(name.clone(), TableState::Disabled));
             master.parts.meta.commit(changes)?;
             master.remember(table.descriptor, TableState::Disabled);
             tracing::info!(table = %name, "table disabled");
-            closed.map(|()| Vec::new())
+            Ok(Vec::new())
         })
     }
 
@@ -142,6 +156,9 @@ impl Master {
     /// # Errors
     /// `TableNotFoundException`, `TableNotDisabledException`.
     pub fn enable_table(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
@@ -168,6 +185,9 @@ impl Master {
         preserve_splits: bool,
         nonce: Nonce,
     ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
@@ -206,6 +226,9 @@ impl Master {
     /// # Errors
     /// `TableNotFoundException`, `TableNotEnabledException`.
     pub fn flush_table(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
         if !name.is_meta() {
             self.check_enabled(&name)?;
         }

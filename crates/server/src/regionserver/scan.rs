@@ -162,6 +162,8 @@ fn out_of_order(expected: u64, got: u64) -> HBaseError {
 fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
     match error.kind() {
         ErrorKind::FileNotFound => HBaseError::do_not_retry(error.to_string()),
+        // Unchecked in HBase: told as it is.
+        ErrorKind::IllegalArgument => error,
         _ if error.is_do_not_retry() => error,
         _ if caller.has_version(1, 4) => {
             HBaseError::new(ErrorKind::ScannerReset, format!("Scanner is closed on the server-side: {error}"))

@@ -134,7 +134,7 @@ fn rewrite(region: &Arc<Region>, env: &RegionEnv) -> Result<()> {
         region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new()))?;
     }
     region.mutate_wait(online(&env.server, env.stores.clock.now_ms()))?;
-    let meta = MetaTable::new(Arc::clone(region), Arc::clone(&env.stores.clock));
+    let meta = MetaTable::new(Arc::clone(region), Arc::clone(&env.stores.clock))?;
     meta.commit(vec![MetaChange::Opened(RegionInfo::meta(), env.server.clone(), NO_SEQ_NUM)])
 }
 

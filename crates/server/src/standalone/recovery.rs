@@ -28,6 +28,8 @@ pub struct Recovered {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
+    /// Files with damage, whose entries after it are lost.
+    pub damaged: u64,
 }
 
 /// Splits every WAL below `<root>/WALs`.
@@ -49,8 +51,8 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
     }
     if recovered.files > 0 {
         let ms = started.elapsed().as_millis() as u64;
-        let Recovered { files, bytes, entries } = recovered;
-        tracing::info!(files, bytes, entries, ms, "WALs of an earlier life split");
+        let Recovered { files, bytes, entries, damaged } = recovered;
+        tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier life split");
     }
     Ok(recovered)
 }
@@ -76,6 +78,7 @@ fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mu
         tracing::error!(damage, "a WAL is damaged: edits before the damage are kept, the file is in oldWALs");
     }
     recovered.files += 1;
+    recovered.damaged += u64::from(outcome.corrupt.is_some());
     recovered.bytes += file.len;
     recovered.entries += outcome.entries;
     archive(fs, root, file)

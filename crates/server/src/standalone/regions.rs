@@ -62,8 +62,9 @@ pub fn open_namespace(
     let descriptor = Arc::new(descriptors::namespace()?);
     descriptors::write(&*env.stores.fs, &layout::table_dir(&env.stores.root, &name), &descriptor)?;
     let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), env.stores.clock.now_ms());
-    let region = open_one(env, meta, info, &descriptor)?;
-    meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])?;
+    let region = Region::open(Arc::clone(env), info.clone(), Arc::clone(&descriptor))?;
+    let opened = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
+    meta.commit(vec![opened, MetaChange::State(name.clone(), TableState::Enabled)])?;
     tables.insert(name, Table { descriptor, state: TableState::Enabled });
     Ok(region)
 }
@@ -79,7 +80,7 @@ fn open_one(
     Ok(region)
 }
 
-/// Opens every region of every enabled user table and says so in hbase:meta. A region that cannot be opened is left
+/// Opens every region of every enabled table that is not open yet and says so in hbase:meta. A region that cannot be opened is left
 /// out, with an error in the log: the others are served.
 ///
 /// # Errors
@@ -92,7 +93,8 @@ pub fn open_all(
 ) -> Result<()> {
     let enabled = |info: &RegionInfo| {
         let table = tables.get(info.table()).filter(|t| t.state == TableState::Enabled)?;
-        (!info.table().is_system() && !info.is_split_parent()).then(|| Arc::clone(&table.descriptor))
+        let is_open_already = info.table().is_meta() || *info.table() == TableName::namespace_table();
+        (!is_open_already && !info.is_split_parent()).then(|| Arc::clone(&table.descriptor))
     };
     let (sender, receiver) = unbounded();
     for region in meta.regions(None)? {
