@@ -187,7 +187,7 @@ fn failed_writes_are_taken_back_before_anyone_sees_them() {
             }
         },
         || {
-            if strikes.fetch_add(1, Ordering::Relaxed) % 5 == 0 {
+            if strikes.fetch_add(1, Ordering::Relaxed).is_multiple_of(5) {
                 cluster.fs.clear();
                 cluster.fs.inject(Fault::on(Op::Append, "/WALs/").times(1).fails(IoKind::StorageFull));
                 cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
