@@ -31,5 +31,5 @@ fn run(seed: u64, ops: u64) {
 
 #[test]
 fn random_operations() {
-    run(number("EVENKEEL_INTEROP_SEED", 1), number("EVENKEEL_INTEROP_OPS", 3000));
+    run(number("EVENKEEL_INTEROP_SEED", 1), number("EVENKEEL_INTEROP_OPS", 20_000));
 }
