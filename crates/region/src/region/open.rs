@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{CellComparator, KeyValue, RegionInfo, Result, TableDescriptor};
+use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor};
 use evenkeel_fs::CreateOptions;
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
@@ -38,6 +38,7 @@ impl Region {
     /// What the file system says, `CorruptHFileException` for a damaged store file.
     pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
         let started = Instant::now();
+        check_trackers(&table)?;
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&env, &dir, &info)?;
         let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
@@ -170,6 +171,24 @@ impl Region {
     /// Whether the region is closed.
     pub fn is_closed(&self) -> bool {
         *self.updates.read() == Phase::Closed
+    }
+}
+
+/// How a table says which of the files in a family's directory are the store's.
+const TRACKER: &str = "hbase.store.file-tracker.impl";
+
+/// Refuses tables whose files are listed in a file beside them (`FILE`, `MIGRATION`): files added here would not be in the
+/// list, and a server that goes by the list would take them for garbage.
+fn check_trackers(table: &TableDescriptor) -> Result<()> {
+    let of_families =
+        table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
+    let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
+    match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
+        None => Ok(()),
+        Some(other) => Err(HBaseError::do_not_retry(format!(
+            "table {}: {TRACKER}={other} is not supported",
+            table.name()
+        ))),
     }
 }
 

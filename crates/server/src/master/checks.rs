@@ -52,7 +52,19 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
     if number(table.text("REGION_REPLICATION"), "REGION_REPLICATION")?.is_some_and(|n| n < 1) {
         return refuse("Table region replication should be at least one.".into());
     }
+    check_tracker(table)?;
     table.families().try_for_each(check_family)
+}
+
+/// Only files that a directory lists are served; see `Region::open`.
+fn check_tracker(table: &TableDescriptor) -> Result<()> {
+    let of_families =
+        table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
+    let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
+    match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
+        None => Ok(()),
+        Some(other) => refuse(format!("{TRACKER}={other} is not supported")),
+    }
 }
 
 fn is_off(table: &TableDescriptor, conf: &Configuration) -> bool {
