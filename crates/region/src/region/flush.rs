@@ -1,12 +1,13 @@
 //! Flushes: the MemStore's cells into store files.
 //!
 //! ```text
-//! updates lock alone:  log FLUSH START (not synced) | take its sequence id | swap every MemStore's active segment out
+//! updates lock alone:  take a sequence id | swap every MemStore's active segment out
 //! then, no lock:       wait until every write up to that id is durable and visible
 //!                      write a file a store, below .tmp
 //! epoch odd:           rename into place | swap file lists | drop snapshots
-//! then:                log FLUSH COMMIT | tell the WAL which edits need no replay
+//! then:                tell the WAL which edits need no replay
 //! ```
+//! HBase also logs FLUSH markers, for region replicas; there are none here, and replay does not need them.
 //! A failure before the renames leaves the snapshots in place: they stay readable and are part of the next flush.
 
 use std::path::PathBuf;

@@ -188,7 +188,10 @@ mod tests {
                 let done = scope.spawn(|| mvcc.complete(first));
                 let started = std::time::Instant::now();
                 while !done.is_finished() {
-                    assert!(started.elapsed() < std::time::Duration::from_secs(20), "the log's thread is stuck");
+                    assert!(
+                        started.elapsed() < std::time::Duration::from_secs(20),
+                        "the log's thread is stuck"
+                    );
                     std::thread::yield_now();
                 }
             });

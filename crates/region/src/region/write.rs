@@ -172,6 +172,10 @@ impl Region {
             LockMode::Shared
         };
         let guard = self.row_locks.lock(rows, mode)?;
+        if mode == LockMode::Exclusive {
+            // What is read below must not be taken back after it was built upon.
+            self.mvcc.wait_for(self.mvcc.write_point());
+        }
         let now_ms = self.env.stores.clock.now_ms();
         let mut put_timestamp = now_ms;
         for condition in conditions {

@@ -30,12 +30,16 @@ enum Place {
     Handler(CallClass),
 }
 
+/// Mutate and Multi with writes that read first: they wait until the row's earlier writes are durable.
+const READS_FIRST: &str = "read before write";
+
 /// The one place that decides where a call runs. `system`: it is for a table of HBase's own.
 fn place(method: &str, system: bool) -> Place {
     match method {
-        "Scan" | "ExecService" if system => Place::Handler(CallClass::Priority),
+        "Scan" | "ExecService" | READS_FIRST if system => Place::Handler(CallClass::Priority),
         "Scan" | "ExecService" => Place::Handler(CallClass::Scan),
-        // A write waits for no disk, and a read of one row rarely does.
+        READS_FIRST => Place::Handler(CallClass::General),
+        // Any other write waits for no disk, and a read of one row rarely does.
         _ => Place::Inline,
     }
 }
@@ -57,15 +61,18 @@ impl ClientService {
         answer(reply, outcome);
     }
 
-    fn mutate(&self, call: &Call, reply: Responder) {
-        match call.decode() {
-            Err(error) => reply.send_error(&error),
-            Ok(request) => {
-                let reply = reply.detach();
-                let done = Box::new(|outcome| answer(reply, outcome));
-                mutate::mutate(&self.server, &request, call.cell_reader(), Caller::of(call), done);
-            }
-        }
+    fn mutate(&self, call: Call, reply: Responder) {
+        let request: pb::MutateRequest = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let method = if mutate::reads_first(&request) { READS_FIRST } else { "Mutate" };
+        let system = is_system_region(&request.region);
+        let server = self.server.clone();
+        self.run(method, system, call, reply, move |call, reply| {
+            let done = Box::new(|outcome| answer(reply, outcome));
+            mutate::mutate(&server, &request, call.cell_reader(), Caller::of(&call), done);
+        });
     }
 
     fn multi(&self, call: Call, reply: Responder) {
@@ -73,9 +80,14 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let method = if multi::has_service_call(&request) { "ExecService" } else { "Multi" };
+        let method = match multi::has_service_call(&request) {
+            true => "ExecService",
+            false if multi::reads_first(&request) => READS_FIRST,
+            false => "Multi",
+        };
+        let system = request.region_action.iter().any(|action| is_system_region(&action.region));
         let server = self.server.clone();
-        self.run(method, false, call, reply, move |call, reply| {
+        self.run(method, system, call, reply, move |call, reply| {
             let done = Box::new(|outcome| answer(reply, outcome));
             multi::multi(&server, &request, call.cell_reader(), Caller::of(&call), done);
         });
@@ -142,7 +154,7 @@ impl Service for ClientService {
     fn call(&self, call: Call, reply: Responder) {
         match call.method {
             "Get" => self.get(&call, reply),
-            "Mutate" => self.mutate(&call, reply),
+            "Mutate" => self.mutate(call, reply),
             "Multi" => self.multi(call, reply),
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
@@ -150,6 +162,11 @@ impl Service for ClientService {
             method => reply.send_error(&not_supported(method)),
         }
     }
+}
+
+/// Whether a full region name is of one of HBase's own tables.
+fn is_system_region(specifier: &pb::RegionSpecifier) -> bool {
+    specifier.value.starts_with(b"hbase:")
 }
 
 fn exec_region_server_service(call: &Call) -> Result<super::Reply<pb::CoprocessorServiceResponse>> {

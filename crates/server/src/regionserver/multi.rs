@@ -32,6 +32,14 @@ pub fn has_service_call(request: &pb::MultiRequest) -> bool {
     request.region_action.iter().flat_map(|action| &action.action).any(|action| action.service_call.is_some())
 }
 
+/// Whether any action reads before it writes, or must be atomic with others.
+pub fn reads_first(request: &pb::MultiRequest) -> bool {
+    let mut actions = request.region_action.iter().flat_map(|region| &region.action);
+    request.condition.is_some()
+        || request.region_action.iter().any(|region| region.atomic() || region.condition.is_some())
+        || actions.any(|action| action.mutation.as_ref().is_some_and(super::mutate::is_delta))
+}
+
 /// Starts all actions of a request; `done` gets the outcome when the last has ended.
 pub fn multi(
     server: &Arc<RegionServer>,

@@ -19,6 +19,17 @@ struct Parsed {
     condition: Option<Condition>,
 }
 
+/// Whether a mutation reads the row before it writes.
+pub fn is_delta(mutation: &pb::MutationProto) -> bool {
+    use pb::mutation_proto::MutationType;
+    matches!(mutation.mutate_type(), MutationType::Increment | MutationType::Append)
+}
+
+/// Whether a request reads the row before it writes.
+pub fn reads_first(request: &pb::MutateRequest) -> bool {
+    request.condition.is_some() || is_delta(&request.mutation)
+}
+
 /// Starts a write; `done` gets its outcome when it is durable.
 pub fn mutate(
     server: &RegionServer,
