@@ -5,6 +5,7 @@
 //! the new regions' own files; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName};
@@ -31,6 +32,12 @@ impl Master {
             return Err(HBaseError::do_not_retry(format!(
                 "{} is a system region",
                 region.info().name_text()
+            )));
+        }
+        if !self.switches.split.load(Ordering::Relaxed) {
+            let name = region.info().name_text();
+            return Err(HBaseError::do_not_retry(format!(
+                "Split region {name} failed due to split switch off"
             )));
         }
         let row = split_row(&region, row)?;
@@ -166,6 +173,12 @@ impl Master {
         let mut regions = encoded.iter().map(|e| self.online(e)).collect::<Result<Vec<_>>>()?;
         regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
         check_mergeable(&regions, forcible)?;
+        if !self.switches.merge.load(Ordering::Relaxed) {
+            return Err(HBaseError::new(
+                ErrorKind::MergeRegion,
+                "Merge of regions failed because merge switch is off",
+            ));
+        }
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
