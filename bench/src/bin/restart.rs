@@ -35,7 +35,7 @@ impl Server {
         command.arg(format!("-Dhbase.zookeeper.property.clientPort={zookeeper}"));
         command.arg(format!("-Dhbase.master.port={master}"));
         command.arg(format!("-Dhbase.regionserver.port={regionserver}"));
-        command.args(["-Dhbase.hregion.memstore.flush.size=8g", "-Devenkeel.memory.size=12g"]);
+        command.args(["-Dhbase.hregion.memstore.flush.size=8589934592", "-Devenkeel.memory.size=12g"]);
         command.arg("-Dhbase.regionserver.maxlogs=1000");
         self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
         Ok(())

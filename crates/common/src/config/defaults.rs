@@ -207,6 +207,7 @@ pub const DEFAULTS: &[Known] = &[
     ("hbase.regionserver.global.memstore.size.max.range", None),
     ("hbase.regionserver.heapmemory.tuner.class", None),
     ("hbase.regionserver.heapmemory.tuner.period", Some("60000")),
+    ("evenkeel.memory.size", None),
     ("hbase.hregion.memstore.mslab.enabled", Some("true")),
     ("hbase.hregion.memstore.mslab.chunksize", Some("2097152")),
     ("hbase.hregion.memstore.mslab.max.allocation", Some("262144")),

@@ -80,6 +80,9 @@ impl RegionScanner {
                 joined.push(scanner);
             }
         }
+        if scan.reversed && !joined.is_empty() {
+            return Err(HBaseError::do_not_retry("Reverse scan with loading CFs on demand is not supported"));
+        }
         Ok(Self {
             stores: KeyValueHeap::new(needed, comparator, scan.reversed),
             joined: KeyValueHeap::new(joined, comparator, scan.reversed),

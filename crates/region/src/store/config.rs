@@ -73,7 +73,7 @@ impl StoreConfig {
     /// # Errors
     /// A value that cannot be read.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
-        let flush_bytes = conf.get_i64_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
+        let flush_bytes = conf.get_size_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
         let mut config = Self { compaction_bytes_min: flush_bytes, ..Self::default() };
         let keys = [
             FILES_MIN,
