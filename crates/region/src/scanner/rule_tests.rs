@@ -343,13 +343,20 @@ fn families_are_merged_in_both_directions() {
 
 #[test]
 fn families_on_demand_join_the_rows_that_pass() {
-    for reversed in [false, true] {
-        let pass =
-            |cell: &CellRef<'_>| if cell.row() == b"r1" { ReturnCode::NextRow } else { ReturnCode::Include };
-        let scan = Scan { load_families_on_demand: true, reversed, ..saying(pass) };
-        let (_stores, mut scanner) = two_families(scan);
-        assert_eq!(families_of(&mut scanner), ["r2a r2f"], "row 3 has no cell in the family that decides");
-    }
+    let pass =
+        |cell: &CellRef<'_>| if cell.row() == b"r1" { ReturnCode::NextRow } else { ReturnCode::Include };
+    let scan = Scan { load_families_on_demand: true, ..saying(pass) };
+    let (_stores, mut scanner) = two_families(scan);
+    assert_eq!(families_of(&mut scanner), ["r2a r2f"], "row 3 has no cell in the family that decides");
+}
+
+#[test]
+fn families_on_demand_are_refused_in_reverse() {
+    let scan = Scan { load_families_on_demand: true, reversed: true, ..saying(|_| ReturnCode::Include) };
+    let (stores, _) = two_families(Scan::default());
+    let views = stores.iter().map(Store::view).collect();
+    let refused = RegionScanner::new(views, scan, u64::MAX - 1, CellComparator::Default, NOW_MS).err();
+    assert!(refused.expect("refused").is_do_not_retry());
 }
 
 #[test]
