@@ -23,8 +23,9 @@
 //! | [`chore`] | leases, and the limit on unflushed bytes |
 //!
 //! # Threads
-//! Reads of one row and writes run on the connection's own thread; a write's answer leaves when the WAL's group commit
-//! calls back, so no thread waits for a disk. Scans run on handler threads; those of system tables, and all admin calls,
+//! Reads of one row and plain writes run on the connection's own thread; a write's answer leaves when the WAL's group
+//! commit calls back, so no thread waits for a disk. Writes that read first wait for the writes they build upon, on
+//! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
 //! on threads of their own, so that user load cannot stand before hbase:meta.
 //!
 //! # Bounds

@@ -34,8 +34,8 @@ impl Region {
         self.open_scanner(scan, read_point)
     }
 
-    /// Reads one row as it is now, for a write that holds the row's lock: writes before it may not be durable yet, and
-    /// they are in front of it in the log.
+    /// Reads one row as it is now, for a write that holds the row's lock. Whoever builds upon what is read has waited for
+    /// it to be durable; a Delete of the newest version has not, and is behind that write in the log.
     pub(super) fn read_row_now(&self, scan: Scan) -> Result<CellBuffer> {
         self.read_row(scan, Some(UNCOMMITTED))
     }
