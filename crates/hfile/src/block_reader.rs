@@ -11,12 +11,12 @@ use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_fs::RandomAccessFile;
 
 use crate::checksum::verify;
-use crate::compression::{decompress, expansion_max};
 use crate::context::{CellLayout, Compression};
 use crate::encoding::{SeekPoints, index_cells};
 use crate::error::{corrupt, io_at};
 use crate::header::{BlockHeader, HEADER_BYTES};
 use crate::index::{BlockAt, check_leaf};
+use evenkeel_compression::{decompress, expansion_max};
 
 /// Reads the blocks of one file.
 #[derive(Debug)]

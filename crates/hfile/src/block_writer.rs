@@ -5,11 +5,11 @@ use evenkeel_common::{HBaseError, Result};
 use evenkeel_fs::AppendFile;
 
 use crate::checksum::{append_checksums, checksums_len};
-use crate::compression::Compressor;
 use crate::context::{ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
 use crate::header::{BlockHeader, HEADER_BYTES};
 use crate::index::BlockAt;
+use evenkeel_compression::Compressor;
 
 /// What was written.
 #[derive(Clone, Copy, Debug)]

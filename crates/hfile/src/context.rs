@@ -1,6 +1,7 @@
 //! [`HFileContext`]: the settings that a file is written with, and the names HBase gives them.
 
 use evenkeel_common::CellComparator;
+pub use evenkeel_compression::Compression;
 
 use crate::bloom::BloomHash;
 
@@ -50,30 +51,6 @@ named! {
         FastDiff = "FAST_DIFF", 4;
         /// Cell after cell, and an index of the rows.
         RowIndexV1 = "ROW_INDEX_V1", 7;
-    }
-}
-
-named! {
-    /// How block bodies are compressed (`COMPRESSION`); the code is the one in the trailer.
-    Compression {
-        /// LZO: known by name, not supported.
-        Lzo = "LZO", 0;
-        /// A gzip stream.
-        Gz = "GZ", 1;
-        /// Not at all.
-        None = "NONE", 2;
-        /// Raw Snappy in Hadoop's block framing.
-        Snappy = "SNAPPY", 3;
-        /// Raw LZ4 in Hadoop's block framing.
-        Lz4 = "LZ4", 4;
-        /// A bzip2 stream.
-        Bzip2 = "BZIP2", 5;
-        /// A Zstandard stream; or framed, which is told apart on reading.
-        Zstd = "ZSTD", 6;
-        /// LZMA: known by name, not supported.
-        Lzma = "LZMA", 7;
-        /// Brotli: known by name, not supported.
-        Brotli = "BROTLI", 8;
     }
 }
 

@@ -27,7 +27,6 @@ mod block_reader;
 mod block_writer;
 mod bloom;
 mod checksum;
-mod compression;
 mod context;
 mod encoding;
 mod error;

@@ -444,7 +444,7 @@ struct Loaded {
 
 impl Opening {
     fn open(mut self, options: &OpenOptions) -> Result<HFileReader> {
-        crate::compression::check_supported(self.trailer.compression)?;
+        evenkeel_compression::check_supported(self.trailer.compression)?;
         let (root, mut next) = self.block(self.trailer.load_on_open_offset, BlockType::RootIndex)?;
         let (root_index, mid_key) = self.data_root(&root)?;
         let (meta_root, after) = self.block(next, BlockType::RootIndex)?;

@@ -1,4 +1,5 @@
-//! Compression of block bodies.
+//! The compression codecs of HBase's files ([`Compression`]), in the form that Hadoop's streams give them. A *body* is what
+//! one such stream holds: that of an HFile block, or one value of a compressed WAL.
 //!
 //! | name | body as stored |
 //! |---|---|
@@ -7,20 +8,23 @@
 //! | ZSTD | one Zstandard frame, as Hadoop's codec; or the framing around it, as hbase-compression-zstd's. Files do not say which, so readers look for the frame's magic |
 //! | BZIP2 | one bzip2 stream |
 //!
-//! Some writers append an empty member, frame or super-block; readers stop when they have the bytes that the block's
-//! header promises.
+//! Some writers append an empty member, frame or super-block; readers stop when they have the bytes that were
+//! promised.
 //!
 //! Decompression writes into a buffer of the promised size, which [`expansion_max`] holds against what the codec can do
 //! at most, so that a header that lies costs no memory.
 
+#![forbid(unsafe_code)]
+
 mod framing;
 mod gzip;
+mod kind;
 
 use std::io::{Read, Write};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 
-use crate::context::Compression;
+pub use kind::Compression;
 
 /// `io.compression.codec.zstd.level` and `hbase.io.compress.zstd.level`.
 const ZSTD_LEVEL: i32 = 3;
@@ -28,7 +32,7 @@ const ZSTD_LEVEL: i32 = 3;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Compresses bodies, with what a codec can keep between them.
-pub(crate) struct Compressor {
+pub struct Compressor {
     kind: Compression,
     state: State,
 }
@@ -44,6 +48,9 @@ enum State {
 
 impl Compressor {
     /// A compressor; `zstd_framed` chooses between the two forms of ZSTD.
+    ///
+    /// # Errors
+    /// `UnsupportedOperationException` for a codec that is known by name only.
     pub fn new(kind: Compression, zstd_framed: bool) -> Result<Self> {
         let state = match kind {
             Compression::None => State::None,
@@ -59,11 +66,15 @@ impl Compressor {
         Ok(Self { kind, state })
     }
 
+    /// Which codec this is.
     pub fn kind(&self) -> Compression {
         self.kind
     }
 
     /// Appends `body`, compressed, to `out`.
+    ///
+    /// # Errors
+    /// What the codec says, which no body should make it do.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match &mut self.state {
             State::None => out.extend_from_slice(body),
@@ -97,7 +108,10 @@ impl std::fmt::Debug for Compressor {
 }
 
 /// Says no to what is known by name only.
-pub(crate) fn check_supported(kind: Compression) -> Result<()> {
+///
+/// # Errors
+/// `UnsupportedOperationException`, with the codec's name.
+pub fn check_supported(kind: Compression) -> Result<()> {
     match kind {
         Compression::Lzo | Compression::Lzma | Compression::Brotli => Err(unsupported(kind)),
         _ => Ok(()),
@@ -110,7 +124,7 @@ fn unsupported(kind: Compression) -> HBaseError {
 
 /// Decompresses a body into `wanted` bytes; `None` when it is not so many. The caller has held `wanted` against
 /// [`expansion_max`].
-pub(crate) fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u8>> {
+pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u8>> {
     match kind {
         Compression::Gz => {
             let mut out = vec![0; wanted];
@@ -142,7 +156,7 @@ fn zstd_chunk(chunk: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 /// How many bytes one stored byte may become at most, rounded up generously.
-pub(crate) fn expansion_max(kind: Compression) -> usize {
+pub fn expansion_max(kind: Compression) -> usize {
     match kind {
         Compression::None => 1,
         // A deflate code of at least 2 bits copies at most 258 bytes.

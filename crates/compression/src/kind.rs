@@ -1,0 +1,85 @@
+//! The codecs' names and numbers (`Compression.Algorithm`).
+
+/// How a body is compressed (`COMPRESSION`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// LZO: known by name, not supported.
+    Lzo,
+    /// A gzip stream.
+    Gz,
+    /// Not at all.
+    None,
+    /// Raw Snappy in Hadoop's block framing.
+    Snappy,
+    /// Raw LZ4 in Hadoop's block framing.
+    Lz4,
+    /// A bzip2 stream.
+    Bzip2,
+    /// A Zstandard stream; or framed, which is told apart on reading.
+    Zstd,
+    /// LZMA: known by name, not supported.
+    Lzma,
+    /// Brotli: known by name, not supported.
+    Brotli,
+}
+
+impl Compression {
+    /// Every one, by number.
+    pub const ALL: &'static [Self] = &[
+        Self::Lzo,
+        Self::Gz,
+        Self::None,
+        Self::Snappy,
+        Self::Lz4,
+        Self::Bzip2,
+        Self::Zstd,
+        Self::Lzma,
+        Self::Brotli,
+    ];
+
+    /// HBase's name, as in a column family's attributes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lzo => "LZO",
+            Self::Gz => "GZ",
+            Self::None => "NONE",
+            Self::Snappy => "SNAPPY",
+            Self::Lz4 => "LZ4",
+            Self::Bzip2 => "BZIP2",
+            Self::Zstd => "ZSTD",
+            Self::Lzma => "LZMA",
+            Self::Brotli => "BROTLI",
+        }
+    }
+
+    /// The number that files carry: in an HFile's trailer, in a WAL's header.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The one with this name, whatever its case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The one with this number.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_lead_back() {
+        for (number, one) in Compression::ALL.iter().enumerate() {
+            assert_eq!(one.code() as usize, number);
+            assert_eq!(Compression::from_code(one.code()), Some(*one));
+            assert_eq!(Compression::from_name(&one.name().to_lowercase()), Some(*one));
+        }
+        assert_eq!((Compression::from_code(9), Compression::from_name("ZIP")), (None, None));
+        assert_eq!((Compression::Gz.code(), Compression::Zstd.code()), (1, 6));
+    }
+}
