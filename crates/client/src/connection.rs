@@ -261,6 +261,22 @@ impl Connection {
         Ok(regions)
     }
 
+    /// All regions of all tables by hbase:meta, parents of splits among them.
+    pub(crate) async fn all_meta_regions(&self) -> Result<Vec<MetaRow>> {
+        let mut scanner = self.table(TableName::meta()).scan(Scan::new().family("info").preads());
+        let mut regions = Vec::new();
+        while let Some(row) = scanner.next().await? {
+            regions.extend(MetaRow::read(&row)?);
+        }
+        Ok(regions)
+    }
+
+    /// The row of hbase:meta of a region's full name; `None` when there is no such region.
+    pub(crate) async fn meta_row(&self, region_name: &[u8]) -> Result<Option<MetaRow>> {
+        let get = Get::new(region_name).family("info");
+        MetaRow::read(&self.table(TableName::meta()).get(get).await?)
+    }
+
     /// The state of a table by hbase:meta, asked once; `None` when there is no such table.
     pub(crate) async fn table_state_once(&self, table: &TableName) -> Result<Option<TableState>> {
         if table.is_meta() {

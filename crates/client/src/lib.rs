@@ -16,7 +16,8 @@
 //! | [`connection`] | [`Connection`]: one per cluster and process, cheap to clone |
 //! | [`table`] | [`Table`]: get, put, delete, increment, append, check and mutate, batch, scan |
 //! | [`scan`] | [`Scanner`]: rows of a scan, batch by batch |
-//! | [`admin`] | [`Admin`]: tables, procedures, the cluster's state |
+//! | [`admin`] | [`Admin`]: tables, namespaces, regions, servers, snapshots, the cluster's state |
+//! | [`filter`] | [`Filter`] and [`Comparator`], and the filter language |
 //! | [`operation`] | [`Get`], [`Scan`] and the mutations |
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
@@ -44,15 +45,21 @@ pub mod admin;
 pub mod config;
 pub mod connection;
 pub mod error;
+pub mod filter;
 pub mod operation;
 pub mod result;
 pub mod scan;
 pub mod table;
 
-pub use admin::{Admin, RegionState, TableState};
+pub use admin::{
+    Admin, ClusterMetrics, ClusterOption, CompactionState, NamespaceDescriptor, RegionMetrics, RegionState,
+    ServerMetrics, SnapshotDescription, TableState,
+};
 pub use config::ClientConfig;
 pub use connection::Connection;
 pub use error::{Error, RemoteException, Result};
+pub use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, ServerName, TableDescriptor, TableName};
+pub use filter::{Comparator, Filter};
 pub use location::RegionLocation;
 pub use operation::{
     Action, Append, CheckAndMutate, CompareOp, Delete, Get, Increment, Mutation, Put, RowMutations, Scan,

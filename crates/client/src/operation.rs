@@ -11,6 +11,7 @@ use prost::Message;
 
 use crate::cells;
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 
 /// Which columns and versions are read: what [`Get`] and [`Scan`] have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,10 +62,9 @@ macro_rules! selects {
                 self
             }
 
-            /// A filter: its Java class and its serialized message.
-            pub fn filter(mut self, class: &str, serialized: impl Into<Bytes>) -> Self {
-                let serialized_filter = Some(serialized.into());
-                self.selection.filter = Some(pb::Filter { name: class.to_owned(), serialized_filter });
+            /// Leaves out what the filter says.
+            pub fn filter(mut self, filter: impl Into<Filter>) -> Self {
+                self.selection.filter = Some(filter.into().message());
                 self
             }
 

@@ -1,0 +1,348 @@
+//! Regions: find, split, merge, move; flush and compaction.
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, RegionInfo, ServerName, TableName};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+use super::{Admin, RegionState, TableState};
+use crate::error::{Error, Result};
+use crate::location::{MetaRow, Seek, region_specifier};
+use crate::retry::Retry;
+
+/// What compactions a region or table is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompactionState {
+    /// None.
+    #[default]
+    None,
+    /// A minor one.
+    Minor,
+    /// A major one.
+    Major,
+    /// Both.
+    MajorAndMinor,
+}
+
+impl CompactionState {
+    pub(super) fn from_number(number: i32) -> Self {
+        match number {
+            1 => Self::Minor,
+            2 => Self::Major,
+            3 => Self::MajorAndMinor,
+            _ => Self::None,
+        }
+    }
+
+    /// Of two regions together.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, x) | (x, Self::None) => x,
+            (a, b) if a == b => a,
+            _ => Self::MajorAndMinor,
+        }
+    }
+}
+
+impl From<MetaRow> for RegionState {
+    fn from(row: MetaRow) -> Self {
+        Self { region: row.region, server: row.server, state: row.state.unwrap_or_default() }
+    }
+}
+
+impl Admin {
+    /// A table's regions in the order of their rows, parents of splits left out. Answered by hbase:meta.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn regions(&self, table: &TableName) -> Result<Vec<RegionState>> {
+        Ok(self.connection.meta_regions(table).await?.into_iter().map(Into::into).collect())
+    }
+
+    /// The region of a full name or of an encoded one (32 hex digits; `1588230740` for hbase:meta); `None` when
+    /// hbase:meta has no such region. An encoded name takes a scan of all of hbase:meta.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn find_region(&self, name: &[u8]) -> Result<Option<RegionState>> {
+        let meta = RegionInfo::meta();
+        if name == &meta.name()[..] || name == meta.encoded_name().as_bytes() {
+            return Ok(self.regions(&TableName::meta()).await?.pop());
+        }
+        if let Some(row) = self.connection.meta_row(name).await? {
+            return Ok(Some(row.into()));
+        }
+        let rows = self.connection.all_meta_regions().await?;
+        Ok(rows.into_iter().find(|r| r.region.encoded_name().as_bytes() == name).map(Into::into))
+    }
+
+    /// Splits a region at a row; the middle of its largest file when there is none.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn split_region(&self, region: &RegionInfo, row: Option<Bytes>) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let request =
+            pb::SplitTableRegionRequest { region_info: region.into(), split_row: row, nonce_group, nonce };
+        let answer: pb::SplitTableRegionResponse = self.call("SplitRegion", &request).await?;
+        self.finish(answer.proc_id).await
+    }
+
+    /// Splits the region that holds a row at that row, or without one each region of the table in its middle. Regions
+    /// that have no middle yet are passed over in the latter case.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn split_table(&self, table: &TableName, row: Option<Bytes>) -> Result<()> {
+        let regions = self.connection.meta_regions(table).await?;
+        if regions.is_empty() {
+            return Err(Error::TableNotFound(table.clone()));
+        }
+        for MetaRow { region, .. } in regions {
+            match &row {
+                Some(row) if !region.contains_row(row) => {}
+                Some(row) => self.split_region(&region, Some(row.clone())).await?,
+                None => match self.split_region(&region, None).await {
+                    Err(error) if error.remote().is_some() => {
+                        tracing::info!(%error, region = region.encoded_name(), "not split");
+                    }
+                    outcome => outcome?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges regions into one; they must follow each other unless `forcible`.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn merge_regions(&self, regions: &[RegionInfo], forcible: bool) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let region = regions.iter().map(encoded_specifier).collect();
+        let request = pb::MergeTableRegionsRequest { region, forcible: Some(forcible), nonce_group, nonce };
+        let answer: pb::MergeTableRegionsResponse = self.call("MergeTableRegions", &request).await?;
+        self.finish(answer.proc_id).await
+    }
+
+    /// Moves a region to a server, one of the master's choice when none is given; back when it is there.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn move_region(&self, region: &RegionInfo, to: Option<&ServerName>) -> Result<()> {
+        let request =
+            pb::MoveRegionRequest { region: encoded_specifier(region), dest_server_name: to.map(Into::into) };
+        let _: pb::MoveRegionResponse = self.call("MoveRegion", &request).await?;
+        Ok(())
+    }
+
+    /// Has a region opened.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn assign_region(&self, region: &RegionInfo) -> Result<()> {
+        let request = pb::AssignRegionRequest { region: region_specifier(region), r#override: None };
+        let _: pb::AssignRegionResponse = self.call("AssignRegion", &request).await?;
+        Ok(())
+    }
+
+    /// Has a region closed.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn unassign_region(&self, region: &RegionInfo) -> Result<()> {
+        let request = pb::UnassignRegionRequest { region: region_specifier(region), force: None };
+        let _: pb::UnassignRegionResponse = self.call("UnassignRegion", &request).await?;
+        Ok(())
+    }
+
+    /// Empties a region.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn truncate_region(&self, region: &RegionInfo) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let request = pb::TruncateRegionRequest { region_info: region.into(), nonce_group, nonce };
+        let answer: pb::TruncateRegionResponse = self.call("TruncateRegion", &request).await?;
+        self.finish(answer.proc_id).await
+    }
+
+    /// Writes a table's MemStores to files.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn flush_table(&self, table: &TableName) -> Result<()> {
+        self.flush_families(table, &[]).await
+    }
+
+    /// Writes the MemStores of some families of a table to files; of all when none is named.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn flush_families(&self, table: &TableName, families: &[&[u8]]) -> Result<()> {
+        let (nonce_group, nonce) = self.nonce();
+        let column_family = families.iter().map(|f| Bytes::copy_from_slice(f)).collect();
+        let request = pb::FlushTableRequest { table_name: table.into(), column_family, nonce_group, nonce };
+        let answer: pb::FlushTableResponse = self.call("FlushTable", &request).await?;
+        self.finish(answer.proc_id).await
+    }
+
+    /// Writes a region's MemStores to files, or that of one family.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn flush_region(&self, region: &RegionInfo, family: Option<&[u8]>) -> Result<()> {
+        let request = pb::FlushRegionRequest {
+            region: region_specifier(region),
+            family: family.map(Bytes::copy_from_slice),
+            ..Default::default()
+        };
+        let _: pb::FlushRegionResponse = self.call_region(region, "FlushRegion", &request).await?;
+        Ok(())
+    }
+
+    /// Asks the region's server to compact it, and does not wait. A major compaction rewrites all its files into one.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn compact_region(&self, region: &RegionInfo, major: bool) -> Result<()> {
+        self.compact_region_family(region, None, major).await
+    }
+
+    /// As [`Admin::compact_region`], of one family when it is given.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn compact_region_family(
+        &self,
+        region: &RegionInfo,
+        family: Option<&[u8]>,
+        major: bool,
+    ) -> Result<()> {
+        let request = pb::CompactRegionRequest {
+            region: region_specifier(region),
+            major: Some(major),
+            family: family.map(Bytes::copy_from_slice),
+        };
+        let _: pb::CompactRegionResponse = self.call_region(region, "CompactRegion", &request).await?;
+        Ok(())
+    }
+
+    /// Asks for a compaction of all regions of a table, or of one family of it, and does not wait.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn compact_table(&self, table: &TableName, family: Option<&[u8]>, major: bool) -> Result<()> {
+        let regions = self.connection.meta_regions(table).await?;
+        if regions.is_empty() {
+            return Err(Error::TableNotFound(table.clone()));
+        }
+        for row in regions {
+            passing_over(self.compact_region_family(&row.region, family, major).await)?;
+        }
+        Ok(())
+    }
+
+    /// What compactions a table is in; none when it is not enabled.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn compaction_state(&self, table: &TableName) -> Result<CompactionState> {
+        match self.table_state(table).await? {
+            None => return Err(Error::TableNotFound(table.clone())),
+            Some(TableState::Enabled) => {}
+            Some(_) => return Ok(CompactionState::None),
+        }
+        let mut state = CompactionState::None;
+        for row in self.connection.meta_regions(table).await? {
+            let of_region = passing_over(self.compaction_state_of_region(&row.region).await)?;
+            state = state.and(of_region.unwrap_or_default());
+        }
+        Ok(state)
+    }
+
+    /// What compactions a region is in.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn compaction_state_of_region(&self, region: &RegionInfo) -> Result<CompactionState> {
+        let request = pb::GetRegionInfoRequest {
+            region: region_specifier(region),
+            compaction_state: Some(true),
+            best_split_row: None,
+        };
+        let answer: pb::GetRegionInfoResponse = self.call_region(region, "GetRegionInfo", &request).await?;
+        Ok(CompactionState::from_number(answer.compaction_state.unwrap_or_default()))
+    }
+
+    /// When a table was last compacted by a major compaction in all its regions: ms since 1970, 0 for never.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn last_major_compaction(&self, table: &TableName) -> Result<i64> {
+        let request = pb::MajorCompactionTimestampRequest { table_name: table.into() };
+        let answer: pb::MajorCompactionTimestampResponse =
+            self.call("getLastMajorCompactionTimestamp", &request).await?;
+        Ok(answer.compaction_timestamp)
+    }
+
+    /// Calls AdminService where a region is, with retries.
+    async fn call_region<M: Message, R: Message + Default>(
+        &self,
+        region: &RegionInfo,
+        method: &'static str,
+        param: &M,
+    ) -> Result<R> {
+        let mut retry = Retry::new(self.connection.config());
+        loop {
+            let at = self.connection.locate_once(region.table(), Seek::At(region.start_key())).await;
+            let error = match at {
+                Err(error) => error,
+                Ok(at) if at.region.encoded_name() != region.encoded_name() => {
+                    self.connection.locations().remove(&at);
+                    return self.call_moved(region, method, param).await;
+                }
+                Ok(at) => match self.call_server(&at.server, method, param).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        self.connection.locations().on_error(&at, &error);
+                        error
+                    }
+                },
+            };
+            retry.after(error).await?;
+        }
+    }
+
+    /// As [`Admin::call_region`], once, by what hbase:meta says of that very region.
+    async fn call_moved<M: Message, R: Message + Default>(
+        &self,
+        region: &RegionInfo,
+        method: &'static str,
+        param: &M,
+    ) -> Result<R> {
+        let gone = || Error::NoServer(format!("{} is not online", region.name_text()));
+        let row = self.connection.meta_row(region.name()).await?;
+        let server = row.and_then(|row| row.server).ok_or_else(gone)?;
+        self.call_server(&server, method, param).await
+    }
+}
+
+/// A region by its encoded name, as HBase's client names it to the master.
+fn encoded_specifier(region: &RegionInfo) -> pb::RegionSpecifier {
+    let kind = pb::region_specifier::RegionSpecifierType::EncodedRegionName;
+    pb::RegionSpecifier {
+        r#type: kind as i32,
+        value: Bytes::copy_from_slice(region.encoded_name().as_bytes()),
+    }
+}
+
+/// Nothing when a region is not open where it was, which is no concern of a walk over a table.
+fn passing_over<T>(outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::NoServer(_)) => Ok(None),
+        Err(error) if error.kind() == Some(ErrorKind::NotServingRegion) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

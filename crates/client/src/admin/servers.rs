@@ -1,0 +1,176 @@
+//! One RegionServer.
+
+use bytes::Bytes;
+use evenkeel_common::{RegionInfo, ServerName, TableName};
+use evenkeel_protocol::pb;
+
+use super::{Admin, RegionMetrics};
+use crate::error::Result;
+use crate::location::region_specifier;
+
+/// What left a block cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheEviction {
+    /// Blocks that were evicted.
+    pub evicted_blocks: i64,
+    /// Bytes of the largest size the cache can have.
+    pub cache_bytes_max: i64,
+    /// Regions of which blocks could not be evicted.
+    pub failed_regions: usize,
+}
+
+impl Admin {
+    /// The regions that a server holds.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn online_regions(&self, server: &ServerName) -> Result<Vec<RegionInfo>> {
+        let answer: pb::GetOnlineRegionResponse =
+            self.call_server(server, "GetOnlineRegion", &pb::GetOnlineRegionRequest {}).await?;
+        answer.region_info.iter().map(|region| Ok(region.try_into()?)).collect()
+    }
+
+    /// The load of a server's regions, of one table when it is given.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn region_metrics(
+        &self,
+        server: &ServerName,
+        table: Option<&TableName>,
+    ) -> Result<Vec<RegionMetrics>> {
+        let request = pb::GetRegionLoadRequest { table_name: table.map(Into::into) };
+        let answer: pb::GetRegionLoadResponse = self.call_server(server, "GetRegionLoad", &request).await?;
+        Ok(answer.region_loads.iter().map(RegionMetrics::of).collect())
+    }
+
+    /// Writes the MemStores of all regions of a server to files.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn flush_server(&self, server: &ServerName) -> Result<()> {
+        for region in self.online_regions(server).await? {
+            let region = region_specifier(&region);
+            let request = pb::FlushRegionRequest { region, ..Default::default() };
+            let _: pb::FlushRegionResponse = self.call_server(server, "FlushRegion", &request).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a compaction of all regions of a server, and does not wait.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn compact_server(&self, server: &ServerName, major: bool) -> Result<()> {
+        for region in self.online_regions(server).await? {
+            let region = region_specifier(&region);
+            let request = pb::CompactRegionRequest { region, major: Some(major), family: None };
+            let _: pb::CompactRegionResponse = self.call_server(server, "CompactRegion", &request).await?;
+        }
+        Ok(())
+    }
+
+    /// Switches compactions of a server; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn set_compactions(&self, server: &ServerName, enabled: bool) -> Result<bool> {
+        let request = pb::CompactionSwitchRequest { enabled };
+        let answer: pb::CompactionSwitchResponse =
+            self.call_server(server, "CompactionSwitch", &request).await?;
+        Ok(answer.prev_state)
+    }
+
+    /// Drops compactions that wait in some queues of a server: `long`, `short`.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn clear_compaction_queues(&self, server: &ServerName, queues: &[&str]) -> Result<()> {
+        let queue_name = queues.iter().map(|q| (*q).to_owned()).collect();
+        let request = pb::ClearCompactionQueuesRequest { queue_name };
+        let _: pb::ClearCompactionQueuesResponse =
+            self.call_server(server, "ClearCompactionQueues", &request).await?;
+        Ok(())
+    }
+
+    /// Has a server begin a new WAL; gives the encoded names of regions that it would like flushed.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn roll_wal(&self, server: &ServerName) -> Result<Vec<Bytes>> {
+        let answer: pb::RollWalWriterResponse =
+            self.call_server(server, "RollWALWriter", &pb::RollWalWriterRequest {}).await?;
+        Ok(answer.region_to_flush)
+    }
+
+    /// Has a server read its configuration files again.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn update_configuration(&self, server: &ServerName) -> Result<()> {
+        let request = pb::UpdateConfigurationRequest {};
+        let _: pb::UpdateConfigurationResponse =
+            self.call_server(server, "UpdateConfiguration", &request).await?;
+        Ok(())
+    }
+
+    /// Drops a table's blocks from the block caches of all its servers.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn clear_block_cache(&self, table: &TableName) -> Result<CacheEviction> {
+        let mut servers: Vec<(ServerName, Vec<pb::RegionSpecifier>)> = Vec::new();
+        for row in self.connection.meta_regions(table).await? {
+            let Some(server) = row.server else { continue };
+            let region = region_specifier(&row.region);
+            match servers.iter_mut().find(|(known, _)| *known == server) {
+                Some((_, regions)) => regions.push(region),
+                None => servers.push((server, vec![region])),
+            }
+        }
+        let mut total = CacheEviction::default();
+        for (server, region) in servers {
+            let request = pb::ClearRegionBlockCacheRequest { region };
+            let answer: pb::ClearRegionBlockCacheResponse =
+                self.call_server(&server, "ClearRegionBlockCache", &request).await?;
+            total.evicted_blocks += answer.stats.evicted_blocks();
+            total.cache_bytes_max += answer.stats.max_cache_size();
+            total.failed_regions += answer.stats.exception.len();
+        }
+        Ok(total)
+    }
+
+    /// Servers that take no new regions.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn decommissioned_servers(&self) -> Result<Vec<ServerName>> {
+        let request = pb::ListDecommissionedRegionServersRequest {};
+        let answer: pb::ListDecommissionedRegionServersResponse =
+            self.call("ListDecommissionedRegionServers", &request).await?;
+        Ok(answer.server_name.iter().map(Into::into).collect())
+    }
+
+    /// Has servers take no new regions; with `offload` their regions are moved away.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn decommission_servers(&self, servers: &[ServerName], offload: bool) -> Result<()> {
+        let server_name = servers.iter().map(Into::into).collect();
+        let request = pb::DecommissionRegionServersRequest { server_name, offload };
+        let _: pb::DecommissionRegionServersResponse =
+            self.call("DecommissionRegionServers", &request).await?;
+        Ok(())
+    }
+
+    /// Has a server take regions again, these (by encoded name) at once.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn recommission_server(&self, server: &ServerName, regions: &[RegionInfo]) -> Result<()> {
+        let region = regions.iter().map(region_specifier).collect();
+        let request = pb::RecommissionRegionServerRequest { server_name: server.into(), region };
+        let _: pb::RecommissionRegionServerResponse = self.call("RecommissionRegionServer", &request).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! What the master does on its own, switched on and off, or run now.
+
+use evenkeel_common::TableName;
+use evenkeel_protocol::pb;
+
+use super::Admin;
+use crate::error::Result;
+
+/// What a run of the balancer came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Whether it ran at all.
+    pub ran: bool,
+    /// Moves that it would make.
+    pub moves_calculated: u32,
+    /// Moves that it made.
+    pub moves_executed: u32,
+}
+
+impl Admin {
+    /// Runs the balancer: only to see what it would do with `dry_run`, and also while regions are in transition with
+    /// `ignore_transitions`.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn balance(&self, dry_run: bool, ignore_transitions: bool) -> Result<Balance> {
+        let request = pb::BalanceRequest { ignore_rit: Some(ignore_transitions), dry_run: Some(dry_run) };
+        let answer: pb::BalanceResponse = self.call("Balance", &request).await?;
+        let (moves_calculated, moves_executed) = (answer.moves_calculated(), answer.moves_executed());
+        Ok(Balance { ran: answer.balancer_ran, moves_calculated, moves_executed })
+    }
+
+    /// Switches the balancer; gives what it was. Waits for a run in progress.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_balancer(&self, on: bool) -> Result<bool> {
+        let request = pb::SetBalancerRunningRequest { on, synchronous: Some(true) };
+        let answer: pb::SetBalancerRunningResponse = self.call("SetBalancerRunning", &request).await?;
+        Ok(answer.prev_balance_value())
+    }
+
+    /// Whether the balancer is on.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_balancer_enabled(&self) -> Result<bool> {
+        let request = pb::IsBalancerEnabledRequest {};
+        let answer: pb::IsBalancerEnabledResponse = self.call("IsBalancerEnabled", &request).await?;
+        Ok(answer.enabled)
+    }
+
+    /// Runs the normalizer over some tables, all when none is named; says whether it ran.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn normalize(&self, tables: &[TableName]) -> Result<bool> {
+        let table_names = tables.iter().map(Into::into).collect();
+        let request = pb::NormalizeRequest { table_names, regex: None, namespace: None };
+        let answer: pb::NormalizeResponse = self.call("Normalize", &request).await?;
+        Ok(answer.normalizer_ran)
+    }
+
+    /// Switches the normalizer; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_normalizer(&self, on: bool) -> Result<bool> {
+        let request = pb::SetNormalizerRunningRequest { on };
+        let answer: pb::SetNormalizerRunningResponse = self.call("SetNormalizerRunning", &request).await?;
+        Ok(answer.prev_normalizer_value())
+    }
+
+    /// Whether the normalizer is on.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_normalizer_enabled(&self) -> Result<bool> {
+        let request = pb::IsNormalizerEnabledRequest {};
+        let answer: pb::IsNormalizerEnabledResponse = self.call("IsNormalizerEnabled", &request).await?;
+        Ok(answer.enabled)
+    }
+
+    /// Runs the catalog janitor; gives how many entries it cleaned, -1 when it did not run.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn run_catalog_janitor(&self) -> Result<i32> {
+        let answer: pb::RunCatalogScanResponse =
+            self.call("RunCatalogScan", &pb::RunCatalogScanRequest {}).await?;
+        Ok(answer.scan_result())
+    }
+
+    /// Switches the catalog janitor; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_catalog_janitor(&self, enable: bool) -> Result<bool> {
+        let request = pb::EnableCatalogJanitorRequest { enable };
+        let answer: pb::EnableCatalogJanitorResponse = self.call("EnableCatalogJanitor", &request).await?;
+        Ok(answer.prev_value())
+    }
+
+    /// Whether the catalog janitor is on.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_catalog_janitor_enabled(&self) -> Result<bool> {
+        let request = pb::IsCatalogJanitorEnabledRequest {};
+        let answer: pb::IsCatalogJanitorEnabledResponse =
+            self.call("IsCatalogJanitorEnabled", &request).await?;
+        Ok(answer.value)
+    }
+
+    /// Runs the cleaner of old files; says whether it ran.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn run_cleaner_chore(&self) -> Result<bool> {
+        let answer: pb::RunCleanerChoreResponse =
+            self.call("RunCleanerChore", &pb::RunCleanerChoreRequest {}).await?;
+        Ok(answer.cleaner_chore_ran)
+    }
+
+    /// Switches the cleaner of old files; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_cleaner_chore(&self, on: bool) -> Result<bool> {
+        let request = pb::SetCleanerChoreRunningRequest { on };
+        let answer: pb::SetCleanerChoreRunningResponse =
+            self.call("SetCleanerChoreRunning", &request).await?;
+        Ok(answer.prev_value())
+    }
+
+    /// Whether the cleaner of old files is on.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_cleaner_chore_enabled(&self) -> Result<bool> {
+        let request = pb::IsCleanerChoreEnabledRequest {};
+        let answer: pb::IsCleanerChoreEnabledResponse = self.call("IsCleanerChoreEnabled", &request).await?;
+        Ok(answer.value)
+    }
+
+    /// Switches splits of regions; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_split(&self, on: bool) -> Result<bool> {
+        self.set_split_or_merge(on, pb::MasterSwitchType::Split).await
+    }
+
+    /// Switches merges of regions; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_merge(&self, on: bool) -> Result<bool> {
+        self.set_split_or_merge(on, pb::MasterSwitchType::Merge).await
+    }
+
+    /// Whether regions may split.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_split_enabled(&self) -> Result<bool> {
+        self.is_split_or_merge_enabled(pb::MasterSwitchType::Split).await
+    }
+
+    /// Whether regions may be merged.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_merge_enabled(&self) -> Result<bool> {
+        self.is_split_or_merge_enabled(pb::MasterSwitchType::Merge).await
+    }
+
+    async fn set_split_or_merge(&self, enabled: bool, which: pb::MasterSwitchType) -> Result<bool> {
+        let switch_types = vec![which as i32];
+        let request = pb::SetSplitOrMergeEnabledRequest { enabled, synchronous: Some(true), switch_types };
+        let answer: pb::SetSplitOrMergeEnabledResponse =
+            self.call("SetSplitOrMergeEnabled", &request).await?;
+        Ok(answer.prev_value.first().copied().unwrap_or_default())
+    }
+
+    async fn is_split_or_merge_enabled(&self, which: pb::MasterSwitchType) -> Result<bool> {
+        let request = pb::IsSplitOrMergeEnabledRequest { switch_type: which as i32 };
+        let answer: pb::IsSplitOrMergeEnabledResponse = self.call("IsSplitOrMergeEnabled", &request).await?;
+        Ok(answer.enabled)
+    }
+
+    /// Switches the deletion of snapshots past their time to live; gives what it was.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn set_snapshot_cleanup(&self, enabled: bool) -> Result<bool> {
+        let request = pb::SetSnapshotCleanupRequest { enabled, synchronous: Some(true) };
+        let answer: pb::SetSnapshotCleanupResponse = self.call("SwitchSnapshotCleanup", &request).await?;
+        Ok(answer.prev_snapshot_cleanup)
+    }
+
+    /// Whether snapshots past their time to live are deleted.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_snapshot_cleanup_enabled(&self) -> Result<bool> {
+        let request = pb::IsSnapshotCleanupEnabledRequest {};
+        let answer: pb::IsSnapshotCleanupEnabledResponse =
+            self.call("IsSnapshotCleanupEnabled", &request).await?;
+        Ok(answer.enabled)
+    }
+
+    /// Whether the master is in maintenance mode.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn is_master_in_maintenance_mode(&self) -> Result<bool> {
+        let request = pb::IsInMaintenanceModeRequest {};
+        let answer: pb::IsInMaintenanceModeResponse =
+            self.call("IsMasterInMaintenanceMode", &request).await?;
+        Ok(answer.in_maintenance_mode)
+    }
+}
