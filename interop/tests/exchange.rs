@@ -37,12 +37,28 @@ impl Root {
         ]
     }
 
+    /// The settings, with logs that are compressed in every way.
+    fn compressing(&self, codec: &str) -> Vec<(String, String)> {
+        let log = |key: &str, value: &str| (format!("hbase.regionserver.wal.{key}"), value.to_owned());
+        let mut settings = self.settings();
+        settings.extend(
+            ["enablecompression", "tags.enablecompression", "value.enablecompression"]
+                .map(|on| log(on, "true")),
+        );
+        settings.push(log("value.compression.type", codec));
+        settings
+    }
+
     fn evenkeel(&self) -> Server {
-        start_evenkeel_with(&self.settings()).unwrap_or_else(|why| panic!("{why}"))
+        Self::started(start_evenkeel_with(&self.settings()))
     }
 
     fn stock(&self) -> Server {
-        start_stock_with(&self.settings()).unwrap_or_else(|why| panic!("{why}"))
+        Self::started(start_stock_with(&self.settings()))
+    }
+
+    fn started(server: Result<Server, String>) -> Server {
+        server.unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Directories below `WALs/`: servers whose edits are not all in store files.
@@ -147,7 +163,7 @@ fn killed_servers_take_turns() {
     evenkeel.kill();
     assert_eq!(root.logs().len(), 1, "there is a log to replay");
 
-    let stock = root.stock();
+    let stock = Root::started(start_stock_with(&root.compressing("gz")));
     same(&ours, &tables(&stock, "digest", ""), "stock HBase over what Evenkeel wrote");
     tables(&stock, "more", "second");
     tables(&stock, "fill", "theirs");
@@ -155,7 +171,7 @@ fn killed_servers_take_turns() {
     same(&contents(&ours, "ours"), &contents(&both, "theirs"), "the same fill on both");
     stock.kill();
 
-    let evenkeel = root.evenkeel();
+    let evenkeel = Root::started(start_evenkeel_with(&root.compressing("snappy")));
     same(&both, &tables(&evenkeel, "digest", ""), "Evenkeel over what stock HBase wrote");
     tables(&evenkeel, "more", "third");
     let third = tables(&evenkeel, "digest", "");
@@ -203,7 +219,7 @@ fn wals() {
         |lines: Vec<String>| lines.into_iter().filter(|line| line.contains(" seq=")).collect::<Vec<_>>();
     let text = |path: &Path| path.display().to_string();
 
-    let modes = ["plain", "dict", "dicttags"];
+    let modes = ["plain", "dict", "dicttags", "gz", "snappy", "lz4", "zstd"];
     let mut args = vec!["write".to_owned(), text(&run), "2000".to_owned()];
     args.extend(modes.map(str::to_owned));
     program("FilesWal", &args);
@@ -217,8 +233,18 @@ fn wals() {
         );
     }
 
-    let ours = wal(&[Path::new("write"), &run, Path::new("200")]).concat();
-    let printed = entries(wal(&[Path::new("print"), Path::new(&ours)]));
-    assert_eq!(printed.len(), 200);
-    same(&printed, &program("FilesWal", &["print".to_owned(), ours]), "a WAL of ours");
+    let mut files = Vec::new();
+    let mut ours = Vec::new();
+    for mode in modes {
+        let file =
+            wal(&[Path::new("write"), &run.join("ours").join(mode), Path::new("200"), Path::new(mode)])
+                .concat();
+        let printed = entries(wal(&[Path::new("print"), Path::new(&file)]));
+        assert_eq!(printed.len(), 200);
+        ours.extend(printed);
+        files.push(file);
+    }
+    let mut args = vec!["print".to_owned()];
+    args.extend(files);
+    assert!(ours == program("FilesWal", &args), "WALs of ours: {modes:?}");
 }

@@ -1,9 +1,11 @@
 //! Writes and prints WAL files, for checks against HBase's own tools.
 //!
 //! ```text
-//! wal_tool write <directory> <entries> [meta]   writes <directory>/WALs/... and prints the file's path
-//! wal_tool print <file>                          prints each entry on one line
+//! wal_tool write <directory> <entries> <mode>   writes <directory>/WALs/... and prints the file's path
+//! wal_tool print <file>                         prints each entry on one line
 //! ```
+//!
+//! A mode is `plain`, `dict`, `dicttags` (dictionaries for tags too), or a compression of values on top of that.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,22 +18,29 @@ use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::{self, Marker};
 use evenkeel_wal::{
-    FamilyScope, NoListener, Scope, SyncLevel, Wal, WalConfig, WalEntry, WalOptions, WalReader,
+    Compression, FamilyScope, NoListener, Scope, SyncLevel, Wal, WalCompression, WalConfig, WalEntry,
+    WalOptions, WalReader,
 };
 
 fn main() -> Result<()> {
     let args: Vec<_> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["write", dir, entries] => write(Path::new(dir), entries.parse().unwrap_or(10)),
+        ["write", dir, entries, mode] => write(Path::new(dir), entries.parse().unwrap_or(10), mode),
         ["print", file] => print(Path::new(file)),
         _ => {
-            eprintln!("wal_tool write <directory> <entries> | print <file>");
+            eprintln!("wal_tool write <directory> <entries> <mode> | print <file>");
             Ok(())
         }
     }
 }
 
-fn write(dir: &Path, entries: u64) -> Result<()> {
+fn compression(mode: &str) -> Option<WalCompression> {
+    let values = Compression::from_name(mode);
+    let settings = WalCompression { tags: mode != "dict", values, zstd_framed: true };
+    (mode != "plain").then_some(settings)
+}
+
+fn write(dir: &Path, entries: u64, mode: &str) -> Result<()> {
     let fs = Arc::new(LocalFileSystem::new());
     let wal_dir = dir.join("WALs/host,16020,1700000000000");
     fs.mkdirs(&wal_dir)?;
@@ -41,7 +50,7 @@ fn write(dir: &Path, entries: u64) -> Result<()> {
         old_dir: dir.join("oldWALs"),
         prefix: "host%2C16020%2C1700000000000".into(),
         suffix: String::new(),
-        config: WalConfig::default(),
+        config: WalConfig { compression: compression(mode), ..WalConfig::default() },
         clock: Arc::new(SystemClock),
         listener: Arc::new(NoListener),
     })?;
@@ -63,9 +72,14 @@ fn sample(seq_id: u64) -> Result<WalEntry> {
     };
     let cells = match seq_id % 4 {
         0 => vec![marker_cell(seq_id)],
-        1 => vec![cell("q".into(), CellType::Put, &vec![b'v'; seq_id as usize], &[])],
+        1 => vec![cell("q".into(), CellType::Put, &value(seq_id), &[])],
         2 => vec![
-            cell(format!("q{seq_id}"), CellType::Put, b"tagged", &[0, 9, 8, 0, 0, 0, 0, 0, 0, 3, 232]),
+            cell(
+                format!("q{}", seq_id * 7 % 331),
+                CellType::Put,
+                b"tagged",
+                &[0, 9, 8, 0, 0, 0, 0, 0, 0, 3, 232],
+            ),
             cell(String::new(), CellType::DeleteFamily, b"", &[]),
         ],
         _ => vec![cell("gone".into(), CellType::DeleteColumn, b"", &[])],
@@ -78,6 +92,24 @@ fn sample(seq_id: u64) -> Result<WalEntry> {
         entry.scopes = vec![FamilyScope { family: Bytes::from_static(b"fam"), scope: Scope::Global }];
     }
     Ok(entry)
+}
+
+/// Runs or noise; now and then about as long as the pieces and buffers of HBase's streams, or longer.
+fn value(seq_id: u64) -> Vec<u8> {
+    let len = match seq_id % 10 {
+        1 => 65_400 + seq_id % 200,
+        3 => 300_000,
+        5 => 4096,
+        _ => seq_id,
+    };
+    let mut state = seq_id | 1 << 40;
+    let mut noise = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| if seq_id % 8 == 1 { b'v' } else { noise() }).collect()
 }
 
 fn marker_cell(seq_id: u64) -> KeyValue {

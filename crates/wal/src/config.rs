@@ -1,6 +1,28 @@
 //! Settings of a WAL, and what it tells its server.
 
 use bytes::Bytes;
+use evenkeel_compression::Compression;
+
+/// The setting that names the codec of values.
+pub(crate) const VALUE_COMPRESSION_KEY: &str = "hbase.regionserver.wal.value.compression.type";
+
+/// How entries are compressed: by dictionaries (`hbase.regionserver.wal.enablecompression`), and further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalCompression {
+    /// Tags by dictionary, too: `hbase.regionserver.wal.tags.enablecompression`.
+    pub tags: bool,
+    /// Values, by this codec: `hbase.regionserver.wal.value.enablecompression` and
+    /// `hbase.regionserver.wal.value.compression.type`.
+    pub values: Option<Compression>,
+    /// ZSTD in the form of hbase-compression-zstd's codec: `hbase.io.compress.zstd.codec`.
+    pub zstd_framed: bool,
+}
+
+impl Default for WalCompression {
+    fn default() -> Self {
+        Self { tags: true, values: None, zstd_framed: false }
+    }
+}
 
 /// Settings, by HBase's names where HBase has them.
 #[derive(Clone, Debug)]
@@ -22,6 +44,8 @@ pub struct WalConfig {
     /// Whether a thread in [`crate::Wal::sync`] that finds nobody writing writes itself, rather than wake the WAL's
     /// thread and sleep. Spares two context switches when there is one writer.
     pub inline_sync: bool,
+    /// How entries are compressed, if they are. It costs the committing thread some time, and appends none.
+    pub compression: Option<WalCompression>,
 }
 
 impl Default for WalConfig {
@@ -34,6 +58,7 @@ impl Default for WalConfig {
             queue_bytes_max: 64 << 20,
             entry_bytes_max: 512 << 20,
             inline_sync: true,
+            compression: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! cell    = i32 len | KeyValue with its tags          (plain; see `compression` for the other form)
 //! ```
 
+pub(crate) mod compress;
 pub(crate) mod compression;
 pub(crate) mod dictionary;
 pub(crate) mod encode;

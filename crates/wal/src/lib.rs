@@ -3,7 +3,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
-//! | [`reader`] | [`WalReader`]: the entries of one file, plain or dictionary-compressed |
+//! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
 //! | [`split`] | edits of a dead server's file, sorted by region into files to replay |
 //! | [`markers`] | edits about a region rather than in it: flush, compaction, open and close, bulk load |
 //! | [`entry`] | [`WalEntry`] and its key |
@@ -22,8 +22,9 @@ pub mod names;
 pub mod reader;
 pub mod split;
 
-pub use config::{NoListener, WalConfig, WalListener};
+pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
+pub use evenkeel_compression::Compression;
 pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats};
 pub use reader::{End, ReadError, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

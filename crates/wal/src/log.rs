@@ -173,7 +173,7 @@ impl Wal {
     /// `FileNotFoundException` when `wal_dir` is not there; otherwise whatever the storage says.
     pub fn open(options: WalOptions) -> Result<Arc<Self>> {
         let WalOptions { fs, wal_dir, old_dir, prefix, suffix, config, clock, listener } = options;
-        let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock)?;
+        let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock, config.compression)?;
         let archiver = Archiver::start(fs, old_dir)?;
         let shared = Arc::new(Shared {
             config,

@@ -13,7 +13,7 @@
 //!
 //! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]; entries are bounded by
 //! [`ENTRY_BYTES_MAX`], and nothing is allocated for bytes that are not in the file (but a dictionary-compressed cell,
-//! which is bounded by the same limit).
+//! which is bounded by the same limit, and its value by what the codec could make of the bytes that are there).
 
 use std::fmt;
 use std::io;
@@ -45,6 +45,9 @@ const WRITER_CLASSES: [&str; 4] = [
     "SecureProtobufLogWriter",
     "SecureAsyncProtobufLogWriter",
 ];
+
+/// The setting that encrypts WALs.
+const ENCRYPTION_KEY: &str = "hbase.regionserver.wal.encryption";
 
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,8 +156,8 @@ impl WalReader {
     /// Opens a file and reads its header. A file that ends within it has no entries.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] when it is no WAL; [`ReadError::Unsupported`] when it is encrypted or compresses values in
-    /// a way that is not known here.
+    /// [`ReadError::Corrupt`] when it is no WAL; [`ReadError::Unsupported`] when it is encrypted or compresses values by
+    /// a codec that is not supported.
     pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, ReadError> {
         let file = fs.open(path)?;
         let mut input = Input::new(file);
@@ -172,7 +175,9 @@ impl WalReader {
         };
         let unsupported = |what: String| ReadError::Unsupported { path: path.to_owned(), what };
         if header.encryption_key.is_some() {
-            return Err(unsupported("the WAL is encrypted".into()));
+            return Err(unsupported(format!(
+                "the WAL is encrypted ({ENCRYPTION_KEY}), which is not supported"
+            )));
         }
         let recovered_edits = path.components().any(|part| part.as_os_str() == RECOVERED_EDITS_DIR);
         let compression = CompressionContext::of_header(&header, recovered_edits).map_err(unsupported)?;

@@ -269,7 +269,7 @@ impl Edits {
         let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
         let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
         let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true })?;
-        Ok(Self { temporary, file, buffer: encode::header(), first, max: first })
+        Ok(Self { temporary, file, buffer: encode::header(None), first, max: first })
     }
 
     /// Adds an entry; how many bytes that took.

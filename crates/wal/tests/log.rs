@@ -12,7 +12,7 @@ use bytes::Bytes;
 use common::*;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, Gate, Keep, MemoryFileSystem, Op};
-use evenkeel_wal::{End, NoListener, SyncLevel, Wal, WalConfig, WalReader};
+use evenkeel_wal::{Compression, End, NoListener, SyncLevel, Wal, WalCompression, WalConfig, WalReader};
 
 fn not_inline() -> WalConfig {
     WalConfig { inline_sync: false, ..WalConfig::default() }
@@ -44,6 +44,26 @@ fn entries_come_back_in_order_and_whole() {
     let mut reader = WalReader::open(&fs, &archived[0].path).expect("open");
     while reader.next().expect("good").is_some() {}
     assert_eq!(reader.end(), Some(End::Closed));
+}
+
+#[test]
+fn every_file_of_a_compressed_log_can_be_read_alone() {
+    let (memory, fs) = faulty();
+    let compression = WalCompression { values: Some(Compression::Zstd), ..WalCompression::default() };
+    let config = WalConfig { compression: Some(compression), ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    for seq_id in 1..=4 {
+        append_synced(&wal, seq_id).expect("synced");
+    }
+    wal.append(&entry(5)).expect("append");
+    wal.roll().expect("rolled");
+    append_synced(&wal, 6).expect("synced");
+    fs.inject(Fault::on(Op::Append, "WALs").fails(ErrorKind::Other));
+    append_synced(&wal, 7).expect("in a new file");
+    let read = read_dir(&memory, WAL_DIR.as_ref());
+    assert_eq!(seq_ids(&read), [1, 2, 3, 4, 5, 6, 7]);
+    assert!(read == (1..=7).map(entry).collect::<Vec<_>>());
+    assert_eq!(live_files(&memory).len(), 3);
 }
 
 #[test]

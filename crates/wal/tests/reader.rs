@@ -3,13 +3,17 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use common::*;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_fs::{CreateOptions, FileSystem, MemoryFileSystem};
-use evenkeel_wal::{ClusterUuid, End, FamilyScope, ReadError, Scope, SyncLevel, WalEntry, WalReader};
+use evenkeel_wal::{
+    ClusterUuid, Compression, End, FamilyScope, NoListener, ReadError, Scope, SyncLevel, WalCompression,
+    WalConfig, WalEntry, WalReader,
+};
 use proptest::prelude::*;
 
 const FILE: &str = "/wal";
@@ -36,10 +40,28 @@ fn rich_entry(seq_id: u64) -> WalEntry {
     entry
 }
 
-/// The bytes of a file of these entries, and where each entry starts; the last offset is where the entries end.
+/// Every form of a file: plain, by dictionaries, and with values by each codec.
+fn forms() -> Vec<Option<WalCompression>> {
+    let dictionaries = WalCompression::default();
+    let values = |kind, zstd_framed| WalCompression { values: Some(kind), zstd_framed, tags: true };
+    let by_codec =
+        [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::Bzip2];
+    let mut forms = vec![None, Some(dictionaries), Some(WalCompression { tags: false, ..dictionaries })];
+    forms.extend(by_codec.map(|kind| Some(values(kind, false))));
+    forms.push(Some(values(Compression::Zstd, true)));
+    forms.push(Some(values(Compression::None, false)));
+    forms
+}
+
+/// The bytes of a plain file of these entries, and where each entry starts; the last offset is where the entries end.
 fn file_of(entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
+    file_in(None, entries, closed)
+}
+
+fn file_in(form: Option<WalCompression>, entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
     let fs = MemoryFileSystem::new();
-    let wal = open(fs.clone());
+    let config = WalConfig { compression: form, ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     let path = wal.current_path();
     let mut offsets = vec![fs.status(&path).expect("status").len as usize];
     for entry in entries {
@@ -80,11 +102,11 @@ fn four_entries() -> Vec<WalEntry> {
 #[test]
 fn all_fields_come_back() {
     let entries = four_entries();
-    for closed in [false, true] {
-        let (bytes, _) = file_of(&entries, closed);
+    for (form, closed) in forms().into_iter().flat_map(|form| [(form, false), (form, true)]) {
+        let (bytes, _) = file_in(form, &entries, closed);
         let (read, error, end) = read_bytes(&bytes);
-        assert!(error.is_none(), "{error:?}");
-        assert_eq!(read, entries);
+        assert!(error.is_none(), "{form:?}: {error:?}");
+        assert_eq!(read, entries, "{form:?}");
         assert_eq!(end, Some(if closed { End::Closed } else { End::Open }));
     }
 }
@@ -105,17 +127,22 @@ fn positions_are_those_of_the_entries() {
 #[test]
 fn every_cut_yields_every_whole_entry_and_nothing_else() {
     let entries = four_entries();
-    let (bytes, offsets) = file_of(&entries, true);
-    for len in 0..bytes.len() {
-        let (read, error, end) = read_bytes(&bytes[..len]);
-        let whole = offsets.iter().skip(1).filter(|offset| **offset <= len).count();
-        assert!(error.is_none(), "{len}: {error:?}");
-        assert_eq!(read, entries[..whole], "{len}");
-        let last = offsets.iter().rev().find(|offset| **offset <= len).copied().unwrap_or(0);
-        let expected =
-            if last == len && len > 0 { End::Open } else { End::Torn { bytes: (len - last) as u64 } };
-        assert_eq!(end, Some(expected), "{len}");
+    for form in forms() {
+        let (bytes, offsets) = file_in(form, &entries, true);
+        (0..bytes.len()).for_each(|len| assert_cut(&bytes[..len], &offsets, &entries));
     }
+}
+
+/// A cut file yields the entries that are whole, says how many bytes it drops, and finds no damage.
+fn assert_cut(bytes: &[u8], offsets: &[usize], entries: &[WalEntry]) {
+    let (read, error, end) = read_bytes(bytes);
+    let len = bytes.len();
+    let whole = offsets.iter().skip(1).filter(|offset| **offset <= len).count();
+    assert!(error.is_none(), "{len}: {error:?}");
+    assert_eq!(read, entries[..whole], "{len}");
+    let last = offsets.iter().rev().find(|offset| **offset <= len).copied().unwrap_or(0);
+    let expected = if last == len && len > 0 { End::Open } else { End::Torn { bytes: (len - last) as u64 } };
+    assert_eq!(end, Some(expected), "{len}");
 }
 
 #[test]
@@ -165,20 +192,36 @@ fn damage_in_the_middle_is_told_and_stops_the_reading() {
 #[test]
 fn every_flipped_bit_is_survived_and_harms_no_entry_before_it() {
     let entries = four_entries();
-    for closed in [false, true] {
-        let (bytes, offsets) = file_of(&entries, closed);
-        for at in offsets[0]..bytes.len() {
-            for bit in 0..8 {
-                let mut damaged = bytes.clone();
-                damaged[at] ^= 1 << bit;
-                let (read, error, _) = read_bytes(&damaged);
-                let before = offsets.iter().skip(1).filter(|offset| **offset <= at).count();
-                // The trailer's length is the one thing that tells where the entries end.
-                let before = if at >= offsets[4] && error.is_some() { read.len().min(4) } else { before };
-                assert!(read.len() >= before, "{at}.{bit}");
-                assert_eq!(read[..before], entries[..before], "{at}.{bit}");
-            }
+    for (form, closed) in forms().into_iter().flat_map(|form| [(form, false), (form, true)]) {
+        let (bytes, offsets) = file_in(form, &entries, closed);
+        for (at, bit) in (offsets[0]..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            let (read, error, _) = read_bytes(&damaged);
+            let before = offsets.iter().skip(1).filter(|offset| **offset <= at).count();
+            // The trailer's length is the one thing that tells where the entries end.
+            let before = if at >= offsets[4] && error.is_some() { read.len().min(4) } else { before };
+            assert!(read.len() >= before, "{form:?} {at}.{bit}");
+            assert_eq!(read[..before], entries[..before], "{form:?} {at}.{bit}");
         }
+    }
+}
+
+/// Cells whose values a gzip member guards: a flipped bit in one is told, or changes nothing.
+#[test]
+fn no_flipped_bit_of_a_compressed_value_yields_another_value() {
+    let value: Vec<u8> = (0..400u32).map(|i| (i * i / 7) as u8).collect();
+    let cell = KeyValue::put(b"r", b"f", b"q", 1, &value);
+    let entry = WalEntry { cells: vec![cell], ..entry(1) };
+    let form = WalCompression { values: Some(Compression::Gz), ..WalCompression::default() };
+    let (bytes, offsets) = file_in(Some(form), &[entry], true);
+    let member = bytes.windows(3).position(|window| window == [0x1f, 0x8b, 8]).expect("a gzip member");
+    for (at, bit) in (member..offsets[1]).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << bit;
+        let (read, error, _) = read_bytes(&damaged);
+        let same = read.iter().all(|entry| entry.cells[0].as_cell().value() == value);
+        assert!(same && (error.is_some() || read.len() == 1), "{at}.{bit}");
     }
 }
 
@@ -190,7 +233,15 @@ fn other_files_are_refused_and_empty_ones_are_empty() {
     let unknown_writer = b"PWAL\x06\x22\x04Some";
     assert!(matches!(read_bytes(unknown_writer).1, Some(ReadError::Corrupt { .. })));
     let encrypted = b"PWAL\x03\x12\x01k";
-    assert!(matches!(read_bytes(encrypted).1, Some(ReadError::Unsupported { .. })));
+    let refused = read_bytes(encrypted).1.expect("an error");
+    assert!(matches!(refused, ReadError::Unsupported { .. }));
+    assert!(refused.to_string().contains("hbase.regionserver.wal.encryption"), "{refused}");
+    let lzo_values = b"PWAL\x06\x08\x01\x30\x01\x38\0";
+    let refused = read_bytes(lzo_values).1.expect("an error");
+    assert!(
+        matches!(refused, ReadError::Unsupported { .. }) && refused.to_string().contains("LZO"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_common::{Configuration, Result, TimeUnit};
+use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_region::region::RegionConfig;
-use evenkeel_wal::WalConfig;
+use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
 use super::bad;
 use crate::regionserver::RegionServerConfig;
@@ -142,9 +142,37 @@ pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
         roll_period_ms: period.map_err(bad)?,
         hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
         logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", 32).map_err(bad)?.max(1) as usize,
+        compression: wal_compression(conf)?,
         ..default
     })
 }
+
+/// How WAL entries are compressed. Encryption is refused: a server that was told to encrypt must not write in the clear.
+fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
+    let on = |key: &str, default| conf.get_bool_or(key, default).map_err(bad);
+    if on(WAL_ENCRYPTION, false)? {
+        return Err(HBaseError::io(format!("{WAL_ENCRYPTION}: encrypted WALs are not supported")));
+    }
+    if !on("hbase.regionserver.wal.enablecompression", false)? {
+        return Ok(None);
+    }
+    let values = if on("hbase.regionserver.wal.value.enablecompression", false)? {
+        let name = conf.get_trimmed(WAL_VALUE_CODEC).map_err(bad)?.unwrap_or_else(|| "GZ".into());
+        let known = Compression::from_name(&name);
+        Some(known.ok_or_else(|| HBaseError::io(format!("{WAL_VALUE_CODEC}: no codec {name}")))?)
+    } else {
+        None
+    };
+    let zstd_codec = conf.get_trimmed("hbase.io.compress.zstd.codec").map_err(bad)?;
+    Ok(Some(WalCompression {
+        tags: on("hbase.regionserver.wal.tags.enablecompression", true)?,
+        values,
+        zstd_framed: zstd_codec.is_some_and(|class| class.starts_with("org.apache.hadoop.hbase.")),
+    }))
+}
+
+const WAL_ENCRYPTION: &str = "hbase.regionserver.wal.encryption";
+const WAL_VALUE_CODEC: &str = "hbase.regionserver.wal.value.compression.type";
 
 #[cfg(test)]
 mod tests {
@@ -161,6 +189,26 @@ mod tests {
         let s = settings(&[]).expect("valid");
         assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
         assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
+    }
+
+    #[test]
+    fn logs_are_compressed_as_told_and_never_encrypted() {
+        let config = |pairs: &[(&str, &str)]| {
+            let mut conf = Configuration::with_system_properties(Default::default());
+            pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+            wal_config(&conf).map(|config| config.compression)
+        };
+        let on = ("hbase.regionserver.wal.enablecompression", "true");
+        let values = ("hbase.regionserver.wal.value.enablecompression", "true");
+        assert_eq!(config(&[values]), Ok(None));
+        assert_eq!(config(&[on]), Ok(Some(WalCompression::default())));
+        let gz = config(&[on, values, ("hbase.regionserver.wal.tags.enablecompression", "false")]);
+        let expected = WalCompression { tags: false, values: Some(Compression::Gz), zstd_framed: false };
+        assert_eq!(gz, Ok(Some(expected)));
+        let unknown = config(&[on, values, (WAL_VALUE_CODEC, "zip")]).expect_err("no such codec");
+        assert!(unknown.message().starts_with(WAL_VALUE_CODEC), "{unknown}");
+        let encrypted = config(&[(WAL_ENCRYPTION, "true")]).expect_err("refused");
+        assert!(encrypted.message().starts_with(WAL_ENCRYPTION), "{encrypted}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reading dictionary-compressed keys and cells (`CompressedKvDecoder`).
+//! Dictionary-compressed keys and cells (`CompressedKvDecoder`): reading; `compress` writes.
 //!
 //! ```text
 //! item = 0xFF | varint len | bytes                 a string met for the first time; both sides add it
@@ -6,7 +6,7 @@
 //! cell = varint key_len | varint value_len | varint tags_len
 //!      | item row | item family | item qualifier | i64 timestamp | u8 type
 //!      | value | tags
-//! value = the bytes, or with value compression: varint len | compressed
+//! value = the bytes, or with value compression: varint len | body   (see `value_compression`)
 //! tags  = nothing when tags_len is 0; the bytes; or with tag compression, an item (type and value) a tag
 //! ```
 
@@ -14,9 +14,12 @@ use bytes::Bytes;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KEY_FIXED_BYTES, ROW_BYTES_MAX};
 use evenkeel_common::codec::read_varint;
+use evenkeel_compression::{Compression, check_supported};
 use evenkeel_protocol::pb;
 
 use super::dictionary::Dictionary;
+use super::value_compression;
+use crate::config::VALUE_COMPRESSION_KEY;
 use crate::reader::{ENTRY_BYTES_MAX, Input, Stop, corrupt};
 
 /// What a dictionary is for.
@@ -35,42 +38,33 @@ const LARGE: u16 = i16::MAX as u16;
 /// Dictionaries of families and qualifiers.
 const SMALL: u16 = i8::MAX as u16;
 /// The first byte of an item that is not in the dictionary yet.
-const NOT_IN_DICTIONARY: u8 = 0xff;
+pub(crate) const NOT_IN_DICTIONARY: u8 = 0xff;
 
-/// What the reader of a compressed file remembers.
-pub(crate) struct CompressionContext {
+/// The dictionaries of one file.
+pub(crate) struct Dictionaries {
     region: Dictionary,
     table: Dictionary,
     family: Dictionary,
     qualifier: Dictionary,
     row: Dictionary,
     tag: Dictionary,
-    compressed_tags: bool,
 }
 
-impl CompressionContext {
-    /// The context that a header asks for; none for a plain file. Files of recovered edits are of one region, so their
-    /// dictionaries of regions and tables hold one name.
-    pub(crate) fn of_header(header: &pb::WalHeader, recovered_edits: bool) -> Result<Option<Self>, String> {
-        if !header.has_compression() {
-            return Ok(None);
-        }
-        if header.has_value_compression() {
-            return Err("compressed values are not supported".into());
-        }
+impl Dictionaries {
+    /// Empty ones. Files of recovered edits are of one region, so their dictionaries of regions and tables hold one name.
+    pub(crate) fn new(recovered_edits: bool) -> Self {
         let names = if recovered_edits { 1 } else { LARGE };
-        Ok(Some(Self {
+        Self {
             region: Dictionary::new(names),
             table: Dictionary::new(names),
             family: Dictionary::new(SMALL),
             qualifier: Dictionary::new(SMALL),
             row: Dictionary::new(LARGE),
             tag: Dictionary::new(LARGE),
-            compressed_tags: header.has_tag_compression(),
-        }))
+        }
     }
 
-    fn dictionary(&mut self, kind: DictionaryKind) -> &mut Dictionary {
+    pub(crate) fn of(&mut self, kind: DictionaryKind) -> &mut Dictionary {
         match kind {
             DictionaryKind::Region => &mut self.region,
             DictionaryKind::Table => &mut self.table,
@@ -79,6 +73,44 @@ impl CompressionContext {
             DictionaryKind::Row => &mut self.row,
             DictionaryKind::Tag => &mut self.tag,
         }
+    }
+}
+
+/// How a header says that values are compressed.
+fn values_of_header(header: &pb::WalHeader) -> Result<Option<Compression>, String> {
+    if !header.has_value_compression() {
+        return Ok(None);
+    }
+    // A header without the number is of before there was a choice.
+    let code = header.value_compression_algorithm.unwrap_or(Compression::Gz.code());
+    let kind = Compression::from_code(code).ok_or_else(|| format!("values by unknown codec {code}"))?;
+    check_supported(kind).map_err(|e| format!("values ({VALUE_COMPRESSION_KEY}): {}", e.message()))?;
+    Ok(Some(kind))
+}
+
+/// What the reader of a compressed file remembers.
+pub(crate) struct CompressionContext {
+    dictionaries: Dictionaries,
+    compressed_tags: bool,
+    /// How values are compressed, if they are.
+    values: Option<Compression>,
+}
+
+impl CompressionContext {
+    /// The context that a header asks for; none for a plain file.
+    pub(crate) fn of_header(header: &pb::WalHeader, recovered_edits: bool) -> Result<Option<Self>, String> {
+        if !header.has_compression() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            dictionaries: Dictionaries::new(recovered_edits),
+            compressed_tags: header.has_tag_compression(),
+            values: values_of_header(header)?,
+        }))
+    }
+
+    fn dictionary(&mut self, kind: DictionaryKind) -> &mut Dictionary {
+        self.dictionaries.of(kind)
     }
 
     /// The string of an item that fills a field of a key.
@@ -90,7 +122,7 @@ impl CompressionContext {
                 if bytes.len() as u64 != len {
                     return Err(bad_item(kind));
                 }
-                self.dictionary(kind).add(bytes.clone());
+                drop(self.dictionary(kind).add(bytes.clone()));
                 Ok(bytes)
             }
             [high, low] => self.look_up(kind, high, low),
@@ -113,7 +145,7 @@ impl CompressionContext {
                     return corrupt(format!("{kind:?} of {len} bytes"));
                 }
                 let bytes = Bytes::copy_from_slice(input.take(len as usize)?);
-                self.dictionary(kind).add(bytes.clone());
+                drop(self.dictionary(kind).add(bytes.clone()));
                 bytes
             }
             high => {
@@ -156,7 +188,7 @@ impl CompressionContext {
         bytes.extend_from_slice(&(key_len as u32).to_be_bytes());
         bytes.extend_from_slice(&(value_len as u32).to_be_bytes());
         self.read_key(input, key_len, &mut bytes)?;
-        bytes.extend_from_slice(input.take(value_len)?);
+        self.read_value(input, value_len, &mut bytes)?;
         if tags_len > 0 {
             self.read_tags(input, tags_len, &mut bytes)?;
         }
@@ -182,6 +214,21 @@ impl CompressionContext {
         Ok(())
     }
 
+    fn read_value(&mut self, input: &mut Input, value_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
+        let Some(kind) = self.values else {
+            out.extend_from_slice(input.take(value_len)?);
+            return Ok(());
+        };
+        let body_len = input.varint()?;
+        if body_len > ENTRY_BYTES_MAX as u64 {
+            return corrupt(format!("compressed value of {body_len} bytes"));
+        }
+        let body = input.take(body_len as usize)?;
+        let value = value_compression::read(kind, body, value_len);
+        out.extend_from_slice(&value.ok_or_else(|| bad_value(kind, value_len))?);
+        Ok(())
+    }
+
     fn read_tags(&mut self, input: &mut Input, tags_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
         let announced = u16::try_from(tags_len).or_else(|_| corrupt(format!("{tags_len} bytes of tags")))?;
         out.extend_from_slice(&announced.to_be_bytes());
@@ -199,6 +246,10 @@ impl CompressionContext {
         }
         Ok(())
     }
+}
+
+fn bad_value(kind: Compression, value_len: usize) -> Stop {
+    Stop::Corrupt(format!("a value that is not {value_len} bytes by {}", kind.name()))
 }
 
 fn bad_item(kind: DictionaryKind) -> Stop {

@@ -4,15 +4,19 @@
 //! time is added at the head; one met again moves to the head. Indexes count up from 0 until the dictionary is full; from
 //! then on a new string takes the place, and the index, of the one at the tail. Strings of no bytes are never added.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 /// No slot.
 const NONE: u16 = u16::MAX;
 
-/// A reader's dictionary: index to string.
+/// Index to string; and for writers, who use [`Dictionary::find_or_add`] alone, string to index.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     slots: Vec<Slot>,
+    /// What a writer has in `slots`; empty in a reader.
+    indexes: HashMap<Bytes, u16>,
     capacity: usize,
     head: u16,
     tail: u16,
@@ -30,7 +34,22 @@ struct Slot {
 impl Dictionary {
     /// A dictionary of at most so many strings.
     pub(crate) fn new(capacity: u16) -> Self {
-        Self { slots: Vec::new(), capacity: usize::from(capacity), head: NONE, tail: NONE }
+        let capacity = usize::from(capacity);
+        Self { slots: Vec::new(), indexes: HashMap::new(), capacity, head: NONE, tail: NONE }
+    }
+
+    /// The index of a string, which moves to the head; `None` when it was not there, and is now.
+    pub(crate) fn find_or_add(&mut self, bytes: &[u8]) -> Option<u16> {
+        if let Some(index) = self.indexes.get(bytes).copied() {
+            self.move_to_head(index);
+            return Some(index);
+        }
+        let bytes = Bytes::copy_from_slice(bytes);
+        if let Some((index, replaced)) = self.add(bytes.clone()) {
+            self.indexes.remove(&replaced);
+            self.indexes.insert(bytes, index);
+        }
+        None
     }
 
     /// The string of an index, which moves to the head.
@@ -40,20 +59,21 @@ impl Dictionary {
         Some(bytes)
     }
 
-    /// Adds a string that was met for the first time.
-    pub(crate) fn add(&mut self, bytes: Bytes) {
+    /// Adds a string that was met for the first time; its index, and the string that had it before.
+    pub(crate) fn add(&mut self, bytes: Bytes) -> Option<(u16, Bytes)> {
         if bytes.is_empty() || self.capacity == 0 {
-            return;
+            return None;
         }
         if self.slots.len() < self.capacity {
             let index = self.slots.len() as u16;
             self.slots.push(Slot { bytes, prev: NONE, next: NONE });
             self.link_head(index);
-        } else {
-            let index = self.tail;
-            self.slots[usize::from(index)].bytes = bytes;
-            self.move_to_head(index);
+            return Some((index, Bytes::new()));
         }
+        let index = self.tail;
+        let replaced = std::mem::replace(&mut self.slots[usize::from(index)].bytes, bytes);
+        self.move_to_head(index);
+        Some((index, replaced))
     }
 
     fn move_to_head(&mut self, index: u16) {
@@ -109,6 +129,20 @@ mod tests {
         dictionary.add(text("f")); // order was a e d: takes d's
         assert_eq!(dictionary.get(1), Some(text("f")));
         assert_eq!(dictionary.get(3), None);
+    }
+
+    #[test]
+    fn a_writer_and_a_reader_agree() {
+        let (mut writer, mut reader) = (Dictionary::new(5), Dictionary::new(5));
+        for i in 0..2000usize {
+            let name = Bytes::from(format!("{}", i * i % 7 + i % 3));
+            match writer.find_or_add(&name) {
+                Some(index) => assert_eq!(reader.get(index), Some(name)),
+                None => drop(reader.add(name)),
+            }
+        }
+        assert_eq!(writer.indexes.len(), 5);
+        assert_eq!((writer.find_or_add(b""), writer.find_or_add(b"")), (None, None));
     }
 
     #[test]

@@ -2,18 +2,22 @@
 
 use evenkeel_common::codec::write_varint;
 use evenkeel_common::{CellRef, TableName};
+use evenkeel_compression::Compression;
 use evenkeel_protocol::pb;
 use prost::Message;
 
 use super::{CELL_CODEC_CLASS, MAGIC, WRITER_CLASS};
+use crate::config::WalCompression;
 use crate::entry::{Scope, WalKey};
 
-/// The bytes before the first entry of a plain file.
-pub(crate) fn header() -> Vec<u8> {
+/// The bytes before the first entry.
+pub(crate) fn header(compression: Option<&WalCompression>) -> Vec<u8> {
+    let values = compression.and_then(|settings| settings.values);
     let header = pb::WalHeader {
-        has_compression: Some(false),
-        has_tag_compression: Some(false),
-        has_value_compression: Some(false),
+        has_compression: Some(compression.is_some()),
+        has_tag_compression: Some(compression.is_some_and(|settings| settings.tags)),
+        has_value_compression: Some(values.is_some()),
+        value_compression_algorithm: values.map(Compression::code),
         writer_cls_name: Some(WRITER_CLASS.to_owned()),
         cell_codec_cls_name: Some(CELL_CODEC_CLASS.to_owned()),
         ..Default::default()
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_header_names_classes_that_java_knows() {
-        let bytes = header();
+        let bytes = header(None);
         let header = pb::WalHeader::decode_length_delimited(&bytes[4..]).expect("a message");
         assert_eq!(&bytes[..4], MAGIC);
         assert_eq!(header.writer_cls_name(), "ProtobufLogWriter");

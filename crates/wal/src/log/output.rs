@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use evenkeel_common::clock::Clock;
+use evenkeel_common::{HBaseError, clock::Clock};
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
 
-use crate::config::WalConfig;
+use super::queue::SPARE_BYTES_MAX;
+use crate::config::{WalCompression, WalConfig};
+use crate::format::compress::EntryCompressor;
 use crate::format::encode;
 use crate::names;
 
@@ -19,6 +21,7 @@ pub(super) struct Output {
     prefix: String,
     suffix: String,
     clock: Arc<dyn Clock>,
+    compression: Option<WalCompression>,
     last_number: i64,
     last_path: PathBuf,
     /// None after a write failed for lack of space, until there is some.
@@ -35,6 +38,8 @@ pub(super) struct Current {
     pub(super) file: Box<dyn AppendFile>,
     opened_ms: i64,
     header_bytes: u64,
+    /// How entries are compressed, and room for the compressed ones.
+    compressor: Option<(EntryCompressor, Vec<u8>)>,
 }
 
 /// The sync of a file that was rolled.
@@ -58,6 +63,7 @@ impl Output {
         prefix: String,
         suffix: String,
         clock: Arc<dyn Clock>,
+        compression: Option<WalCompression>,
     ) -> io::Result<Self> {
         let mut output = Self {
             fs,
@@ -65,6 +71,7 @@ impl Output {
             prefix,
             suffix,
             clock,
+            compression,
             last_number: 0,
             last_path: PathBuf::new(),
             current: None,
@@ -81,15 +88,23 @@ impl Output {
 
     /// Makes the next file, with its header flushed; leaves nothing behind when that fails.
     pub(super) fn create(&mut self) -> io::Result<Current> {
+        let settings = self.compression.as_ref();
+        let compressor = settings.map(EntryCompressor::new).transpose().map_err(unsupported)?;
+        let header = encode::header(settings);
         let (path, mut file) = self.create_numbered()?;
-        let header = encode::header();
         if let Err(error) = file.append(&header).and_then(|()| file.flush()) {
             drop(file);
             self.discard(&path);
             return Err(error);
         }
         self.last_path.clone_from(&path);
-        Ok(Current { path, file, opened_ms: self.clock.now_ms(), header_bytes: header.len() as u64 })
+        Ok(Current {
+            path,
+            file,
+            opened_ms: self.clock.now_ms(),
+            header_bytes: header.len() as u64,
+            compressor: compressor.map(|compressor| (compressor, Vec::new())),
+        })
     }
 
     fn create_numbered(&mut self) -> io::Result<(PathBuf, Box<dyn AppendFile>)> {
@@ -141,12 +156,24 @@ impl Output {
 }
 
 impl Current {
-    /// Appends in one piece, and flushes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
+    /// Appends plain entries in one piece, compressed if the file's are, and flushes.
+    pub(super) fn write(&mut self, entries: &[u8]) -> io::Result<()> {
+        if entries.is_empty() {
             return Ok(());
         }
-        self.file.append(bytes)?;
+        match &mut self.compressor {
+            None => self.file.append(entries)?,
+            Some((compressor, compressed)) => {
+                compressor.compress(entries, compressed)?;
+                self.file.append(compressed)?;
+                compressed.clear();
+                compressed.shrink_to(SPARE_BYTES_MAX);
+            }
+        }
         self.file.flush()
     }
+}
+
+fn unsupported(error: HBaseError) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, error.to_string())
 }

@@ -117,7 +117,7 @@ impl Batch {
 }
 
 /// Buffers that grew larger than this are given back once they are empty.
-const SPARE_BYTES_MAX: usize = 4 << 20;
+pub(super) const SPARE_BYTES_MAX: usize = 4 << 20;
 
 impl Queue {
     pub(super) fn check_open(&self) -> Result<()> {

@@ -21,6 +21,7 @@ import org.apache.hadoop.hbase.KeyValue;
 import org.apache.hadoop.hbase.KeyValueUtil;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.Tag;
+import org.apache.hadoop.hbase.io.compress.Compression;
 import org.apache.hadoop.hbase.regionserver.MultiVersionConcurrencyControl;
 import org.apache.hadoop.hbase.util.Bytes;
 import org.apache.hadoop.hbase.wal.FSHLogProvider;
@@ -34,9 +35,8 @@ import org.apache.hadoop.hbase.wal.WALStreamReader;
 
 /**
  * WALs through the stock reader and writer. {@code write DIR ENTRIES MODE...} writes {@code DIR/MODE}, and beside it
- * {@code MODE.txt}, a line for each entry; {@code print FILE} prints such lines for a file, after {@code hbase wal} has
- * printed as many. A mode is {@code plain}, {@code dict}, {@code dicttags} (dictionaries for tags too), or a compression of
- * values on top of that.
+ * {@code MODE.txt}, a line for each entry; {@code print FILE...} prints such lines for each file, and
+ * fails unless {@code hbase wal} prints as many. A mode is {@code plain}, {@code dict}, {@code dicttags} (dictionaries for tags too), or the codec of values on top of that.
  */
 public final class FilesWal {
   private static final List<String> WITHOUT_VALUES = List.of("plain", "dict", "dicttags");
@@ -46,17 +46,23 @@ public final class FilesWal {
 
   public static void main(String[] args) throws Exception {
     if (args[0].equals("print")) {
-      List<String> lines = read(new Path(args[1]));
-      lines.forEach(System.out::println);
-      int printed = prettyPrinted(new Path(args[1]));
-      if (printed != lines.size()) {
-        throw new IllegalStateException("hbase wal prints " + printed + " of " + lines.size() + " entries");
+      for (int i = 1; i < args.length; i++) {
+        print(new Path(args[i]));
       }
       return;
     }
     for (int i = 3; i < args.length; i++) {
       List<String> lines = write(new Path(args[1], args[i]), Integer.parseInt(args[2]), args[i]);
       Files.write(java.nio.file.Path.of(args[1], args[i] + ".txt"), lines);
+    }
+  }
+
+  private static void print(Path file) throws Exception {
+    List<String> lines = read(file);
+    lines.forEach(System.out::println);
+    int printed = prettyPrinted(file);
+    if (printed != lines.size()) {
+      throw new IllegalStateException("hbase wal prints " + printed + " of " + lines.size() + " entries");
     }
   }
 
@@ -108,7 +114,7 @@ public final class FilesWal {
 
   private static KeyValue cell(int i, Random random) {
     byte[] row = Bytes.toBytes("row" + random.nextInt(50_000));
-    byte[] value = new byte[random.nextInt(20) == 0 ? 0 : random.nextInt(random.nextInt(50) == 0 ? 100_000 : 200)];
+    byte[] value = new byte[random.nextInt(20) == 0 ? 0 : random.nextInt(random.nextInt(200) == 0 ? 400_000 : 200)];
     if (random.nextBoolean()) {
       random.nextBytes(value);
     }
@@ -131,6 +137,9 @@ public final class FilesWal {
     if (!WITHOUT_VALUES.contains(mode)) {
       conf.set("hbase.regionserver.wal.value.compression.type", mode);
     }
+    // The pure Java codec of hbase-compression-zstd; Hadoop's, the default, needs a native library.
+    conf.set("hbase.io.compress.zstd.codec", "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec");
+    Compression.Algorithm.ZSTD.reload(conf);
     return conf;
   }
 

@@ -1,0 +1,139 @@
+//! Writing dictionary-compressed entries; `compression` reads them and draws them.
+//!
+//! The queue holds plain entries, for which file an entry goes to is known only when it is written: a roll or a failure may
+//! come between. So entries are compressed by who commits, each file with dictionaries of its own.
+
+use std::io;
+
+use bytes::Bytes;
+use evenkeel_common::codec::{read_varint, write_varint};
+use evenkeel_common::{CellRef, Result};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+use super::compression::{Dictionaries, DictionaryKind, NOT_IN_DICTIONARY};
+use super::value_compression::ValueWriter;
+use crate::config::WalCompression;
+
+/// What the writer of a compressed file remembers.
+pub(crate) struct EntryCompressor {
+    dictionaries: Dictionaries,
+    tags: bool,
+    values: Option<ValueWriter>,
+}
+
+impl EntryCompressor {
+    pub(crate) fn new(settings: &WalCompression) -> Result<Self> {
+        let values = settings.values.map(|kind| ValueWriter::new(kind, settings.zstd_framed)).transpose()?;
+        Ok(Self { dictionaries: Dictionaries::new(false), tags: settings.tags, values })
+    }
+
+    /// Appends plain entries, compressed.
+    ///
+    /// # Errors
+    /// `InvalidData` when they are no entries. What was appended, and the file it is for, are useless then.
+    pub(crate) fn compress(&mut self, mut plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        while !plain.is_empty() {
+            let rest = self.entry(plain, out)?;
+            plain = rest.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a WAL entry"))?;
+        }
+        Ok(())
+    }
+
+    /// Appends the first entry; what comes after it.
+    fn entry<'a>(&mut self, plain: &'a [u8], out: &mut Vec<u8>) -> io::Result<Option<&'a [u8]>> {
+        let Some((key, mut rest)) = split_key(plain) else { return Ok(None) };
+        let Ok(mut key) = pb::WalKey::decode(key) else { return Ok(None) };
+        self.compress_key(&mut key);
+        write_varint(out, key.encoded_len() as u64);
+        key.encode_raw(out);
+        for _ in 0..key.following_kv_count.unwrap_or(0) {
+            let Some((cell, after)) = split_cell(rest) else { return Ok(None) };
+            self.cell(&cell, out)?;
+            rest = after;
+        }
+        Ok(Some(rest))
+    }
+
+    fn compress_key(&mut self, key: &mut pb::WalKey) {
+        let mut item = |bytes: &mut Bytes, kind| {
+            let mut out = Vec::with_capacity(bytes.len() + 3);
+            self.dictionaries.write_item(kind, bytes, &mut out);
+            *bytes = out.into();
+        };
+        item(&mut key.encoded_region_name, DictionaryKind::Region);
+        item(&mut key.table_name, DictionaryKind::Table);
+        key.scopes.iter_mut().for_each(|scope| item(&mut scope.family, DictionaryKind::Family));
+        key.extended_attributes.iter_mut().for_each(|one| item(&mut one.value, DictionaryKind::Table));
+    }
+
+    fn cell(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        for len in [cell.key().len(), cell.value().len(), cell.tags().len()] {
+            write_varint(out, len as u64);
+        }
+        self.dictionaries.write_item(DictionaryKind::Row, cell.row(), out);
+        self.dictionaries.write_item(DictionaryKind::Family, cell.family(), out);
+        self.dictionaries.write_item(DictionaryKind::Qualifier, cell.qualifier(), out);
+        out.extend_from_slice(&cell.timestamp().to_be_bytes());
+        out.push(cell.type_code());
+        match &mut self.values {
+            None => out.extend_from_slice(cell.value()),
+            Some(values) => values.write(cell.value(), out).map_err(|e| io::Error::other(e.to_string()))?,
+        }
+        self.tags(cell, out);
+        Ok(())
+    }
+
+    fn tags(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+        if !self.tags {
+            out.extend_from_slice(cell.tags());
+            return;
+        }
+        let mut tags = cell.tags();
+        while let Some((len, rest)) = tags.split_first_chunk::<2>() {
+            let Some((tag, rest)) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len))) else {
+                return;
+            };
+            self.dictionaries.write_item(DictionaryKind::Tag, tag, out);
+            tags = rest;
+        }
+    }
+}
+
+impl Dictionaries {
+    fn write_item(&mut self, kind: DictionaryKind, bytes: &[u8], out: &mut Vec<u8>) {
+        match self.of(kind).find_or_add(bytes) {
+            Some(index) => out.extend_from_slice(&index.to_be_bytes()),
+            None => {
+                out.push(NOT_IN_DICTIONARY);
+                write_varint(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+fn split_key(plain: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, at) = read_varint(plain)?;
+    plain.get(at..)?.split_at_checked(usize::try_from(len).ok()?)
+}
+
+fn split_cell(plain: &[u8]) -> Option<(CellRef<'_>, &[u8])> {
+    let (len, rest) = plain.split_first_chunk::<4>()?;
+    let (cell, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+    Some((CellRef::parse(cell, 0).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_entry_is_refused() {
+        let mut compressor = EntryCompressor::new(&WalCompression::default()).expect("known");
+        for bytes in [&b"\x05"[..], b"\x02\xff\xff", b"\x02\x38\x01", b"\x02\x38\x01\0\0\0\x01a"] {
+            let error = compressor.compress(bytes, &mut Vec::new()).expect_err("not an entry");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+    }
+}
