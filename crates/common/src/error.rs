@@ -121,6 +121,16 @@ kinds! {
     SnapshotExists = "org.apache.hadoop.hbase.snapshot.SnapshotExistsException", fatal;
     /// The snapshot cannot be taken.
     SnapshotCreation = "org.apache.hadoop.hbase.snapshot.SnapshotCreationException", fatal;
+    /// The snapshot is none that is known.
+    UnknownSnapshot = "org.apache.hadoop.hbase.snapshot.UnknownSnapshotException", fatal;
+    /// The snapshot, or a file it needs, is damaged or gone.
+    CorruptedSnapshot = "org.apache.hadoop.hbase.snapshot.CorruptedSnapshotException", fatal;
+    /// The snapshot cannot be restored.
+    RestoreSnapshot = "org.apache.hadoop.hbase.snapshot.RestoreSnapshotException", fatal;
+    /// The snapshot's time to live is over.
+    SnapshotTtlExpired = "org.apache.hadoop.hbase.snapshot.SnapshotTTLExpiredException", fatal;
+    /// Something else about a snapshot.
+    HBaseSnapshot = "org.apache.hadoop.hbase.snapshot.HBaseSnapshotException", fatal;
     /// The connection's first bytes are not HBase's.
     FatalConnection = "org.apache.hadoop.hbase.ipc.FatalConnectionException", fatal;
     /// The connection's version byte is not 0.

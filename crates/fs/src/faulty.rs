@@ -233,6 +233,10 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Delete, path, || self.inner.delete(path))
     }
 
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        self.run(Op::Delete, path, || self.inner.delete_empty_dir(path))
+    }
+
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
         self.run(Op::Mkdirs, path, || self.inner.mkdirs(path))
     }

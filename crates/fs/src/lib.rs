@@ -142,6 +142,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Whatever the storage says.
     fn delete(&self, path: &Path) -> io::Result<bool>;
 
+    /// Removes a directory in which nothing is. Returns whether it is gone by this call: false when something is in it, or
+    /// it was not there. What another thread puts into it meanwhile is never removed with it.
+    ///
+    /// # Errors
+    /// `NotADirectory`, or whatever the storage says.
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool>;
+
     /// Makes a directory and its missing parents.
     ///
     /// # Errors

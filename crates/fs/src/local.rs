@@ -73,6 +73,14 @@ impl FileSystem for LocalFileSystem {
         }
     }
 
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        match fs::remove_dir(path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty || is_absent(&e) => Ok(false),
+            Err(e) => Err(at(path, e)),
+        }
+    }
+
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
         match fs::create_dir(path) {
             Ok(()) => sync_parent(path),

@@ -212,6 +212,16 @@ impl FileSystem for MemoryFileSystem {
         Ok(nodes.remove(path).is_some())
     }
 
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        let mut nodes = self.inner.nodes.lock();
+        match nodes.get(path) {
+            None => Ok(false),
+            Some(Node::File(_)) => Err(error(path, io::ErrorKind::NotADirectory)),
+            Some(Node::Dir) if below(&nodes, path).next().is_some() => Ok(false),
+            Some(Node::Dir) => Ok(nodes.remove(path).is_some()),
+        }
+    }
+
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
         make_dirs(&mut self.inner.nodes.lock(), path)
     }

@@ -236,6 +236,21 @@ fn delete_takes_all_below() {
 }
 
 #[test]
+fn only_empty_directories_are_deleted_as_such() {
+    each_file_system(|room| {
+        room.write("t/a/b", b"1");
+        assert!(!room.fs.delete_empty_dir(&room.path("t/a")).expect("looked"));
+        assert_eq!(room.read("t/a/b").expect("read"), b"1");
+        let error = room.fs.delete_empty_dir(&room.path("t/a/b")).expect_err("a file");
+        assert_eq!(error.kind(), ErrorKind::NotADirectory);
+        assert!(room.fs.delete(&room.path("t/a/b")).expect("delete"));
+        assert!(room.fs.delete_empty_dir(&room.path("t/a")).expect("deleted"));
+        assert!(!room.fs.delete_empty_dir(&room.path("t/a")).expect("gone already"));
+        assert_eq!(room.names("t"), [""; 0]);
+    });
+}
+
+#[test]
 fn small_files_are_replaced_whole() {
     each_file_system(|room| {
         room.fs.write_atomically(&room.path("d/hbase.id"), b"one").expect("write");

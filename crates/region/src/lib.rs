@@ -9,7 +9,9 @@
 //! | [`memstore`] | what is not in a file yet |
 //! | [`scanner`] | from sorted cells to rows |
 //! | [`layout`] | where things are below the root directory |
+//! | [`archive`] | how files leave it |
 
+pub mod archive;
 pub mod filter;
 pub mod layout;
 pub mod memstore;

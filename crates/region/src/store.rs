@@ -57,6 +57,7 @@ pub use self::compact::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::view::StoreView;
+use crate::archive::archive_file;
 use crate::layout;
 use crate::memstore::{ChunkPool, MemStoreSize, Segment};
 use crate::scanner::matcher::ScanInfo;
@@ -271,15 +272,8 @@ impl Store {
 
     fn archive(&self, file: &StoreFile) -> Result<()> {
         file.evict();
-        self.env.fs.mkdirs(&self.dirs.archive)?;
-        let mut target = self.dirs.archive.join(file.name());
-        if self.env.fs.exists(&target)? {
-            target = self.dirs.archive.join(format!("{}.{}", file.name(), self.env.clock.now_ms()));
-        }
-        match self.env.fs.rename(&self.dirs.family.join(file.name()), &target) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            done => Ok(done?),
-        }
+        let path = self.dirs.family.join(file.name());
+        Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
     }
 
     /// Ends the store: archives what was compacted, and forgets its blocks when `evict`. What readers still hold is

@@ -17,18 +17,24 @@
 //! | `tables`, `alter`, `split` | the changes |
 //! | `checks` | what HBase refuses in a table's description |
 //! | [`chore`] | what is done now and then |
+//! | [`cleaner`] | deletes what nobody needs any more from the archive and `oldWALs` |
+//! | [`snapshot`] | snapshots of tables |
+//! | [`links`] | files that belong to another table |
 //! | `status` | what the cluster tells of itself |
 //! | [`service`] | MasterService |
 
 mod alter;
 mod checks;
 pub mod chore;
+pub mod cleaner;
 pub mod descriptors;
+pub mod links;
 pub mod meta;
 pub mod namespaces;
 pub mod procedures;
 pub mod reconcile;
 pub mod service;
+pub mod snapshot;
 mod split;
 mod status;
 mod tables;
@@ -50,6 +56,7 @@ use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
 use parking_lot::RwLock;
 
+use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
 use self::namespaces::NamespaceTable;
 use self::procedures::{ProcedureExecutor, TableLocks};
@@ -132,6 +139,8 @@ pub struct Master {
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
     switches: Switches,
+    cleaners: Cleaners,
+    cleaner_settings: CleanerSettings,
     started_ms: i64,
 }
 
@@ -139,11 +148,18 @@ impl Master {
     /// A master over what is stored; see [`reconcile`] for how `tables` come to be.
     ///
     /// # Errors
-    /// When its threads cannot be started.
+    /// When its threads cannot be started, or a setting is not of its key's form.
     pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
-        let clock = Arc::clone(&parts.region_env.stores.clock);
+        let stores = &parts.region_env.stores;
+        let clock = Arc::clone(&stores.clock);
+        let cleaner_settings =
+            CleanerSettings::from(&parts.conf).map_err(|e| HBaseError::io(e.to_string()))?;
+        let cleaners =
+            Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
         Ok(Arc::new(Self {
             started_ms: clock.now_ms(),
+            cleaners,
+            cleaner_settings,
             procedures: ProcedureExecutor::start(clock)?,
             parts,
             tables: RwLock::new(tables),
@@ -155,6 +171,7 @@ impl Master {
 
     /// Lets running changes end and takes no more.
     pub fn stop(&self) {
+        self.cleaners.stop();
         self.procedures.stop();
     }
 

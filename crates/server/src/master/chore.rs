@@ -1,12 +1,17 @@
-//! What the master does now and then, on a thread of its own: let go of split and merge parents
-//! (`hbase.catalogjanitor.interval`), archive compacted files that readers have let go of.
+//! What the master does now and then, on a thread of its own.
+//!
+//! | what | how often |
+//! |---|---|
+//! | archive compacted files that readers have let go of | `hbase.hfile.compaction.discharger.interval`, two minutes |
+//! | let go of split and merge parents | `hbase.catalogjanitor.interval` |
+//! | delete what nobody needs from the archive and `oldWALs` | `hbase.master.cleaner.interval` |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Result;
 
 use super::Master;
@@ -20,6 +25,13 @@ pub struct MasterChore {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Something that is due now and then.
+struct Task {
+    every: Duration,
+    due: Instant,
+    run: fn(&Master),
+}
+
 impl MasterChore {
     /// Starts the thread.
     ///
@@ -28,20 +40,28 @@ impl MasterChore {
     pub fn start(master: &Arc<Master>, janitor_every: Duration) -> Result<Self> {
         let (stop, stopped) = bounded(0);
         let master = Arc::clone(master);
-        let run = move || {
-            let mut janitor_due = Instant::now() + janitor_every;
-            while let Err(RecvTimeoutError::Timeout) =
-                stopped.recv_timeout(DISCHARGE_EVERY.min(janitor_every))
-            {
-                master.discharge();
-                if Instant::now() >= janitor_due {
-                    master.run_janitor_if_on();
-                    janitor_due = Instant::now() + janitor_every;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("master-chore".into()).spawn(run)?;
+        let task = |every, run| Task { every, due: Instant::now() + every, run };
+        let tasks = vec![
+            task(DISCHARGE_EVERY, Master::discharge),
+            task(janitor_every, Master::run_janitor_if_on),
+            task(master.cleaner_settings.every, Master::run_cleaners_if_on),
+        ];
+        let thread = std::thread::Builder::new()
+            .name("master-chore".into())
+            .spawn(move || run(&master, tasks, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
+    loop {
+        let Some(next) = tasks.iter_mut().min_by_key(|task| task.due) else { return };
+        let wait = next.due.saturating_duration_since(Instant::now());
+        if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
+            return;
+        }
+        (next.run)(master);
+        next.due = Instant::now() + next.every;
     }
 }
 
@@ -70,5 +90,22 @@ impl Master {
         if let Err(error) = self.run_catalog_janitor() {
             tracing::warn!(%error, "the catalog janitor could not do its work");
         }
+    }
+
+    fn run_cleaners_if_on(&self) {
+        if !self.switches.cleaner.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.cleaners.run() {
+            tracing::warn!(%error, "the cleaners could not do all their work");
+        }
+    }
+
+    /// Runs the cleaners now, switched on or not; says, as HBase does, whether nothing is left to clean another time.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn run_cleaners(&self) -> Result<bool> {
+        Ok(self.cleaners.run()?.kept == 0)
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_region::archive::archive_file;
 use evenkeel_region::layout;
 
 use super::meta::{MetaChange, MetaTable, TableState};
@@ -222,9 +223,8 @@ fn archive_files(fs: &dyn FileSystem, dir: &Path, archive: &Path) -> Result<()> 
     if !fs.exists(dir)? {
         return Ok(());
     }
-    fs.mkdirs(archive)?;
     for file in fs.list(dir)?.into_iter().filter(|f| !f.is_dir) {
-        fs.rename(&file.path, &archive.join(file.name()))?;
+        archive_file(fs, &file.path, archive, file.modified_ms)?;
     }
     fs.delete(dir)?;
     Ok(())

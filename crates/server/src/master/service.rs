@@ -408,7 +408,7 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
         }),
         "RunCleanerChore" => {
             exchange.with(|_: pb::RunCleanerChoreRequest| {
-                Ok(pb::RunCleanerChoreResponse { cleaner_chore_ran: false })
+                Ok(pb::RunCleanerChoreResponse { cleaner_chore_ran: master.run_cleaners()? })
             });
         }
         "IsMasterInMaintenanceMode" => exchange.with(|_: pb::IsInMaintenanceModeRequest| {

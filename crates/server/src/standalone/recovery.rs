@@ -3,6 +3,8 @@
 //! Every directory below `WALs/` belongs to a server that is dead, since this process holds the root directory. Nothing
 //! here is lost by dying half way: a file is moved only when all its edits are in finished files, and splitting it again
 //! gives the same files.
+//!
+//! A damaged WAL, and what is no WAL at all, goes to `corrupt` instead, which no cleaner looks at.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
 /// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
+/// Where damaged WALs go (`HConstants.CORRUPT_DIR_NAME`).
+const CORRUPT_DIR: &str = "corrupt";
 /// Tells the temporary files of this process from another's.
 const WORKER: &str = "standalone";
 
@@ -59,8 +63,8 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
 
 fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mut Recovered) -> Result<()> {
     if !names::is_wal_name(file.name()) {
-        tracing::warn!(file = %file.path.display(), "not a WAL; left in oldWALs");
-        return archive(fs, root, file);
+        tracing::warn!(file = %file.path.display(), "not a WAL; left in {CORRUPT_DIR}");
+        return archive(fs, &root.join(CORRUPT_DIR), file);
     }
     let outcome = split_wal(SplitOptions {
         fs,
@@ -75,17 +79,22 @@ fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mu
         buffer_bytes_max: BUFFER_BYTES_MAX,
     })?;
     if let Some(damage) = &outcome.corrupt {
-        tracing::error!(damage, "a WAL is damaged: edits before the damage are kept, the file is in oldWALs");
+        tracing::error!(
+            damage,
+            "a WAL is damaged: edits before the damage are kept, the file is in {CORRUPT_DIR}"
+        );
     }
     recovered.files += 1;
     recovered.damaged += u64::from(outcome.corrupt.is_some());
     recovered.bytes += file.len;
     recovered.entries += outcome.entries;
-    archive(fs, root, file)
+    let dir = if outcome.corrupt.is_some() { CORRUPT_DIR } else { layout::OLD_WALS_DIR };
+    archive(fs, &root.join(dir), file)
 }
 
-fn archive(fs: &dyn FileSystem, root: &Path, file: &FileStatus) -> Result<()> {
-    Ok(fs.rename(&file.path, &root.join(layout::OLD_WALS_DIR).join(file.name()))?)
+fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<()> {
+    fs.mkdirs(dir)?;
+    Ok(fs.rename(&file.path, &dir.join(file.name()))?)
 }
 
 /// Removes a directory that holds nothing.

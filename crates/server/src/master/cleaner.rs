@@ -1,0 +1,243 @@
+//! Cleaners: delete files that nobody needs any more, from the archive and from `oldWALs` (`HFileCleaner`, `LogCleaner`).
+//!
+//! A cleaner walks a directory tree. A file goes when each of its [`Delegate`]s lets it go, or when its name is none that
+//! belongs there; a directory in which nothing is left goes too. The age of a file counts from when it was written, not from
+//! when it came to the archive, as in HBase.
+//!
+//! | tree | a file stays while |
+//! |---|---|
+//! | `archive` | it is younger than `hbase.master.hfilecleaner.ttl`; a snapshot names it; a link to it has its back reference beside it |
+//! | `oldWALs` | it is younger than `hbase.master.logcleaner.ttl`; procedure logs and the master's own have keys of their own |
+//! | `MasterData/archive`, `MasterData/oldWALs` | it is younger than `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl` |
+//!
+//! **Nothing comes in between.** Whoever makes links or snapshots keeps the cleaners off ([`Cleaners::keep_off`]) from before
+//! it looks at the first file until the links or the snapshot are there. A cleaner takes the same lock alone for one
+//! directory at a time, from before it asks the delegates until the files are gone; when it cannot have it at once, it
+//! leaves the directory for its next run. A directory goes only by a call that fails when something is in it, for files come to the
+//! archive at any time.
+//!
+//! A delegate named in `hbase.master.hfilecleaner.plugins` or `hbase.master.logcleaner.plugins` that is not known here might
+//! have kept any file: none is deleted then, and the log says so.
+
+mod delegates;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_common::Result;
+use evenkeel_common::clock::Clock;
+use evenkeel_fs::{FileStatus, FileSystem};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use self::delegates::{Age, Delegate, LinkedFiles, SnapshotFiles};
+pub use self::settings::CleanerSettings;
+use super::links;
+
+/// How deep a tree is walked: `archive/data/<ns>/<table>/<region>/<family>/.links-<file>` has seven levels.
+const LEVELS_MAX: usize = 16;
+
+/// What a run has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Files deleted.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that stay.
+    pub kept: u64,
+}
+
+impl Cleaned {
+    fn and(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            bytes: self.bytes + other.bytes,
+            kept: self.kept + other.kept,
+        }
+    }
+}
+
+/// What all cleaners of a master share.
+#[derive(Clone)]
+struct Shared {
+    fs: Arc<dyn FileSystem>,
+    /// See the module: "Nothing comes in between". After every other lock.
+    references: Arc<RwLock<()>>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// One tree, and who has a say about its files.
+struct Cleaner {
+    shared: Shared,
+    name: &'static str,
+    dir: PathBuf,
+    /// Whether a file belongs into the tree at all.
+    belongs: fn(&Path) -> bool,
+    delegates: Vec<Box<dyn Delegate>>,
+}
+
+impl Cleaner {
+    fn clean(&self) -> Result<Cleaned> {
+        let cleaned = self.clean_dir(&self.dir, 0)?;
+        if cleaned.files > 0 {
+            let Cleaned { files, bytes, kept } = cleaned;
+            tracing::info!(cleaner = self.name, files, bytes, kept, "files deleted that nobody needs");
+        }
+        Ok(cleaned)
+    }
+
+    fn clean_dir(&self, dir: &Path, level: usize) -> Result<Cleaned> {
+        let entries = match self.shared.fs.list(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Cleaned::default()),
+            Err(error) => return Err(error.into()),
+        };
+        let (dirs, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_dir);
+        let mut cleaned = self.clean_files(files)?;
+        for below in dirs {
+            if level >= LEVELS_MAX || self.shared.stopping.load(Ordering::Relaxed) {
+                cleaned.kept += 1;
+                continue;
+            }
+            cleaned = cleaned.and(self.clean_dir(&below.path, level + 1)?);
+            // Fails without harm while something is in it.
+            self.shared.fs.delete_empty_dir(&below.path)?;
+        }
+        Ok(cleaned)
+    }
+
+    fn clean_files(&self, files: Vec<FileStatus>) -> Result<Cleaned> {
+        let all = Cleaned { kept: files.len() as u64, ..Cleaned::default() };
+        if files.is_empty() {
+            return Ok(all);
+        }
+        let Some(_alone) = self.shared.references.try_write() else { return Ok(all) };
+        let (mut free, strangers): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| (self.belongs)(&file.path));
+        for delegate in &self.delegates {
+            if !free.is_empty() {
+                free = delegate.free(free)?;
+            }
+        }
+        let mut cleaned = all;
+        for file in free.into_iter().chain(strangers) {
+            if self.shared.fs.delete(&file.path)? {
+                cleaned = Cleaned {
+                    files: cleaned.files + 1,
+                    bytes: cleaned.bytes + file.len,
+                    kept: cleaned.kept.saturating_sub(1),
+                };
+            }
+        }
+        Ok(cleaned)
+    }
+}
+
+/// The cleaners of a root directory.
+pub struct Cleaners {
+    shared: Shared,
+    hfiles: Vec<Cleaner>,
+    logs: Vec<Cleaner>,
+    /// One run at a time.
+    running: Mutex<()>,
+}
+
+impl Cleaners {
+    /// Cleaners below `root`.
+    pub fn new(
+        fs: Arc<dyn FileSystem>,
+        root: &Path,
+        clock: Arc<dyn Clock>,
+        settings: &CleanerSettings,
+    ) -> Self {
+        let shared = Shared { fs, references: Arc::default(), stopping: Arc::default() };
+        let cleaner = |name, dir: &str, belongs, delegates| Cleaner {
+            shared: shared.clone(),
+            name,
+            dir: root.join(dir),
+            belongs,
+            delegates,
+        };
+        let of_any_name =
+            |ttl_ms| -> Vec<Box<dyn Delegate>> { vec![Box::new(Age::new(&clock, ttl_ms, |_| true))] };
+        let snapshots = SnapshotFiles::new(Arc::clone(&shared.fs), root, settings.manifest_bytes_max);
+        let mut of_archive = settings.hfile_delegates(&clock);
+        of_archive.push(Box::new(LinkedFiles::new(Arc::clone(&shared.fs), root)));
+        of_archive.push(Box::new(snapshots));
+        let hfiles = vec![
+            cleaner("HFileCleaner", "archive", belongs_to_archive, of_archive),
+            cleaner("HFileCleaner", "MasterData/archive", |_| true, of_any_name(settings.local_hfile_ttl_ms)),
+        ];
+        let logs = vec![
+            cleaner("LogCleaner", "oldWALs", belongs_to_old_logs, settings.log_delegates(&clock)),
+            cleaner("LogCleaner", "MasterData/oldWALs", |_| true, of_any_name(settings.local_wal_ttl_ms)),
+        ];
+        Self { shared, hfiles, logs, running: Mutex::new(()) }
+    }
+
+    /// Runs every cleaner once. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// What the file system says; what the others could do is done.
+    pub fn run(&self) -> Result<Cleaned> {
+        let _one = self.running.lock();
+        let runs: Vec<_> = self.hfiles.iter().chain(&self.logs).map(Cleaner::clean).collect();
+        runs.into_iter().try_fold(Cleaned::default(), |sum, run| Ok(sum.and(run?)))
+    }
+
+    /// No file is deleted while this is held: for whoever makes links or snapshots.
+    pub fn keep_off(&self) -> RwLockReadGuard<'_, ()> {
+        self.shared.references.read()
+    }
+
+    /// Ends a run that is under way, after the directory it is at.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Store files, links, references and back references (`HFileCleaner.validate`).
+fn belongs_to_archive(path: &Path) -> bool {
+    let parent = path.parent().map(file_name).unwrap_or_default();
+    links::is_back_references_dir(parent)
+        || links::is_store_file_name(file_name(path))
+        || is_local_hfile(path)
+}
+
+/// Logs of region servers, of procedures, and of the master's own region (`LogCleaner.validate`).
+fn belongs_to_old_logs(path: &Path) -> bool {
+    is_wal(path) || is_procedure_log(path) || is_local_wal(path)
+}
+
+/// `.*\.\d*(.meta)*` (`AbstractFSWALProvider.validateWALFilename`).
+fn is_wal(path: &Path) -> bool {
+    let mut name = file_name(path);
+    while let Some(stem) = name.strip_suffix(".meta") {
+        name = stem;
+    }
+    name.rsplit_once('.').is_some_and(|(_, number)| number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// `pv2-` and twenty digits, `.log` (`MasterProcedureUtil.validateProcedureWALFilename`).
+fn is_procedure_log(path: &Path) -> bool {
+    let number = file_name(path).strip_suffix(".log").and_then(|stem| stem.rsplit_once("pv2-"));
+    number.is_some_and(|(_, number)| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// What a stock master archives of its own region (`MasterRegionFactory`).
+fn is_local_hfile(path: &Path) -> bool {
+    file_name(path).ends_with("$-masterlocalhfile-$")
+}
+
+fn is_local_wal(path: &Path) -> bool {
+    file_name(path).ends_with("$masterlocalwal$")
+}

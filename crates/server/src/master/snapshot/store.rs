@@ -1,0 +1,284 @@
+//! Snapshots on disk, in HBase's layout version 2.
+//!
+//! ```text
+//! .hbase-snapshot/<name>/.snapshotinfo    SnapshotDescription, bare
+//! .hbase-snapshot/<name>/data.manifest    SnapshotDataManifest, bare: the table's descriptor, and every region's files
+//! .hbase-snapshot/.tmp/<name>/            the same, being made or unmade
+//! ```
+//! The rename out of `.tmp` is the moment from which a snapshot is there, the rename into it the one from which it is not.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor};
+use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_hfile::{HFileLink, StoreFileName};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+const DIR: &str = ".hbase-snapshot";
+const WORKING_DIR: &str = ".tmp";
+const INFO_FILE: &str = ".snapshotinfo";
+const MANIFEST_FILE: &str = "data.manifest";
+/// The layout (`SnapshotManifestV2.DESCRIPTOR_VERSION`).
+pub const LAYOUT_VERSION: i32 = 2;
+const INFO_BYTES_MAX: u64 = 16 << 20;
+/// The largest manifest that is read unless `snapshot.manifest.size.limit` says otherwise.
+pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+/// The snapshots below a root directory.
+#[derive(Clone, Copy)]
+pub struct SnapshotStore<'a> {
+    fs: &'a dyn FileSystem,
+    root: &'a Path,
+    manifest_bytes_max: u64,
+}
+
+/// A snapshot, read back.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// What it is called, of which table it is, when it was taken.
+    pub description: pb::SnapshotDescription,
+    /// The table as it was.
+    pub table: TableDescriptor,
+    /// Its regions and their files.
+    pub regions: Vec<pb::SnapshotRegionManifest>,
+}
+
+impl<'a> SnapshotStore<'a> {
+    /// The snapshots below `root`; manifests up to a size are read.
+    pub fn new(fs: &'a dyn FileSystem, root: &'a Path, manifest_bytes_max: u64) -> Self {
+        Self { fs, root, manifest_bytes_max }
+    }
+
+    /// The directory of a snapshot.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        self.root.join(DIR).join(name)
+    }
+
+    fn working_dir(&self, name: &str) -> PathBuf {
+        self.root.join(DIR).join(WORKING_DIR).join(name)
+    }
+
+    /// Whether a snapshot is there.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn exists(&self, name: &str) -> Result<bool> {
+        Ok(self.fs.exists(&self.dir(name))?)
+    }
+
+    /// Every snapshot's description, ordered by name. One that cannot be read is left out, with a line in the log.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn list(&self) -> Result<Vec<pb::SnapshotDescription>> {
+        let mut found = Vec::new();
+        for dir in self.dirs()? {
+            if !self.fs.exists(&dir.path.join(INFO_FILE))? {
+                continue;
+            }
+            match self.description_in(&dir.path) {
+                Ok(description) => found.push(description),
+                Err(error) => {
+                    tracing::warn!(snapshot = dir.name(), %error, "not a snapshot that can be read")
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The directories of finished snapshots.
+    fn dirs(&self) -> Result<Vec<FileStatus>> {
+        let mut dirs = list_or_nothing(self.fs, &self.root.join(DIR))?;
+        dirs.retain(|entry| entry.is_dir && entry.name() != WORKING_DIR);
+        Ok(dirs)
+    }
+
+    /// The directories of snapshots, and of those that are being made, by this server or a tool.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn all_dirs(&self) -> Result<Vec<FileStatus>> {
+        let mut dirs = self.dirs()?;
+        dirs.extend(
+            list_or_nothing(self.fs, &self.root.join(DIR).join(WORKING_DIR))?
+                .into_iter()
+                .filter(|e| e.is_dir),
+        );
+        Ok(dirs)
+    }
+
+    /// A snapshot's description.
+    ///
+    /// # Errors
+    /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`.
+    pub fn description(&self, name: &str) -> Result<pb::SnapshotDescription> {
+        if !self.exists(name)? {
+            let message = format!("Snapshot '{name}' doesn't exist on the filesystem");
+            return Err(HBaseError::new(ErrorKind::SnapshotDoesNotExist, message));
+        }
+        self.description_in(&self.dir(name))
+    }
+
+    fn description_in(&self, dir: &Path) -> Result<pb::SnapshotDescription> {
+        let path = dir.join(INFO_FILE);
+        let unreadable = |why: &dyn std::fmt::Display| {
+            corrupted(format!("Couldn't read snapshot info from:{}: {why}", path.display()))
+        };
+        let bytes = self.fs.read_all(&path, INFO_BYTES_MAX).map_err(|e| unreadable(&e))?;
+        let description = pb::SnapshotDescription::decode(Bytes::from(bytes)).map_err(|e| unreadable(&e))?;
+        if description.name.is_empty() { Err(unreadable(&"it has no name")) } else { Ok(description) }
+    }
+
+    /// A whole snapshot.
+    ///
+    /// # Errors
+    /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`.
+    pub fn read(&self, name: &str) -> Result<Snapshot> {
+        let description = self.description(name)?;
+        let manifest = self.manifest_in(&self.dir(name), &description)?;
+        let table = TableDescriptor::try_from(&manifest.table_schema)
+            .map_err(|e| corrupted(format!("Missing Table Descriptor: {}", e.message())))?;
+        Ok(Snapshot { description, table, regions: manifest.region_manifests })
+    }
+
+    fn manifest_in(
+        &self,
+        dir: &Path,
+        description: &pb::SnapshotDescription,
+    ) -> Result<pb::SnapshotDataManifest> {
+        if description.version() != LAYOUT_VERSION {
+            return Err(corrupted(format!("Invalid Snapshot version: {}", description.version())));
+        }
+        let unreadable =
+            |why: &dyn std::fmt::Display| corrupted(format!("unable to parse data manifest {why}"));
+        let bytes = self
+            .fs
+            .read_all(&dir.join(MANIFEST_FILE), self.manifest_bytes_max)
+            .map_err(|e| unreadable(&e))?;
+        pb::SnapshotDataManifest::decode(Bytes::from(bytes)).map_err(|e| unreadable(&e))
+    }
+
+    /// The names of all files that a snapshot needs, in any directory (`SnapshotReferenceUtil.getHFileNames`).
+    ///
+    /// # Errors
+    /// As [`SnapshotStore::read`].
+    pub fn file_names(&self, dir: &Path) -> Result<Vec<String>> {
+        let manifest = self.manifest_in(dir, &self.description_in(dir)?)?;
+        let families = manifest.region_manifests.iter().flat_map(|region| &region.family_files);
+        Ok(families
+            .flat_map(|family| &family.store_files)
+            .flat_map(|file| names_behind(&file.name))
+            .collect())
+    }
+
+    /// When the manifest of a snapshot's directory was written; `None` while there is none.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn manifest_status(&self, dir: &Path) -> Result<Option<FileStatus>> {
+        match self.fs.status(&dir.join(MANIFEST_FILE)) {
+            Ok(status) => Ok(Some(status)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a snapshot beside the others; [`SnapshotStore::publish`] makes it one of them.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn prepare(&self, snapshot: &Snapshot) -> Result<()> {
+        let dir = self.working_dir(&snapshot.description.name);
+        self.fs.delete(&dir)?;
+        self.fs.mkdirs(&dir)?;
+        self.fs.write_atomically(&dir.join(INFO_FILE), &snapshot.description.encode_to_vec())?;
+        let manifest = pb::SnapshotDataManifest {
+            table_schema: pb::TableSchema::from(&snapshot.table),
+            region_manifests: snapshot.regions.clone(),
+        };
+        Ok(self.fs.write_atomically(&dir.join(MANIFEST_FILE), &manifest.encode_to_vec())?)
+    }
+
+    /// The moment from which a snapshot is there.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn publish(&self, name: &str) -> Result<()> {
+        Ok(self.fs.rename(&self.working_dir(name), &self.dir(name))?)
+    }
+
+    /// Gives up a snapshot that was not published.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn discard(&self, name: &str) -> Result<()> {
+        self.fs.delete(&self.working_dir(name))?;
+        Ok(())
+    }
+
+    /// Removes a snapshot: whole, or not at all.
+    ///
+    /// # Errors
+    /// `SnapshotDoesNotExistException`, or what the file system says.
+    pub fn delete(&self, name: &str) -> Result<()> {
+        self.description(name).map(drop).or_else(|error| match error.kind() {
+            ErrorKind::SnapshotDoesNotExist => Err(error),
+            _ => Ok(()),
+        })?;
+        // No snapshot's name begins so.
+        let unmade = self.working_dir(&format!("-{name}"));
+        self.fs.mkdirs(&self.root.join(DIR).join(WORKING_DIR))?;
+        self.fs.delete(&unmade)?;
+        self.fs.rename(&self.dir(name), &unmade)?;
+        self.fs.delete(&unmade)?;
+        Ok(())
+    }
+
+    /// Removes what a dead process was making or unmaking.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn discard_unfinished(&self) -> Result<()> {
+        for entry in list_or_nothing(self.fs, &self.root.join(DIR).join(WORKING_DIR))? {
+            tracing::info!(snapshot = entry.name(), "unfinished snapshot removed");
+            self.fs.delete(&entry.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// `CorruptedSnapshotException`.
+pub fn corrupted(message: impl Into<String>) -> HBaseError {
+    HBaseError::new(ErrorKind::CorruptedSnapshot, message)
+}
+
+/// A region of a manifest.
+///
+/// # Errors
+/// `CorruptedSnapshotException`.
+pub fn region_of(manifest: &pb::SnapshotRegionManifest) -> Result<RegionInfo> {
+    RegionInfo::try_from(&manifest.region_info).map_err(|e| corrupted(e.message()))
+}
+
+/// The names under which the file of a manifest's entry may lie in a directory: its own, and those it stands for.
+fn names_behind(name: &str) -> Vec<String> {
+    let of_link = |link: &HFileLink| link.hfile.clone();
+    match StoreFileName::parse(name) {
+        Some(StoreFileName::Link(link)) => vec![of_link(&link)],
+        Some(StoreFileName::Reference { target, .. }) => {
+            let linked = HFileLink::parse(&target).as_ref().map(of_link);
+            [name.to_owned(), target].into_iter().chain(linked).collect()
+        }
+        _ => vec![name.to_owned()],
+    }
+}
+
+fn list_or_nothing(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
+    match fs.list(dir) {
+        Ok(entries) => Ok(entries),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
