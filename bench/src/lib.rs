@@ -36,6 +36,7 @@ pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> 
         listener: Arc::new(NoListener),
     })?;
     let stores = StoreEnv {
+        pace: std::sync::Arc::default(),
         fs,
         root,
         cache: Arc::new(LruBlockCache::new(CACHE_BYTES)),

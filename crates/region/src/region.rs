@@ -28,7 +28,7 @@ mod wait;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -155,6 +155,8 @@ pub struct Region {
     epoch: AtomicU64,
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
+    /// When the MemStore was last empty: at the last flush or the opening.
+    last_flush_ms: AtomicI64,
     counts: RequestCounts,
 }
 
@@ -207,6 +209,23 @@ impl Region {
     /// Whether the MemStore is large enough to flush.
     pub fn needs_flush(&self) -> bool {
         self.memstore_bytes() >= self.flush_bytes()
+    }
+
+    /// How near this region is to a limit on writes: 0 far from any, 1 at it. Its unflushed bytes count from half of where
+    /// writes are refused, the files of a store from `hbase.hstore.blockingStoreFiles` to twice as many.
+    pub fn write_pressure(&self) -> f64 {
+        let limit = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
+        let over = self.memstore_bytes().saturating_sub(limit / 2);
+        let of_memory = over as f64 / (limit / 2).max(1) as f64;
+        let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
+        of_memory.max(of_files)
+    }
+
+    /// When the oldest write that is only in memory was made, at the earliest; `None` when there is none. Milliseconds
+    /// since 1970.
+    pub fn oldest_edit_ms(&self) -> Option<i64> {
+        let unflushed = self.stores.iter().any(|store| store.memstore_size().cells > 0);
+        unflushed.then(|| self.last_flush_ms.load(Ordering::Relaxed))
     }
 
     /// Whether a flush is under way.

@@ -22,6 +22,7 @@
 //! | `flush` | frozen segments to a file |
 //! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
 //! | `compact` | many files to one |
+//! | `pace` | [`CompactionPace`]: how fast all compactions of a server write |
 //!
 //! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed` and
 //! `replaced` are leaves.
@@ -31,6 +32,7 @@ mod config;
 mod file;
 mod flush;
 mod name;
+mod pace;
 mod selection;
 mod view;
 
@@ -44,6 +46,7 @@ mod tests;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -56,6 +59,7 @@ use parking_lot::Mutex;
 pub use self::compact::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
+pub use self::pace::{CompactionPace, OffPeakTurn};
 pub use self::view::StoreView;
 use crate::archive::archive_file;
 use crate::layout;
@@ -77,6 +81,8 @@ pub struct StoreEnv {
     pub chunks: Arc<ChunkPool>,
     /// Limits.
     pub config: StoreConfig,
+    /// How fast compactions write.
+    pub pace: Arc<CompactionPace>,
 }
 
 /// A file of a store, as others see it.
@@ -122,6 +128,8 @@ pub struct Store {
     flushed: Mutex<Option<PathBuf>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
+    /// Compactions are to stop at their next step.
+    cancelled: AtomicBool,
 }
 
 impl Store {
@@ -155,6 +163,7 @@ impl Store {
             compacting: Arc::default(),
             flushed: Mutex::default(),
             replaced: Mutex::default(),
+            cancelled: AtomicBool::new(false),
         };
         store.load_files()?;
         Ok(Arc::new(store))
@@ -274,6 +283,25 @@ impl Store {
         file.evict();
         let path = self.dirs.family.join(file.name());
         Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
+    }
+
+    /// Stops compactions at their next step, and lets none start while `cancel` holds. A compaction that is stopped fails
+    /// with `InterruptedIOException` and leaves nothing behind.
+    pub fn cancel_compactions(&self, cancel: bool) {
+        self.cancelled.store(cancel, Ordering::Relaxed);
+    }
+
+    /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.
+    pub fn compaction_pressure(&self) -> f64 {
+        let (files, min) = (self.state.load().files.len(), self.config.compaction_files_min);
+        let blocking = self.config.blocking_files.max(min + 1);
+        files.saturating_sub(min) as f64 / (blocking - min) as f64
+    }
+
+    /// How far its files are on the way from `hbase.hstore.blockingStoreFiles` to twice as many.
+    pub fn blocking_pressure(&self) -> f64 {
+        let (files, blocking) = (self.state.load().files.len(), self.config.blocking_files.max(1));
+        files.saturating_sub(blocking) as f64 / blocking as f64
     }
 
     /// Ends the store: archives what was compacted, and forgets its blocks when `evict`. What readers still hold is

@@ -20,7 +20,8 @@
 //! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
 //! | [`cluster`] | ClientMetaService, BootstrapNodeService |
 //! | [`background`] | flush and compaction threads |
-//! | [`chore`] | leases, and the limit on unflushed bytes |
+//! | [`brake`] | writers slow down before memory or files run out |
+//! | [`chore`] | leases, the limit on unflushed bytes, and what else goes by time |
 //!
 //! # Threads
 //! Reads of one row and plain writes run on the connection's own thread; a write's answer leaves when the WAL's group
@@ -35,6 +36,7 @@
 pub mod admin;
 pub mod aggregate;
 pub mod background;
+pub mod brake;
 pub mod caller;
 pub mod chore;
 pub mod client;
@@ -49,6 +51,7 @@ pub mod mutate;
 pub mod online;
 pub mod scan;
 pub mod scanners;
+pub mod tuning;
 
 #[cfg(test)]
 mod testing;
@@ -57,7 +60,8 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use evenkeel_block_cache::BlockCache;
@@ -132,6 +136,11 @@ pub struct RegionServer {
     counters: RequestCounters,
     stopping: AtomicBool,
     over_memstore_limit: AtomicBool,
+    /// Some limit is being approached: writes look how long their answers are to be held.
+    braking: AtomicBool,
+    /// Unflushed bytes of all regions, as of the last look.
+    memstore_bytes: AtomicU64,
+    schedule: chore::Schedule,
 }
 
 impl RegionServer {
@@ -153,6 +162,9 @@ impl RegionServer {
             cluster: ArcSwap::from_pointee(parts.cluster),
             stopping: AtomicBool::new(false),
             over_memstore_limit: AtomicBool::new(false),
+            braking: AtomicBool::new(false),
+            memstore_bytes: AtomicU64::new(0),
+            schedule: chore::Schedule::default(),
         })
     }
 
@@ -231,6 +243,26 @@ impl RegionServer {
             return Err(HBaseError::new(ErrorKind::RegionServerStopped, message));
         }
         Ok(())
+    }
+
+    /// How long to hold the answer to a write, see [`brake`].
+    fn hold_for(&self, region: &Region) -> Duration {
+        if !self.braking.load(Ordering::Relaxed) || region.info().is_meta() {
+            return Duration::ZERO;
+        }
+        let now = self.memstore_bytes.load(Ordering::Relaxed);
+        let of_server =
+            brake::used(now, self.config.global_memstore_low_bytes, self.config.global_memstore_bytes);
+        brake::hold_for(of_server.max(region.write_pressure()))
+    }
+
+    /// Answers a write after `hold`.
+    fn answer_after<M: Send + 'static>(&self, hold: Duration, done: Done<M>) -> Done<M> {
+        if hold.is_zero() {
+            return done;
+        }
+        let background = Arc::clone(&self.background);
+        Box::new(move |outcome| background.brake().hold(hold, move || done(outcome)))
     }
 
     /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.

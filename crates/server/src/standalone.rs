@@ -127,6 +127,7 @@ impl Standalone {
             clock: Arc::clone(&clock),
             chunks: ChunkPool::new(settings.memstore_bytes / CHUNK_BYTES),
             config: StoreConfig::from_configuration(&conf).map_err(bad)?,
+            pace: Arc::clone(background.pace()),
         };
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let env = |wal: &Arc<Wal>| {

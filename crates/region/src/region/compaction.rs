@@ -44,6 +44,18 @@ impl Region {
         Ok(true)
     }
 
+    /// Bytes that [`Region::compact`] would read now.
+    pub fn next_compaction_bytes(&self, family: Option<&[u8]>, major: bool) -> u64 {
+        let wanted = |store: &&Arc<Store>| family.is_none_or(|f| f == store.family().name());
+        self.stores.iter().filter(wanted).map(|store| store.next_compaction_bytes(major)).sum()
+    }
+
+    /// How much compactions are wanted, by the neediest store: 0 with few files, 1 when flushes are held up by them, more
+    /// beyond (HBase's compaction pressure).
+    pub fn compaction_pressure(&self) -> f64 {
+        self.stores.iter().map(|store| store.compaction_pressure()).fold(0.0, f64::max)
+    }
+
     /// Archives compacted files that readers have let go of; says how many are left.
     ///
     /// # Errors

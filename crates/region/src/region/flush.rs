@@ -61,6 +61,7 @@ impl Region {
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let started = Instant::now();
+        let swapped_ms = self.env.stores.clock.now_ms();
         let seq_id = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let outcome = self.write_snapshots(seq_id);
@@ -76,6 +77,7 @@ impl Region {
             }
         }
         self.commit_snapshots(seq_id, outcome?)?;
+        self.last_flush_ms.store(swapped_ms, Ordering::Relaxed);
         Ok(FlushOutcome { flushed: true, seq_id })
     }
 

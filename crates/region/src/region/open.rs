@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -61,8 +61,10 @@ impl Region {
             epoch: AtomicU64::new(0),
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
+            last_flush_ms: AtomicI64::new(0),
             counts: RequestCounts::default(),
         });
+        region.last_flush_ms.store(region.env.stores.clock.now_ms(), Ordering::Relaxed);
         let replayed = region.replay(&dir)?;
         region.finish_open(&dir)?;
         tracing::info!(
@@ -136,6 +138,20 @@ impl Region {
         if !abort {
             self.flush()?;
         }
+        self.cancel_compactions(true);
+        let closed = self.close_quietly(abort);
+        if closed.is_err() && !self.is_closed() {
+            self.cancel_compactions(false);
+        }
+        closed
+    }
+
+    fn cancel_compactions(&self, cancel: bool) {
+        self.stores.iter().for_each(|store| store.cancel_compactions(cancel));
+    }
+
+    /// The part of a close that no flush or compaction goes beside.
+    fn close_quietly(self: &Arc<Self>, abort: bool) -> Result<()> {
         let _no_compaction = self.compacting.lock();
         let _no_flush = self.flushing.lock();
         self.refuse_work()?;

@@ -21,7 +21,7 @@ use evenkeel_hfile::{ScanOptions, StoreFileMeta, keys};
 use parking_lot::Mutex;
 
 use super::selection::{Candidate, Wish, select};
-use super::{Store, StoreFile, StoreFileScanner, sorted};
+use super::{OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
 use crate::scanner::matcher::CompactionMode;
 use crate::scanner::store_scanner::Leaf;
 
@@ -32,6 +32,8 @@ pub struct CompactionRequest {
     is_major: bool,
     is_all_files: bool,
     compacting: Arc<Mutex<HashSet<String>>>,
+    /// Held while the files were chosen by the off-peak ratio.
+    off_peak: Option<OffPeakTurn>,
 }
 
 impl CompactionRequest {
@@ -48,6 +50,11 @@ impl CompactionRequest {
     /// Bytes of the files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes()).sum()
+    }
+
+    /// Whether the files were chosen by the off-peak ratio.
+    pub fn is_off_peak(&self) -> bool {
+        self.off_peak.is_some()
     }
 
     /// Names of the files.
@@ -94,6 +101,11 @@ impl Store {
         free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
     }
 
+    /// Bytes that the next compaction would read; 0 when there is none to do.
+    pub fn next_compaction_bytes(&self, major: bool) -> u64 {
+        self.select_compaction(major).map_or(0, |request| request.bytes())
+    }
+
     /// Chooses files to compact: all when `major` and none is busy, otherwise what the policy finds.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
         let files = self.state.load().files.clone();
@@ -101,11 +113,13 @@ impl Store {
         let busy = files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1);
         let free = &files[busy..];
         let candidates: Vec<_> = free.iter().map(candidate).collect();
+        let turn = if major { None } else { self.env.pace.off_peak_turn() };
         let wish = Wish {
             major,
             major_is_due: self.is_major_due(free),
             may_be_stuck: files.len() - busy + usize::from(busy > 0) >= self.config.blocking_files,
             busy,
+            off_peak: turn.is_some(),
         };
         let selection = select(&candidates, &self.config, wish);
         if selection.files.is_empty() {
@@ -118,6 +132,7 @@ impl Store {
             is_all_files: chosen.len() == files.len(),
             files: chosen,
             compacting: Arc::clone(&self.compacting),
+            off_peak: turn,
         })
     }
 
@@ -173,7 +188,8 @@ impl Store {
             major_compaction: request.is_major,
             compacted_files: self.replaced_by(request),
         };
-        let written = self.write_file(scanner, context, meta, facts.forget_seq_ids_to)?;
+        let written =
+            self.write_file(scanner, context, meta, facts.forget_seq_ids_to, Some(&self.env.pace))?;
         let (output, cells) = written.map_or((None, 0), |(path, cells)| (Some(path), cells));
         Ok(CompactionResult { inputs: request.names(), output, cells })
     }

@@ -15,6 +15,10 @@ pub struct StoreConfig {
     pub compaction_bytes_max: u64,
     /// `hbase.hstore.compaction.ratio`: how much larger than the others together a file may be.
     pub compaction_ratio: f64,
+    /// `hbase.hstore.compaction.ratio.offpeak`: the same, in off-peak hours.
+    pub compaction_ratio_off_peak: f64,
+    /// `hbase.hstore.compaction.max.size.offpeak`; as `compaction_bytes_max` unless set.
+    pub compaction_bytes_max_off_peak: u64,
     /// `hbase.hstore.blockingStoreFiles`: with so many, any selection is better than none.
     pub blocking_files: usize,
     /// `hbase.hregion.majorcompaction`, in milliseconds; 0 for never.
@@ -42,6 +46,8 @@ impl Default for StoreConfig {
             compaction_bytes_min: 128 << 20,
             compaction_bytes_max: u64::MAX,
             compaction_ratio: 1.2,
+            compaction_ratio_off_peak: 5.0,
+            compaction_bytes_max_off_peak: u64::MAX,
             blocking_files: 16,
             major_period_ms: 7 * DAY_MS,
             major_jitter: 0.5,
@@ -57,6 +63,8 @@ const FILES_MAX: &str = "hbase.hstore.compaction.max";
 const BYTES_MIN: &str = "hbase.hstore.compaction.min.size";
 const BYTES_MAX: &str = "hbase.hstore.compaction.max.size";
 const RATIO: &str = "hbase.hstore.compaction.ratio";
+const RATIO_OFF_PEAK: &str = "hbase.hstore.compaction.ratio.offpeak";
+const BYTES_MAX_OFF_PEAK: &str = "hbase.hstore.compaction.max.size.offpeak";
 const BLOCKING_FILES: &str = "hbase.hstore.blockingStoreFiles";
 const MAJOR_PERIOD: &str = "hbase.hregion.majorcompaction";
 const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
@@ -81,6 +89,9 @@ impl StoreConfig {
             BYTES_MIN,
             BYTES_MAX,
             RATIO,
+            RATIO_OFF_PEAK,
+            // After BYTES_MAX, which sets both.
+            BYTES_MAX_OFF_PEAK,
             BLOCKING_FILES,
             MAJOR_PERIOD,
             MAJOR_JITTER,
@@ -110,7 +121,12 @@ impl StoreConfig {
             FILES_MIN => parse(value, |n: usize| self.compaction_files_min = n.max(2)),
             FILES_MAX => parse(value, |n: usize| self.compaction_files_max = n.max(2)),
             BYTES_MIN => parse(value, |n| self.compaction_bytes_min = n),
-            BYTES_MAX => parse(value, |n| self.compaction_bytes_max = n),
+            BYTES_MAX => parse(value, |n| {
+                self.compaction_bytes_max = n;
+                self.compaction_bytes_max_off_peak = n;
+            }),
+            BYTES_MAX_OFF_PEAK => parse(value, |n| self.compaction_bytes_max_off_peak = n),
+            RATIO_OFF_PEAK => parse(value, |n| self.compaction_ratio_off_peak = n),
             RATIO => parse(value, |n| self.compaction_ratio = n),
             BLOCKING_FILES => parse(value, |n| self.blocking_files = n),
             MAJOR_PERIOD => parse(value, |n| self.major_period_ms = n),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, Result};
 use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta};
 
-use super::{Store, StoreFile, sorted};
+use super::{CompactionPace, Store, StoreFile, sorted};
 use crate::memstore::{Segment, SegmentScanner};
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::{Leaf, Start};
@@ -53,7 +53,7 @@ impl Store {
         let scanner = self.compaction_scanner(leaves.collect(), mode)?;
         let context = self.hfile_context(true, true)?;
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
-        let written = self.write_file(scanner, context, meta, None)?.map(|(path, _)| path);
+        let written = self.write_file(scanner, context, meta, None, None)?.map(|(path, _)| path);
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
@@ -146,17 +146,18 @@ impl Store {
     }
 
     /// Writes what a scanner gives to a new file in `.tmp`; `None` when it gives nothing, unless the file is to replace
-    /// others. Cells up to `forget_seq_ids_to` lose their sequence ids. Gives the file's path and its number of cells.
+    /// others. Cells up to `forget_seq_ids_to` lose their sequence ids. A compaction has a `pace`. Gives the file's path and its number of cells.
     pub(super) fn write_file(
         &self,
         scanner: StoreScanner,
         context: HFileContext,
         meta: StoreFileMeta,
         forget_seq_ids_to: Option<u64>,
+        pace: Option<&CompactionPace>,
     ) -> Result<Option<(PathBuf, u64)>> {
         let path = self.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
         let keeps_empty = !meta.compacted_files.is_empty();
-        let written = self.write_file_at(&path, scanner, context, meta, forget_seq_ids_to);
+        let written = self.write_file_at(&path, scanner, context, meta, forget_seq_ids_to, pace);
         if !matches!(written, Ok(cells) if cells > 0 || keeps_empty)
             && let Err(error) = self.env.fs.delete(&path)
         {
@@ -172,6 +173,7 @@ impl Store {
         context: HFileContext,
         meta: StoreFileMeta,
         forget_seq_ids_to: Option<u64>,
+        pace: Option<&CompactionPace>,
     ) -> Result<u64> {
         self.env.fs.mkdirs(&self.dirs.tmp)?;
         let mut writer = HFileWriter::create(&*self.env.fs, path, context)?;
@@ -185,6 +187,9 @@ impl Store {
                     Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
                     _ => writer.append(&cell)?,
                 }
+            }
+            if pace.is_some_and(|pace| !pace.wrote(cells.bytes().len() as u64, &self.cancelled)) {
+                return Err(self.error("the compaction is cancelled"));
             }
             cells.clear();
         }

@@ -26,6 +26,8 @@ pub(super) struct Wish {
     pub may_be_stuck: bool,
     /// Files before the candidates, busy in another compaction.
     pub busy: usize,
+    /// Larger files may be merged, and more (`hbase.hstore.compaction.ratio.offpeak`).
+    pub off_peak: bool,
 }
 
 /// Indexes of the chosen candidates, and whether this is a major compaction.
@@ -39,7 +41,7 @@ pub(super) struct Selection {
 pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
     let all: Vec<usize> = (0..files.len()).collect();
     let forced = wish.major && wish.busy == 0;
-    let candidates = if forced { all } else { skip_large(files, config, all) };
+    let candidates = if forced { all } else { skip_large(files, config, all, wish.off_peak) };
     let is_all = wish.busy == 0 && candidates.len() == files.len();
     let trying_major =
         forced || (wish.major_is_due && is_all && candidates.len() < config.compaction_files_max);
@@ -47,7 +49,7 @@ pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> S
     let mut chosen = candidates;
     if !trying_major && !after_split {
         chosen.retain(|i| !files[*i].is_excluded);
-        chosen = explore(files, config, &chosen, wish.may_be_stuck);
+        chosen = explore(files, config, &chosen, wish);
         if chosen.len() < config.compaction_files_min {
             chosen.clear();
         }
@@ -60,19 +62,24 @@ pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> S
 }
 
 /// Leaves out large files at the old end.
-fn skip_large(files: &[Candidate], config: &StoreConfig, mut candidates: Vec<usize>) -> Vec<usize> {
-    let is_large = |i: &usize| !files[*i].is_reference && files[*i].bytes > config.compaction_bytes_max;
+fn skip_large(
+    files: &[Candidate],
+    config: &StoreConfig,
+    mut candidates: Vec<usize>,
+    off_peak: bool,
+) -> Vec<usize> {
+    let bytes_max = if off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
+    let is_large = |i: &usize| !files[*i].is_reference && files[*i].bytes > bytes_max;
     let large = candidates.iter().take_while(|i| is_large(i)).count();
     candidates.drain(..large);
     candidates
 }
 
-fn explore(
-    files: &[Candidate],
-    config: &StoreConfig,
-    candidates: &[usize],
-    may_be_stuck: bool,
-) -> Vec<usize> {
+fn explore(files: &[Candidate], config: &StoreConfig, candidates: &[usize], wish: Wish) -> Vec<usize> {
+    let may_be_stuck = wish.may_be_stuck;
+    let ratio = if wish.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
+    let bytes_max =
+        if wish.off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
     let sizes: Vec<u64> = candidates.iter().map(|i| files[*i].bytes).collect();
     let (mut best, mut smallest) = (None::<Run>, None::<Run>);
     for start in 0..sizes.len() {
@@ -82,7 +89,8 @@ fn explore(
             if may_be_stuck && smallest.is_none_or(|smallest| run.bytes < smallest.bytes) {
                 smallest = Some(run);
             }
-            if run.may_be_chosen(&sizes, config) && best.is_none_or(|best| run.is_better(&best, may_be_stuck))
+            if run.may_be_chosen(&sizes, config.compaction_bytes_min, bytes_max, ratio)
+                && best.is_none_or(|best| run.is_better(&best, may_be_stuck))
             {
                 best = Some(run);
             }
@@ -107,9 +115,8 @@ impl Run {
         self.end - self.start
     }
 
-    fn may_be_chosen(&self, sizes: &[u64], config: &StoreConfig) -> bool {
-        self.bytes <= config.compaction_bytes_max
-            && (self.bytes < config.compaction_bytes_min || self.is_in_ratio(sizes, config.compaction_ratio))
+    fn may_be_chosen(&self, sizes: &[u64], bytes_min: u64, bytes_max: u64, ratio: f64) -> bool {
+        self.bytes <= bytes_max && (self.bytes < bytes_min || self.is_in_ratio(sizes, ratio))
     }
 
     fn is_in_ratio(&self, sizes: &[u64], ratio: f64) -> bool {
@@ -173,6 +180,13 @@ mod tests {
         assert_eq!(choose(&[900, 1], 10, Wish { major_is_due: true, ..Wish::default() }), [900, 1]);
         let busy = Wish { major: true, busy: 1, ..Wish::default() };
         assert!(choose(&[900, 1], 10, busy).is_empty(), "not while others are busy");
+    }
+
+    #[test]
+    fn off_peak_hours_have_a_ratio_of_their_own() {
+        let sizes = [100, 50, 25, 12, 12];
+        assert!(choose(&sizes, 10, Wish::default()).is_empty());
+        assert_eq!(choose(&sizes, 10, Wish { off_peak: true, ..Wish::default() }), sizes);
     }
 
     #[test]

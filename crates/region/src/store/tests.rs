@@ -154,6 +154,32 @@ fn references_show_half_of_a_file_and_go_away_by_compaction() {
 }
 
 #[test]
+fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
+    let mut test = with_rows(&["a"]);
+    test.add("b", "q", 1, CellType::Put, "2");
+    test.flush(u64::MAX);
+    let before = names(&test.store);
+    let rows = test.scan(Scan::default());
+    test.env.pace.set_limit(Some(1));
+    let request = test.store.select_compaction(true).expect("two files");
+    let started = std::time::Instant::now();
+    let outcome = std::thread::scope(|scope| {
+        let compaction = scope.spawn(|| test.store.compact(&request, u64::MAX));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        test.store.cancel_compactions(true);
+        compaction.join().expect("no panic")
+    });
+    assert!(outcome.expect_err("cancelled").message().contains("cancelled"));
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "a byte a second takes minutes");
+    drop(request);
+    assert_eq!((names(&test.store), test.scan(Scan::default())), (before, rows));
+    assert!(test.env.fs.list(&test.store.dirs.tmp).expect("listed").is_empty());
+    test.store.cancel_compactions(false);
+    test.env.pace.set_limit(None);
+    assert_eq!(test.compact(true, u64::MAX).map(|files| files.len()), Some(2));
+}
+
+#[test]
 fn links_lead_to_a_file_elsewhere() {
     let source = with_rows(&["a", "b"]);
     let file = names(&source.store).remove(0);

@@ -97,6 +97,7 @@ impl Cluster {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let env = RegionEnv {
             stores: StoreEnv {
+                pace: std::sync::Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::new(NoCache),

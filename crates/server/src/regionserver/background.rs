@@ -4,7 +4,8 @@
 //! a queue. A region is in a queue once at most, so the queues are bounded by the regions, and by a fixed length besides.
 //!
 //! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
-//! gives memory back.
+//! gives memory back. So have large compactions and small ones: files that pile up because a small one waits behind an
+//! hour's work are what makes reads slow.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,7 +16,10 @@ use std::thread::JoinHandle;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, Result};
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
+use evenkeel_region::store::CompactionPace;
 use parking_lot::{Condvar, Mutex};
+
+use super::brake::WriteBrake;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
@@ -25,15 +29,25 @@ const QUEUE_JOBS_MAX: usize = 100_000;
 pub struct BackgroundConfig {
     /// `hbase.hstore.flusher.count`.
     pub flushers: usize,
-    /// `hbase.regionserver.thread.compaction.small` and `.large` together.
-    pub compactors: usize,
+    /// `hbase.regionserver.thread.compaction.small`: threads for compactions of few bytes.
+    pub small_compactors: usize,
+    /// `hbase.regionserver.thread.compaction.large`: threads for those of many.
+    pub large_compactors: usize,
+    /// `hbase.regionserver.thread.compaction.throttle`: how many bytes are many.
+    pub large_compaction_bytes: u64,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
 }
 
 impl Default for BackgroundConfig {
     fn default() -> Self {
-        Self { flushers: 2, compactors: 2, compactions_enabled: true }
+        Self {
+            flushers: 2,
+            small_compactors: 1,
+            large_compactors: 1,
+            large_compaction_bytes: 2 * 10 * (128 << 20),
+            compactions_enabled: true,
+        }
     }
 }
 
@@ -44,11 +58,15 @@ impl BackgroundConfig {
     /// When a value is not of its key's form.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let threads = |key: &str, default: u64| Ok(conf.get_u64_or(key, default)?.clamp(1, 64) as usize);
-        let small = threads("hbase.regionserver.thread.compaction.small", 1)?;
-        let large = threads("hbase.regionserver.thread.compaction.large", 1)?;
+        let flush_bytes = conf.get_size_or("hbase.hregion.memstore.flush.size", 128 << 20)?;
+        let files_max = conf.get_i64_or("hbase.hstore.compaction.max", 10)?;
+        let large = flush_bytes.saturating_mul(files_max).saturating_mul(2);
+        let large = conf.get_i64_or("hbase.regionserver.thread.compaction.throttle", large)?;
         Ok(Self {
             flushers: threads("hbase.hstore.flusher.count", 2)?,
-            compactors: small + large,
+            small_compactors: threads("hbase.regionserver.thread.compaction.small", 1)?,
+            large_compactors: threads("hbase.regionserver.thread.compaction.large", 1)?,
+            large_compaction_bytes: large.max(0) as u64,
             compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
         })
     }
@@ -73,6 +91,14 @@ struct Compaction {
     region: Arc<Region>,
     family: Option<Vec<u8>>,
     major: bool,
+}
+
+impl Compaction {
+    /// What it is for: a queue holds one compaction of a key.
+    fn key(&self) -> String {
+        let family = self.family.as_deref().unwrap_or_default().escape_ascii();
+        format!("{}/{family}/{}", self.region.info().encoded_name(), self.major)
+    }
 }
 
 /// Jobs by key, each key once.
@@ -136,7 +162,10 @@ impl<T> Queue<T> {
 
 struct Shared {
     flushes: Queue<Arc<Region>>,
+    /// Compactions whose size nobody has looked at yet, and small ones.
     compactions: Queue<Compaction>,
+    large_compactions: Queue<Compaction>,
+    large_compaction_bytes: u64,
     compactions_enabled: AtomicBool,
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
@@ -147,6 +176,8 @@ struct Shared {
 pub struct Background {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    brake: WriteBrake,
+    pace: Arc<CompactionPace>,
 }
 
 impl Background {
@@ -158,16 +189,22 @@ impl Background {
         let shared = Arc::new(Shared {
             flushes: Queue::new(),
             compactions: Queue::new(),
+            large_compactions: Queue::new(),
+            large_compaction_bytes: config.large_compaction_bytes,
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
             flush_failures: AtomicU64::new(0),
         });
-        let background = Arc::new(Self { shared, threads: Mutex::default() });
+        let (brake, pace) = (WriteBrake::start()?, Arc::default());
+        let background = Arc::new(Self { shared, threads: Mutex::default(), brake, pace });
         for i in 0..config.flushers {
             background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
         }
-        for i in 0..config.compactors {
-            background.spawn(format!("compact-{i}"), Shared::compaction_jobs)?;
+        for i in 0..config.small_compactors {
+            background.spawn(format!("compact-small-{i}"), Shared::small_compactions)?;
+        }
+        for i in 0..config.large_compactors {
+            background.spawn(format!("compact-large-{i}"), Shared::large_compactions)?;
         }
         Ok(background)
     }
@@ -208,7 +245,8 @@ impl Background {
 
     /// Forgets compactions that wait.
     pub fn clear_compactions(&self) {
-        for compaction in self.shared.compactions.clear() {
+        let queues = [&self.shared.compactions, &self.shared.large_compactions];
+        for compaction in queues.into_iter().flat_map(Queue::clear) {
             self.shared.count(&compaction, false);
         }
     }
@@ -223,9 +261,19 @@ impl Background {
         }
     }
 
+    /// Holds back the answers of writers.
+    pub fn brake(&self) -> &WriteBrake {
+        &self.brake
+    }
+
+    /// How fast compactions write: the regions of the server share it.
+    pub fn pace(&self) -> &Arc<CompactionPace> {
+        &self.pace
+    }
+
     /// Flushes and compactions that wait.
     pub fn queued(&self) -> (usize, usize) {
-        (self.shared.flushes.len(), self.shared.compactions.len())
+        (self.shared.flushes.len(), self.shared.compactions.len() + self.shared.large_compactions.len())
     }
 
     /// Flushes that failed.
@@ -237,6 +285,7 @@ impl Background {
     pub fn stop(&self) {
         self.shared.flushes.stop();
         self.shared.compactions.stop();
+        self.shared.large_compactions.stop();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a flush or compaction thread panicked");
@@ -276,9 +325,7 @@ impl Shared {
         }
         // Counted first: a thread may have done it before this one goes on.
         self.count(&compaction, true);
-        let family = compaction.family.as_deref().unwrap_or_default().escape_ascii().to_string();
-        let key = format!("{}/{family}/{}", compaction.region.info().encoded_name(), compaction.major);
-        let added = self.compactions.push(key, compaction.clone());
+        let added = self.compactions.push(compaction.key(), compaction.clone());
         if !added {
             self.count(&compaction, false);
         }
@@ -296,8 +343,26 @@ impl Shared {
         }
     }
 
-    fn compaction_jobs(&self) {
+    fn small_compactions(&self) {
         while let Some(compaction) = self.compactions.next() {
+            if self.is_large(&compaction) {
+                if !self.large_compactions.push(compaction.key(), compaction.clone()) {
+                    self.count(&compaction, false);
+                }
+                continue;
+            }
+            self.compact(&compaction);
+            self.count(&compaction, false);
+        }
+    }
+
+    fn is_large(&self, compaction: &Compaction) -> bool {
+        let Compaction { region, family, major } = compaction;
+        region.next_compaction_bytes(family.as_deref(), *major) > self.large_compaction_bytes
+    }
+
+    fn large_compactions(&self) {
+        while let Some(compaction) = self.large_compactions.next() {
             self.compact(&compaction);
             self.count(&compaction, false);
         }
@@ -306,6 +371,7 @@ impl Shared {
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
         match region.compact(family.as_deref(), *major) {
+            Err(_) if region.is_closed() => {}
             Err(error) => tracing::error!(region = %region.info().name_text(), %error, "compaction failed"),
             Ok(true) if region.needs_compaction() => {
                 self.request_compaction(Compaction { region: region.clone(), family: None, major: false });

@@ -1,8 +1,9 @@
-//! The chore: leases of scanners, and the limit on unflushed bytes of all regions.
+//! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
+//! in memory for long, compactions that are due, and how fast they may write.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -51,6 +52,29 @@ impl Drop for Chore {
     }
 }
 
+/// When things are next due, milliseconds since 1970; 0 for at once.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    tuning_ms: AtomicI64,
+    compactions_ms: AtomicI64,
+    flushes_ms: AtomicI64,
+}
+
+/// How often regions are asked for how long they hold edits.
+const FLUSH_CHECK_MS: i64 = 10_000;
+
+/// A region that is due flushes within this time, at a moment that depends on the region: not all of them at once.
+const FLUSH_SPREAD_MS: i64 = 300_000;
+
+/// Whether something is due, and then not before `period_ms` again.
+fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
+    let due = now_ms >= next_ms.load(Ordering::Relaxed);
+    if due {
+        next_ms.store(now_ms.saturating_add(period_ms), Ordering::Relaxed);
+    }
+    due
+}
+
 impl RegionServer {
     /// Looks once at everything that goes by time.
     pub fn run_chore(&self) {
@@ -58,26 +82,72 @@ impl RegionServer {
         if expired > 0 {
             tracing::info!(expired, "scanner leases ran out");
         }
-        self.check_memstores();
+        let (regions, now_ms) = (self.regions.all(), self.clock.now_ms());
+        self.check_memstores(&regions);
+        if is_due(&self.schedule.tuning_ms, now_ms, self.config.compaction.period_ms) {
+            self.tune_compactions(&regions, now_ms);
+        }
+        if is_due(&self.schedule.compactions_ms, now_ms, self.config.compaction_check_ms) {
+            self.check_compactions(&regions);
+        }
+        if self.config.periodic_flush_ms > 0 && is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
+            self.flush_old_edits(&regions, now_ms);
+        }
     }
 
-    /// Flushes the largest MemStores above the lower mark; lets writes in only below the upper.
-    fn check_memstores(&self) {
-        let mut sizes: Vec<(u64, Arc<Region>)> =
-            self.regions.all().into_iter().map(|region| (region.memstore_bytes(), region)).collect();
+    /// Flushes the largest MemStores above the lower mark; lets writes in only below the upper, and slows them before.
+    fn check_memstores(&self, regions: &[Arc<Region>]) {
+        let mut sizes: Vec<_> = regions.iter().map(|region| (region.memstore_bytes(), region)).collect();
         let total: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
+        self.memstore_bytes.store(total, Ordering::Relaxed);
         let over = total >= self.config.global_memstore_bytes;
         if over != self.over_memstore_limit.swap(over, Ordering::Relaxed) {
             tracing::warn!(over, total, limit = self.config.global_memstore_bytes, "global memstore limit");
         }
         let mut excess = total.saturating_sub(self.config.global_memstore_low_bytes);
+        let braking = excess > 0 || regions.iter().any(|region| region.write_pressure() > 0.0);
+        self.braking.store(braking, Ordering::Relaxed);
         sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, region) in sizes.into_iter().filter(|(bytes, _)| *bytes > 0) {
             if excess == 0 {
                 return;
             }
             excess = excess.saturating_sub(bytes);
-            self.background.request_flush(&region);
+            self.background.request_flush(region);
+        }
+    }
+
+    fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {
+        let pressure = regions.iter().map(|region| region.compaction_pressure()).fold(0.0, f64::max);
+        let off_peak = self.config.compaction.is_off_peak(now_ms);
+        let pace = self.background.pace();
+        pace.set_off_peak(off_peak);
+        pace.set_limit(self.config.compaction.limit(pressure, off_peak));
+    }
+
+    /// Asks for compactions that are due by time: a region that is not written to is not flushed either, and nothing else
+    /// would look.
+    fn check_compactions(&self, regions: &[Arc<Region>]) {
+        let due = |region: &&Arc<Region>| {
+            region.needs_compaction() || region.next_compaction_bytes(None, false) > 0
+        };
+        for region in regions.iter().filter(due) {
+            self.background.request_compaction(region, None, false);
+        }
+    }
+
+    fn flush_old_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
+        for region in regions {
+            let Some(since_ms) = region.oldest_edit_ms() else { continue };
+            // An encoded name is a hash: regions that were written to at once flush one after the other.
+            let spread = region
+                .info()
+                .encoded_name()
+                .bytes()
+                .fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % FLUSH_SPREAD_MS);
+            if now_ms.saturating_sub(since_ms) > self.config.periodic_flush_ms.saturating_add(spread) {
+                self.background.request_flush(region);
+            }
         }
     }
 }

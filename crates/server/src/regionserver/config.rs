@@ -3,8 +3,12 @@
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, TimeUnit};
 
+use super::tuning::CompactionTuning;
+
 /// The Java class of the built-in AggregateService.
 pub const AGGREGATE_IMPLEMENTATION: &str = "org.apache.hadoop.hbase.coprocessor.AggregateImplementation";
+
+const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
 
 /// Limits and switches of a RegionServer.
 #[derive(Clone, Debug)]
@@ -30,6 +34,13 @@ pub struct RegionServerConfig {
     pub global_memstore_bytes: u64,
     /// Where flushes begin to work against that (`hbase.regionserver.global.memstore.size.lower.limit`).
     pub global_memstore_low_bytes: u64,
+    /// How fast compactions write.
+    pub compaction: CompactionTuning,
+    /// How often every store is asked whether a compaction is due (`hbase.server.thread.wakefrequency` times
+    /// `hbase.server.compactchecker.interval.multiplier`).
+    pub compaction_check_ms: i64,
+    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits stay unflushed at most; 0 for no limit.
+    pub periodic_flush_ms: i64,
     /// `hbase.coprocessor.region.classes` names AggregateImplementation: every table has AggregateService.
     pub aggregate_everywhere: bool,
 }
@@ -47,6 +58,9 @@ impl Default for RegionServerConfig {
             load_families_on_demand: true,
             global_memstore_bytes: 1 << 30,
             global_memstore_low_bytes: (1 << 30) / 100 * 95,
+            compaction: CompactionTuning::default(),
+            compaction_check_ms: 10_000_000,
+            periodic_flush_ms: 3_600_000,
             aggregate_everywhere: false,
         }
     }
@@ -66,6 +80,8 @@ impl RegionServerConfig {
         let low = conf.get_f64_or("hbase.regionserver.global.memstore.size.lower.limit", 0.95)?;
         let low = if low > 0.0 && low <= 1.0 { low } else { 0.95 };
         let global_memstore_bytes = (memory_bytes as f64 * share) as u64;
+        let wake_ms = ms("hbase.server.thread.wakefrequency", 10_000)?;
+        let multiplier = conf.get_i64_or("hbase.server.compactchecker.interval.multiplier", 1000)?;
         let classes = conf.get_list("hbase.coprocessor.region.classes")?;
         Ok(Self {
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
@@ -79,6 +95,9 @@ impl RegionServerConfig {
                 .get_bool_or("hbase.hregion.scan.loadColumnFamiliesOnDemand", true)?,
             global_memstore_bytes,
             global_memstore_low_bytes: (global_memstore_bytes as f64 * low) as u64,
+            compaction: CompactionTuning::from(conf)?,
+            compaction_check_ms: wake_ms.max(1).saturating_mul(multiplier.max(1)),
+            periodic_flush_ms: ms(PERIODIC_FLUSH, default.periodic_flush_ms)?,
             aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
         })
     }

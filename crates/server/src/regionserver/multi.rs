@@ -14,6 +14,8 @@
 //! A region that cannot be had fails its own actions only; their cells are skipped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
@@ -58,6 +60,7 @@ pub fn multi(
         Some(_) => request.region_action.get(..1).unwrap_or_default(),
         None => &request.region_action[..],
     };
+    let done = server.answer_after(hold_for(server, actions), done);
     let gathering = Gathering::new(actions, caller, global.is_some(), done);
     let mut run = Run {
         server,
@@ -71,6 +74,16 @@ pub fn multi(
         run.region_action(at, action, condition);
     }
     gathering.end();
+}
+
+/// How long to hold the answer: as long as the write that is to wait longest.
+fn hold_for(server: &RegionServer, actions: &[pb::RegionAction]) -> Duration {
+    if !server.braking.load(Ordering::Relaxed) {
+        return Duration::ZERO;
+    }
+    let writes = |action: &&pb::RegionAction| action.action.iter().any(|action| action.mutation.is_some());
+    let regions = actions.iter().filter(writes).filter_map(|action| server.region(&action.region).ok());
+    regions.map(|region| server.hold_for(&region)).max().unwrap_or_default()
 }
 
 fn check_size(server: &RegionServer, request: &pb::MultiRequest) -> Result<()> {

@@ -45,6 +45,7 @@ pub fn mutate(
         Err(error) => return done(Err(error)),
     };
     let kind = mutation.kind;
+    let done = server.answer_after(server.hold_for(&region), done);
     match condition {
         None => region.mutate(
             mutation,

@@ -111,6 +111,7 @@ fn env(name: &ServerName, clock: &Arc<ManualClock>, background: &Arc<Background>
         listener: Arc::new(NoListener),
     });
     let stores = StoreEnv {
+        pace: std::sync::Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -7,8 +7,13 @@ use crate::regionserver::testing::*;
 
 /// Queues that nobody empties.
 fn idle() -> std::sync::Arc<Background> {
-    Background::start(&BackgroundConfig { flushers: 0, compactors: 0, compactions_enabled: true })
-        .expect("no threads")
+    Background::start(&BackgroundConfig {
+        flushers: 0,
+        small_compactors: 0,
+        large_compactors: 0,
+        ..BackgroundConfig::default()
+    })
+    .expect("no threads")
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn read(
     Ok(Answer { message, cells: cells_of(reply) })
 }
 
-fn request(region: &Region, kind: MutationType, row: &'static [u8]) -> pb::MutateRequest {
+pub(super) fn request(region: &Region, kind: MutationType, row: &'static [u8]) -> pb::MutateRequest {
     pb::MutateRequest {
         region: specifier(region),
         mutation: pb::MutationProto {
@@ -39,7 +39,7 @@ fn request(region: &Region, kind: MutationType, row: &'static [u8]) -> pb::Mutat
     }
 }
 
-fn write(
+pub(super) fn write(
     server: &TestServer,
     request: &pb::MutateRequest,
     cells: &[KeyValue],

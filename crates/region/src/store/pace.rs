@@ -1,0 +1,178 @@
+//! [`CompactionPace`]: how fast the compactions of a server write, all together.
+//!
+//! A compaction that writes as fast as it can takes the disk and the caches from readers for as long as it lasts. HBase
+//! holds all compactions of a server under a limit that grows with the need for them
+//! (`PressureAwareCompactionThroughputController`): bytes flow freely until a chunk as large as a second's worth is
+//! written, and then the compaction sleeps off what it was ahead. Here the same limit is kept in *beats*: after every few
+//! cells the writer waits until the server's virtual clock has caught up, so the disk sees an even stream, and a
+//! compaction can be cancelled within one beat.
+//!
+//! The virtual clock is one instant: when everything written so far would be done at the limit. A writer adds its bytes
+//! to it and sleeps until then. Time nobody used is not saved up beyond one beat.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The longest sleep between two looks at whether the compaction is still wanted.
+const BEAT: Duration = Duration::from_millis(10);
+
+/// Shared by all compactions of a server. See the module.
+#[derive(Debug)]
+pub struct CompactionPace {
+    /// `u64::MAX` for no limit.
+    bytes_per_s: AtomicU64,
+    /// When what was written so far would be done at the limit.
+    done_at: Mutex<Instant>,
+    waited_us: AtomicU64,
+    /// The hours in which more may be compacted.
+    off_peak: AtomicBool,
+    /// Whether a compaction uses the wider ratio of these hours: one at a time does.
+    off_peak_used: Arc<AtomicBool>,
+}
+
+/// The one compaction that was chosen by the off-peak ratio. Dropping it lets the next be.
+#[derive(Debug)]
+pub struct OffPeakTurn(Arc<AtomicBool>);
+
+impl Drop for OffPeakTurn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Default for CompactionPace {
+    fn default() -> Self {
+        let bytes_per_s = AtomicU64::new(u64::MAX);
+        Self {
+            bytes_per_s,
+            done_at: Mutex::new(Instant::now()),
+            waited_us: AtomicU64::new(0),
+            off_peak: AtomicBool::new(false),
+            off_peak_used: Arc::default(),
+        }
+    }
+}
+
+impl CompactionPace {
+    /// Sets the limit, in bytes a second; `None` for no limit. Compactions that run go on at it.
+    pub fn set_limit(&self, bytes_per_s: Option<u64>) {
+        self.bytes_per_s.store(bytes_per_s.map_or(u64::MAX, |limit| limit.max(1)), Ordering::Relaxed);
+    }
+
+    /// The limit, in bytes a second.
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.bytes_per_s.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
+    }
+
+    /// Says whether the hours are off-peak (`hbase.offpeak.start.hour`, `.end.hour`).
+    pub fn set_off_peak(&self, off_peak: bool) {
+        self.off_peak.store(off_peak, Ordering::Relaxed);
+    }
+
+    /// The right to choose files by the off-peak ratio, in off-peak hours, while no other compaction has it.
+    pub fn off_peak_turn(&self) -> Option<OffPeakTurn> {
+        let free = self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.swap(true, Ordering::Acquire);
+        free.then(|| OffPeakTurn(Arc::clone(&self.off_peak_used)))
+    }
+
+    /// How long compactions have waited here, all together.
+    pub fn waited(&self) -> Duration {
+        Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
+    }
+
+    /// Waits until `bytes` that were just written are within the limit. `false`, without more waiting, once `cancelled`.
+    pub fn wrote(&self, bytes: u64, cancelled: &AtomicBool) -> bool {
+        let done_at = self.limit().map(|limit| self.advance(bytes, limit));
+        let started = Instant::now();
+        while !cancelled.load(Ordering::Relaxed) {
+            let left = done_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                let waited = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                self.waited_us.fetch_add(waited, Ordering::Relaxed);
+                return true;
+            }
+            std::thread::sleep(left.min(BEAT));
+        }
+        false
+    }
+
+    /// Adds bytes to the virtual clock; what it shows then.
+    fn advance(&self, bytes: u64, limit: u64) -> Instant {
+        let takes = Duration::from_secs_f64((bytes as f64 / limit as f64).min(3600.0));
+        let mut done_at = self.done_at.lock();
+        let earliest = Instant::now().checked_sub(BEAT).unwrap_or(*done_at);
+        *done_at = (*done_at).max(earliest) + takes;
+        *done_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static WANTED: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn two_writers_share_one_limit() {
+        let pace = CompactionPace::default();
+        pace.set_limit(Some(1_000_000));
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..10).for_each(|_| assert!(pace.wrote(5_000, &WANTED))));
+            }
+        });
+        // 100 KB at 1 MB/s, less the beat that was not used before.
+        assert!(started.elapsed() >= Duration::from_millis(85), "{:?}", started.elapsed());
+        assert!(pace.waited() >= Duration::from_millis(85));
+    }
+
+    #[test]
+    fn without_a_limit_nobody_waits() {
+        let pace = CompactionPace::default();
+        let started = Instant::now();
+        assert!(pace.wrote(u64::MAX, &WANTED));
+        assert!(started.elapsed() < Duration::from_secs(1));
+        assert_eq!(pace.limit(), None);
+    }
+
+    #[test]
+    fn one_who_waits_long_hears_at_once_that_it_is_cancelled() {
+        let pace = CompactionPace::default();
+        pace.set_limit(Some(1));
+        let cancelled = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| pace.wrote(1_000_000, &cancelled));
+            std::thread::sleep(Duration::from_millis(20));
+            let told = Instant::now();
+            cancelled.store(true, Ordering::Relaxed);
+            assert!(!waiter.join().expect("no panic"));
+            assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
+        });
+    }
+
+    #[test]
+    fn off_peak_turns_are_taken_one_at_a_time() {
+        let pace = CompactionPace::default();
+        assert!(pace.off_peak_turn().is_none(), "in peak hours");
+        pace.set_off_peak(true);
+        let turn = pace.off_peak_turn();
+        assert!(turn.is_some() && pace.off_peak_turn().is_none());
+        drop(turn);
+        assert!(pace.off_peak_turn().is_some());
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let pace = CompactionPace::default();
+        pace.set_limit(Some(1_000_000));
+        assert!(pace.wrote(1, &WANTED));
+        std::thread::sleep(Duration::from_millis(100));
+        let started = Instant::now();
+        assert!(pace.wrote(50_000, &WANTED));
+        assert!(started.elapsed() >= Duration::from_millis(35), "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,80 @@
+//! What goes by time, and writers before limits.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_protocol::pb::mutation_proto::MutationType;
+
+use super::reads_and_writes::{request, write};
+use crate::regionserver::RegionServerConfig;
+use crate::regionserver::background::CompactionState;
+use crate::regionserver::testing::*;
+
+const HOUR_MS: i64 = 3_600_000;
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn edits_do_not_stay_in_memory_for_ever() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    server.clock.advance_ms(HOUR_MS / 2);
+    server.server.run_chore();
+    assert_eq!(server.server.background().queued().0, 0, "not due yet");
+    assert_eq!(region.load().store_files, 0);
+    server.clock.advance_ms(HOUR_MS);
+    server.server.run_chore();
+    until("the edit is not flushed", || region.load().store_files == 1);
+    assert_eq!(region.oldest_edit_ms(), None);
+}
+
+#[test]
+fn a_compaction_that_is_due_by_time_needs_no_write() {
+    let (server, region) = TestServer::with_region();
+    for value in [b"1", b"2"] {
+        put(&region, &[cell(b"a", b"q", value)]);
+        region.flush().expect("flushed");
+    }
+    server.server.run_chore();
+    assert_eq!(region.load().store_files, 2, "neither many nor old");
+    server.clock.advance_ms(24 * 14 * HOUR_MS);
+    server.server.run_chore();
+    until("the files are not compacted", || region.load().store_files == 1);
+    let name = region.info().encoded_name();
+    until("the compaction does not end", || {
+        server.server.background().compaction_state(name) == CompactionState::None
+    });
+}
+
+#[test]
+fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
+    let limits = RegionServerConfig {
+        global_memstore_low_bytes: 1,
+        global_memstore_bytes: 1 << 20,
+        ..RegionServerConfig::default()
+    };
+    let server = TestServer::new(limits);
+    // The MemStore of a region that flushes only on demand.
+    server.server.background().stop();
+    let region = server.open(b"", b"", table());
+    let brake = server.server.background().brake();
+    let put = request(&region, MutationType::Put, b"a");
+    let write = |bytes: usize| write(&server, &put, &[cell(b"a", b"q", &vec![7; bytes])], caller());
+    write(1000).expect("written");
+    server.server.run_chore();
+    write(1000).expect("written");
+    assert_eq!(brake.count(), 0, "a thousandth of the way costs nothing");
+    write(500_000).expect("written");
+    server.server.run_chore();
+    let started = Instant::now();
+    write(600_000).expect("written, and told later");
+    assert!(started.elapsed() >= Duration::from_millis(50), "{:?}", started.elapsed());
+    assert_eq!(brake.count(), 1);
+    server.server.run_chore();
+    assert!(write(1).expect_err("no room").message().contains("Over global memstore limit"));
+}

@@ -1,0 +1,161 @@
+//! [`CompactionTuning`]: how fast compactions may write, by need and hour
+//! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`).
+
+use chrono::Timelike;
+use evenkeel_common::config::ConfigError;
+use evenkeel_common::{Configuration, TimeUnit};
+
+/// HBase's controller without a limit; its full class name ends so.
+const NO_LIMIT: &str = "NoLimitThroughputController";
+
+/// Hours of the day, by the machine's own time, in which clients want little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffPeakHours {
+    /// The first of them, 0 to 23.
+    pub start: u32,
+    /// The first after them; may be before `start`, over midnight.
+    pub end: u32,
+}
+
+impl OffPeakHours {
+    /// From `hbase.offpeak.start.hour` and `hbase.offpeak.end.hour`; `None` when there are none.
+    fn new(start: i64, end: i64) -> Option<Self> {
+        let hour = |hour: i64| u32::try_from(hour).ok().filter(|hour| *hour < 24);
+        let hours = hour(start).zip(hour(end)).map(|(start, end)| Self { start, end });
+        if hours.is_none() && (start, end) != (-1, -1) {
+            tracing::warn!(start, end, "off-peak hours are from 0 to 23; there are none now");
+        }
+        hours.filter(|hours| hours.start != hours.end)
+    }
+
+    /// Whether an hour is one of them.
+    pub fn contains(&self, hour: u32) -> bool {
+        match self.start < self.end {
+            true => (self.start..self.end).contains(&hour),
+            false => hour >= self.start || hour < self.end,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct CompactionTuning {
+    /// `hbase.hstore.compaction.throughput.lower.bound`: bytes a second while there is little to do.
+    pub lower: u64,
+    /// `hbase.hstore.compaction.throughput.higher.bound`: bytes a second just before files hold up flushes.
+    pub higher: u64,
+    /// `hbase.hstore.compaction.throughput.offpeak`: bytes a second in off-peak hours.
+    pub off_peak: u64,
+    /// `hbase.hstore.compaction.throughput.tune.period`.
+    pub period_ms: i64,
+    /// `hbase.offpeak.start.hour`, `hbase.offpeak.end.hour`.
+    pub off_peak_hours: Option<OffPeakHours>,
+    /// `hbase.regionserver.throughput.controller` names the controller without a limit.
+    pub unlimited: bool,
+}
+
+impl Default for CompactionTuning {
+    fn default() -> Self {
+        Self {
+            lower: 50 << 20,
+            higher: 100 << 20,
+            off_peak: i64::MAX as u64,
+            period_ms: 60_000,
+            off_peak_hours: None,
+            unlimited: false,
+        }
+    }
+}
+
+impl CompactionTuning {
+    /// Reads HBase's keys.
+    ///
+    /// # Errors
+    /// When a value is not of its key's form.
+    pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
+        let default = Self::default();
+        let bytes = |name: &str, default: u64| {
+            let key = format!("hbase.hstore.compaction.throughput.{name}");
+            Ok(conf.get_i64_or(&key, default as i64)?.max(1) as u64)
+        };
+        let hour = |key: &str| conf.get_i64_or(key, -1);
+        let period = "hbase.hstore.compaction.throughput.tune.period";
+        let controller = conf.get_trimmed("hbase.regionserver.throughput.controller")?;
+        Ok(Self {
+            lower: bytes("lower.bound", default.lower)?,
+            higher: bytes("higher.bound", default.higher)?,
+            off_peak: bytes("offpeak", default.off_peak)?,
+            period_ms: conf.get_time_or(period, TimeUnit::Milliseconds, default.period_ms)?.max(1),
+            off_peak_hours: OffPeakHours::new(
+                hour("hbase.offpeak.start.hour")?,
+                hour("hbase.offpeak.end.hour")?,
+            ),
+            unlimited: controller.is_some_and(|class| class.ends_with(NO_LIMIT)),
+        })
+    }
+
+    /// Whether it is an off-peak hour now, by the machine's own time.
+    pub fn is_off_peak(&self, now_ms: i64) -> bool {
+        let hour = || {
+            chrono::DateTime::from_timestamp_millis(now_ms)
+                .map(|now| now.with_timezone(&chrono::Local).hour())
+        };
+        self.off_peak_hours.is_some_and(|hours| hour().is_some_and(|hour| hours.contains(hour)))
+    }
+
+    /// Bytes a second that compactions may write; `None` for as many as they can: when files hold up flushes, nothing is
+    /// saved by waiting. `pressure` is that of the neediest region.
+    pub fn limit(&self, pressure: f64, off_peak: bool) -> Option<u64> {
+        if self.unlimited || pressure > 1.0 {
+            return None;
+        }
+        if off_peak {
+            return Some(self.off_peak).filter(|limit| *limit < i64::MAX as u64);
+        }
+        let span = self.higher.saturating_sub(self.lower) as f64;
+        Some(self.lower + (span * pressure.max(0.0)) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_grows_with_the_need_and_ends_when_flushes_are_held_up() {
+        let tuning = CompactionTuning { lower: 100, higher: 300, off_peak: 1000, ..Default::default() };
+        assert_eq!(tuning.limit(0.0, false), Some(100));
+        assert_eq!(tuning.limit(0.5, false), Some(200));
+        assert_eq!(tuning.limit(1.0, false), Some(300));
+        assert_eq!(tuning.limit(1.1, false), None);
+        assert_eq!(tuning.limit(0.5, true), Some(1000));
+        assert_eq!(CompactionTuning::default().limit(0.5, true), None);
+        assert_eq!(CompactionTuning { unlimited: true, ..tuning }.limit(0.0, false), None);
+    }
+
+    #[test]
+    fn off_peak_hours_may_pass_midnight() {
+        let night = OffPeakHours::new(22, 5).expect("hours");
+        let in_it: Vec<u32> = (0..24).filter(|hour| night.contains(*hour)).collect();
+        assert_eq!(in_it, [0, 1, 2, 3, 4, 22, 23]);
+        let morning = OffPeakHours::new(1, 3).expect("hours");
+        assert_eq!((0..24).filter(|hour| morning.contains(*hour)).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(OffPeakHours::new(4, 4), None);
+        assert_eq!(OffPeakHours::new(-1, 24), None);
+    }
+
+    #[test]
+    fn keys_are_hbases() {
+        let mut conf = Configuration::new();
+        conf.set("hbase.hstore.compaction.throughput.lower.bound", "1");
+        conf.set("hbase.hstore.compaction.throughput.higher.bound", "2");
+        conf.set("hbase.hstore.compaction.throughput.offpeak", "3");
+        conf.set("hbase.offpeak.start.hour", "0");
+        conf.set("hbase.offpeak.end.hour", "23");
+        conf.set("hbase.regionserver.throughput.controller", "org.example.NoLimitThroughputController");
+        let tuning = CompactionTuning::from(&conf).expect("read");
+        assert_eq!((tuning.lower, tuning.higher, tuning.off_peak), (1, 2, 3));
+        assert_eq!(tuning.off_peak_hours, Some(OffPeakHours { start: 0, end: 23 }));
+        assert!(tuning.unlimited);
+    }
+}
