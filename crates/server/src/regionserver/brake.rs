@@ -180,7 +180,9 @@ mod tests {
         let started = Instant::now();
         for (ms, name) in [(60, "late"), (20, "soon"), (0, "now")] {
             let tell = tell.clone();
-            brake.hold(Duration::from_millis(ms), move || drop(tell.send((name, started.elapsed()))));
+            brake.hold(Duration::from_millis(ms), move || {
+                tell.send((name, started.elapsed())).expect("the test waits")
+            });
         }
         let answers: Vec<_> = told.iter().take(3).collect();
         assert_eq!(answers.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["now", "soon", "late"]);
@@ -192,7 +194,7 @@ mod tests {
     fn nothing_is_kept_when_it_ends() {
         let brake = WriteBrake::start().expect("thread");
         let (tell, told) = crossbeam_channel::bounded(1);
-        brake.hold(Duration::from_secs(3600), move || drop(tell.send(())));
+        brake.hold(Duration::from_secs(3600), move || tell.send(()).expect("the test waits"));
         drop(brake);
         assert_eq!(told.recv(), Ok(()));
     }
