@@ -77,6 +77,16 @@ impl Server {
         self.folder.as_deref()
     }
 
+    /// Its process; 0 when we did not start it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A setting it was started with.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).map(String::as_str)
+    }
+
     /// Ends it as a power cut would: `kill -9`, and back when it is gone.
     ///
     /// # Panics
@@ -126,12 +136,24 @@ pub fn start_evenkeel() -> Result<Server, String> {
 /// # Errors
 /// As [`start_evenkeel`].
 pub fn start_evenkeel_with(own: &[(String, String)]) -> Result<Server, String> {
-    let binary = evenkeel_binary()?;
+    start_evenkeel_as(&evenkeel_binary()?, &[], own)
+}
+
+/// As [`start_evenkeel_with`], a given binary under a given command, such as `taskset -c 0`.
+///
+/// # Errors
+/// As [`start_evenkeel`].
+pub fn start_evenkeel_as(
+    binary: &Path,
+    under: &[String],
+    own: &[(String, String)],
+) -> Result<Server, String> {
     let folder = run_folder("evenkeel")?;
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
     settings.extend(own.iter().cloned());
-    let mut command = vec![binary.display().to_string(), "start".to_owned()];
+    let mut command = under.to_vec();
+    command.extend([binary.display().to_string(), "start".to_owned()]);
     command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
     let guard = spawn(&command, &folder.join("server.log"))?;
     let server = Server {
@@ -160,6 +182,33 @@ pub fn start_stock() -> Result<Server, String> {
 /// # Errors
 /// As [`start_stock`].
 pub fn start_stock_with(own: &[(String, String)]) -> Result<Server, String> {
+    start_stock_as(&StockJvm::small(), own)
+}
+
+/// The JVM of a stock server.
+#[derive(Clone, Debug)]
+pub struct StockJvm {
+    /// The `java` to run.
+    pub java: PathBuf,
+    /// Flags beyond those of [`toolchain::jvm_flags`]: heap, collector.
+    pub flags: Vec<String>,
+    /// A command to run it under, such as `taskset -c 0`.
+    pub under: Vec<String>,
+}
+
+impl StockJvm {
+    /// The one that tests use: little memory, few threads.
+    fn small() -> Self {
+        let flags = ["-Xmx768m", "-XX:+UseSerialGC"].map(str::to_owned).to_vec();
+        Self { java: toolchain::java_command(), flags, under: Vec::new() }
+    }
+}
+
+/// As [`start_stock_with`], in a JVM of its own kind.
+///
+/// # Errors
+/// As [`start_stock`].
+pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server, String> {
     let folder = run_folder("stock")?;
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
@@ -172,14 +221,12 @@ pub fn start_stock_with(own: &[(String, String)]) -> Result<Server, String> {
     let log_conf = home().join("conf/log4j2-server.properties");
     fs::copy(&log_conf, conf.join("log4j2.properties"))
         .map_err(|e| format!("cannot copy {}: {e}", log_conf.display()))?;
-    let mut command = vec![toolchain::java_command().display().to_string()];
+    let mut command = jvm.under.clone();
+    command.push(jvm.java.display().to_string());
     command.extend(toolchain::jvm_flags());
     let log = folder.join("hbase.log");
-    command.extend([
-        "-Xmx768m".into(),
-        "-XX:+UseSerialGC".into(),
-        format!("-Devenkeel.log.file={}", log.display()),
-    ]);
+    command.extend(jvm.flags.iter().cloned());
+    command.push(format!("-Devenkeel.log.file={}", log.display()));
     command.extend(["-cp".into(), toolchain::server_class_path(&conf)?]);
     command.extend(["org.apache.hadoop.hbase.master.HMaster".into(), "start".into()]);
     let guard = spawn(&command, &folder.join("server.log"))?;
@@ -348,8 +395,11 @@ fn run_folder(name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// `EVENKEEL_BIN`, or the binary that Cargo builds.
-fn evenkeel_binary() -> Result<PathBuf, String> {
+/// The Evenkeel binary: `EVENKEEL_BIN`, or the one that Cargo builds for the profile of the caller.
+///
+/// # Errors
+/// When it does not build, with what the compiler says.
+pub fn evenkeel_binary() -> Result<PathBuf, String> {
     match std::env::var_os("EVENKEEL_BIN") {
         Some(binary) => Ok(PathBuf::from(binary)),
         None => Ok(built(&["-p", "evenkeel"])?.join("evenkeel")),
@@ -364,12 +414,14 @@ pub fn example(package: &str, name: &str) -> Result<PathBuf, String> {
     Ok(built(&["-p", package, "--example", name])?.join("examples").join(name))
 }
 
-/// Has Cargo build something for the profile that this test was built for, which is read off the test's path; the folder
-/// `target/PROFILE` that it is in.
+/// Has Cargo build something for the profile that this program was built for, which is read off its path (a test is in
+/// `deps` there, a program is not); the folder `target/PROFILE` that it is in.
 fn built(what: &[&str]) -> Result<PathBuf, String> {
-    let test = std::env::current_exe().map_err(|e| format!("this test has no path: {e}"))?;
-    let profile_folder = test.ancestors().nth(2).ok_or("this test is not in a target folder")?;
-    let target_folder = profile_folder.parent().ok_or("this test is not in a target folder")?;
+    let program = std::env::current_exe().map_err(|e| format!("this program has no path: {e}"))?;
+    let of_test = program.parent().is_some_and(|folder| folder.ends_with("deps"));
+    let profile_folder =
+        program.ancestors().nth(1 + usize::from(of_test)).ok_or("this program is not in a target folder")?;
+    let target_folder = profile_folder.parent().ok_or("this program is not in a target folder")?;
     let profile = match profile_folder.file_name().unwrap_or_default().to_string_lossy().as_ref() {
         "debug" => "dev".to_owned(),
         other => other.to_owned(),

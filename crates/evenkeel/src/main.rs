@@ -41,6 +41,16 @@ enum Command {
     Verify(tools::verify::VerifyArgs),
     /// Compact the store files of a stopped server
     Compact(tools::compact::CompactArgs),
+    /// Load a cluster and measure it, by the names of HBase's PerformanceEvaluation
+    #[command(disable_help_flag = true)]
+    Pe(Pe),
+}
+
+/// The words of `evenkeel pe`, which has HBase's own rules for them.
+#[derive(Args)]
+struct Pe {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
 }
 
 #[derive(Args, Default)]
@@ -68,6 +78,7 @@ fn main() -> ExitCode {
         Some(Command::Wal(args)) => ended(tools::wal::run(&args), TOOL_FAILED),
         Some(Command::Verify(args)) => ended(tools::verify::run(&args), TOOL_FAILED),
         Some(Command::Compact(args)) => ended(tools::compact::run(&args), TOOL_FAILED),
+        Some(Command::Pe(pe)) => ExitCode::from(evenkeel_pe::main(&pe.words)),
         Some(Command::Start(start)) => ended(run(&start).map(|()| ExitCode::SUCCESS), 1),
         None => ended(run(&cli.start).map(|()| ExitCode::SUCCESS), 1),
     }

@@ -1,0 +1,62 @@
+//! [`Failure`]: why a run did not happen or did not end well, and the exit status of each.
+
+use std::fmt;
+
+use evenkeel_client::Error;
+
+/// Why there is no report.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The options are wrong.
+    Options(String),
+    /// No server of the cluster answers.
+    Cluster(String),
+    /// The table is not there or does not fit.
+    Table(String),
+    /// Requests failed.
+    Requests(String),
+    /// A file of the report, or something else of this machine.
+    Local(String),
+}
+
+impl Failure {
+    /// The status that `evenkeel pe` exits with.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Requests(_) | Self::Local(_) => 1,
+            Self::Options(_) => 2,
+            Self::Cluster(_) => 3,
+            Self::Table(_) => 4,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(why) => write!(f, "no cluster answers: {why}"),
+            Self::Options(why) | Self::Table(why) | Self::Requests(why) | Self::Local(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Connection(why) | Error::Timeout(why) | Error::NoServer(why) => Self::Cluster(why),
+            Error::TableNotFound(name) => Self::Table(format!("there is no table {name}")),
+            Error::TableNotEnabled(name) => Self::Table(format!("table {name} is disabled")),
+            other => Self::Requests(other.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Local(error.to_string())
+    }
+}

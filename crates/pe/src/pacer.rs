@@ -1,0 +1,177 @@
+//! [`Pacer`]: the times at which requests of an open loop are due.
+//!
+//! Arrivals are fixed before they happen, at even gaps or at random ones, and no answer moves them. Whoever is free takes
+//! the next arrival: one that is already past is taken at once, and its latency counts from when it was due. tokio's own
+//! timer rounds to milliseconds, so waits go through a `timerfd`, which keeps time to some tens of microseconds.
+//! One pacer belongs to one load thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot};
+
+/// Arrivals of one load thread.
+pub struct Pacer {
+    next: Cell<Instant>,
+    gap: Duration,
+    poisson: bool,
+    rng: RefCell<SmallRng>,
+    waiting: RefCell<VecDeque<(Instant, oneshot::Sender<()>)>>,
+    news: Notify,
+    /// A timerfd behind a type that reads any descriptor without a line of unsafe code.
+    timer: pipe::Receiver,
+}
+
+impl Pacer {
+    /// `rate` arrivals a second from `start` on. Must be made, and [`Pacer::run`], on the thread's own runtime.
+    ///
+    /// # Errors
+    /// When the system has no timer for it.
+    pub fn new(rate: f64, poisson: bool, start: Instant) -> io::Result<Rc<Self>> {
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(Rc::new(Self {
+            next: Cell::new(start),
+            gap: Duration::from_secs_f64(1.0 / rate),
+            poisson,
+            rng: RefCell::new(SmallRng::from_os_rng()),
+            waiting: RefCell::default(),
+            news: Notify::new(),
+            timer: pipe::Receiver::from_owned_fd_unchecked(timer)?,
+        }))
+    }
+
+    /// Takes the next arrival and waits until it is due. `None` when it is due at `end` or later; it is then left.
+    pub async fn arrival(&self, end: Option<Instant>) -> Option<Instant> {
+        let due = self.next.get();
+        if end.is_some_and(|end| due >= end) {
+            return None;
+        }
+        self.next.set(due + self.gap());
+        if due > Instant::now() {
+            let (wake, woken) = oneshot::channel();
+            self.waiting.borrow_mut().push_back((due, wake));
+            self.news.notify_one();
+            let _ = woken.await;
+        }
+        Some(due)
+    }
+
+    /// Arrivals due before a time that nobody took: their times. They are then taken.
+    pub fn missed(&self, end: Instant) -> Vec<Instant> {
+        let mut missed = Vec::new();
+        while self.next.get() < end {
+            let due = self.next.get();
+            missed.push(due);
+            self.next.set(due + self.gap());
+        }
+        missed
+    }
+
+    fn gap(&self) -> Duration {
+        match self.poisson {
+            false => self.gap,
+            true => {
+                let draw: f64 = self.rng.borrow_mut().random();
+                self.gap.mul_f64(-(1.0 - draw).ln())
+            }
+        }
+    }
+
+    /// Wakes those whose arrival is due, for ever.
+    ///
+    /// # Errors
+    /// When the timer fails.
+    pub async fn run(self: Rc<Self>) -> io::Result<()> {
+        loop {
+            let first = self.waiting.borrow().front().map(|(due, _)| *due);
+            match first {
+                None => self.news.notified().await,
+                Some(due) => {
+                    self.sleep_until(due).await?;
+                    self.wake_due();
+                }
+            }
+        }
+    }
+
+    async fn sleep_until(&self, due: Instant) -> io::Result<()> {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let it_value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: zero, it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec)?;
+        loop {
+            self.timer.readable().await?;
+            match self.timer.try_read(&mut [0; 8]) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.map(drop),
+            }
+        }
+    }
+
+    fn wake_due(&self) {
+        let now = Instant::now();
+        let mut waiting = self.waiting.borrow_mut();
+        while waiting.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, wake)) = waiting.pop_front() {
+                let _ = wake.send(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+
+    #[test]
+    fn arrivals_keep_their_times_whatever_is_late() {
+        block_on(async {
+            let start = Instant::now();
+            let pacer = Pacer::new(1000.0, false, start).expect("a timer");
+            let timer = tokio::task::spawn_local(pacer.clone().run());
+            for i in 0..50u32 {
+                let due = pacer.arrival(None).await.expect("no end");
+                assert_eq!(due, start + Duration::from_millis(1) * i);
+                assert!(Instant::now() >= due);
+                if i == 10 {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            assert!(start.elapsed() < Duration::from_millis(500), "late arrivals are taken at once");
+            let end = start + Duration::from_millis(100);
+            let missed = pacer.missed(end);
+            assert_eq!(missed.len(), 50);
+            assert_eq!(pacer.arrival(Some(end)).await, None);
+            timer.abort();
+        });
+    }
+
+    #[test]
+    fn random_arrivals_have_the_rate() {
+        block_on(async {
+            let start = Instant::now();
+            let pacer = Pacer::new(1000.0, true, start).expect("a timer");
+            let missed = pacer.missed(start + Duration::from_secs(100)).len();
+            assert!((98_000..102_000).contains(&missed), "{missed}");
+        });
+    }
+}

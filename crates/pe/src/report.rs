@@ -1,0 +1,174 @@
+//! [`Report`]: what a run came to; as text, JSON, a page with plots, and HdrHistogram's files.
+//!
+//! All forms are made from the one structure, so that none says what another does not.
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::options::Options;
+use crate::server::{ServerProcess, Usage};
+use crate::stats::{Latencies, Part, Tally};
+
+mod files;
+pub mod page;
+pub mod plot;
+mod progress;
+mod text;
+
+pub use files::{write_hgrm, write_hlog, write_json};
+pub use progress::Progress;
+pub use text::summary;
+
+/// One run on one cluster.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The cluster's name.
+    pub target: String,
+    /// When the load began.
+    pub began_unix_s: f64,
+    /// What was asked for.
+    pub options: Options,
+    /// Things to know about it.
+    pub notes: Vec<String>,
+    /// Latencies of the warm-up, when there was one.
+    pub warmup: Option<Latencies>,
+    /// Requests of the warm-up.
+    pub warmup_requests: u64,
+    /// Seconds of the measured part.
+    pub seconds: f64,
+    /// What was done in it.
+    pub tally: Tally,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Rows of the test a second.
+    pub rows_per_s: f64,
+    /// Latencies: from when a request was due in an open loop, from when it was sent in a closed one.
+    pub latency: Latencies,
+    /// Latencies from when requests were sent.
+    pub service: Latencies,
+    /// CPU seconds of this process.
+    pub own_cpu_s: f64,
+    /// The server's side, when it runs on this machine.
+    pub server: Option<ServerReport>,
+    /// The measured part over time.
+    pub intervals: Vec<Interval>,
+    /// The first failures.
+    pub failures: Vec<String>,
+    /// The latencies, in nanoseconds.
+    #[serde(skip)]
+    pub histogram: Histogram<u64>,
+}
+
+/// The server's side of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerReport {
+    /// Its process.
+    pub pid: i32,
+    /// Whether it is a JVM.
+    pub jvm: bool,
+    /// CPU seconds.
+    pub cpu_s: f64,
+    /// Bytes in memory, the most seen.
+    pub rss_bytes: u64,
+    /// Bytes that it caused to be written to storage.
+    pub disk_written_bytes: u64,
+    /// CPU seconds of collector threads.
+    pub gc_cpu_s: Option<f64>,
+    /// Seconds of collections, see [`Usage::gc_time_s`].
+    pub gc_time_s: Option<f64>,
+    /// Collections.
+    pub gc_count: Option<u64>,
+}
+
+impl ServerReport {
+    pub(crate) fn new(server: &ServerProcess, before: &Usage, after: &Usage, rss_bytes: u64) -> Self {
+        let difference = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| b - a);
+        Self {
+            pid: server.pid(),
+            jvm: server.is_jvm(),
+            cpu_s: after.cpu_s - before.cpu_s,
+            rss_bytes,
+            disk_written_bytes: after.disk_written_bytes.saturating_sub(before.disk_written_bytes),
+            gc_cpu_s: difference(before.gc_cpu_s, after.gc_cpu_s),
+            gc_time_s: difference(before.gc_time_s, after.gc_time_s),
+            gc_count: before.gc_count.zip(after.gc_count).map(|(a, b)| b.saturating_sub(a)),
+        }
+    }
+}
+
+/// One point of the time series.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interval {
+    /// Seconds since the phase began.
+    pub at_s: f64,
+    /// Its length.
+    pub seconds: f64,
+    /// Rows of the test.
+    pub rows: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Latencies.
+    pub latency: Latencies,
+    /// Cores that the server used.
+    pub server_cores: Option<f64>,
+    /// Bytes that the server holds in memory.
+    pub server_rss_bytes: Option<u64>,
+    /// Seconds of collections.
+    pub server_gc_s: Option<f64>,
+    #[serde(skip)]
+    pub(crate) histogram: Histogram<u64>,
+}
+
+impl Interval {
+    pub(crate) fn new(
+        start: Instant,
+        (from, to): (Instant, Instant),
+        part: &Part,
+        usage: Option<(Usage, Usage)>,
+    ) -> Self {
+        let seconds = to.saturating_duration_since(from).as_secs_f64();
+        Self {
+            at_s: from.saturating_duration_since(start).as_secs_f64(),
+            seconds,
+            rows: part.tally.rows,
+            requests: part.tally.requests,
+            errors: part.tally.errors,
+            latency: Latencies::of(&part.latency),
+            server_cores: usage.map(|(before, after)| (after.cpu_s - before.cpu_s) / seconds),
+            server_rss_bytes: usage.map(|(_, after)| after.rss_bytes),
+            server_gc_s: usage.and_then(|(before, after)| Some(after.gc_time_s? - before.gc_time_s?)),
+            histogram: part.latency.clone(),
+        }
+    }
+}
+
+impl Report {
+    /// What was asked for, as a line.
+    pub fn title(&self) -> String {
+        let loop_ = self.options.rate.map_or("closed loop".to_owned(), |rate| format!("{rate} requests/s"));
+        format!("{} {}, {loop_}", self.options.command, self.options.clients)
+    }
+
+    /// Rows that requests moved: read, or written when none were read, or run when neither.
+    pub fn moved_rows(&self) -> u64 {
+        let tally = &self.tally;
+        [tally.rows_read, tally.rows_written, tally.rows].into_iter().find(|n| *n > 0).unwrap_or_default()
+    }
+
+    /// The server's CPU microseconds for each request.
+    pub fn server_us_per_request(&self) -> Option<f64> {
+        Some(self.server.as_ref()?.cpu_s * 1e6 / self.tally.requests.max(1) as f64)
+    }
+
+    /// This process's CPU microseconds for each request.
+    pub fn own_us_per_request(&self) -> f64 {
+        self.own_cpu_s * 1e6 / self.tally.requests.max(1) as f64
+    }
+}

@@ -1,0 +1,469 @@
+//! [`Worker`]: one client of a test, and what it does for a row.
+//!
+//! A worker runs rows one after the other. Most rows are a request; with `--multiGet`, `--multiPut` or a write buffer
+//! several rows share one, and [`Done::sent`] says whether a row sent any.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_client::{
+    Action, Append, CheckAndMutate, CompareOp, Connection, Delete, Error, Get, Increment, Put, Result,
+    RowResult, Scan, Scanner, Table,
+};
+use evenkeel_common::{Durability, TableName};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::command::{Command, Ycsb};
+use crate::data::{ValueLength, ZipfLengths, Zipfian, random_row, row_key, value};
+use crate::filters;
+use crate::options::Options;
+use crate::stats::Tally;
+
+/// Rows that a randomSeekScan reads (`PageFilter(120)` in HBase's tool).
+const SEEK_SCAN_ROWS: i64 = 120;
+/// The longest scan of YCSB's workload E.
+const YCSB_SCAN_ROWS: i64 = 100;
+
+/// What workers of one run share.
+#[derive(Debug)]
+pub struct Shared {
+    options: Arc<Options>,
+    lengths: ValueLength,
+    zipfian: Option<Zipfian>,
+    /// Rows that the table has, inserts of YCSB's mixes included.
+    rows: AtomicU64,
+}
+
+impl Shared {
+    /// Of a run.
+    pub fn new(options: Arc<Options>) -> Self {
+        let lengths = match (options.value_random, options.value_zipf) {
+            (true, _) => ValueLength::Uniform(options.value_size),
+            (_, true) => ValueLength::Zipf(ZipfLengths::below(options.value_size)),
+            _ => ValueLength::Fixed(options.value_size),
+        };
+        let rows = options.total_rows.max(1) as u64;
+        let zipfian = matches!(options.kind(), Command::Ycsb(_)).then(|| Zipfian::new(rows));
+        Self { options, lengths, zipfian, rows: AtomicU64::new(rows) }
+    }
+}
+
+/// What came of a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Whether a request was sent, so that there is a latency.
+    pub sent: bool,
+    /// What was written and read.
+    pub tally: Tally,
+}
+
+/// One client.
+pub struct Worker {
+    shared: Arc<Shared>,
+    options: Arc<Options>,
+    command: Command,
+    connection: Connection,
+    table: Table,
+    rng: SmallRng,
+    families: Vec<Bytes>,
+    qualifiers: Vec<Bytes>,
+    first: i64,
+    key_digits: usize,
+    scanner: Option<Scanner>,
+    batch: Vec<Action>,
+    batch_bytes: usize,
+}
+
+impl Worker {
+    /// The client of a number, on a connection.
+    ///
+    /// # Errors
+    /// When the table's name is not legal.
+    pub fn new(shared: &Arc<Shared>, connection: Connection, client: usize) -> Result<Self> {
+        let options = shared.options.clone();
+        let name: TableName =
+            options.table.parse().map_err(|e| Error::InvalidArgument(format!("{}: {e}", options.table)))?;
+        let numbered = |prefix: &str, n: usize| (0..n).map(|i| Bytes::from(format!("{prefix}{i}"))).collect();
+        Ok(Self {
+            command: options.kind(),
+            table: connection.table(name),
+            connection,
+            rng: SmallRng::from_os_rng(),
+            families: numbered("info", options.families),
+            qualifiers: numbered("", options.columns),
+            first: options.range(client).0,
+            key_digits: options.rows.to_string().len(),
+            scanner: None,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            shared: shared.clone(),
+            options,
+        })
+    }
+
+    /// Whether the next row begins a request, so that an open loop waits for an arrival first.
+    pub fn begins_request(&self) -> bool {
+        let batched = self.options.multi_get > 0 || self.options.multi_put > 0;
+        !batched || self.batch.is_empty()
+    }
+
+    /// Begins anew: the next `scan` starts at its first row.
+    pub fn rewind(&mut self) {
+        self.scanner = None;
+    }
+
+    /// Runs row `i`.
+    ///
+    /// # Errors
+    /// What a request failed with after its retries.
+    pub async fn row(&mut self, i: i64) -> Result<Done> {
+        match self.command {
+            Command::SequentialRead => self.read(i).await,
+            Command::RandomRead => self.random_read().await,
+            Command::SequentialWrite => self.write(i).await,
+            Command::RandomWrite => {
+                let row = random_row(&mut self.rng, self.options.total_rows);
+                self.write(row).await
+            }
+            Command::SequentialDelete => self.delete(i).await,
+            Command::RandomDelete => {
+                let row = random_row(&mut self.rng, self.options.total_rows);
+                self.delete(row).await
+            }
+            Command::Scan | Command::ReverseScan => self.next_row().await,
+            Command::RandomSeekScan => self.seek_scan().await,
+            Command::ScanRange(rows) => {
+                let start = random_row(&mut self.rng, self.options.total_rows);
+                let scan = self.scan_of_families().from(row_key(start)).to(row_key(start + rows));
+                self.drain(self.filtered(scan)).await
+            }
+            Command::FilterScan => self.filter_scan().await,
+            Command::Increment => self.increment(i).await,
+            Command::Append => self.append(i).await,
+            Command::CheckAndMutate | Command::CheckAndPut | Command::CheckAndDelete => self.check(i).await,
+            Command::MetaRandomRead => self.locate().await,
+            Command::Ycsb(mix) => self.ycsb(mix).await,
+        }
+    }
+
+    /// Sends what is still gathered.
+    ///
+    /// # Errors
+    /// As [`Worker::row`].
+    pub async fn finish(&mut self) -> Result<Done> {
+        self.scanner = None;
+        self.send_batch().await
+    }
+
+    async fn read(&mut self, i: i64) -> Result<Done> {
+        let get = self.get_of(i);
+        Ok(self.count_read(&self.table.get(get).await?))
+    }
+
+    async fn random_read(&mut self) -> Result<Done> {
+        if self.options.random_sleep > 0 {
+            let ms = self.rng.random_range(0..self.options.random_sleep);
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+        let row = random_row(&mut self.rng, self.options.total_rows);
+        if self.options.multi_get == 0 {
+            return self.read(row).await;
+        }
+        let get = self.get_of(row);
+        self.batch.push(get.into());
+        match self.batch.len() >= self.options.multi_get {
+            true => self.send_batch().await,
+            false => Ok(Done::default()),
+        }
+    }
+
+    fn get_of(&self, row: i64) -> Get {
+        let mut get = Get::new(row_key(row));
+        for family in &self.families {
+            match self.options.add_columns {
+                true => get = self.qualifiers.iter().fold(get, |get, q| get.column(family, q)),
+                false => get = get.family(family),
+            }
+        }
+        match self.options.filter_all {
+            true => get.filter(filters::ALL, Bytes::new()),
+            false => get,
+        }
+    }
+
+    async fn write(&mut self, row: i64) -> Result<Done> {
+        let (put, tally) = self.put_of(row);
+        if self.options.auto_flush && self.options.multi_put == 0 {
+            self.table.put(put).await?;
+            return Ok(Done { sent: true, tally });
+        }
+        let done = self.gather(put.into(), tally.bytes_written as usize).await?;
+        Ok(Done { tally: sum(&tally, &done.tally), ..done })
+    }
+
+    fn put_of(&mut self, row: i64) -> (Put, Tally) {
+        let mut put = Put::new(row_key(row)).durability(self.durability());
+        let mut tally = Tally { rows_written: 1, ..Tally::default() };
+        for family in &self.families {
+            for qualifier in &self.qualifiers {
+                let len = self.shared.lengths.next(&mut self.rng);
+                put = put.column(family, qualifier, value(&mut self.rng, len));
+                tally.cells_written += 1;
+                tally.bytes_written += len as u64;
+            }
+        }
+        (put, tally)
+    }
+
+    fn durability(&self) -> Durability {
+        match (self.options.durability.as_deref(), self.options.write_to_wal) {
+            (Some("ASYNC_WAL"), _) => Durability::AsyncWal,
+            (Some("FSYNC_WAL"), _) => Durability::FsyncWal,
+            (Some("SKIP_WAL"), _) | (None, false) => Durability::SkipWal,
+            _ => Durability::SyncWal,
+        }
+    }
+
+    async fn delete(&mut self, row: i64) -> Result<Done> {
+        let delete = Delete::new(row_key(row)).durability(self.durability());
+        let delete = self.families.iter().fold(delete, |delete, family| delete.family(family));
+        if !self.options.auto_flush {
+            return self.gather(delete.into(), 0).await;
+        }
+        self.table.delete(delete).await?;
+        Ok(Done { sent: true, ..Done::default() })
+    }
+
+    /// Adds to the batch; sends it when `--multiPut` mutations or `--bufferSize` bytes are there. As in HBase's tool a
+    /// buffered mutation counts as a request, and most take no time.
+    async fn gather(&mut self, action: Action, bytes: usize) -> Result<Done> {
+        self.batch.push(action);
+        self.batch_bytes += bytes + crate::data::ROW_BYTES;
+        let many = self.options.multi_put;
+        if self.options.auto_flush {
+            return match self.batch.len() >= many {
+                true => self.send_batch().await,
+                false => Ok(Done::default()),
+            };
+        }
+        let done = match self.batch_bytes >= self.options.buffer_size {
+            true => self.send_batch().await?,
+            false => Done::default(),
+        };
+        Ok(Done { sent: true, ..done })
+    }
+
+    async fn send_batch(&mut self) -> Result<Done> {
+        if self.batch.is_empty() {
+            return Ok(Done::default());
+        }
+        self.batch_bytes = 0;
+        let room = self.batch.len();
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(room));
+        let mut done = Done { sent: true, ..Done::default() };
+        for outcome in self.table.batch(batch).await {
+            done.tally = sum(&done.tally, &self.count_read(&outcome?).tally);
+        }
+        Ok(done)
+    }
+
+    /// A scan of the options' families and columns.
+    fn scan_of_families(&self) -> Scan {
+        let mut scan = self.plain_scan();
+        for family in &self.families {
+            match self.options.add_columns {
+                true => scan = self.qualifiers.iter().fold(scan, |scan, q| scan.column(family, q)),
+                false => scan = scan.family(family),
+            }
+        }
+        scan
+    }
+
+    fn plain_scan(&self) -> Scan {
+        let scan = Scan::new().caching(self.options.caching).cache_blocks(self.options.cache_blocks);
+        if self.options.scan_read_type == "PREAD" { scan.preads() } else { scan }
+    }
+
+    fn filtered(&self, scan: Scan) -> Scan {
+        match (self.options.filter_all, self.options.return_part) {
+            (true, _) => filters::on_scan(scan, filters::all()),
+            (false, Some(part)) => filters::on_scan(scan, filters::random_part(part)),
+            _ => scan,
+        }
+    }
+
+    async fn next_row(&mut self) -> Result<Done> {
+        if self.scanner.is_none() {
+            let scan = self.filtered(self.scan_of_families());
+            let scan = match self.command {
+                Command::ReverseScan => scan.reversed(),
+                _ => scan.from(row_key(self.first)),
+            };
+            self.scanner = Some(self.table.scan(scan));
+        }
+        let next = match &mut self.scanner {
+            Some(scanner) => scanner.next().await?,
+            None => None,
+        };
+        // A measured time longer than the table starts over; HBase's tool would go on asking an ended scan.
+        if next.is_none() && self.options.duration > 0.0 {
+            self.scanner = None;
+        }
+        Ok(next.map_or(Done { sent: true, ..Done::default() }, |row| self.count_read(&row)))
+    }
+
+    async fn seek_scan(&mut self) -> Result<Done> {
+        let start = random_row(&mut self.rng, self.options.total_rows);
+        let page = filters::while_match(&filters::page(SEEK_SCAN_ROWS));
+        let list = match self.options.filter_all {
+            true => filters::all_of(vec![filters::all(), page]),
+            false => filters::all_of(vec![page]),
+        };
+        let scan = self.scan_of_families().from(row_key(start));
+        self.drain(filters::on_scan(scan, list)).await
+    }
+
+    async fn filter_scan(&mut self) -> Result<Done> {
+        let len = self.shared.lengths.next(&mut self.rng);
+        let wanted = value(&mut self.rng, len);
+        let mut list = vec![filters::column_equals(b"info0", b"0", wanted)];
+        if self.options.filter_all {
+            list.push(filters::all());
+        }
+        let scan = match self.options.add_columns {
+            true => self.qualifiers.iter().fold(self.plain_scan(), |scan, q| scan.column("info0", q)),
+            false => self.plain_scan().family("info0"),
+        };
+        self.drain(filters::on_scan(scan, filters::all_of(list))).await
+    }
+
+    async fn drain(&self, scan: Scan) -> Result<Done> {
+        let mut scanner = self.table.scan(scan);
+        let mut done = Done { sent: true, ..Done::default() };
+        while let Some(rows) = scanner.next_batch().await? {
+            rows.iter().for_each(|row| done.tally = sum(&done.tally, &self.count_read(row).tally));
+        }
+        scanner.close().await;
+        Ok(done)
+    }
+
+    async fn increment(&mut self, i: i64) -> Result<Done> {
+        let qualifier = self.command.qualifier();
+        let increment = self
+            .families
+            .iter()
+            .fold(Increment::new(row_key(i)), |inc, family| inc.column(family, qualifier, 1));
+        let result = self.table.increment(increment).await?;
+        Ok(self.count_written(&result, self.families.len(), 8))
+    }
+
+    async fn append(&mut self, i: i64) -> Result<Done> {
+        let (qualifier, row) = (self.command.qualifier(), row_key(i));
+        let append =
+            self.families.iter().fold(Append::new(row), |app, family| app.column(family, qualifier, row));
+        let result = self.table.append(append).await?;
+        Ok(self.count_written(&result, self.families.len(), row.len()))
+    }
+
+    async fn check(&mut self, i: i64) -> Result<Done> {
+        let (qualifier, row) = (self.command.qualifier(), row_key(i));
+        let put = Put::new(row).column("info0", qualifier, row);
+        self.table.put(put.clone()).await?;
+        let check = CheckAndMutate::new(row, "info0", qualifier, CompareOp::Equal, row);
+        let check = match self.command {
+            Command::CheckAndDelete => check.then(Delete::new(row).newest("info0", qualifier)),
+            _ => check.then(put),
+        };
+        let checked = self.table.check_and_mutate(check).await?;
+        let writes = 1 + usize::from(checked.success && self.command != Command::CheckAndDelete);
+        Ok(self.count_written(&RowResult::default(), writes, row.len()))
+    }
+
+    async fn locate(&mut self) -> Result<Done> {
+        let key = self.rng.random_range(0..self.options.rows.max(1));
+        let key = format!("{key:0digits$}", digits = self.key_digits);
+        self.connection.locate(self.table.name(), key.as_bytes(), true).await?;
+        Ok(Done { sent: true, ..Done::default() })
+    }
+
+    async fn ycsb(&mut self, mix: Ycsb) -> Result<Done> {
+        let dice: f64 = self.rng.random();
+        let reads = match mix {
+            Ycsb::A | Ycsb::F => 0.5,
+            Ycsb::B | Ycsb::D | Ycsb::E => 0.95,
+            Ycsb::C => 1.0,
+        };
+        let row = self.ycsb_row(mix);
+        match (mix, dice < reads) {
+            (Ycsb::E, true) => {
+                let rows = self.rng.random_range(1..=YCSB_SCAN_ROWS);
+                let scan = self.scan_of_families().from(row_key(row)).limit(rows as u64);
+                self.drain(scan).await
+            }
+            (_, true) => self.read(row).await,
+            (Ycsb::D | Ycsb::E, false) => {
+                let row = self.shared.rows.fetch_add(1, Ordering::Relaxed) as i64;
+                let (put, tally) = self.put_of(row);
+                self.table.put(put).await?;
+                Ok(Done { sent: true, tally })
+            }
+            (Ycsb::F, false) => {
+                let read = self.read(row).await?;
+                let update = self.update(row).await?;
+                Ok(Done { sent: true, tally: sum(&read.tally, &update.tally) })
+            }
+            _ => self.update(row).await,
+        }
+    }
+
+    fn ycsb_row(&mut self, mix: Ycsb) -> i64 {
+        let rows = self.shared.rows.load(Ordering::Relaxed);
+        let Some(zipfian) = &self.shared.zipfian else { return 0 };
+        match mix {
+            Ycsb::D => zipfian.latest(&mut self.rng, rows) as i64,
+            _ => zipfian.scattered(&mut self.rng) as i64,
+        }
+    }
+
+    /// YCSB's update: one field of a row.
+    async fn update(&mut self, row: i64) -> Result<Done> {
+        let qualifier = self.rng.random_range(0..self.qualifiers.len().max(1));
+        let len = self.shared.lengths.next(&mut self.rng);
+        let put = Put::new(row_key(row)).durability(self.durability());
+        let put = put.column("info0", qualifier.to_string(), value(&mut self.rng, len));
+        self.table.put(put).await?;
+        let bytes_written = len as u64;
+        let tally = Tally { rows_written: 1, cells_written: 1, bytes_written, ..Tally::default() };
+        Ok(Done { sent: true, tally })
+    }
+
+    fn count_read(&self, row: &RowResult) -> Done {
+        let cells = row.cells();
+        let bytes: usize = cells.iter().map(|cell| cell.as_cell().value().len()).sum();
+        let tally = Tally {
+            rows_read: u64::from(!cells.is_empty()),
+            cells_read: cells.len() as u64,
+            bytes_read: bytes as u64,
+            stale: u64::from(row.is_stale()),
+            ..Tally::default()
+        };
+        Done { sent: true, tally }
+    }
+
+    fn count_written(&self, answer: &RowResult, cells: usize, bytes: usize) -> Done {
+        let mut done = self.count_read(answer);
+        done.tally.rows_written = 1;
+        done.tally.cells_written = cells as u64;
+        done.tally.bytes_written = (cells * bytes) as u64;
+        done
+    }
+}
+
+fn sum(a: &Tally, b: &Tally) -> Tally {
+    let mut sum = *a;
+    sum.add(b);
+    sum
+}
