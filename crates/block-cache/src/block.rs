@@ -1,8 +1,17 @@
 //! [`Block`], one verified and decompressed block of a store file.
+//!
+//! Its bytes lie on the heap, counted by reference, or in a cache's memory, held by a pin. Where the body begins is kept
+//! in the handle, so that readers need not care.
+
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
+
+use crate::bucket::frame::FrameRef;
+use crate::bucket::pin::Pin;
 
 /// The kinds of block in a store file (`BlockType`), by their eight-byte magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +50,11 @@ pub enum BlockCategory {
     Bloom,
     /// File info and named blocks.
     Meta,
+}
+
+impl BlockCategory {
+    /// How many there are.
+    pub const COUNT: usize = 4;
 }
 
 impl BlockType {
@@ -115,83 +129,137 @@ pub struct BlockParts {
     pub seek_points: Box<[u32]>,
     /// Bytes that belong to the seek points (keys that the encoding on disk does not spell out). May be empty.
     pub seek_keys: Box<[u8]>,
+    /// The bytes are those of the file, compressed: whoever reads the block must open it each time
+    /// (`hbase.block.data.cachecompressed`).
+    pub packed: bool,
 }
 
-/// A handle to one block. Cloning it counts a reference; the bytes stay as long as any handle does.
+/// A handle to one block. The bytes stay as long as any handle does, evicted or not.
 #[derive(Clone)]
-pub struct Block(Arc<BlockParts>);
+pub struct Block {
+    /// Into the memory that `owner` keeps.
+    data: NonNull<u8>,
+    data_bytes: u32,
+    kind: BlockType,
+    packed: bool,
+    owner: Owner,
+}
 
-/// Bookkeeping bytes of one cached block: its parts, the reference counts, the cache's slot.
-const OVERHEAD_BYTES: usize = size_of::<BlockParts>() + 16 + 64;
+#[derive(Clone)]
+enum Owner {
+    Heap(Arc<BlockParts>),
+    Cache(FrameRef, #[allow(dead_code)] Pin), // the pin is kept for its drop
+}
+
+// SAFETY: the bytes never change while a handle exists, and both owners may be dropped by any thread.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
 
 impl Block {
     /// Makes a block of its parts.
     pub fn new(mut parts: BlockParts) -> Self {
         parts.body.end = parts.body.end.min(parts.bytes.len() as u32);
         parts.body.start = parts.body.start.min(parts.body.end);
-        Self(Arc::new(parts))
+        let body = &parts.bytes[parts.body.start as usize..parts.body.end as usize];
+        Self {
+            data: NonNull::from(body).cast(),
+            data_bytes: body.len() as u32,
+            kind: parts.kind,
+            packed: parts.packed,
+            owner: Owner::Heap(Arc::new(parts)),
+        }
+    }
+
+    /// The block of a frame that a pin keeps. The frame's kind is known.
+    pub(crate) fn pinned(frame: FrameRef, pin: Pin) -> Self {
+        let header = frame.header();
+        Self {
+            data: frame.body(),
+            data_bytes: header.body_bytes,
+            kind: header.kind().unwrap_or(BlockType::Data),
+            packed: header.is_packed(),
+            owner: Owner::Cache(frame, pin),
+        }
     }
 
     /// The kind.
     #[inline]
     pub fn kind(&self) -> BlockType {
-        self.0.kind
+        self.kind
+    }
+
+    /// See [`BlockParts::packed`].
+    #[inline]
+    pub fn is_packed(&self) -> bool {
+        self.packed
     }
 
     /// Where the block begins in its file.
     #[inline]
     pub fn offset(&self) -> u64 {
-        self.0.offset
+        match &self.owner {
+            Owner::Heap(parts) => parts.offset,
+            Owner::Cache(frame, _) => frame.header().offset,
+        }
     }
 
     /// Bytes on disk: header, body and checksums.
     pub fn on_disk_bytes(&self) -> u32 {
-        self.0.on_disk_bytes
+        match &self.owner {
+            Owner::Heap(parts) => parts.on_disk_bytes,
+            Owner::Cache(frame, _) => frame.header().on_disk_bytes,
+        }
     }
 
     /// Where the previous block of the same kind begins; -1 for the first.
     pub fn prev_offset(&self) -> i64 {
-        self.0.prev_offset
+        match &self.owner {
+            Owner::Heap(parts) => parts.prev_offset,
+            Owner::Cache(frame, _) => frame.header().prev_offset,
+        }
     }
 
     /// The body, verified and decompressed, without the header.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        &self.0.bytes[self.0.body.start as usize..self.0.body.end as usize]
+        // SAFETY: the owner keeps the bytes, and nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.data_bytes as usize) }
     }
 
     /// See [`BlockParts::seek_points`].
     #[inline]
     pub fn seek_points(&self) -> &[u32] {
-        &self.0.seek_points
+        match &self.owner {
+            Owner::Heap(parts) => &parts.seek_points,
+            Owner::Cache(frame, _) => frame.seek_points(),
+        }
     }
 
     /// See [`BlockParts::seek_keys`].
     #[inline]
     pub fn seek_keys(&self) -> &[u8] {
-        &self.0.seek_keys
+        match &self.owner {
+            Owner::Heap(parts) => &parts.seek_keys,
+            Owner::Cache(frame, _) => frame.seek_keys(),
+        }
     }
 
-    /// Bytes of memory that the block takes, bookkeeping included: its weight in a cache.
-    pub fn heap_bytes(&self) -> usize {
-        self.0.bytes.len() + 4 * self.0.seek_points.len() + self.0.seek_keys.len() + OVERHEAD_BYTES
+    /// Whether the bytes lie in a cache's memory, held by a pin.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.owner, Owner::Cache(..))
     }
 
     /// Whether two handles are of the same block in memory.
     pub fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.data == other.data
     }
 }
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?}@{}+{} ({} bytes)",
-            self.0.kind,
-            self.0.offset,
-            self.0.on_disk_bytes,
-            self.data().len()
-        )
+        let (kind, offset, on_disk, bytes) =
+            (self.kind, self.offset(), self.on_disk_bytes(), self.data().len());
+        write!(f, "{kind:?}@{offset}+{on_disk} ({bytes} bytes)")
     }
 }

@@ -14,6 +14,11 @@ impl FileId {
         Self(parse_uuid(name).unwrap_or_else(|| hash(name.as_bytes())))
     }
 
+    /// The id of these bits.
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
     /// The 128 bits.
     pub fn bits(self) -> u128 {
         self.0

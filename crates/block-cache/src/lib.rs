@@ -2,23 +2,22 @@
 //!
 //! # Nouns
 //! * [`Block`]: one block of a store file as readers use it: checksum verified, decompressed, its structure walked
-//!   once. A cheap handle (one reference count); whoever holds it keeps the memory, evicted or not.
+//!   once. Whoever holds it keeps the memory, evicted or not: by a reference count on the heap, or by a pin in a cache.
 //! * [`BlockKey`]: which file, which offset. Files are told apart by a 128-bit [`FileId`] made from the file's name,
 //!   so that a cache outlives readers, and a link or a half of a split file shares the blocks of the file behind it.
-//! * [`BlockCache`]: the seam. [`LruBlockCache`] keeps blocks on the heap within a byte budget, [`NoCache`] nothing.
-//!
-//! # What is apart from what
-//! *Policy* (which block goes) and *index* (where a block is) belong to quick_cache, behind [`LruBlockCache`];
-//! *storage* is [`Block`] itself, which hides where its bytes lie. So a bucket cache, or another policy, replaces one of
-//! the three. Nothing outside this crate sees more than the trait.
+//! * [`BlockCache`]: the seam. [`BucketCache`] is the engine, in memory or in files; its header is the design document.
+//!   [`LruBlockCache`] is one in memory for all blocks, [`CombinedBlockCache`] keeps data apart, [`NoCache`] nothing.
+//! * [`CacheConfig`]: HBase's settings, and the deploy that they ask for.
 //!
 //! # Bounds
-//! A cache holds at most its capacity in bytes of [`Block::heap_bytes`] (data, seek points and a fixed overhead a
-//! block); blocks larger than `block_bytes_max` are handed out but never kept (`hbase.lru.max.block.size`).
-
-#![forbid(unsafe_code)]
+//! A cache holds at most its capacity in bytes of frames (body, seek points and 56 bytes a block). Beside it lies its
+//! index, below 80 bytes a block.
 
 mod block;
+pub mod bucket;
+mod combined;
+mod config;
+mod flight;
 mod key;
 mod lru;
 mod none;
@@ -29,10 +28,13 @@ use std::fmt::Debug;
 use evenkeel_common::Result;
 
 pub use block::{Block, BlockCategory, BlockParts, BlockType};
+pub use bucket::{BucketCache, BucketCacheConfig, CachedFile, Engine};
+pub use combined::CombinedBlockCache;
+pub use config::{CacheConfig, DataBlocks};
 pub use key::{BlockKey, FileId};
-pub use lru::{LRU_BLOCK_BYTES_MAX, LruBlockCache};
+pub use lru::LruBlockCache;
 pub use none::NoCache;
-pub use stats::CacheStats;
+pub use stats::{ByCategory, CacheStats};
 
 /// How a block is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +43,15 @@ pub struct CacheHint {
     pub keep: bool,
     /// The family is `IN_MEMORY`: the block should go last.
     pub in_memory: bool,
+    /// What kind of block it will be: says which cache has it, and what a miss counts as.
+    pub category: BlockCategory,
 }
 
 impl CacheHint {
-    /// Look up, and keep on a miss.
-    pub const KEEP: Self = Self { keep: true, in_memory: false };
-    /// Look up, and do not keep on a miss.
-    pub const LOOK_ONLY: Self = Self { keep: false, in_memory: false };
+    /// Look up a data block, and keep it on a miss.
+    pub const KEEP: Self = Self { keep: true, in_memory: false, category: BlockCategory::Data };
+    /// Look up a data block, and do not keep it on a miss.
+    pub const LOOK_ONLY: Self = Self { keep: false, in_memory: false, category: BlockCategory::Data };
 }
 
 /// Reads a block that is not cached.
@@ -58,6 +62,12 @@ pub trait BlockCache: Send + Sync + Debug {
     /// The block, when it is cached. Counts a hit or a miss.
     fn get(&self, key: &BlockKey) -> Option<Block>;
 
+    /// Whether the block is cached. Counts nothing.
+    fn contains(&self, key: &BlockKey) -> bool {
+        let _ = key;
+        false
+    }
+
     /// Keeps a block, unless the cache does not want it.
     fn insert(&self, key: BlockKey, block: Block, in_memory: bool);
 
@@ -66,6 +76,16 @@ pub trait BlockCache: Send + Sync + Debug {
 
     /// What happened so far, and what is held now.
     fn stats(&self) -> CacheStats;
+
+    /// As [`BlockCache::stats`], for each level apart: L1, and L2 when there is one.
+    fn levels(&self) -> Vec<CacheStats> {
+        vec![self.stats()]
+    }
+
+    /// What is cached of each of these files.
+    fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
+        vec![CachedFile::default(); files.len()]
+    }
 
     /// The block from the cache, or else from `load`.
     ///

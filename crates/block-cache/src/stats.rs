@@ -1,48 +1,108 @@
 //! Counters of a cache, striped so that cores do not fight over one line.
 
 use std::cell::Cell;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::BlockCategory;
 
-/// A snapshot of a cache's counters.
+/// Lookups by the category of block: data, index, bloom, meta.
+pub type ByCategory = [u64; BlockCategory::COUNT];
+
+/// What happened in a cache so far, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups that found a block of cells.
-    pub data_hits: u64,
-    /// Lookups that found an index, bloom or meta block.
-    pub meta_hits: u64,
-    /// Lookups that found nothing.
-    pub misses: u64,
+    /// Lookups that found a block, by category (`blockCacheDataHitCount` and its like).
+    pub hits: ByCategory,
+    /// Lookups that found nothing, by the category that was expected (`blockCacheDataMissCount` and its like).
+    pub misses: ByCategory,
     /// Blocks kept.
     pub insertions: u64,
-    /// Blocks that made room for others.
+    /// Blocks that there was no place for (`blockCacheFailedInsertionCount`).
+    pub failed_insertions: u64,
+    /// Blocks that made room for others (`blockCacheEvictionCount`).
     pub evictions: u64,
-    /// Blocks held now.
+    /// Blocks forgotten with their file.
+    pub invalidations: u64,
+    /// Blocks that failed their checks in a file engine and were dropped.
+    pub damaged: u64,
+    /// Reads or writes of a file engine that failed.
+    pub io_errors: u64,
+    /// Blocks moved to join free bytes.
+    pub relocations: u64,
+    /// Bytes moved.
+    pub relocated_bytes: u64,
+    /// Blocks held now (`blockCacheCount`).
     pub blocks: u64,
-    /// Bytes held now, bookkeeping included.
+    /// Bytes of blocks held now, each with its frame (`blockCacheSize`).
     pub bytes: u64,
-    /// The byte budget.
+    /// Bytes of the index: slots, buckets and what the policy remembers.
+    pub index_bytes: u64,
+    /// The byte budget, index not counted.
     pub capacity_bytes: u64,
 }
 
 impl CacheStats {
-    /// Lookups that found a block.
-    pub fn hits(&self) -> u64 {
-        self.data_hits + self.meta_hits
+    /// Lookups that found a block (`blockCacheHitCount`).
+    pub fn hit_count(&self) -> u64 {
+        self.hits.iter().sum()
+    }
+
+    /// Lookups that found nothing (`blockCacheMissCount`).
+    pub fn miss_count(&self) -> u64 {
+        self.misses.iter().sum()
+    }
+
+    /// Bytes that are free (`blockCacheFreeSize`).
+    pub fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.bytes)
+    }
+
+    /// Hits in a hundred lookups (`blockCacheHitPercent`); 0 before the first.
+    pub fn hit_percent(&self) -> f64 {
+        match self.hit_count() + self.miss_count() {
+            0 => 0.0,
+            all => 100.0 * self.hit_count() as f64 / all as f64,
+        }
+    }
+}
+
+impl AddAssign for CacheStats {
+    fn add_assign(&mut self, other: Self) {
+        self.hits.iter_mut().zip(other.hits).for_each(|(a, b)| *a += b);
+        self.misses.iter_mut().zip(other.misses).for_each(|(a, b)| *a += b);
+        self.insertions += other.insertions;
+        self.failed_insertions += other.failed_insertions;
+        self.evictions += other.evictions;
+        self.invalidations += other.invalidations;
+        self.damaged += other.damaged;
+        self.io_errors += other.io_errors;
+        self.relocations += other.relocations;
+        self.relocated_bytes += other.relocated_bytes;
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+        self.index_bytes += other.index_bytes;
+        self.capacity_bytes += other.capacity_bytes;
     }
 }
 
 const STRIPES: usize = 16;
 
+type Counts = [AtomicU64; BlockCategory::COUNT];
+
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
-    data_hits: AtomicU64,
-    meta_hits: AtomicU64,
-    misses: AtomicU64,
+    hits: Counts,
+    misses: Counts,
     insertions: AtomicU64,
+    failed_insertions: AtomicU64,
     evictions: AtomicU64,
+    invalidations: AtomicU64,
+    damaged: AtomicU64,
+    io_errors: AtomicU64,
+    relocations: AtomicU64,
+    relocated_bytes: AtomicU64,
 }
 
 /// The live counters. Each thread adds to one stripe; reading sums them.
@@ -50,36 +110,46 @@ struct Stripe {
 pub(crate) struct Counters([Stripe; STRIPES]);
 
 impl Counters {
-    pub(crate) fn hit(&self, category: BlockCategory) {
+    #[inline]
+    pub fn hit(&self, category: BlockCategory) {
+        self.stripe().hits[category as usize].fetch_add(1, Relaxed);
+    }
+
+    pub fn miss(&self, category: BlockCategory) {
+        self.stripe().misses[category as usize].fetch_add(1, Relaxed);
+    }
+
+    pub fn insertion(&self, kept: bool) {
         let stripe = self.stripe();
-        match category {
-            BlockCategory::Data => &stripe.data_hits,
-            _ => &stripe.meta_hits,
-        }
-        .fetch_add(1, Relaxed);
+        if kept { &stripe.insertions } else { &stripe.failed_insertions }.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn miss(&self) {
-        self.stripe().misses.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn insertion(&self) {
-        self.stripe().insertions.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn eviction(&self) {
+    pub fn eviction(&self) {
         self.stripe().evictions.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn snapshot(&self) -> CacheStats {
-        self.0.iter().fold(CacheStats::default(), |sum, stripe| CacheStats {
-            data_hits: sum.data_hits + stripe.data_hits.load(Relaxed),
-            meta_hits: sum.meta_hits + stripe.meta_hits.load(Relaxed),
-            misses: sum.misses + stripe.misses.load(Relaxed),
-            insertions: sum.insertions + stripe.insertions.load(Relaxed),
-            evictions: sum.evictions + stripe.evictions.load(Relaxed),
-            ..sum
-        })
+    pub fn invalidation(&self, blocks: usize) {
+        self.stripe().invalidations.fetch_add(blocks as u64, Relaxed);
+    }
+
+    pub fn damaged(&self) {
+        self.stripe().damaged.fetch_add(1, Relaxed);
+    }
+
+    pub fn io_error(&self) {
+        self.stripe().io_errors.fetch_add(1, Relaxed);
+    }
+
+    pub fn relocation(&self, bytes: u64) {
+        let stripe = self.stripe();
+        stripe.relocations.fetch_add(1, Relaxed);
+        stripe.relocated_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn snapshot(&self) -> CacheStats {
+        let mut sum = CacheStats::default();
+        self.0.iter().for_each(|stripe| sum += stripe.snapshot());
+        sum
     }
 
     fn stripe(&self) -> &Stripe {
@@ -87,6 +157,25 @@ impl Counters {
     }
 }
 
+impl Stripe {
+    fn snapshot(&self) -> CacheStats {
+        CacheStats {
+            hits: self.hits.each_ref().map(|n| n.load(Relaxed)),
+            misses: self.misses.each_ref().map(|n| n.load(Relaxed)),
+            insertions: self.insertions.load(Relaxed),
+            failed_insertions: self.failed_insertions.load(Relaxed),
+            evictions: self.evictions.load(Relaxed),
+            invalidations: self.invalidations.load(Relaxed),
+            damaged: self.damaged.load(Relaxed),
+            io_errors: self.io_errors.load(Relaxed),
+            relocations: self.relocations.load(Relaxed),
+            relocated_bytes: self.relocated_bytes.load(Relaxed),
+            ..CacheStats::default()
+        }
+    }
+}
+
+#[inline]
 fn stripe_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });

@@ -132,6 +132,7 @@ impl BlockReader {
             body: start..end,
             seek_points: points.points,
             seek_keys: points.keys,
+            packed: false,
         }))
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use evenkeel_block_cache::{Block, BlockCache, BlockType, CacheHint, FileId};
+use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId};
 use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{FileSystem, RandomAccessFile};
 
@@ -334,7 +334,11 @@ impl HFileReader {
 
     /// Reads a data block.
     pub(crate) fn load_data(&self, at: BlockAt, keep: bool) -> Result<Block> {
-        self.blocks.read(at, BlockType::is_data, CacheHint { keep, in_memory: self.in_memory })
+        self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data))
+    }
+
+    fn hint(&self, keep: bool, category: BlockCategory) -> CacheHint {
+        CacheHint { keep, in_memory: self.in_memory, category }
     }
 
     pub(crate) fn blocks(&self) -> &BlockReader {
@@ -361,7 +365,7 @@ impl HFileReader {
         if at.offset >= self.trailer.load_on_open_offset {
             return Err(self.blocks.corrupt(at.offset, "a bloom chunk is out of place"));
         }
-        let hint = CacheHint { keep: true, in_memory: self.in_memory };
+        let hint = self.hint(true, BlockCategory::Bloom);
         let chunk = self.blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?;
         Ok(contains(chunk.data(), bloom.hash, bloom.hash_count, key))
     }
@@ -390,7 +394,7 @@ impl LoadIndexBlock for HFileReader {
             BlockType::LeafIndex => |kind| kind == BlockType::LeafIndex,
             _ => |kind| kind == BlockType::IntermediateIndex,
         };
-        self.blocks.read(at, wanted, CacheHint { keep: true, in_memory: self.in_memory })
+        self.blocks.read(at, wanted, self.hint(true, BlockCategory::Index))
     }
 
     fn contradiction(&self, offset: u64, what: &str) -> HBaseError {

@@ -35,7 +35,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
@@ -119,7 +118,7 @@ impl Standalone {
         let background = Background::start(&BackgroundConfig::from(&conf).map_err(bad)?)?;
         let online = Arc::new(OnceLock::new());
         let wals = open_wals(&fs, &settings, &conf, &name, &clock, &online, &stop)?;
-        let cache = Arc::new(LruBlockCache::new(settings.block_cache_bytes));
+        let cache = settings.block_cache.open()?;
         let stores = StoreEnv {
             fs: Arc::clone(&fs),
             root: settings.root.clone(),

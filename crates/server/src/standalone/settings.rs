@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_region::region::RegionConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
@@ -31,8 +32,8 @@ pub struct Settings {
     pub master_port: u16,
     /// `hbase.regionserver.port`.
     pub regionserver_port: u16,
-    /// Bytes the block cache may hold: `hfile.block.cache.size` of the memory.
-    pub block_cache_bytes: usize,
+    /// The block caches; shares are of the memory.
+    pub block_cache: CacheConfig,
     /// Bytes MemStores may hold.
     pub memstore_bytes: usize,
     /// `hbase.server.hashNonce.gracePeriod`.
@@ -52,7 +53,6 @@ impl Settings {
         let memory = memory_bytes(conf)?;
         let bind_address = bind_address(conf)?;
         let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
-        let share = conf.get_f64_or("hfile.block.cache.size", 0.4).map_err(bad)?.clamp(0.0, 0.8);
         let regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
         Ok(Self {
             root: root_dir(conf)?,
@@ -61,7 +61,7 @@ impl Settings {
             zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
             master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
             regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
-            block_cache_bytes: (memory as f64 * share) as usize,
+            block_cache: CacheConfig::from_configuration(conf, memory).map_err(bad)?,
             memstore_bytes: regionserver.global_memstore_bytes as usize,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             region: region_config(conf)?,

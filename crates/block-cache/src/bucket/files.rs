@@ -1,0 +1,122 @@
+//! The files of a cache that outlives its process.
+//!
+//! ```text
+//! INDEX   superblock (4,096 bytes) | slots of shard 0 | slots of shard 1 | ...
+//! DATA    frames; each shard a range of one file
+//!
+//! superblock  8 bytes "EVKCACHE" | u32 format | u32 frame format | u32 shards | u32 slots a shard | u64 bytes a shard | u32 files
+//! ```
+//!
+//! The slots are mapped and changed in place, so there is nothing to write at the end and nothing to read at the start: a
+//! process that is killed leaves its cache as it was. The kernel writes pages back as it likes; after a crash of the
+//! machine, what does not fit together fails its checks and is dropped, block by block.
+//!
+//! An index of another format or another shape is begun anew. The index file is locked: a cache belongs to one process.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::frame;
+use super::mapping::Mapping;
+use super::slot::Slots;
+
+/// Bytes of the superblock: a page, so that slots are aligned.
+pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
+const MAGIC: &[u8; 8] = b"EVKCACHE";
+const FORMAT: u32 = 1;
+
+/// What must be the same for a cache to be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub shards: u32,
+    pub slots: u32,
+    pub shard_bytes: u64,
+    pub files: u32,
+}
+
+impl Shape {
+    fn superblock(self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for word in [FORMAT, u32::from(frame::FORMAT), self.shards, self.slots] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(self.shard_bytes.to_ne_bytes());
+        bytes.extend(self.files.to_ne_bytes());
+        bytes
+    }
+
+    fn index_bytes(self) -> usize {
+        SUPERBLOCK_BYTES + self.shards as usize * Slots::bytes(self.slots)
+    }
+}
+
+/// The index, mapped; it is locked as long as this is kept.
+pub(crate) struct Index {
+    pub file: File,
+    pub mapping: Arc<Mapping>,
+}
+
+/// Opens the index of a cache, or begins one.
+///
+/// # Errors
+/// What the file system says; `WouldBlock` when another process has it.
+pub(crate) fn open_index(path: &Path, shape: Shape) -> io::Result<Index> {
+    let file = open(path)?;
+    file.try_lock()
+        .map_err(|_| io::Error::new(io::ErrorKind::WouldBlock, "the cache is in use by another process"))?;
+    let superblock = shape.superblock();
+    let mut found = vec![0; superblock.len()];
+    let whole = file.metadata()?.len() == shape.index_bytes() as u64;
+    let same = whole && read_start(&file, &mut found).is_ok() && found == superblock;
+    if !same {
+        file.set_len(0)?;
+        reserve(&file, shape.index_bytes() as u64)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &superblock, 0)?;
+    }
+    let mapping = Arc::new(Mapping::of_file(&file, shape.index_bytes())?);
+    Ok(Index { file, mapping })
+}
+
+/// Opens a file for frames, with all its bytes reserved.
+///
+/// # Errors
+/// What the file system says, above all when there is no space.
+pub(crate) fn open_data(path: &Path, bytes: u64) -> io::Result<File> {
+    let file = open(path)?;
+    if file.metadata()?.len() != bytes {
+        file.set_len(bytes)?;
+    }
+    reserve(&file, bytes)?;
+    Ok(file)
+}
+
+/// Where the index of a data file lies when no path is set.
+pub(crate) fn index_path(data: &Path) -> PathBuf {
+    let mut path = data.as_os_str().to_owned();
+    path.push(".index");
+    path.into()
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+fn read_start(file: &File, bytes: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, 0)
+}
+
+/// Makes the file that long, with the space taken: a mapped page without space would end the process.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let bytes = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: a call on an open file, with no memory of ours.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}

@@ -1,0 +1,403 @@
+//! [`BucketCache`], the engine behind every deploy; it keeps HBase's name and has no buckets of fixed size.
+//!
+//! # Design
+//! A cache is cut into shards by a hash of the key, each with its own bytes and its own lock for those who fill.
+//!
+//! | part | module | what it does |
+//! |---|---|---|
+//! | slots | `slot` | 64 bytes a block: key, place, counters, links |
+//! | index | `buckets` | linear hashing over the slots, 4 bytes a block, read with no lock |
+//! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
+//! | policy | `policy` | S3-FIFO in bytes, with a share for `IN_MEMORY` families |
+//! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
+//! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
+//! | storage | `storage`, `mapping`, `files` | anonymous memory, a mapped file, or files by `pread` |
+//!
+//! *No slop.* HBase's buckets round a block up to a size class and keep memory in classes that are not wanted. Here any
+//! frame lies anywhere. Best fit leaves holes; when none is large enough, the few blocks after one of the largest holes
+//! are copied into others. That costs at most about one copy for each byte filled, and 1 byte in 128 is left free so
+//! that there is room to move. It is measured by the test `churn`.
+//!
+//! *Alternatives.* Log-structured segments waste the ends of segments or need a whole one free, and tie the policy to the
+//! order of writing; a ring is a FIFO; slabs are what HBase has. Moving a little, independent of the policy, keeps both
+//! apart.
+//!
+//! *Hits.* Chain walk, pin, one frame header. A hit counts in its slot up to three, and then writes nothing shared.
+//!
+//! *Restart.* Slots of a file engine lie in a mapped file, changed in place under their version; frames carry their key
+//! and a checksum, and are checked before they are first served. Nothing is written at the end; a start reads the slots
+//! (64 bytes a block) to know what is free.
+//!
+//! # Bounds
+//! Frames never take more than the capacity. The index is beside it: below 80 bytes a block. Blocks larger than
+//! `block_bytes_max`, or half a shard, are not kept. Pins are 31 a thread and counted in slots beyond.
+//!
+//! # Locks
+//! One lock a shard, held for one insert, eviction or removal; a flight's lock (see `flight`) is never held with it.
+
+#![allow(unsafe_code)] // memory is owned here: `mapping`, `slot`, `pin`, `buckets`, `frame`, `storage`, `files`
+
+mod buckets;
+mod files;
+pub(crate) mod frame;
+mod graveyard;
+mod mapping;
+pub(crate) mod pin;
+mod policy;
+mod shard;
+mod slot;
+mod space;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use evenkeel_common::Result;
+
+use self::files::{SUPERBLOCK_BYTES, Shape};
+use self::graveyard::Grave;
+use self::mapping::Mapping;
+pub use self::policy::Shares;
+pub use self::shard::CachedFile;
+use self::shard::{Shard, ShardParts, ShardUse};
+use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
+use self::storage::Storage;
+use crate::flight::{Flights, Turn};
+use crate::stats::Counters;
+use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
+
+/// Larger blocks are not kept (`hbase.lru.max.block.size`).
+pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+
+/// A cache has a shard for each so many bytes, up to [`SHARDS_MAX`].
+const SHARD_BYTES: u64 = 256 << 20;
+const SHARDS_MAX: u64 = 16;
+/// Slots are reserved for blocks of this size on average; address space only, where the memory is the process's own.
+const BLOCK_BYTES_LEAST: u64 = 256;
+/// As above, for slots that take space in a file.
+const BLOCK_BYTES_LEAST_IN_FILE: u64 = 2048;
+const SLOTS_MIN: u64 = 64;
+
+/// Where a cache keeps its blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Memory of the process (`offheap`, `heap`).
+    Memory,
+    /// A mapped file (`mmap:`, `pmem:`).
+    Mapped(PathBuf),
+    /// Files read and written by position (`file:`, `files:`).
+    Files(Vec<PathBuf>),
+}
+
+/// What a cache is made of.
+#[derive(Clone, Debug)]
+pub struct BucketCacheConfig {
+    /// Bytes for blocks.
+    pub capacity_bytes: u64,
+    /// Where they lie.
+    pub engine: Engine,
+    /// Where the index of a file engine lies; beside its first file when `None`.
+    pub index_path: Option<PathBuf>,
+    /// How the bytes are shared.
+    pub shares: Shares,
+    /// Larger blocks are not kept.
+    pub block_bytes_max: u64,
+    /// Overwrite freed memory, so that a test sees a block that is used after it was freed.
+    pub poison: bool,
+}
+
+impl BucketCacheConfig {
+    /// A cache in memory, by default settings.
+    pub fn in_memory(capacity_bytes: u64) -> Self {
+        Self {
+            capacity_bytes,
+            engine: Engine::Memory,
+            index_path: None,
+            shares: Shares::default(),
+            block_bytes_max: BLOCK_BYTES_MAX as u64,
+            poison: false,
+        }
+    }
+}
+
+/// See the module.
+pub struct BucketCache {
+    shards: Box<[Shard]>,
+    frames: Option<Arc<Mapping>>,
+    counters: Arc<Counters>,
+    flights: Flights,
+    capacity_bytes: AtomicU64,
+    /// Locked as long as the cache is open.
+    _index: Option<std::fs::File>,
+}
+
+impl BucketCache {
+    /// Opens a cache; one in files with the blocks that are there.
+    ///
+    /// # Errors
+    /// When memory or disk space is not to be had, or another process has the files.
+    pub fn open(config: &BucketCacheConfig) -> io::Result<Self> {
+        let shape = shape_of(config);
+        let bytes = u64::from(shape.shards) * shape.shard_bytes;
+        let counters = Arc::<Counters>::default();
+        let memory = Self::open_memory(config, shape, bytes)?;
+        let slots = |shard: u32| {
+            let first = memory.slots_start + shard as usize * Slots::bytes(shape.slots);
+            Slots::new(Arc::clone(&memory.slots), first, shape.slots)
+        };
+        let shards = (0..shape.shards).map(|shard| {
+            Shard::new(ShardParts {
+                slots: slots(shard),
+                storage: memory.storage(shard, shape),
+                size: shape.shard_bytes,
+                shares: config.shares,
+                block_bytes_max: config.block_bytes_max,
+                poison: config.poison,
+                counters: Arc::clone(&counters),
+            })
+        });
+        Ok(Self {
+            shards: shards.collect::<io::Result<_>>()?,
+            frames: memory.frames.clone(),
+            counters,
+            flights: Flights::default(),
+            capacity_bytes: AtomicU64::new(config.capacity_bytes),
+            _index: memory.index,
+        })
+    }
+
+    fn open_memory(config: &BucketCacheConfig, shape: Shape, bytes: u64) -> io::Result<Memory> {
+        let shared = |index: files::Index, frames, files| Memory {
+            slots: index.mapping,
+            slots_start: SUPERBLOCK_BYTES,
+            frames,
+            files,
+            index: Some(index.file),
+        };
+        let index = |data: &PathBuf| {
+            let path = config.index_path.clone().unwrap_or_else(|| files::index_path(data));
+            files::open_index(&path, shape)
+        };
+        match &config.engine {
+            Engine::Memory => Ok(Memory {
+                slots: Arc::new(Mapping::anonymous(shape.shards as usize * Slots::bytes(shape.slots))?),
+                slots_start: 0,
+                frames: Some(Arc::new(Mapping::anonymous(bytes as usize)?)),
+                files: Vec::new(),
+                index: None,
+            }),
+            Engine::Mapped(path) => {
+                let index = index(path)?;
+                let file = files::open_data(path, bytes)?;
+                let frames = Arc::new(Mapping::of_file(&file, bytes as usize)?);
+                Ok(shared(index, Some(frames), Vec::new()))
+            }
+            Engine::Files(paths) => {
+                let first = paths.first().ok_or(io::ErrorKind::InvalidInput)?;
+                let index = index(first)?;
+                let per_file = bytes / paths.len() as u64;
+                let open = |path: &PathBuf| files::open_data(path, per_file).map(Arc::new);
+                let files = paths.iter().map(open).collect::<io::Result<_>>()?;
+                Ok(shared(index, None, files))
+            }
+        }
+    }
+
+    /// Changes how many bytes are used at most, up to the capacity it was opened with.
+    pub fn resize(&self, capacity_bytes: u64) {
+        self.capacity_bytes.store(capacity_bytes, Relaxed);
+        let each = capacity_bytes / self.shards.len() as u64;
+        self.shards.iter().for_each(|shard| shard.resize(each / UNIT_BYTES * UNIT_BYTES));
+    }
+
+    /// Blocks that readers hold in place now. Looks at every slot: for tests and diagnosis.
+    pub fn pins(&self) -> usize {
+        self.shards.iter().map(|shard| pin::count(shard.slots())).sum()
+    }
+
+    /// Blocks that were forgotten and that readers still hold.
+    pub fn limbo(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.usage().limbo).sum()
+    }
+
+    #[inline]
+    fn find(&self, key: &BlockKey) -> Option<Block> {
+        let hash = hash_of(key);
+        self.shard(hash).get(key, hash)
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
+        &self.shards[((hash >> 48) as usize * self.shards.len()) >> 16]
+    }
+}
+
+/// The memory and files of a cache, opened.
+struct Memory {
+    slots: Arc<Mapping>,
+    slots_start: usize,
+    frames: Option<Arc<Mapping>>,
+    files: Vec<Arc<std::fs::File>>,
+    index: Option<std::fs::File>,
+}
+
+impl Memory {
+    fn storage(&self, shard: u32, shape: Shape) -> Storage {
+        match (&self.frames, self.files.len() as u32) {
+            (Some(mapping), _) => Storage::Mapped {
+                mapping: Arc::clone(mapping),
+                start: u64::from(shard) * shape.shard_bytes,
+                durable: self.index.is_some(),
+            },
+            (None, files) => Storage::File {
+                file: Arc::clone(&self.files[(shard % files) as usize]),
+                start: u64::from(shard / files) * shape.shard_bytes,
+            },
+        }
+    }
+}
+
+fn shape_of(config: &BucketCacheConfig) -> Shape {
+    let (files, least) = match &config.engine {
+        Engine::Memory => (1, BLOCK_BYTES_LEAST),
+        Engine::Mapped(_) => (1, BLOCK_BYTES_LEAST_IN_FILE),
+        Engine::Files(paths) => (paths.len().max(1) as u64, BLOCK_BYTES_LEAST_IN_FILE),
+    };
+    let wanted = (config.capacity_bytes / SHARD_BYTES)
+        .max(config.capacity_bytes.div_ceil(SHARD_BYTES_MAX))
+        .clamp(1, SHARDS_MAX.max(config.capacity_bytes / SHARD_BYTES_MAX));
+    let shards = wanted.next_multiple_of(files);
+    let shard_bytes = config.capacity_bytes / shards / UNIT_BYTES * UNIT_BYTES;
+    let slots = (shard_bytes / least + SLOTS_MIN).min(u64::from(u32::MAX / 2));
+    Shape { shards: shards as u32, slots: slots as u32, shard_bytes, files: files as u32 }
+}
+
+/// A file's id in 64 bits. What it leaves out is in the frame.
+#[inline]
+pub(crate) fn fold(file: FileId) -> u64 {
+    let bits = file.bits();
+    (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
+}
+
+#[inline]
+fn hash_of(key: &BlockKey) -> u64 {
+    hash(fold(key.file), key.offset)
+}
+
+/// Spreads a key; file ids are spread already, offsets are not.
+#[inline]
+fn hash(file: u64, offset: u64) -> u64 {
+    let mut h = file ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    h ^ (h >> 33)
+}
+
+impl BlockCache for BucketCache {
+    fn get(&self, key: &BlockKey) -> Option<Block> {
+        let found = self.find(key);
+        match &found {
+            Some(block) => self.counters.hit(block.kind().category()),
+            None => self.counters.miss(BlockCategory::Data),
+        }
+        found
+    }
+
+    fn contains(&self, key: &BlockKey) -> bool {
+        let hash = hash_of(key);
+        self.shard(hash).contains(key, hash)
+    }
+
+    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
+        let hash = hash_of(&key);
+        self.counters.insertion(self.shard(hash).insert(&key, hash, &block, in_memory));
+    }
+
+    fn evict_file(&self, file: FileId) -> usize {
+        let removed = self.shards.iter().map(|shard| shard.remove_file(fold(file))).sum();
+        self.counters.invalidation(removed);
+        removed
+    }
+
+    fn stats(&self) -> CacheStats {
+        let mut sum = ShardUse::default();
+        for shard in &self.shards {
+            let used = shard.usage();
+            sum.blocks += used.blocks;
+            sum.bytes += used.bytes;
+            sum.index_bytes += used.index_bytes;
+        }
+        CacheStats {
+            blocks: sum.blocks,
+            bytes: sum.bytes,
+            index_bytes: sum.index_bytes,
+            capacity_bytes: self.capacity_bytes.load(Relaxed),
+            ..self.counters.snapshot()
+        }
+    }
+
+    fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
+        let mut all: HashMap<u64, CachedFile> = HashMap::new();
+        for shard in &self.shards {
+            shard.each_file(|file, cached| {
+                let sum = all.entry(file).or_default();
+                sum.blocks += cached.blocks;
+                sum.on_disk_bytes += cached.on_disk_bytes;
+            });
+        }
+        files.iter().map(|file| all.get(&fold(*file)).copied().unwrap_or_default()).collect()
+    }
+
+    /// One caller loads; others that miss the same block meanwhile wait for it, kept or not. When the load fails, the
+    /// next of them tries.
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
+        if let Some(block) = self.find(key) {
+            self.counters.hit(block.kind().category());
+            return Ok(block);
+        }
+        self.counters.miss(hint.category);
+        loop {
+            match self.flights.join(key) {
+                Turn::Done(block) => return Ok(block),
+                Turn::Failed => {}
+                Turn::Mine(reading) => {
+                    // Someone may have finished between the lookup and the turn.
+                    if let Some(block) = self.find(key) {
+                        reading.done(&block);
+                        return Ok(block);
+                    }
+                    let block = load()?;
+                    if hint.keep {
+                        self.insert(*key, block.clone(), hint.in_memory);
+                    }
+                    reading.done(&block);
+                    return Ok(block);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for BucketCache {
+    fn drop(&mut self) {
+        let graves = std::mem::take(&mut self.shards).into_iter().map(|shard| Grave {
+            used: shard.used_slots(),
+            slots: shard.into_slots(),
+            _frames: self.frames.clone(),
+        });
+        graveyard::bury(graves);
+    }
+}
+
+impl fmt::Debug for BucketCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketCache").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! [`Pin`]: who holds a slot's frame in place.
+//!
+//! A reference count in the slot would make every core that reads one hot block fight over its line. So a pin is an
+//! entry in a stripe that belongs to the thread (a hazard pointer): taking it writes only memory of this core's own.
+//! Those who want to move or free a frame look through all stripes in use, which is theirs to pay for.
+//!
+//! * Taking a pin: write the slot's address into an entry, then see that its version is still the live one found.
+//! * Freeing: make the version even, then look for the address in the entries. All four are sequentially consistent, so
+//!   one of the two sees the other.
+//! * A clone, and a pin for which the stripe has no room, counts in the slot itself. A freer looks at entries first and
+//!   at the count after, and a clone is counted before its original can be given back, so none is missed.
+//!
+//! Stripes are of the process, not of a cache: pins may outlive their cache, which keeps the memory then (see
+//! [`super::graveyard`]).
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicUsize, fence};
+
+use super::slot::{Slot, Slots};
+
+const STRIPES: usize = 64;
+const ENTRIES: usize = 31;
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Stripe {
+    /// Entries from this one on were never used.
+    used: AtomicUsize,
+    entries: [AtomicUsize; ENTRIES],
+}
+
+static PINS: [Stripe; STRIPES] =
+    [const { Stripe { used: AtomicUsize::new(0), entries: [const { AtomicUsize::new(0) }; ENTRIES] } };
+        STRIPES];
+/// Threads that have taken a pin so far.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// This thread's stripe, and the entry to try first.
+    static MINE: Cell<(u16, u16)> = Cell::new(((THREADS.fetch_add(1, SeqCst) % STRIPES) as u16, 0));
+}
+
+/// The pin is counted in the slot.
+const COUNTED: u16 = u16::MAX;
+
+/// Keeps a slot's frame where it is.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    slot: NonNull<Slot>,
+    /// Stripe and entry, or [`COUNTED`].
+    at: u16,
+}
+
+// SAFETY: the slot is all atomics, and its table stays while a pin exists: a cache that is dropped looks for pins.
+unsafe impl Send for Pin {}
+// SAFETY: as above.
+unsafe impl Sync for Pin {}
+
+impl Pin {
+    /// Pins a slot, if this version of it is still live.
+    #[inline]
+    pub fn take(slot: &Slot, version: u32) -> Option<Self> {
+        let at = take_entry(std::ptr::from_ref(slot) as usize);
+        if at == COUNTED {
+            slot.pins.fetch_add(1, SeqCst);
+        }
+        let pin = Self { slot: NonNull::from(slot), at };
+        (slot.version.load(SeqCst) == version).then_some(pin)
+    }
+
+    /// The slot.
+    #[inline]
+    pub fn slot(&self) -> &Slot {
+        // SAFETY: a table of slots stays while pins on it exist.
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Self {
+        self.slot().pins.fetch_add(1, SeqCst);
+        Self { slot: self.slot, at: COUNTED }
+    }
+}
+
+impl Drop for Pin {
+    #[inline]
+    fn drop(&mut self) {
+        if self.at == COUNTED {
+            self.slot().pins.fetch_sub(1, SeqCst);
+            return;
+        }
+        let (stripe, entry) = (self.at / ENTRIES as u16, self.at % ENTRIES as u16);
+        PINS[stripe as usize].entries[entry as usize].store(0, Release);
+        // At the end of a thread there is no hint to keep.
+        let _ = MINE.try_with(|mine| {
+            if mine.get().0 == stripe {
+                mine.set((stripe, entry));
+            }
+        });
+    }
+}
+
+#[inline]
+fn take_entry(address: usize) -> u16 {
+    let (stripe, hint) = MINE.try_with(Cell::get).unwrap_or((0, 0));
+    let own = &PINS[stripe as usize];
+    for i in 0..ENTRIES {
+        let entry = (hint as usize + i) % ENTRIES;
+        let free = own.entries[entry].load(Relaxed) == 0;
+        if free {
+            if own.used.load(SeqCst) <= entry {
+                own.used.fetch_max(entry + 1, SeqCst);
+            }
+            if own.entries[entry].compare_exchange(0, address, SeqCst, Relaxed).is_ok() {
+                return stripe * ENTRIES as u16 + entry as u16;
+            }
+        }
+    }
+    COUNTED
+}
+
+/// Whether anyone pins the slot. When its version is even this stays false once it is.
+pub(crate) fn is_pinned(slot: &Slot) -> bool {
+    let address = std::ptr::from_ref(slot) as usize;
+    fence(SeqCst);
+    entries().any(|held| held == address) || slot.pins.load(SeqCst) > 0
+}
+
+/// Pins on the slots of a table.
+pub(crate) fn count(slots: &Slots) -> usize {
+    let addresses = slots.addresses();
+    fence(SeqCst);
+    let striped = entries().filter(|held| addresses.contains(held)).count();
+    striped + (0..slots.count()).map(|id| slots.get(id).pins.load(SeqCst) as usize).sum::<usize>()
+}
+
+/// Whether any slot of the first `used` of a table is pinned.
+pub(crate) fn any(slots: &Slots, used: u32) -> bool {
+    let addresses = slots.addresses();
+    fence(SeqCst);
+    entries().any(|held| addresses.contains(&held)) || (0..used).any(|id| slots.get(id).pins.load(SeqCst) > 0)
+}
+
+fn entries() -> impl Iterator<Item = usize> {
+    let stripes = THREADS.load(SeqCst).min(STRIPES);
+    PINS[..stripes.max(1)].iter().flat_map(|stripe| {
+        let used = stripe.used.load(SeqCst);
+        stripe.entries[..used].iter().map(|entry| entry.load(SeqCst))
+    })
+}

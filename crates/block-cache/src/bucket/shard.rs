@@ -1,0 +1,519 @@
+//! [`Shard`]: slots, buckets, queues, space and storage of one part of a cache, under one lock.
+//!
+//! A hit takes no lock: [`Shard::get`] walks a chain, pins the slot and reads the frame. Whoever fills, evicts or moves
+//! holds the lock, frame copies included: they take microseconds, and only others who fill the same shard wait.
+//!
+//! A slot goes through: free -> (frame written) -> live -> retired -> free. A retired slot that someone pins is in
+//! *limbo*: nobody can find it, and its bytes stay until the pins are gone.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+
+use super::buckets::Buckets;
+use super::frame::{HEADER_BYTES, Header};
+use super::pin::{self, Pin};
+use super::policy::{Queues, Shares};
+use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
+use super::space::Space;
+use super::storage::Storage;
+use super::{fold, hash};
+use crate::stats::Counters;
+use crate::{Block, BlockKey};
+
+/// One byte in so many stays free, so that holes can be found by moving little.
+const RESERVE_PART: u64 = 128;
+/// Victims tried before an insert gives up: they are all in use.
+const VICTIMS_TRIED: usize = 256;
+/// Rounds of evicting and moving for one frame before it is not kept.
+const ROUNDS_MAX: usize = 10_000;
+/// So many I/O errors in a row end the use of a file.
+const ERRORS_MAX: u32 = 64;
+/// So many blocks are moved at most for one frame: a plan of more would hold the lock too long.
+const MOVERS_MAX: usize = 256;
+
+/// What is cached of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedFile {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes that they take in the file.
+    pub on_disk_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    slots: Slots,
+    buckets: Buckets,
+    storage: Storage,
+    counters: Arc<Counters>,
+    block_bytes_max: u64,
+    poison: bool,
+    errors: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    space: Space,
+    queues: Queues,
+    /// The first free slot of those used before.
+    free: u32,
+    /// Slots from this one on were never used.
+    fresh: u32,
+    live: u32,
+    /// No more bytes are used than this.
+    limit: u64,
+    size: u64,
+    limbo: Vec<u32>,
+    files: HashMap<u64, CachedFile>,
+}
+
+/// What a shard is made of.
+pub(crate) struct ShardParts {
+    pub slots: Slots,
+    pub storage: Storage,
+    pub size: u64,
+    pub shares: Shares,
+    pub block_bytes_max: u64,
+    pub poison: bool,
+    pub counters: Arc<Counters>,
+}
+
+/// What a shard holds now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShardUse {
+    pub blocks: u64,
+    pub bytes: u64,
+    pub index_bytes: u64,
+    pub limbo: u64,
+}
+
+impl Shard {
+    /// A shard with what the slots say is there.
+    ///
+    /// # Errors
+    /// When the kernel has no address space.
+    pub fn new(parts: ShardParts) -> io::Result<Self> {
+        let inner = Inner {
+            space: Space::new(parts.size),
+            queues: Queues::new(parts.shares),
+            free: NONE,
+            fresh: 1,
+            live: 0,
+            limit: limit_of(parts.size),
+            size: parts.size,
+            limbo: Vec::new(),
+            files: HashMap::new(),
+        };
+        let shard = Self {
+            buckets: Buckets::new(parts.slots.count())?,
+            slots: parts.slots,
+            storage: parts.storage,
+            counters: parts.counters,
+            block_bytes_max: parts.block_bytes_max.min(FRAME_BYTES_MAX).min(parts.size / 2),
+            poison: parts.poison,
+            errors: AtomicU32::new(0),
+            inner: Mutex::new(inner),
+        };
+        shard.recover();
+        Ok(shard)
+    }
+
+    /// The block of a key, pinned where it lies, or copied from a file.
+    #[inline]
+    pub fn get(&self, key: &BlockKey, hash: u64) -> Option<Block> {
+        let pin = self.pin(key, hash)?;
+        let slot = pin.slot();
+        slot.used();
+        let place = slot.place();
+        let Some(frame) = self.storage.frame(place) else { return self.read(&pin, place, key, hash) };
+        if self.storage.is_durable() && slot.verified.load(Relaxed) == 0 {
+            if !self.storage.verify(place, key) {
+                drop(pin);
+                self.discard(key, hash);
+                return None;
+            }
+            slot.verified.store(1, Relaxed);
+        }
+        frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
+    }
+
+    /// Whether the key is cached; nothing is counted.
+    pub fn contains(&self, key: &BlockKey, hash: u64) -> bool {
+        self.pin(key, hash).is_some()
+    }
+
+    fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
+        let file = fold(key.file);
+        // A slot that changes under the search is looked for again; a few times, for the caller can ask under the lock.
+        for _ in 0..4 {
+            let mut chain = self.buckets.chain(&self.slots, hash);
+            let found = chain.find_map(|(_, slot)| {
+                let version = slot.live_version()?;
+                slot.has_key(file, key.offset).then_some((slot, version))
+            });
+            let (slot, version) = found?;
+            if let Some(pin) = Pin::take(slot, version) {
+                return Some(pin);
+            }
+        }
+        None
+    }
+
+    fn read(&self, pin: &Pin, place: Place, key: &BlockKey, hash: u64) -> Option<Block> {
+        match self.storage.read(place, key) {
+            Ok(Some(block)) => {
+                self.errors.store(0, Relaxed);
+                Some(block)
+            }
+            Ok(None) => {
+                let _ = pin;
+                self.discard(key, hash);
+                None
+            }
+            Err(error) => {
+                self.failed(&error);
+                None
+            }
+        }
+    }
+
+    fn failed(&self, error: &io::Error) {
+        if self.errors.fetch_add(1, Relaxed) + 1 == ERRORS_MAX {
+            tracing::error!(%error, "a bucket cache's file fails; that part of the cache is not used any more");
+        }
+        self.counters.io_error();
+    }
+
+    /// Keeps a block. `false` when there is no place for it.
+    pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, in_memory: bool) -> bool {
+        let len = Header::of(key, block).frame_bytes().filter(|len| *len <= self.block_bytes_max);
+        let Some(len) = len.filter(|_| self.errors.load(Relaxed) < ERRORS_MAX) else { return false };
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        self.sweep(inner);
+        if self.find(key, hash).is_some() {
+            return true;
+        }
+        let Some(id) = self.take_slot(inner) else { return false };
+        let Some(before) = self.make_room(inner, len) else {
+            self.put_slot(inner, id);
+            return false;
+        };
+        let place = Place { start: Space::hole_start(&self.slots, before), len };
+        if let Err(error) = self.storage.write(place, key, block) {
+            self.put_slot(inner, id);
+            self.failed(&error);
+            return false;
+        }
+        let slot = self.slots.get(id);
+        slot.file.store(fold(key.file), Relaxed);
+        slot.offset.store(key.offset, Relaxed);
+        slot.place.store(place.pack(), Relaxed);
+        slot.on_disk_bytes.store(block.on_disk_bytes(), Relaxed);
+        slot.verified.store(1, Relaxed);
+        inner.space.link(&self.slots, before, id);
+        inner.queues.admit(&self.slots, id, hash, in_memory, inner.live + 1);
+        slot.revive();
+        self.publish(inner, id, hash);
+        true
+    }
+
+    /// Forgets every block of a file.
+    pub fn remove_file(&self, file: u64) -> usize {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Some(cached) = inner.files.get(&file).copied() else { return 0 };
+        let mut removed = 0;
+        for id in 1..inner.fresh {
+            let slot = self.slots.get(id);
+            if removed < cached.blocks
+                && slot.live_version().is_some()
+                && slot.has_key(file, slot.offset.load(Relaxed))
+            {
+                self.doom(inner, id);
+                removed += 1;
+            }
+        }
+        removed as usize
+    }
+
+    /// Forgets one block, which is damaged.
+    fn discard(&self, key: &BlockKey, hash: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(id) = self.find(key, hash) {
+            self.doom(&mut inner, id);
+            self.counters.damaged();
+        }
+    }
+
+    /// Changes how many bytes are used at most, up to what was mapped; evicts what is too much.
+    pub fn resize(&self, size: u64) {
+        let mut inner = self.inner.lock();
+        inner.limit = limit_of(size.min(inner.size));
+        while inner.space.used() > inner.limit && self.evict_one(&mut inner) {}
+    }
+
+    pub fn usage(&self) -> ShardUse {
+        let mut inner = self.inner.lock();
+        self.sweep(&mut inner);
+        let slots = inner.fresh as usize * size_of::<Slot>();
+        ShardUse {
+            blocks: u64::from(inner.live),
+            bytes: inner.space.used(),
+            index_bytes: (slots + self.buckets.bytes() + inner.queues.bytes()) as u64,
+            limbo: inner.limbo.len() as u64,
+        }
+    }
+
+    /// What is cached of each file.
+    pub fn each_file(&self, mut with: impl FnMut(u64, CachedFile)) {
+        self.inner.lock().files.iter().for_each(|(file, cached)| with(*file, *cached));
+    }
+
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// What outlives the shard while readers pin its blocks.
+    pub fn into_slots(self) -> Slots {
+        self.slots
+    }
+
+    /// Slots that were ever used.
+    pub fn used_slots(&self) -> u32 {
+        self.inner.lock().fresh
+    }
+
+    /// Every live slot's key hash and place agree with the space and the buckets. For tests.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let inner = self.inner.lock();
+        let (mut id, mut end, mut used, mut live) = (self.slots.get(NONE).after.load(Relaxed), 0, 0, 0);
+        while id != NONE {
+            let slot = self.slots.get(id);
+            let place = slot.place();
+            assert!(place.start >= end && place.end() <= inner.size, "frames overlap");
+            (end, used) = (place.end(), used + place.len);
+            live += u32::from(slot.live_version().is_some());
+            id = slot.after.load(Relaxed);
+        }
+        assert_eq!((used, live), (inner.space.used(), inner.live));
+        assert_eq!(inner.files.values().map(|file| file.blocks).sum::<u64>(), u64::from(inner.live));
+    }
+
+    fn find(&self, key: &BlockKey, hash: u64) -> Option<u32> {
+        let file = fold(key.file);
+        let mut chain = self.buckets.chain(&self.slots, hash);
+        chain.find_map(|(id, slot)| {
+            (slot.live_version().is_some() && slot.has_key(file, key.offset)).then_some(id)
+        })
+    }
+
+    fn publish(&self, inner: &mut Inner, id: u32, hash: u64) {
+        let slot = self.slots.get(id);
+        inner.live += 1;
+        let cached = inner.files.entry(slot.file.load(Relaxed)).or_default();
+        cached.blocks += 1;
+        cached.on_disk_bytes += u64::from(slot.on_disk_bytes.load(Relaxed));
+        self.buckets.add(&self.slots, hash, id, inner.live);
+    }
+
+    /// Takes a retired slot out of everything but the space.
+    fn unpublish(&self, inner: &mut Inner, id: u32) {
+        let slot = self.slots.get(id);
+        let file = slot.file.load(Relaxed);
+        self.buckets.remove(&self.slots, hash(file, slot.offset.load(Relaxed)), id);
+        inner.queues.remove(&self.slots, id);
+        inner.live -= 1;
+        if let Some(cached) = inner.files.get_mut(&file) {
+            cached.blocks -= 1;
+            cached.on_disk_bytes -= u64::from(slot.on_disk_bytes.load(Relaxed));
+            if cached.blocks == 0 {
+                inner.files.remove(&file);
+            }
+        }
+    }
+
+    /// Forgets a live block now; frees its bytes now or when its last reader is done.
+    fn doom(&self, inner: &mut Inner, id: u32) {
+        let slot = self.slots.get(id);
+        slot.retire();
+        self.unpublish(inner, id);
+        if pin::is_pinned(slot) { inner.limbo.push(id) } else { self.release(inner, id) }
+    }
+
+    /// Frees the bytes and the slot of a block that was unpublished and that nobody pins.
+    fn release(&self, inner: &mut Inner, id: u32) {
+        let place = self.slots.get(id).place();
+        inner.space.unlink(&self.slots, id);
+        if self.poison {
+            self.storage.poison(place);
+        }
+        self.put_slot(inner, id);
+    }
+
+    fn sweep(&self, inner: &mut Inner) {
+        if inner.limbo.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut inner.limbo) {
+            if pin::is_pinned(self.slots.get(id)) { inner.limbo.push(id) } else { self.release(inner, id) }
+        }
+    }
+
+    fn take_slot(&self, inner: &mut Inner) -> Option<u32> {
+        if inner.free == NONE && inner.fresh == self.slots.count() && !self.evict_one(inner) {
+            return None;
+        }
+        if inner.free != NONE {
+            let id = inner.free;
+            inner.free = self.slots.get(id).chain.load(Relaxed);
+            return Some(id);
+        }
+        inner.fresh += 1;
+        // A later process looks at slots up to this one.
+        self.slots.get(NONE).unused.store(inner.fresh, Relaxed);
+        Some(inner.fresh - 1)
+    }
+
+    fn put_slot(&self, inner: &mut Inner, id: u32) {
+        self.slots.get(id).chain.store(inner.free, Relaxed);
+        inner.free = id;
+    }
+
+    fn evict_one(&self, inner: &mut Inner) -> bool {
+        for _ in 0..VICTIMS_TRIED {
+            let Some(id) = inner.queues.victim(&self.slots, inner.limit) else { return false };
+            if self.evict(inner, id) {
+                return true;
+            }
+            inner.queues.spare(&self.slots, id);
+        }
+        false
+    }
+
+    /// Evicts a block, unless someone pins it.
+    fn evict(&self, inner: &mut Inner, id: u32) -> bool {
+        let slot = self.slots.get(id);
+        slot.retire();
+        if pin::is_pinned(slot) {
+            slot.revive();
+            return false;
+        }
+        inner.queues.remember(slot, hash(slot.file.load(Relaxed), slot.offset.load(Relaxed)));
+        self.unpublish(inner, id);
+        self.release(inner, id);
+        self.counters.eviction();
+        true
+    }
+
+    /// The slot before a hole of at least `len` bytes, made when there is none.
+    fn make_room(&self, inner: &mut Inner, len: u64) -> Option<u32> {
+        for _ in 0..ROUNDS_MAX {
+            if inner.space.used() + len <= inner.limit {
+                if let Some(before) = inner.space.fit(len) {
+                    return Some(before);
+                }
+                if self.gather(inner, len) {
+                    continue;
+                }
+            }
+            if !self.evict_one(inner) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Moves neighbours of a hole away until it has `len` bytes. `false` when that did not work out.
+    fn gather(&self, inner: &mut Inner, len: u64) -> bool {
+        let movable = |id: u32| {
+            let slot = self.slots.get(id);
+            slot.live_version().is_some() && !pin::is_pinned(slot)
+        };
+        let Some(movers) = inner.space.plan(&self.slots, len, movable) else { return false };
+        if movers.len() > MOVERS_MAX {
+            return false;
+        }
+        movers.iter().all(|id| self.move_away(inner, *id, &movers))
+    }
+
+    fn move_away(&self, inner: &mut Inner, id: u32, movers: &[u32]) -> bool {
+        let slot = self.slots.get(id);
+        let from = slot.place();
+        let Some(before) = inner.space.refuge(&self.slots, from.len, movers) else {
+            return Queues::is_cold(slot) && self.evict(inner, id);
+        };
+        slot.retire();
+        let to = Space::hole_start(&self.slots, before);
+        let moved = !pin::is_pinned(slot) && self.storage.copy(from, to).is_ok();
+        if moved {
+            inner.space.unlink(&self.slots, id);
+            slot.place.store(Place { start: to, len: from.len }.pack(), Relaxed);
+            inner.space.link(&self.slots, before, id);
+            if self.poison {
+                self.storage.poison(from);
+            }
+            self.counters.relocation(from.len);
+        }
+        slot.revive();
+        moved
+    }
+
+    /// Takes over what an earlier process left in the slots. Frames are checked when they are first asked for.
+    fn recover(&self) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        inner.fresh = self.slots.get(NONE).unused.load(Relaxed).clamp(1, self.slots.count());
+        let sentinel = self.slots.get(NONE);
+        sentinel.place.store(0, Relaxed);
+        sentinel.after.store(NONE, Relaxed);
+        let mut kept: Vec<(Place, u32)> = Vec::new();
+        for id in 1..inner.fresh {
+            let slot = self.slots.get(id);
+            slot.pins.store(0, Relaxed);
+            slot.verified.store(0, Relaxed);
+            slot.uses.store(slot.uses.load(Relaxed).min(USES_MAX), Relaxed);
+            let place = slot.place();
+            let sane = place.len >= HEADER_BYTES as u64 && place.end() <= inner.size;
+            if sane && slot.live_version().is_some() {
+                kept.push((place, id));
+            } else {
+                self.forget(inner, id);
+            }
+        }
+        kept.sort_by_key(|(place, _)| place.start);
+        let mut last = NONE;
+        for (i, (place, id)) in kept.iter().enumerate() {
+            let slot = self.slots.get(*id);
+            let hash = hash(slot.file.load(Relaxed), slot.offset.load(Relaxed));
+            let overlaps = kept.get(i + 1).is_some_and(|(next, _)| next.start < place.end())
+                || place.start < self.slots.get(last).place().end();
+            let same = |other: &Slot| other.has_key(slot.file.load(Relaxed), slot.offset.load(Relaxed));
+            if overlaps || self.buckets.chain(&self.slots, hash).any(|(_, other)| same(other)) {
+                self.forget(inner, *id);
+                continue;
+            }
+            inner.space.link(&self.slots, last, *id);
+            inner.queues.readmit(&self.slots, *id, inner.live + 1);
+            self.publish(inner, *id, hash);
+            last = *id;
+        }
+    }
+
+    fn forget(&self, inner: &mut Inner, id: u32) {
+        self.slots.get(id).retire();
+        self.put_slot(inner, id);
+    }
+}
+
+fn limit_of(size: u64) -> u64 {
+    size - size / RESERVE_PART
+}

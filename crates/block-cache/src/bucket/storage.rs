@@ -1,0 +1,154 @@
+//! [`Storage`]: where the frames of one shard lie.
+//!
+//! | engine | storage | readers get |
+//! |---|---|---|
+//! | LruBlockCache, `offheap`, `heap` | memory of the process | the frame itself, pinned |
+//! | `mmap:`, `pmem:` | a mapped file | the frame itself, pinned, checked once |
+//! | `file:`, `files:` | a file, `pread` and `pwrite` | a copy on the heap, checked each time |
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::frame::{self, FrameRef, HEADER_BYTES, Header};
+use super::mapping::Mapping;
+use super::slot::Place;
+use crate::{Block, BlockKey};
+
+/// What freed memory is filled with, in tests.
+pub(crate) const POISON: u8 = 0xDB;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Storage {
+    /// Frames in memory that readers share. `start` is where the shard begins in the mapping.
+    Mapped { mapping: Arc<Mapping>, start: u64, durable: bool },
+    /// Frames in a file. `start` is where the shard begins in it.
+    File { file: Arc<File>, start: u64 },
+}
+
+impl Storage {
+    /// Whether frames outlive the process, so that they carry checksums.
+    pub fn is_durable(&self) -> bool {
+        !matches!(self, Self::Mapped { durable: false, .. })
+    }
+
+    /// Writes a block's frame. The place is the writer's alone.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn write(&self, place: Place, key: &BlockKey, block: &Block) -> io::Result<()> {
+        let mut header = Header::of(key, block);
+        if self.is_durable() {
+            let bytes = header.to_bytes();
+            header.checksum = frame::checksum(header, &frame::parts(&bytes, block)[1..]);
+        }
+        let bytes = header.to_bytes();
+        let parts = frame::parts(&bytes, block);
+        match self {
+            Self::Mapped { .. } => {
+                let mut to = self.address(place.start);
+                for part in parts {
+                    // SAFETY: the frame's length was computed from these parts, and the place has that length; no one
+                    // else reads or writes it, for no live slot has it.
+                    unsafe {
+                        to.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len());
+                        to = to.add(part.len());
+                    }
+                }
+                Ok(())
+            }
+            Self::File { file, start } => {
+                let mut whole = Vec::with_capacity(place.len as usize);
+                parts.iter().for_each(|part| whole.extend_from_slice(part));
+                file.write_all_at(&whole, start + place.start)
+            }
+        }
+    }
+
+    /// Copies a frame. The places do not overlap; no one writes `from`, and `to` is the caller's alone.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn copy(&self, from: Place, to: u64) -> io::Result<()> {
+        match self {
+            Self::Mapped { .. } => {
+                let (from_at, to_at) = (self.address(from.start), self.address(to));
+                // SAFETY: both within the shard, apart from each other, and neither written by anyone else.
+                unsafe { to_at.as_ptr().copy_from_nonoverlapping(from_at.as_ptr(), from.len as usize) };
+                Ok(())
+            }
+            Self::File { file, start } => {
+                let mut bytes = vec![0; from.len as usize];
+                let read = read_up_to(file, start + from.start, &mut bytes)?;
+                file.write_all_at(&bytes[..read], start + to)
+            }
+        }
+    }
+
+    /// The frame at a place that is pinned, when readers share the memory.
+    #[inline]
+    pub fn frame(&self, place: Place) -> Option<FrameRef> {
+        match self {
+            // SAFETY: places are multiples of eight in a mapping aligned to pages, and the caller's pin keeps it.
+            Self::Mapped { .. } => Some(unsafe { FrameRef::new(self.address(place.start)) }),
+            Self::File { .. } => None,
+        }
+    }
+
+    /// A copy of the frame at a place that is pinned, checked; `None` when it is not one of the key.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn read(&self, place: Place, key: &BlockKey) -> io::Result<Option<Block>> {
+        let Self::File { file, start } = self else { return Ok(None) };
+        let mut bytes = vec![0; place.len as usize];
+        let read = read_up_to(file, start + place.start, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(frame::verify(&bytes, key).and_then(|header| frame::to_heap(header, bytes)))
+    }
+
+    /// Whether the mapped frame at a place that is pinned is whole and of the key.
+    pub fn verify(&self, place: Place, key: &BlockKey) -> bool {
+        match self {
+            Self::Mapped { .. } => {
+                let at = self.address(place.start);
+                // SAFETY: within the shard (the place was checked when the slot was taken over), and pinned.
+                let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), place.len as usize) };
+                frame::verify(bytes, key).is_some()
+            }
+            Self::File { .. } => true,
+        }
+    }
+
+    /// Overwrites what was freed. For tests.
+    pub fn poison(&self, place: Place) {
+        if let Self::Mapped { .. } = self {
+            // SAFETY: within the shard, and no live slot has it.
+            unsafe { self.address(place.start).as_ptr().write_bytes(POISON, place.len as usize) };
+        }
+    }
+
+    fn address(&self, at: u64) -> NonNull<u8> {
+        match self {
+            Self::Mapped { mapping, start, .. } => mapping.at((start + at) as usize),
+            Self::File { .. } => unreachable!("only mapped storage has addresses"),
+        }
+    }
+}
+
+/// Reads until the buffer is full or the file ends (the padding of the last frame is never written).
+fn read_up_to(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done.max(HEADER_BYTES.min(bytes.len())))
+}

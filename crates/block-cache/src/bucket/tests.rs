@@ -1,0 +1,406 @@
+//! Tests of the engine by what it promises: blocks are what was put in, bytes are used, pins hold.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use evenkeel_common::HBaseError;
+
+use super::*;
+use crate::{BlockParts, BlockType};
+
+/// A block whose bytes tell its key.
+pub(super) fn block(key: &BlockKey, bytes: usize) -> Block {
+    let seed = hash_of(key);
+    let body: Vec<u8> = (0..bytes as u64).map(|i| (seed >> (i % 8 * 8)) as u8 ^ (i / 8) as u8).collect();
+    Block::new(BlockParts {
+        kind: BlockType::Data,
+        offset: key.offset,
+        on_disk_bytes: bytes as u32 + 33,
+        prev_offset: -1,
+        body: 0..bytes as u32,
+        bytes: body.into(),
+        seek_points: vec![seed as u32; (seed % 5) as usize].into(),
+        seek_keys: vec![seed as u8; (seed % 11) as usize].into(),
+        packed: false,
+    })
+}
+
+/// Whether a block is the one that [`block`] makes.
+pub(super) fn is_right(key: &BlockKey, found: &Block) -> bool {
+    let wanted = block(key, found.data().len());
+    found.data() == wanted.data()
+        && found.offset() == key.offset
+        && found.on_disk_bytes() == wanted.on_disk_bytes()
+        && found.seek_points() == wanted.seek_points()
+        && found.seek_keys() == wanted.seek_keys()
+}
+
+pub(super) fn key(file: u64, offset: u64) -> BlockKey {
+    BlockKey { file: FileId::of_name(&format!("file-{file}")), offset }
+}
+
+/// Numbers that look random and are the same each time.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = hash(self.0, self.0 >> 32);
+        mixed % n
+    }
+}
+
+pub(super) fn memory(bytes: u64) -> BucketCacheConfig {
+    BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(bytes) }
+}
+
+fn put(cache: &BucketCache, key: BlockKey, bytes: usize) {
+    cache.insert(key, block(&key, bytes), false);
+}
+
+fn check(cache: &BucketCache) {
+    cache.shards.iter().for_each(Shard::check);
+}
+
+#[test]
+fn what_was_put_in_is_found() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    for i in 0..100 {
+        put(&cache, key(i % 3, i), 100 + i as usize);
+    }
+    for i in 0..100 {
+        let found = cache.get(&key(i % 3, i)).unwrap();
+        assert!(found.is_pinned() && is_right(&key(i % 3, i), &found), "{i}");
+    }
+    assert!(cache.get(&key(0, 1)).is_none() && !cache.contains(&key(5, 0)));
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.miss_count(), stats.blocks), ([100, 0, 0, 0], 1, 100));
+    assert_eq!(cache.pins(), 0);
+    assert_eq!(cache.evict_file(key(1, 0).file), 33);
+    assert!(cache.get(&key(1, 1)).is_none() && cache.get(&key(0, 0)).is_some());
+    check(&cache);
+}
+
+/// The size of the next block.
+type SizeOf = fn(&mut Random) -> usize;
+
+/// Sizes from 4 KB to 512 KB, as the mixes of tables make them.
+fn mixes() -> Vec<(&'static str, SizeOf)> {
+    vec![
+        ("4 KB", |_| 4 << 10),
+        ("64 KB and a little", |r| (64 << 10) + r.below(2000) as usize),
+        ("512 KB", |_| 512 << 10),
+        ("any", |r| (4 << 10) + r.below(508 << 10) as usize),
+        (
+            "mostly small",
+            |r| if r.below(50) == 0 { 512 << 10 } else { (4 << 10) + r.below(8 << 10) as usize },
+        ),
+        ("powers", |r| 4096 << r.below(8)),
+        ("4 KB or 512 KB", |r| if r.below(2) == 0 { 4 << 10 } else { 512 << 10 }),
+    ]
+}
+
+/// No slop: after long churn, by every mix and by mixes that follow each other, 97 in 100 configured bytes hold blocks.
+/// And the index costs tens of bytes a block.
+#[test]
+fn churn() {
+    const CAPACITY: u64 = 64 << 20;
+    let cache = BucketCache::open(&BucketCacheConfig::in_memory(CAPACITY)).unwrap();
+    let mut random = Random(1);
+    // The same bytes for every block: what is asked here is where they go.
+    let largest = block(&key(0, 0), 512 << 10);
+    let mut offset = 0;
+    for (name, size) in mixes() {
+        let (mut worst, mut filled) = (1.0f64, 0);
+        let before = cache.stats();
+        while filled < 4 * CAPACITY {
+            let bytes = size(&mut random);
+            offset += 1;
+            let parts = BlockParts {
+                kind: BlockType::Data,
+                offset,
+                on_disk_bytes: 0,
+                prev_offset: -1,
+                bytes: largest.data()[..bytes].into(),
+                body: 0..bytes as u32,
+                seek_points: Box::default(),
+                seek_keys: Box::default(),
+                packed: false,
+            };
+            cache.insert(key(offset % 7, offset), Block::new(parts), false);
+            filled += bytes as u64;
+            if random.below(20) == 0 {
+                let seen = offset.saturating_sub(50);
+                let again = key(seen % 7, seen);
+                drop(cache.get(&again));
+            }
+            if filled > 2 * CAPACITY && offset % 16 == 0 {
+                let stats = cache.stats();
+                let held = stats.bytes - stats.blocks * frame::HEADER_BYTES as u64 - stats.blocks * 7;
+                worst = worst.min(held as f64 / CAPACITY as f64);
+            }
+        }
+        let stats = cache.stats();
+        let moved = (stats.relocated_bytes - before.relocated_bytes) as f64 / filled as f64;
+        eprintln!(
+            "{name}: {worst:.4} of the bytes hold blocks at least, {moved:.2} bytes moved for each filled"
+        );
+        assert!(worst >= 0.97, "{name}: {worst}");
+        assert!(moved < 2.0, "{name}: {moved}");
+        assert_eq!(stats.failed_insertions, 0);
+    }
+    check(&cache);
+}
+
+#[test]
+fn the_index_costs_tens_of_bytes_a_block() {
+    let cache = BucketCache::open(&BucketCacheConfig::in_memory(64 << 20)).unwrap();
+    for i in 0..20_000 {
+        put(&cache, key(1, i), 4 << 10);
+    }
+    let stats = cache.stats();
+    assert!(stats.blocks > 10_000);
+    let each = stats.index_bytes as f64 / stats.blocks as f64;
+    eprintln!("{each:.1} bytes of index a block");
+    assert!(each <= 80.0, "{each}");
+}
+
+#[test]
+fn a_pinned_block_is_never_reused() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    let held: Vec<_> = (0..4)
+        .map(|i| {
+            put(&cache, key(9, i), 50_000);
+            (key(9, i), cache.get(&key(9, i)).unwrap())
+        })
+        .collect();
+    let clones: Vec<_> = held.iter().map(|(key, block)| (*key, block.clone())).collect();
+    drop(held);
+    assert_eq!(cache.pins(), 4);
+    for i in 0..500 {
+        put(&cache, key(1, i), 20_000 + (i as usize * 37) % 30_000);
+    }
+    assert!(clones.iter().all(|(key, block)| is_right(key, block)));
+    assert!(clones.iter().all(|(key, _)| cache.contains(key)), "blocks in use are not evicted");
+    assert_eq!(cache.evict_file(key(9, 0).file), 4);
+    assert!(clones.iter().all(|(key, _)| cache.get(key).is_none()));
+    (0..500).for_each(|i| put(&cache, key(2, i), 30_000));
+    assert!(clones.iter().all(|(key, block)| is_right(key, block)), "forgotten, and still held");
+    assert_eq!(cache.limbo(), 4);
+    drop(clones);
+    assert_eq!((cache.limbo(), cache.pins()), (0, 0));
+    check(&cache);
+}
+
+#[test]
+fn blocks_outlive_their_cache() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    put(&cache, key(1, 1), 1000);
+    let held = cache.get(&key(1, 1)).unwrap();
+    drop(cache);
+    assert!(is_right(&key(1, 1), &held));
+    let other = std::thread::spawn(move || is_right(&key(1, 1), &held)).join().unwrap();
+    assert!(other);
+}
+
+#[test]
+fn when_all_is_pinned_nothing_is_kept_and_all_is_served() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    (0..100).for_each(|i| put(&cache, key(1, i), 100_000));
+    let held: Vec<_> = (0..100).filter_map(|i| cache.get(&key(1, i))).collect();
+    assert!(held.len() >= 9, "{}", held.len());
+    let key = key(2, 0);
+    let served = cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(block(&key, 500_000))).unwrap();
+    assert!(is_right(&key, &served) && !cache.contains(&key));
+    assert_eq!(cache.stats().failed_insertions, 1);
+    drop(held);
+    put(&cache, key, 500_000);
+    assert!(cache.contains(&key));
+}
+
+#[test]
+fn a_thousand_pins_of_one_thread() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    (0..10).for_each(|i| put(&cache, key(1, i), 100));
+    let held: Vec<_> = (0..1000).map(|i| cache.get(&key(1, i % 10)).unwrap()).collect();
+    assert_eq!(cache.pins(), 1000);
+    drop(held);
+    assert_eq!(cache.pins(), 0);
+}
+
+#[test]
+fn blocks_of_in_memory_families_keep_their_share() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    for i in 0..20 {
+        cache.insert(key(7, i), block(&key(7, i), 10_000), true);
+    }
+    (0..1000).for_each(|i| put(&cache, key(1, i), 10_000));
+    assert!((0..20).all(|i| cache.contains(&key(7, i))), "less than their share: they stay");
+    for i in 0..1000 {
+        cache.insert(key(8, i), block(&key(8, i), 10_000), true);
+    }
+    assert!((0..1000).filter(|i| cache.contains(&key(1, *i))).count() > 60, "others keep the rest");
+}
+
+#[test]
+fn a_scan_does_not_drive_out_what_is_hot() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    for _ in 0..3 {
+        for i in 0..40 {
+            cache.get_or_load(&key(1, i), CacheHint::KEEP, &mut || Ok(block(&key(1, i), 10_000))).unwrap();
+        }
+    }
+    (0..1000).for_each(|i| put(&cache, key(2, i), 10_000));
+    let kept = (0..40).filter(|i| cache.contains(&key(1, *i))).count();
+    assert!(kept >= 38, "{kept}");
+}
+
+#[test]
+fn resizing_evicts_and_allows() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    let fill = || (0..100).for_each(|i| put(&cache, key(1, i), 20_000));
+    fill();
+    let full = cache.stats().bytes;
+    cache.resize(500_000);
+    assert!(cache.stats().bytes <= 500_000);
+    fill();
+    assert!(cache.stats().bytes <= 500_000);
+    cache.resize(1 << 20);
+    fill();
+    assert!(cache.stats().bytes > full * 9 / 10);
+    check(&cache);
+}
+
+#[test]
+fn one_of_many_reads_kept_or_not() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    for (n, hint) in [CacheHint::KEEP, CacheHint::LOOK_ONLY].into_iter().enumerate() {
+        let (loads, start) = (AtomicUsize::new(0), Barrier::new(8));
+        let key = key(n as u64, 7);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    let mut load = || {
+                        loads.fetch_add(1, SeqCst);
+                        std::thread::sleep(std::time::Duration::from_millis(100));
+                        Ok(block(&key, 10))
+                    };
+                    assert!(is_right(&key, &cache.get_or_load(&key, hint, &mut load).unwrap()));
+                });
+            }
+        });
+        assert_eq!(loads.load(SeqCst), 1);
+        assert_eq!(cache.contains(&key), hint.keep);
+    }
+}
+
+#[test]
+fn a_failed_load_is_not_remembered() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    let key = key(1, 0);
+    let failed = cache.get_or_load(&key, CacheHint::KEEP, &mut || Err(HBaseError::io("no disk")));
+    assert_eq!(failed.unwrap_err().message(), "no disk");
+    assert!(cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(block(&key, 1))).is_ok());
+}
+
+#[test]
+fn too_large_a_block_is_served_and_not_kept() {
+    let cache = BucketCache::open(&memory(64 << 20)).unwrap();
+    let key = key(1, 0);
+    let big = block(&key, BLOCK_BYTES_MAX + 1);
+    let found = cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(big.clone())).unwrap();
+    assert_eq!((found.data().len(), cache.stats().blocks), (BLOCK_BYTES_MAX + 1, 0));
+}
+
+/// Every engine, by a naive rule: what is found under a key is what belongs there, whatever others do meanwhile.
+#[test]
+fn model_of_each_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let engines = [
+        Engine::Memory,
+        Engine::Mapped(file("mapped")),
+        Engine::Files(vec![file("file")]),
+        Engine::Files(vec![file("a"), file("b"), file("c")]),
+    ];
+    for engine in engines {
+        let cache =
+            BucketCache::open(&BucketCacheConfig { engine: engine.clone(), ..memory(3 << 20) }).unwrap();
+        drive(&cache, 4, 3000);
+        assert_eq!((cache.pins(), cache.limbo()), (0, 0), "{engine:?}");
+        check(&cache);
+        let stats = cache.stats();
+        assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{engine:?}");
+        assert!(
+            stats.evictions > 0 && stats.hit_count() > 0 && stats.invalidations > 0,
+            "{engine:?} {stats:?}"
+        );
+        drop(cache);
+    }
+}
+
+/// Many threads fill, hit, hold, forget and resize at once.
+pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let mut random = Random(thread + 1);
+                let mut held: Vec<(BlockKey, Block)> = Vec::new();
+                for _ in 0..steps {
+                    let n = random.below(20) * random.below(20);
+                    let key = key(n % 5, n);
+                    // A key has one size, as a block of a file has.
+                    let bytes = 200 + (hash_of(&key) % 60_000) as usize;
+                    match random.below(200) {
+                        0 => drop(cache.evict_file(key.file)),
+                        1 => cache.resize((1 << 20) + random.below(2 << 20)),
+                        2..60 => cache.insert(key, block(&key, bytes), n.is_multiple_of(7)),
+                        60..100 => held.extend(cache.get(&key).map(|block| (key, block))),
+                        _ => {
+                            let mut load = || Ok(block(&key, bytes));
+                            let found = cache.get_or_load(&key, CacheHint::KEEP, &mut load).unwrap();
+                            assert!(is_right(&key, &found), "{key:?}");
+                        }
+                    }
+                    if held.len() > 12 {
+                        let (key, block) = held.swap_remove(random.below(12) as usize);
+                        assert!(is_right(&key, &block), "{key:?} held");
+                    }
+                }
+                assert!(held.iter().all(|(key, block)| is_right(key, block)));
+            });
+        }
+    });
+}
+
+/// One hot block, read from two threads, while it and others are moved and evicted by a third.
+#[test]
+fn a_hot_block_under_churn() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    let (stop, hits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let hot = key(1, 1);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    let found =
+                        cache.get_or_load(&hot, CacheHint::KEEP, &mut || Ok(block(&hot, 3000))).unwrap();
+                    assert!(is_right(&hot, &found));
+                    hits.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        let mut random = Random(3);
+        for i in 0..4000 {
+            put(&cache, key(2, i), 1000 + random.below(100_000) as usize);
+            if i % 50 == 0 {
+                cache.evict_file(hot.file);
+            }
+        }
+        stop.store(true, SeqCst);
+    });
+    assert!(hits.load(SeqCst) > 100);
+    assert_eq!(cache.pins(), 0);
+    check(&cache);
+}

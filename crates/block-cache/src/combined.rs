@@ -1,0 +1,78 @@
+//! [`CombinedBlockCache`]: index and bloom blocks in one cache, data blocks in another, or in none.
+
+use evenkeel_common::Result;
+
+use crate::bucket::CachedFile;
+use crate::{
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
+};
+
+/// L1 for all blocks but data, L2 for data. Without L2, data blocks are not kept.
+#[derive(Debug)]
+pub struct CombinedBlockCache<L2> {
+    l1: LruBlockCache,
+    l2: L2,
+}
+
+impl<L2: BlockCache> CombinedBlockCache<L2> {
+    /// Of two caches; [`crate::NoCache`] as `l2` keeps no data.
+    pub fn new(l1: LruBlockCache, l2: L2) -> Self {
+        Self { l1, l2 }
+    }
+
+    /// The cache of index, bloom and meta blocks.
+    pub fn l1(&self) -> &LruBlockCache {
+        &self.l1
+    }
+
+    /// The cache of data blocks.
+    pub fn l2(&self) -> &L2 {
+        &self.l2
+    }
+
+    fn of(&self, category: BlockCategory) -> &dyn BlockCache {
+        if category == BlockCategory::Data { &self.l2 } else { &self.l1 }
+    }
+}
+
+impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
+    fn get(&self, key: &BlockKey) -> Option<Block> {
+        if self.l1.contains(key) { self.l1.get(key) } else { self.l2.get(key) }
+    }
+
+    fn contains(&self, key: &BlockKey) -> bool {
+        self.l1.contains(key) || self.l2.contains(key)
+    }
+
+    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
+        self.of(block.kind().category()).insert(key, block, in_memory);
+    }
+
+    fn evict_file(&self, file: FileId) -> usize {
+        self.l1.evict_file(file) + self.l2.evict_file(file)
+    }
+
+    /// The sum of both.
+    fn stats(&self) -> CacheStats {
+        let mut sum = self.l1.stats();
+        sum += self.l2.stats();
+        sum
+    }
+
+    fn levels(&self) -> Vec<CacheStats> {
+        vec![self.l1.stats(), self.l2.stats()]
+    }
+
+    fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
+        let (l1, l2) = (self.l1.cached_files(files), self.l2.cached_files(files));
+        let sum = |(a, b): (CachedFile, CachedFile)| CachedFile {
+            blocks: a.blocks + b.blocks,
+            on_disk_bytes: a.on_disk_bytes + b.on_disk_bytes,
+        };
+        l1.into_iter().zip(l2).map(sum).collect()
+    }
+
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
+        self.of(hint.category).get_or_load(key, hint, load)
+    }
+}
