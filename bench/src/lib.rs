@@ -1,5 +1,7 @@
 //! What the benchmarks share: a region in a directory of its own.
 
+pub mod hfile_report;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use interop::server::example;
+use interop::server::{evenkeel_binary, example};
 use interop::{Server, home, java, start_evenkeel_with, start_stock_with, work};
 
 /// Tests that run a stock server take turns: it is large.
@@ -186,7 +186,10 @@ fn killed_servers_take_turns() {
 #[test]
 fn store_files() {
     let run = folder("store-files");
-    let settings = home().join("files/store-files.txt");
+    let settings = home().join(match std::env::var_os("EVENKEEL_INTEROP_FILES") {
+        Some(all) if all == "all" => "files/store-files-all.txt",
+        _ => "files/store-files.txt",
+    });
     let (given, stock, ours) = (run.join("cells"), run.join("stock"), run.join("ours"));
     let hfile = |args: &[&Path]| tool("evenkeel-hfile", "interop", args);
     hfile(&[Path::new("cells"), &given]);
@@ -199,8 +202,22 @@ fn store_files() {
 
     fs::create_dir_all(&ours).unwrap_or_else(|e| panic!("{e}"));
     hfile(&[Path::new("write"), &settings, &given, &ours]);
-    let read = program("FilesRead", &[&settings, &given, &ours].map(|path| path.display().to_string()));
-    assert_eq!(read.iter().filter(|line| line.starts_with("ok ")).count(), count, "{read:#?}");
+    let args = [&settings, &given, &ours, &stock].map(|path| path.display().to_string());
+    let theirs = program("FilesRead", &args);
+    assert_eq!(theirs.iter().filter(|line| line.starts_with("ok ")).count(), count, "{theirs:#?}");
+
+    let blooms = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| line.starts_with("bloom ")).cloned().collect()
+    };
+    let (theirs, ours_read) =
+        (blooms(&theirs), blooms(&hfile(&[Path::new("read"), &settings, &given, &ours])));
+    assert!(theirs.len() > count / 2, "{theirs:#?}");
+    same(
+        &theirs,
+        &ours_read,
+        "which keys pass the bloom filters of our files, asked by stock HBase and by us",
+    );
+    same(&theirs, &blooms(&read), "which keys pass the bloom filters of stock HBase's files, and of ours");
 
     for line in fs::read_to_string(&settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')) {
         // Compressors differ; everything else is the same to the byte.
@@ -209,6 +226,35 @@ fn store_files() {
             assert!(a.is_ok() && a.ok() == b.ok(), "{name} is not the same to the byte");
         }
     }
+}
+
+/// Hadoop's tools leave checksums beside files, and refuse a file that does not agree with them: here each file of a
+/// directory gets some, and after files were compacted, archived, replaced and made anew none is wrong.
+#[test]
+fn checksums_beside_files() {
+    let root = Root::new("sums");
+    let dir = root.0.display().to_string();
+    let evenkeel = root.evenkeel();
+    tables(&evenkeel, "fill", "ours");
+    let before = tables(&evenkeel, "digest", "");
+    drop(evenkeel);
+    let sums = |command: &str| program("FilesSums", &[command.to_owned(), dir.clone()]).concat();
+    let written = sums("write");
+    let mut words = written.split([' ', ',']);
+    assert_eq!(words.next(), words.nth(2), "every file has checksums: {written}");
+
+    let evenkeel = root.evenkeel();
+    same(&before, &tables(&evenkeel, "digest", ""), "what is served with checksums beside the files");
+    tables(&evenkeel, "more", "later");
+    evenkeel.kill();
+    sums("check");
+    let bin = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
+    let compacted = Command::new(bin).args(["compact", "--major", &dir]).output();
+    assert!(compacted.as_ref().is_ok_and(|output| output.status.success()), "{compacted:?}");
+    let checked = sums("check");
+    assert!(!checked.contains(" 0 with"), "archived files keep theirs: {checked}");
+    let evenkeel = root.evenkeel();
+    assert!(tables(&evenkeel, "digest", "").len() >= before.len());
 }
 
 #[test]

@@ -280,6 +280,27 @@ fn every_damaged_byte_of_a_block_is_found_with_its_file_and_block() {
 }
 
 #[test]
+fn checksums_beside_a_file_are_held_against_it() {
+    let root = Root::new();
+    let path = root.file(&root.regions[1], FILE);
+    let side = path.with_file_name(format!(".{FILE}.crc"));
+    // CRC-32 of bytes that are not there: of one checksum for the whole file, and of a file of another length.
+    let claims = |bytes: u32, sums: usize| {
+        [b"crc\0".to_vec(), bytes.to_be_bytes().to_vec(), vec![1; sums * 4]].concat()
+    };
+    for sums in [claims(1 << 20, 1), claims(512, 3)] {
+        std::fs::write(&side, sums).expect("written");
+        let said = root.verify(1);
+        assert!(
+            said.contains(&format!("fault: {} at offset 0: the checksums in the .crc file", path.display())),
+            "{said}"
+        );
+    }
+    std::fs::remove_file(&side).expect("removed");
+    root.verify(0);
+}
+
+#[test]
 fn a_block_that_claims_to_have_no_checksum_is_found() {
     let root = Root::new();
     let path = root.file(&root.regions[1], FILE);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum};
 
 /// What is called on the file system or one of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,29 +257,46 @@ struct FaultyReader {
     script: Script,
 }
 
-impl RandomAccessFile for FaultyReader {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+impl FaultyReader {
+    /// Reads, under the script; `read` says how many bytes it got, and what it knows of them.
+    fn read_by<T>(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        read: impl Fn(&mut [u8]) -> io::Result<(usize, T)>,
+    ) -> io::Result<(usize, T)> {
         match strike(&self.script, Op::Read, &self.path) {
             Some(Effect::Fail(kind) | Effect::FailAfter(kind) | Effect::Tear(kind)) => {
                 Err(failure(Op::Read, &self.path, kind))
             }
             Some(Effect::ShortRead(bytes)) => {
                 let len = buf.len().min(bytes);
-                self.inner.read_at(offset, &mut buf[..len])
+                read(&mut buf[..len])
             }
             Some(Effect::Flip { offset: at, mask }) => {
-                let n = self.inner.read_at(offset, buf)?;
+                let (n, known) = read(buf)?;
                 if let Some(byte) = at.checked_sub(offset).and_then(|i| buf[..n].get_mut(i as usize)) {
                     *byte ^= mask;
                 }
-                Ok(n)
+                Ok((n, known))
             }
             Some(Effect::Block(gate)) => {
                 gate.pass();
-                self.inner.read_at(offset, buf)
+                read(buf)
             }
-            None => self.inner.read_at(offset, buf),
+            None => read(buf),
         }
+    }
+}
+
+impl RandomAccessFile for FaultyReader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_by(offset, buf, |buf| Ok((self.inner.read_at(offset, buf)?, ()))).map(|(n, ())| n)
+    }
+
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
+        let read = |buf: &mut [u8]| Ok((buf.len(), self.inner.read_verified_at(offset, buf)?));
+        self.read_by(offset, buf, read).map(|(_, sum)| sum)
     }
 
     fn len(&self) -> u64 {

@@ -9,6 +9,9 @@
 //! Durability has two words, as in HDFS: **flush** (`hflush`): survives the death of this process and is visible to
 //! other readers; **sync** (`hsync`): survives the death of the machine.
 //!
+//! A third word is for reading: bytes may be **verified** by the storage's own checksums
+//! ([`RandomAccessFile::read_verified_at`]), which HBase falls back upon when its own do not agree.
+//!
 //! | implementation | for |
 //! |---|---|
 //! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
@@ -19,6 +22,7 @@ mod dir_lock;
 mod faulty;
 mod local;
 mod memory;
+mod side_sums;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
 pub use faulty::{Fault, FaultyFileSystem, Gate, Op};
@@ -60,6 +64,17 @@ pub struct CreateOptions {
     pub parents: bool,
 }
 
+/// What storage says of bytes by checksums of its own, such as HDFS keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageSum {
+    /// It has none for these bytes.
+    None,
+    /// The bytes are those that were written.
+    Agrees,
+    /// The bytes, or the checksums, are not those that were written.
+    Differs,
+}
+
 /// A file that can be read anywhere, from any thread.
 pub trait RandomAccessFile: Send + Sync + Debug {
     /// Reads at most `buf.len()` bytes at `offset`; fewer only at the end of the file.
@@ -88,6 +103,15 @@ pub trait RandomAccessFile: Send + Sync + Debug {
                 format!("{} bytes wanted at {offset}, {n} there", buf.len()),
             )),
         }
+    }
+
+    /// As [`RandomAccessFile::read_exact_at`], past every shortcut, and held against the storage's own checksums. What
+    /// was read is in `buf` whatever those say: the caller has better ones, and asks because they did not agree.
+    ///
+    /// # Errors
+    /// As [`RandomAccessFile::read_exact_at`].
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
+        self.read_exact_at(offset, buf).map(|()| StorageSum::None)
     }
 }
 

@@ -6,6 +6,8 @@
 //!   name survives the machine together with the bytes.
 //! * After an error a file being written refuses every further call: a kernel that failed an fsync has forgotten which
 //!   pages were dirty, so a second try that succeeds would prove nothing.
+//! * Checksums that Hadoop keeps beside a file (`.NAME.crc`) go where their file goes, and are not listed; see
+//!   `side_sums.rs`.
 //! * Renames and new directories are made durable by an fsync of the directories that name them.
 
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
 
 /// Appends gather up to this many bytes before they go to the kernel unasked.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
@@ -38,7 +40,7 @@ impl FileSystem for LocalFileSystem {
         if metadata.is_dir() {
             return Err(at(path, io::ErrorKind::IsADirectory.into()));
         }
-        Ok(Arc::new(LocalFile { file, len: metadata.len() }))
+        Ok(Arc::new(LocalFile { path: path.to_owned(), file, len: metadata.len() }))
     }
 
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
@@ -52,11 +54,15 @@ impl FileSystem for LocalFileSystem {
             remove_file(path)?;
         }
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| at(path, e))?;
+        // What a file of this name left, if someone else removed it.
+        side_sums::remove(path).map_err(|e| at(path, e))?;
         Ok(Box::new(LocalAppendFile::new(path, file)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        side_sums::remove(to).map_err(|e| at(to, e))?;
         fs::rename(from, to).map_err(|e| at(from, e))?;
+        side_sums::follow(from, to).map_err(|e| at(from, e))?;
         sync_parent(to)?;
         if from.parent() == to.parent() { Ok(()) } else { sync_parent(from) }
     }
@@ -103,6 +109,9 @@ impl FileSystem for LocalFileSystem {
         let mut found = Vec::new();
         for entry in fs::read_dir(dir).map_err(|e| at(dir, e))? {
             let path = entry.map_err(|e| at(dir, e))?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(side_sums::is_name) {
+                continue;
+            }
             match self.status(&path) {
                 Ok(status) => found.push(status),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {} // gone since
@@ -142,6 +151,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn remove_file(path: &Path) -> io::Result<bool> {
+    side_sums::remove(path).map_err(|e| at(path, e))?;
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(e) if is_absent(&e) => Ok(false),
@@ -156,6 +166,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 #[derive(Debug)]
 struct LocalFile {
+    path: PathBuf,
     file: File,
     len: u64,
 }
@@ -176,6 +187,10 @@ impl RandomAccessFile for LocalFile {
 
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
+        side_sums::read(&self.file, self.len, &self.path, offset, buf)
     }
 }
 

@@ -1,14 +1,17 @@
 //! Reading blocks: from the cache, or from the file, verified, decompressed and walked once.
 //!
-//! A block that does not verify is read once more, in case the first read was bad; then the file is corrupt. I/O errors
-//! are handed on as they are.
+//! A block that does not verify is read once more, past every shortcut and through the storage's own checksums
+//! ([`RandomAccessFile::read_verified_at`]), and its own are verified again, off what was read then. When they agree, the
+//! first read was bad and nothing is lost; when not, the file is corrupt, and the error says what the storage's checksums
+//! make of it. Either way it is counted: HBase's `checksumFailuresCount`. I/O errors are handed on as they are.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use evenkeel_block_cache::{Block, BlockCache, BlockKey, BlockParts, BlockType, CacheHint, FileId};
-use evenkeel_common::{ErrorKind, HBaseError, Result};
-use evenkeel_fs::RandomAccessFile;
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_fs::{RandomAccessFile, StorageSum};
 
 use crate::checksum::verify;
 use crate::context::{CellLayout, Compression};
@@ -32,11 +35,54 @@ pub(crate) struct BlockReader {
     pub blocks_end: u64,
     /// No body is larger, decompressed.
     pub block_bytes_max: usize,
-    pub rereads: AtomicU64,
+    /// Blocks that did not verify when they were read first.
+    pub checksum_failures: AtomicU64,
+}
+
+/// Blocks of all files that did not verify when they were read first.
+static CHECKSUM_FAILURES: AtomicU64 = AtomicU64::new(0);
+
+/// How many blocks did not verify when they were read, since the process began; each was read once more. HBase's metric
+/// `checksumFailuresCount`.
+pub fn checksum_failures_count() -> u64 {
+    CHECKSUM_FAILURES.load(Relaxed)
 }
 
 /// Why bytes from the file are not the block they should be.
 type Damage = String;
+
+/// Why a block could not be read.
+enum Failure {
+    /// Storage says so: reading again is its own matter.
+    Io(HBaseError),
+    /// The bytes are not those of a block.
+    Damage(Damage),
+}
+
+impl From<Damage> for Failure {
+    fn from(damage: Damage) -> Self {
+        Self::Damage(damage)
+    }
+}
+
+/// How a block's bytes are read: plainly, or the second time, through the storage's own checksums.
+struct Pass {
+    verified: bool,
+    /// Whether storage had checksums, and they did not agree; or that they all agreed.
+    said: Cell<StorageSum>,
+}
+
+impl Pass {
+    fn new(verified: bool) -> Self {
+        Self { verified, said: Cell::new(StorageSum::None) }
+    }
+
+    fn note(&self, sum: StorageSum) {
+        if self.said.get() != StorageSum::Differs {
+            self.said.set(sum);
+        }
+    }
+}
 
 impl BlockReader {
     /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
@@ -52,20 +98,12 @@ impl BlockReader {
     /// The block that begins at an offset, from the file; its size is what its header says.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES as u32 })?;
-        self.load_by_header(offset).or_else(|error| match error.kind() {
-            ErrorKind::CorruptHFile => {
-                self.rereads.fetch_add(1, Relaxed);
-                self.load_by_header(offset)
-            }
-            _ => Err(error),
+        self.twice(offset, |pass| {
+            let mut header = [0; HEADER_BYTES];
+            self.read_bytes(offset, &mut header, pass)?;
+            let header = BlockHeader::parse(&header)?;
+            self.load_once(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }, pass)
         })
-    }
-
-    fn load_by_header(&self, offset: u64) -> Result<Block> {
-        let mut header = [0; HEADER_BYTES];
-        self.read_bytes(offset, &mut header)?;
-        let header = BlockHeader::parse(&header).map_err(|damage| self.corrupt(offset, damage))?;
-        self.load(BlockAt { offset, on_disk_bytes: header.on_disk_bytes })
     }
 
     /// The error for damage at a place.
@@ -74,36 +112,58 @@ impl BlockReader {
     }
 
     fn load(&self, at: BlockAt) -> Result<Block> {
-        let first = self.read_whole(at)?;
-        match self.open(at, first) {
-            Ok(block) => Ok(block),
-            Err(_) => {
-                self.rereads.fetch_add(1, Relaxed);
-                let second = self.read_whole(at)?;
-                self.open(at, second).map_err(|damage| self.corrupt(at.offset, damage))
+        self.check_fits(at)?;
+        self.twice(at.offset, |pass| self.load_once(at, pass))
+    }
+
+    /// Reads plainly, then through the storage's checksums.
+    fn twice(&self, offset: u64, read: impl Fn(&Pass) -> Result<Block, Failure>) -> Result<Block> {
+        let first = match read(&Pass::new(false)) {
+            Ok(block) => return Ok(block),
+            Err(Failure::Io(error)) => return Err(error),
+            Err(Failure::Damage(damage)) => damage,
+        };
+        self.checksum_failures.fetch_add(1, Relaxed);
+        CHECKSUM_FAILURES.fetch_add(1, Relaxed);
+        let pass = Pass::new(true);
+        let again = read(&pass);
+        let said = match pass.said.get() {
+            StorageSum::None => "",
+            StorageSum::Agrees => " (the file system's own checksum agrees: it was written so)",
+            StorageSum::Differs => " (nor does the file system's own checksum agree)",
+        };
+        match again {
+            Ok(block) => {
+                tracing::warn!(file = %self.name, offset, "{first}; read again, the block is sound{said}");
+                Ok(block)
             }
+            Err(Failure::Io(error)) => Err(error),
+            Err(Failure::Damage(damage)) => Err(self.corrupt(offset, format_args!("{damage}{said}"))),
         }
+    }
+
+    fn load_once(&self, at: BlockAt, pass: &Pass) -> Result<Block, Failure> {
+        self.check_fits(at).map_err(|_| does_not_fit(at))?;
+        let mut bytes = vec![0; at.on_disk_bytes as usize];
+        self.read_bytes(at.offset, &mut bytes, pass)?;
+        Ok(self.open(at, bytes)?)
     }
 
     fn check_fits(&self, at: BlockAt) -> Result<()> {
         let fits =
             at.offset.checked_add(u64::from(at.on_disk_bytes)).is_some_and(|end| end <= self.blocks_end);
         if !fits || (at.on_disk_bytes as usize) < HEADER_BYTES {
-            let what = format!("a block of {} bytes does not fit the file", at.on_disk_bytes);
-            return Err(self.corrupt(at.offset, what));
+            return Err(self.corrupt(at.offset, does_not_fit(at)));
         }
         Ok(())
     }
 
-    fn read_whole(&self, at: BlockAt) -> Result<Vec<u8>> {
-        self.check_fits(at)?;
-        let mut bytes = vec![0; at.on_disk_bytes as usize];
-        self.read_bytes(at.offset, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(offset, bytes).map_err(|e| io_at(&self.name, offset, e))
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8], pass: &Pass) -> Result<(), Failure> {
+        let read = match pass.verified {
+            false => self.file.read_exact_at(offset, bytes),
+            true => self.file.read_verified_at(offset, bytes).map(|sum| pass.note(sum)),
+        };
+        read.map_err(|e| Failure::Io(io_at(&self.name, offset, e)))
     }
 
     /// Verifies, decompresses and walks a block's bytes.
@@ -168,6 +228,10 @@ impl BlockReader {
             _ => Ok(SeekPoints::default()),
         }
     }
+}
+
+fn does_not_fit(at: BlockAt) -> Damage {
+    format!("a block of {} bytes does not fit the file", at.on_disk_bytes)
 }
 
 fn too_large(stored_bytes: usize, wanted: usize) -> Damage {

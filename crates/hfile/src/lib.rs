@@ -15,7 +15,8 @@
 //! * Bytes from a file are never trusted: lengths are checked before they are used, nothing is allocated by a length
 //!   that the file could not hold, and no walk of the index goes backwards.
 //! * A block that is handed out was verified by its checksum and walked once, so its cells are well formed.
-//! * Damage is `CorruptHFileException`, with the file and the offset.
+//! * A block that does not verify is read once more, through the file system's own checksums, and counted; what is
+//!   damaged then is `CorruptHFileException`, with the file and the offset.
 //!
 //! # Bounds
 //! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
@@ -41,6 +42,7 @@ mod separator;
 mod trailer;
 mod writer;
 
+pub use block_reader::checksum_failures_count;
 pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};

@@ -84,7 +84,7 @@ impl HFileReader {
             layout: UNKNOWN_LAYOUT,
             blocks_end: file.len() - trailer.len() as u64,
             block_bytes_max: options.block_bytes_max,
-            rereads: AtomicU64::new(0),
+            checksum_failures: AtomicU64::new(0),
             file,
         };
         Opening { blocks, trailer }.open(options).map(Arc::new)
@@ -316,9 +316,9 @@ impl HFileReader {
         }
     }
 
-    /// How often a block did not verify and was read again.
-    pub fn rereads(&self) -> u64 {
-        self.blocks.rereads.load(Relaxed)
+    /// How many blocks did not verify and were read again; see [`crate::checksum_failures_count`] for all files.
+    pub fn checksum_failures(&self) -> u64 {
+        self.blocks.checksum_failures.load(Relaxed)
     }
 
     /// Bytes of memory for what is kept open: root index and bloom descriptions.

@@ -6,6 +6,7 @@
 //!   after the first cell of its block, none before the last cell of the block before.
 //! * Every cell: in order, of the family, in the region, within the file's time range and sequence ids.
 //! * The bloom filters: each row, or row and column, is in; so is each row with a delete of the family.
+//! * The checksums beside the file (`.NAME.crc`), where Hadoop's tools left some.
 //! * The trailer and the file info: count of cells, first and last data block, last key, count of family deletes.
 //!
 //! A damaged block does not end the walk: it goes on at the next place that the index names.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockCache};
 use evenkeel_common::{CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
-use evenkeel_fs::{FileSystem, RandomAccessFile};
+use evenkeel_fs::{FileSystem, RandomAccessFile, StorageSum};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 
 use super::super::text::{Binary, Key};
@@ -51,8 +52,30 @@ pub fn check(
             walk.compare_with_trailer();
             walk.faults.report(path, report);
             reader.evict();
+            check_side_sums(&*file, path, report);
         }
         Err(error) => report.error(path, &error),
+    }
+}
+
+/// Bytes that [`check_side_sums`] reads at once; a multiple of any usual number of bytes a checksum.
+const SIDE_STEP_BYTES: u64 = 1 << 20;
+
+/// Holds a file against the checksums that Hadoop's tools left beside it, if they did: with those wrong, the tools refuse
+/// the file.
+fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
+    let mut bytes = vec![0; SIDE_STEP_BYTES as usize];
+    for offset in (0..file.len()).step_by(SIDE_STEP_BYTES as usize) {
+        let here = SIDE_STEP_BYTES.min(file.len() - offset) as usize;
+        match file.read_verified_at(offset, &mut bytes[..here]) {
+            Ok(StorageSum::Agrees) => {}
+            Ok(StorageSum::None) => return,
+            Ok(StorageSum::Differs) => {
+                let what = "the checksums in the .crc file beside it are not those of the bytes from here on";
+                return report.fault_at(path, offset, what);
+            }
+            Err(error) => return report.fault_at(path, offset, error),
+        }
     }
 }
 

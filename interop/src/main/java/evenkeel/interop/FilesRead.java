@@ -19,13 +19,20 @@ import org.apache.hadoop.hbase.io.hfile.HFileScanner;
 import org.apache.hadoop.hbase.regionserver.BloomType;
 import org.apache.hadoop.hbase.util.BloomFilter;
 import org.apache.hadoop.hbase.util.BloomFilterFactory;
+import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Reads store files with the stock reader and compares: {@code FilesRead <settings> <cells dir> <files dir>}. Each
- * file is scanned whole, every cell is sought, sought before, and asked of the bloom filters. Exits with 1 when a file
- * is not there, or not what its setting and cells say, or not what the stock tool for store files takes.
+ * Reads store files with the stock reader and compares:
+ * {@code FilesRead <settings> <cells dir> <files dir> <stock files dir>}. Each file is scanned whole, every cell is sought,
+ * sought before, and asked of the bloom filters; of each bloom filter it prints which keys that were not added pass. Exits
+ * with 1 when a file is not there, or not what its setting and cells say, or not what the stock tool for store files takes,
+ * or that tool does not print the same for the file of the same name that stock wrote.
  */
 public final class FilesRead {
+  private static final int ABSENT_KEYS = 1000;
+  /** Cells of larger files are not printed; they were compared one by one before. */
+  private static final long LARGE_FILE_BYTES = 1 << 20;
+
   private FilesRead() {
   }
 
@@ -36,7 +43,7 @@ public final class FilesRead {
       Path file = Path.of(args[2]).resolve(setting.name);
       try {
         check(setting, FilesCellText.read(cells.resolve(setting.text("cells"))), file);
-        prettyPrint(setting, file);
+        prettyPrint(setting, file, Path.of(args[3]).resolve(setting.name));
         System.out.println("ok " + setting.name);
       } catch (Throwable e) {
         good = false;
@@ -65,19 +72,37 @@ public final class FilesRead {
     }
   }
 
-  /** {@code hbase hfile -m -s -v -k}: reads everything again, and says what is wrong with the order. */
-  private static void prettyPrint(FilesSetting setting, Path file) throws Exception {
-    ByteArrayOutputStream printed = new ByteArrayOutputStream();
-    HFilePrettyPrinter printer = new HFilePrettyPrinter(setting.configuration());
-    PrintStream stream = new PrintStream(printed, true);
-    printer.setPrintStreams(stream, stream);
-    expect(0, printer.run(new String[] {"-m", "-s", "-v", "-k", "-f", file.toUri().toString()}), "exit code of hbase hfile");
-    String text = printed.toString();
+  /** {@code hbase hfile}: reads everything again, says what is wrong with the order, and prints what stock's file holds. */
+  private static void prettyPrint(FilesSetting setting, Path file, Path stock) throws Exception {
+    String text = printed(setting, file, "-m", "-s", "-v", "-k");
+    expect(true, text.startsWith("exit code 0\n"), "success of hbase hfile");
     expect(true, text.contains("Scanned kv count -> "), "a count from hbase hfile");
     // The tool compares rows as if no table were hbase:meta.
     if (!setting.text("order").equals("meta")) {
       expect(List.of(), text.lines().filter(line -> line.contains("WARNING")).toList(), "warnings from hbase hfile");
     }
+    // Sizes are those of the compressor, so what is compressed is printed without them. (-s samples at random.)
+    boolean plain = setting.text("compression").equals("NONE");
+    boolean large = java.nio.file.Files.size(stock) > LARGE_FILE_BYTES;
+    String[] options = plain ? new String[] {"-m", "-b", "-h", "-v", large ? "-k" : "-p"} : new String[] {"-v", large ? "-k" : "-p"};
+    List<String> theirs = printed(setting, stock, options).lines().toList();
+    List<String> ours = printed(setting, file, options).lines().toList();
+    expect(theirs.size(), ours.size(), "lines from hbase hfile");
+    for (int i = 0; i < ours.size(); i++) {
+      expect(theirs.get(i), ours.get(i), "line " + i + " from hbase hfile");
+    }
+  }
+
+  private static String printed(FilesSetting setting, Path file, String... options) throws Exception {
+    ByteArrayOutputStream printed = new ByteArrayOutputStream();
+    HFilePrettyPrinter printer = new HFilePrettyPrinter(setting.configuration());
+    PrintStream stream = new PrintStream(printed);
+    printer.setPrintStreams(stream, stream);
+    List<String> args = new ArrayList<>(List.of(options));
+    args.addAll(List.of("-f", file.toUri().toString()));
+    int code = printer.run(args.toArray(new String[0]));
+    stream.flush();
+    return "exit code " + code + "\n" + printed.toString().replace(file.getParent().toString(), "");
   }
 
   private static void scan(HFileScanner scanner, List<String> lines) throws Exception {
@@ -133,6 +158,15 @@ public final class FilesRead {
     if (general != null) {
       BloomFilter filter = BloomFilterFactory.createFromMeta(general, reader);
       all(cells, cell -> inGeneral(filter, cell, setting), "the general bloom filter");
+      StringBuilder passing = new StringBuilder();
+      for (int i = 0; i < ABSENT_KEYS; i++) {
+        KeyValue absent = new KeyValue(Bytes.toBytes(i + "absent"), new byte[0], Bytes.toBytes("q"));
+        KeyValue row = new KeyValue(Bytes.toBytes(i + "absent"), new byte[0], new byte[0]);
+        boolean passes = inGeneral(filter, absent, setting)
+          || setting.bloom() == BloomType.ROWCOL && inGeneral(filter, row, setting);
+        passing.append(passes ? " " + i : "");
+      }
+      System.out.println("bloom " + setting.name + passing);
     }
     List<KeyValue> deletes = cells.stream()
       .filter(cell -> PrivateCellUtil.isDeleteFamily(cell) || PrivateCellUtil.isDeleteFamilyVersion(cell)).toList();

@@ -86,11 +86,12 @@ final class FilesSetting {
     conf.setInt("io.storefile.bloom.block.size", number("bloomblock"));
     conf.set("hbase.hash.type", text("hash"));
     conf.set("RowPrefixBloomFilter.prefix_length", text("prefix"));
-    if (text("zstd").equals("framed")) {
-      // The pure Java codec of hbase-compression-zstd; Hadoop's, the default, needs a native library.
-      conf.set("hbase.io.compress.zstd.codec", "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec");
-      Compression.Algorithm.ZSTD.reload(conf);
-    }
+    boolean framed = text("zstd").equals("framed");
+    conf.set("hbase.io.compress.zstd.codec",
+      framed ? "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec" : FilesCodecs.ZstdStreams.class.getName());
+    Compression.Algorithm.ZSTD.reload(conf);
+    conf.set("hbase.io.compress.bzip2.codec", FilesCodecs.Bzip2.class.getName());
+    Compression.Algorithm.BZIP2.reload(conf);
     return conf;
   }
 

@@ -1,0 +1,236 @@
+//! Our side of the commands.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_block_cache::{BlockCache, LruBlockCache, NoCache};
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::{ColumnFamilyDescriptor, KeyBuf, KeyValue, RegionInfo, TableName};
+use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_hfile::{
+    Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, ScanOptions,
+    StoreFileMeta,
+};
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
+
+use super::data::{FAMILY, Stream, row};
+use super::{Cost, Outcome, Side};
+
+const CACHE_BYTES: usize = 1 << 30;
+
+/// Our classes, in this process.
+#[derive(Default)]
+pub(super) struct Ours {
+    /// Kept between commands.
+    cells: Vec<KeyValue>,
+}
+
+impl Side for Ours {
+    fn name(&self) -> &'static str {
+        "Evenkeel"
+    }
+
+    fn run(&mut self, command: &str) -> Outcome<Cost> {
+        let words: Vec<&str> = command.split(' ').collect();
+        match words[..] {
+            ["write", path, encoding, codec, cells] => {
+                self.write(Path::new(path), &context(encoding, codec)?, cells.parse()?)
+            }
+            ["read", path] => read(Path::new(path)),
+            ["seek", path, seeks] => seek(Path::new(path), seeks.parse()?),
+            ["open", path, times] => open(Path::new(path), times.parse()?),
+            ["grow", path, first, second] => {
+                grow(Path::new(path), first.parse::<u64>()? << 20, second.parse::<u64>()? << 20)
+            }
+            ["compact", root] => compact(Path::new(root)),
+            ["checksum", bytes] => Ok(checksum(bytes.parse()?)),
+            _ => Err(format!("no such command: {command}").into()),
+        }
+    }
+}
+
+impl Ours {
+    fn write(&mut self, path: &Path, context: &HFileContext, count: usize) -> Outcome<Cost> {
+        if self.cells.len() != count {
+            let mut stream = Stream::new();
+            self.cells = (0..count as u64).map(|i| stream.cell(i)).collect();
+        }
+        let fs = LocalFileSystem::new();
+        fs.delete(path)?;
+        let meter = Meter::new();
+        let mut writer = HFileWriter::create(&fs, path, context.clone())?;
+        let mut bytes = 0;
+        for cell in &self.cells {
+            writer.append(&cell.as_cell())?;
+            bytes += cell.bytes().len() as u64;
+        }
+        writer.finish(meta(77))?;
+        Ok(meter.done(count as u64, bytes))
+    }
+}
+
+fn meta(max_seq_id: u64) -> StoreFileMeta {
+    StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() }
+}
+
+fn context(encoding: &str, codec: &str) -> Outcome<HFileContext> {
+    Ok(HFileContext {
+        encoding: DataBlockEncoding::from_name(encoding).ok_or("no such encoding")?,
+        compression: Compression::from_name(codec).ok_or("no such codec")?,
+        zstd_framed: true,
+        ..HFileContext::default()
+    })
+}
+
+pub(super) fn reader(path: &Path, cache: Arc<dyn BlockCache>) -> Outcome<Arc<HFileReader>> {
+    Ok(HFileReader::open_path(&LocalFileSystem::new(), path, cache, &OpenOptions::default())?)
+}
+
+fn read(path: &Path) -> Outcome<Cost> {
+    let meter = Meter::new();
+    let reader = reader(path, Arc::new(NoCache))?;
+    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: false };
+    let mut scanner = reader.scanner(options);
+    let (mut count, mut bytes) = (0, 0);
+    let mut more = scanner.seek_to_first()?;
+    while more {
+        count += 1;
+        bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
+        more = scanner.next()?;
+    }
+    Ok(meter.done(count, bytes))
+}
+
+fn seek(path: &Path, seeks: usize) -> Outcome<Cost> {
+    let reader = reader(path, Arc::new(LruBlockCache::new(CACHE_BYTES)))?;
+    let mut scanner = reader.scanner(ScanOptions::default());
+    let mut more = scanner.seek_to_first()?;
+    while more {
+        more = scanner.next()?;
+    }
+    let rows = reader.entry_count().div_ceil(3);
+    let mut random = Stream::new();
+    let keys: Vec<KeyBuf> =
+        (0..seeks).map(|_| KeyBuf::first_on_row(row(random.next() % rows).as_bytes())).collect();
+    let mut bytes = 0;
+    let meter = Meter::new();
+    for key in &keys {
+        if scanner.seek(&key.as_cell())? {
+            bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
+        }
+    }
+    Ok(meter.done(seeks as u64, bytes))
+}
+
+fn open(path: &Path, times: usize) -> Outcome<Cost> {
+    let meter = Meter::new();
+    let mut bytes = 0;
+    for _ in 0..times {
+        bytes = reader(path, Arc::new(NoCache))?.len();
+    }
+    Ok(meter.done(times as u64, bytes))
+}
+
+fn grow(path: &Path, first: u64, second: u64) -> Outcome<Cost> {
+    let fs = LocalFileSystem::new();
+    fs.delete(path)?;
+    let meter = Meter::new();
+    let mut writer = HFileWriter::create(&fs, path, context("FAST_DIFF", "NONE")?)?;
+    let (mut stream, mut bytes, mut count, mut at_first) = (Stream::new(), 0, 0, 0);
+    while bytes < second {
+        let cell = stream.cell(count);
+        writer.append(&cell.as_cell())?;
+        count += 1;
+        bytes += cell.bytes().len() as u64;
+        if at_first == 0 && bytes >= first {
+            at_first = resident_kib()?;
+        }
+    }
+    let at_second = resident_kib()?;
+    writer.finish(meta(77))?;
+    Ok(Cost { resident_kib: (at_first, at_second), ..meter.done(count, bytes) })
+}
+
+fn resident_kib() -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// The region and the family that the files to compact belong to, as stock's side makes them.
+pub(super) fn region() -> Outcome<(RegionInfo, ColumnFamilyDescriptor)> {
+    let table = TableName::new("default", "speed")?;
+    Ok((
+        RegionInfo::new(table, Default::default(), Default::default(), 1),
+        ColumnFamilyDescriptor::new(FAMILY)?,
+    ))
+}
+
+/// Where those files lie.
+pub(super) fn family_dir(root: &Path) -> Outcome<PathBuf> {
+    let (region, family) = region()?;
+    Ok(root.join("data/default/speed").join(region.encoded_name()).join(&*family.name_text()))
+}
+
+/// What `evenkeel compact --major` does with a store.
+fn compact(root: &Path) -> Outcome<Cost> {
+    let (region, family) = region()?;
+    let env = StoreEnv {
+        fs: Arc::new(LocalFileSystem::new()) as Arc<dyn FileSystem>,
+        root: root.to_owned(),
+        cache: Arc::new(NoCache),
+        clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+        chunks: ChunkPool::new(0),
+        config: StoreConfig::default(),
+    };
+    let meter = Meter::new();
+    let store = Store::open(&env, family, &region)?;
+    let request = store.select_compaction(true).ok_or("nothing to compact")?;
+    let bytes = request.bytes();
+    let result = store.compact(&request, u64::MAX)?;
+    store.commit_compaction(request, &result)?;
+    store.close(true)?;
+    Ok(meter.done(result.cells, bytes))
+}
+
+/// The checksums of a block, over and over.
+fn checksum(bytes: u64) -> Cost {
+    let mut block = vec![0; 64 << 10];
+    Stream::new().fill(&mut block);
+    let (mut done, mut sum) = (0, 0);
+    let meter = Meter::new();
+    while done < bytes {
+        for chunk in block.chunks(16 << 10) {
+            sum ^= crc_fast::crc32_iscsi(std::hint::black_box(chunk));
+        }
+        done += block.len() as u64;
+    }
+    std::hint::black_box(sum);
+    meter.done(done, done)
+}
+
+/// A stretch of work, from its making on.
+struct Meter {
+    start: Instant,
+    cpu_s: f64,
+}
+
+impl Meter {
+    fn new() -> Self {
+        Self { start: Instant::now(), cpu_s: cpu_s() }
+    }
+
+    fn done(&self, items: u64, bytes: u64) -> Cost {
+        let (cpu_s, wall_s) = (cpu_s() - self.cpu_s, self.start.elapsed().as_secs_f64());
+        Cost { items, bytes, wall_s, cpu_s, resident_kib: (0, 0) }
+    }
+}
+
+/// User and system seconds of this process, to the microsecond: `/proc/self/schedstat` counts nanoseconds of each thread,
+/// and the work here is done by one.
+fn cpu_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
+}

@@ -1,0 +1,214 @@
+//! The checksums that Hadoop's local file system keeps beside a file, in `.NAME.crc`.
+//!
+//! ```text
+//! "crc" 0x00 | i32 bytes per checksum (512 unless configured) | u32 CRC-32 of each so many bytes ... (the last of the rest)
+//! ```
+//!
+//! # Who writes them
+//! Hadoop's tools, and whatever copies files in with them. A stock HBase server does not: it switches them off as soon as
+//! it opens a local file system (HBASE-11218). Nor does Evenkeel. Readers with checksums on (the tools again) refuse a
+//! file whose side file disagrees, and take one without.
+//!
+//! # The invariant
+//! A side file never outlives or misses its file: [`crate::LocalFileSystem`] moves it along on a rename, and removes it
+//! when the file is removed or made anew. Each step is ordered so that a crash leaves a file without sums, never with
+//! those of other bytes.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crc_fast::crc32_iso_hdlc;
+
+use crate::StorageSum;
+
+/// Magic and bytes per checksum.
+const HEADER_BYTES: usize = 8;
+const MAGIC: [u8; 4] = *b"crc\0";
+const SUM_BYTES: usize = 4;
+/// Larger chunks are taken for damage; Hadoop's default is 512.
+const CHUNK_BYTES_MAX: usize = 16 << 20;
+
+/// Where the sums of a file lie.
+pub(crate) fn path_of(path: &Path) -> Option<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(".crc");
+    Some(path.with_file_name(name))
+}
+
+/// Whether a name is that of sums, as Hadoop tells it.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".crc")
+}
+
+/// Forgets the sums of a file.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let Some(sums) = path_of(path) else { return Ok(()) };
+    match fs::remove_file(sums) {
+        Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the sums of a file that was renamed along. The target's own were removed before.
+pub(crate) fn follow(from: &Path, to: &Path) -> io::Result<()> {
+    let (Some(from), Some(to)) = (path_of(from), path_of(to)) else { return Ok(()) };
+    match fs::rename(from, to) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Fills `buf` from `offset` of an open file, and says what the sums beside its path make of the bytes.
+pub(crate) fn read(
+    file: &File,
+    len: u64,
+    path: &Path,
+    offset: u64,
+    buf: &mut [u8],
+) -> io::Result<StorageSum> {
+    let Some(sums) = Sums::open(path)? else {
+        file.read_exact_at(buf, offset)?;
+        return Ok(StorageSum::None);
+    };
+    let end = offset + buf.len() as u64;
+    let first = offset / sums.chunk_bytes as u64;
+    let whole_start = first * sums.chunk_bytes as u64;
+    let whole_end = end.next_multiple_of(sums.chunk_bytes as u64).min(len).max(end);
+    let mut whole = vec![0; (whole_end - whole_start) as usize];
+    file.read_exact_at(&mut whole, whole_start)?;
+    let skipped = (offset - whole_start) as usize;
+    buf.copy_from_slice(&whole[skipped..skipped + buf.len()]);
+    // Of a file of another length these are the sums of other bytes.
+    if !sums.fit(len) || !sums.agree(&whole, first)? {
+        return Ok(StorageSum::Differs);
+    }
+    Ok(StorageSum::Agrees)
+}
+
+struct Sums {
+    file: File,
+    len: u64,
+    chunk_bytes: usize,
+}
+
+impl Sums {
+    /// `None` when there are none, or what is there are none, as Hadoop has it.
+    fn open(path: &Path) -> io::Result<Option<Self>> {
+        let file = match path_of(path).map(File::open) {
+            Some(Ok(file)) => file,
+            Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => return Ok(None),
+        };
+        let len = file.metadata()?.len();
+        let mut header = [0; HEADER_BYTES];
+        if len < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        file.read_exact_at(&mut header, 0)?;
+        let [a, b, c, d, e, f, g, h] = header;
+        let chunk_bytes = u32::from_be_bytes([e, f, g, h]) as usize;
+        let is_sums = [a, b, c, d] == MAGIC && (1..=CHUNK_BYTES_MAX).contains(&chunk_bytes);
+        Ok(is_sums.then_some(Self { file, len, chunk_bytes }))
+    }
+
+    fn fit(&self, file_len: u64) -> bool {
+        let sums = file_len.div_ceil(self.chunk_bytes as u64);
+        self.len == HEADER_BYTES as u64 + sums * SUM_BYTES as u64
+    }
+
+    /// Whether whole chunks, from the chunk `first` on, have the sums that are there.
+    fn agree(&self, chunks: &[u8], first: u64) -> io::Result<bool> {
+        let mut sums = vec![0; chunks.len().div_ceil(self.chunk_bytes) * SUM_BYTES];
+        self.file.read_exact_at(&mut sums, HEADER_BYTES as u64 + first * SUM_BYTES as u64)?;
+        let mut pairs = chunks.chunks(self.chunk_bytes).zip(sums.chunks_exact(SUM_BYTES));
+        Ok(pairs.all(|(chunk, sum)| crc32_iso_hdlc(chunk).to_be_bytes() == sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CreateOptions, FileSystem, LocalFileSystem};
+
+    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true };
+
+    fn write_with_sums(path: &Path, bytes: &[u8]) {
+        let fs = LocalFileSystem::new();
+        let mut file = fs.create(path, NEW).expect("create");
+        file.append(bytes).expect("append");
+        file.sync().expect("sync");
+        let mut sums = [&MAGIC[..], &512u32.to_be_bytes()].concat();
+        bytes.chunks(512).for_each(|chunk| sums.extend_from_slice(&crc32_iso_hdlc(chunk).to_be_bytes()));
+        fs::write(path_of(path).expect("a name"), sums).expect("sums");
+    }
+
+    fn ask(path: &Path, offset: u64, bytes: &mut [u8]) -> StorageSum {
+        LocalFileSystem::new().open(path).expect("open").read_verified_at(offset, bytes).expect("read")
+    }
+
+    #[test]
+    fn sums_agree_with_what_they_were_made_from_and_with_nothing_else() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("f");
+        let bytes: Vec<u8> = (0..1300).map(|i| (i * 7) as u8).collect();
+        write_with_sums(&path, &bytes);
+        for (offset, len) in [(0, 1300), (511, 2), (512, 512), (1299, 1), (1024, 276), (700, 0)] {
+            let mut buf = vec![0; len];
+            assert_eq!(ask(&path, offset as u64, &mut buf), StorageSum::Agrees, "{offset} {len}");
+            assert_eq!(buf, bytes[offset..offset + len]);
+        }
+        let mut changed = bytes.clone();
+        changed[600] ^= 1;
+        fs::write(&path, &changed).expect("changed");
+        assert_eq!(ask(&path, 0, &mut [0; 512]), StorageSum::Agrees);
+        let mut buf = [0; 1];
+        assert_eq!(ask(&path, 1000, &mut buf), StorageSum::Differs, "the whole chunk counts");
+        assert_eq!(buf[0], bytes[1000], "the bytes are handed out nonetheless");
+        fs::write(&path, &bytes[..1000]).expect("cut");
+        assert_eq!(ask(&path, 0, &mut [0; 10]), StorageSum::Differs, "sums of a longer file");
+    }
+
+    #[test]
+    fn what_is_not_sums_is_passed_over() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("f");
+        write_with_sums(&path, &[5; 100]);
+        for junk in
+            [&b""[..], b"crc", b"xyz\0\0\0\x02\0aaaa", b"crc\0\0\0\0\0aaaa", b"crc\0\xff\xff\xff\xffaaaa"]
+        {
+            fs::write(path_of(&path).expect("a name"), junk).expect("junk");
+            assert_eq!(ask(&path, 0, &mut [0; 10]), StorageSum::None, "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn sums_go_where_their_file_goes() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        let fs = LocalFileSystem::new();
+        write_with_sums(&a, &[1; 600]);
+        write_with_sums(&b, &[2; 600]);
+        fs.rename(&a, &b).expect("rename");
+        assert_eq!(ask(&b, 0, &mut [0; 600]), StorageSum::Agrees);
+        assert!(!path_of(&a).expect("a name").exists());
+        // A file without sums takes the place of one that has them.
+        fs.write_atomically(&b, b"other").expect("written");
+        assert_eq!(ask(&b, 0, &mut [0; 5]), StorageSum::None);
+        write_with_sums(&a, &[1; 600]);
+        fs.create(&a, CreateOptions { overwrite: true, parents: false }).expect("made anew");
+        assert!(!path_of(&a).expect("a name").exists());
+        // What a file left that was removed by others.
+        fs::write(path_of(&a).expect("a name"), b"crc\0").expect("stale");
+        fs::remove_file(&a).expect("removed");
+        fs.create(&a, NEW).expect("made");
+        assert!(!path_of(&a).expect("a name").exists());
+        write_with_sums(&dir.path().join("c"), b"x");
+        let names: Vec<_> = fs.list(dir.path()).expect("list").iter().map(|s| s.name().to_owned()).collect();
+        assert_eq!(names, ["a", "b", "c"], "sums are no files of their own");
+        fs.delete(&dir.path().join("c")).expect("deleted");
+        assert!(!dir.path().join(".c.crc").exists());
+    }
+}

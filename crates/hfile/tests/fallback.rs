@@ -1,0 +1,165 @@
+//! Blocks whose checksum fails: read once more through the file system's own checksums, healed or refused, and counted.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_common::{ErrorKind, Result};
+use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, LocalFileSystem, Op};
+use evenkeel_hfile::{HFileContext, HFileReader, OpenOptions, ScanOptions, checksum_failures_count};
+use support::{Random, Shape, no_cache, random_cells, write_to};
+
+/// A store file on disk, read through a script of faults.
+struct Room {
+    _dir: tempfile::TempDir,
+    fs: FaultyFileSystem,
+    path: PathBuf,
+    cells: u64,
+}
+
+const NAME: &str = "0123456789abcdef0123456789abcdef";
+
+impl Room {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let shape = Shape {
+            cells: 500,
+            tags: false,
+            mvcc: true,
+            deletes: true,
+            value_bytes_max: 60,
+            negative_timestamps: false,
+        };
+        let cells = random_cells(&mut Random::new(3), shape);
+        let context = HFileContext { block_bytes: 2000, ..HFileContext::default() };
+        write_to(&LocalFileSystem::new(), &path, &cells, &context);
+        Self { _dir: dir, fs: FaultyFileSystem::new(LocalFileSystem::new()), path, cells: cells.len() as u64 }
+    }
+
+    /// Checksums as Hadoop's tools leave them beside a file, of the bytes that are there now.
+    fn write_side_sums(&self) {
+        let bytes = std::fs::read(&self.path).unwrap();
+        let mut sums = [&b"crc\0"[..], &512u32.to_be_bytes()].concat();
+        for chunk in bytes.chunks(512) {
+            let sum = crc32_by_bits(chunk);
+            sums.extend_from_slice(&sum.to_be_bytes());
+        }
+        std::fs::write(side(&self.path), sums).unwrap();
+    }
+
+    fn damage(&self, at: usize) {
+        let mut bytes = std::fs::read(&self.path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&self.path, bytes).unwrap();
+    }
+
+    fn open(&self) -> Result<Arc<HFileReader>> {
+        HFileReader::open_path(&self.fs, &self.path, no_cache(), &OpenOptions::default())
+    }
+
+    fn scan(&self, reader: &Arc<HFileReader>) -> Result<u64> {
+        let mut scanner = reader.scanner(ScanOptions::default());
+        let (mut cells, mut more) = (0, scanner.seek_to_first()?);
+        while more {
+            cells += 1;
+            more = scanner.next()?;
+        }
+        Ok(cells)
+    }
+}
+
+fn side(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{NAME}.crc"))
+}
+
+/// CRC-32 by the book, a bit at a time.
+fn crc32_by_bits(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum: u32, byte| {
+        (0..8).fold(
+            sum ^ u32::from(*byte),
+            |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 },
+        )
+    })
+}
+
+#[test]
+fn a_read_that_went_wrong_once_is_healed_and_counted() {
+    for with_side_sums in [false, true] {
+        let room = Room::new();
+        if with_side_sums {
+            room.write_side_sums();
+        }
+        let reader = room.open().unwrap();
+        for (failures, at) in [(1, 3u64), (2, 40), (3, 1500)] {
+            let before = checksum_failures_count();
+            room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(at, 4));
+            assert_eq!(room.scan(&reader).unwrap(), room.cells);
+            assert_eq!(reader.checksum_failures(), failures, "flipped at {at}");
+            assert!(checksum_failures_count() > before);
+        }
+    }
+}
+
+#[test]
+fn blocks_that_opening_reads_are_healed_too() {
+    let room = Room::new();
+    let offset = room.open().unwrap().trailer().load_on_open_offset;
+    let mut healed = Vec::new();
+    for at in [offset, offset + 9, offset + 33, offset + 60] {
+        // The first read is of the trailer, which has no checksum; then come header and whole of each block.
+        for reads_before in 1..12 {
+            room.fs.inject(Fault::on(Op::Read, NAME).after(reads_before).times(1).flips(at, 0x40));
+            let reader = room.open().unwrap();
+            room.fs.clear();
+            healed.extend((reader.checksum_failures() > 0).then_some((at - offset, reads_before)));
+            assert_eq!(room.scan(&reader).unwrap(), room.cells);
+        }
+    }
+    assert_eq!(healed, [(0, 1), (0, 2), (9, 1), (9, 2), (33, 2), (60, 2)]);
+}
+
+#[test]
+fn damage_that_stays_is_an_error_with_the_place_and_what_the_file_system_says() {
+    let room = Room::new();
+    let refuse = |wanted: &str| {
+        let reader = room.open().unwrap();
+        let error = room.scan(&reader).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CorruptHFile);
+        assert!(error.message().ends_with(wanted), "{error}");
+        assert!(error.message().contains(&format!("{NAME} at offset 0: ")), "{error}");
+        assert_eq!(reader.checksum_failures(), 1);
+    };
+    room.write_side_sums();
+    room.damage(60);
+    refuse("the checksum does not match (nor does the file system's own checksum agree)");
+    room.write_side_sums();
+    refuse("the checksum does not match (the file system's own checksum agrees: it was written so)");
+    std::fs::remove_file(side(&room.path)).unwrap();
+    refuse("the checksum does not match");
+}
+
+#[test]
+fn an_error_of_the_second_read_is_handed_on() {
+    let room = Room::new();
+    let reader = room.open().unwrap();
+    room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
+    room.fs.inject(Fault::on(Op::Read, NAME).times(1).fails(std::io::ErrorKind::TimedOut));
+    let error = room.scan(&reader).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(room.scan(&reader).unwrap(), room.cells);
+}
+
+#[test]
+fn sums_beside_a_file_that_are_not_its_own_do_not_make_it_unreadable() {
+    let room = Room::new();
+    room.write_side_sums();
+    let mut sums = std::fs::read(side(&room.path)).unwrap();
+    sums[9] ^= 1;
+    std::fs::write(side(&room.path), sums).unwrap();
+    let reader = room.open().unwrap();
+    room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
+    assert_eq!(room.scan(&reader).unwrap(), room.cells);
+    assert!(room.fs.list(room.path.parent().unwrap()).unwrap().iter().all(|file| file.name() == NAME));
+}
