@@ -1,4 +1,6 @@
-//! What the benchmarks share: a region in a directory of its own.
+//! What the benchmarks share: a region in a directory of its own; and [`report`], stock HBase and Evenkeel side by side.
+
+pub mod report;
 
 pub mod hfile_report;
 

@@ -29,7 +29,6 @@ pub mod command;
 pub mod compare;
 pub mod data;
 pub mod failure;
-mod filters;
 pub mod options;
 pub mod pacer;
 pub mod report;

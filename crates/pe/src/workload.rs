@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+
 use evenkeel_client::{
-    Action, Append, CheckAndMutate, CompareOp, Connection, Delete, Error, Get, Increment, Put, Result,
-    RowResult, Scan, Scanner, Table,
+    Action, Append, CheckAndMutate, Comparator, CompareOp, Connection, Delete, Error, Filter, Get, Increment,
+    Put, Result, RowResult, Scan, Scanner, Table,
 };
 use evenkeel_common::{Durability, TableName};
 use rand::rngs::SmallRng;
@@ -18,7 +19,6 @@ use rand::{Rng, SeedableRng};
 
 use crate::command::{Command, Ycsb};
 use crate::data::{ValueLength, ZipfLengths, Zipfian, random_row, row_key, value};
-use crate::filters;
 use crate::options::Options;
 use crate::stats::Tally;
 
@@ -189,7 +189,7 @@ impl Worker {
             }
         }
         match self.options.filter_all {
-            true => get.filter(filters::ALL, Bytes::new()),
+            true => get.filter(Filter::FilterAll),
             false => get,
         }
     }
@@ -289,8 +289,8 @@ impl Worker {
 
     fn filtered(&self, scan: Scan) -> Scan {
         match (self.options.filter_all, self.options.return_part) {
-            (true, _) => filters::on_scan(scan, filters::all()),
-            (false, Some(part)) => filters::on_scan(scan, filters::random_part(part)),
+            (true, _) => scan.filter(Filter::FilterAll),
+            (false, Some(part)) => scan.filter(Filter::RandomRow(part)),
             _ => scan,
         }
     }
@@ -317,27 +317,23 @@ impl Worker {
 
     async fn seek_scan(&mut self) -> Result<Done> {
         let start = random_row(&mut self.rng, self.options.total_rows);
-        let page = filters::while_match(&filters::page(SEEK_SCAN_ROWS));
-        let list = match self.options.filter_all {
-            true => filters::all_of(vec![filters::all(), page]),
-            false => filters::all_of(vec![page]),
-        };
+        let page = Filter::Page(SEEK_SCAN_ROWS).while_match();
+        let all = self.options.filter_all.then_some(Filter::FilterAll);
         let scan = self.scan_of_families().from(row_key(start));
-        self.drain(filters::on_scan(scan, list)).await
+        self.drain(scan.filter(Filter::all_of(all.into_iter().chain([page])))).await
     }
 
     async fn filter_scan(&mut self) -> Result<Done> {
         let len = self.shared.lengths.next(&mut self.rng);
         let wanted = value(&mut self.rng, len);
-        let mut list = vec![filters::column_equals(b"info0", b"0", wanted)];
-        if self.options.filter_all {
-            list.push(filters::all());
-        }
+        let value = Comparator::binary(wanted);
+        let wanted = Filter::single_column_value("info0", "0", CompareOp::Equal, value);
+        let all = self.options.filter_all.then_some(Filter::FilterAll);
         let scan = match self.options.add_columns {
             true => self.qualifiers.iter().fold(self.plain_scan(), |scan, q| scan.column("info0", q)),
             false => self.plain_scan().family("info0"),
         };
-        self.drain(filters::on_scan(scan, filters::all_of(list))).await
+        self.drain(scan.filter(Filter::all_of([wanted].into_iter().chain(all)))).await
     }
 
     async fn drain(&self, scan: Scan) -> Result<Done> {

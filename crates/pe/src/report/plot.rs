@@ -9,8 +9,8 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 74.0;
 /// Colours that are told apart with every kind of colour vision (Okabe and Ito).
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999"];
+const COLOURS: [&str; 9] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999", "#8c564b"];
 
 /// How numbers lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,8 +187,12 @@ impl Plot {
     }
 
     fn legend(&self, out: &mut String) {
-        let (mut at, y) = (LEFT, HEIGHT - 18.0);
+        let (mut at, mut y) = (LEFT, HEIGHT - 28.0);
         for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+            let width = 34.0 + 6.2 * series.name.chars().count() as f64;
+            if at > LEFT && at + width > WIDTH {
+                (at, y) = (LEFT, y + 13.0);
+            }
             let _ = writeln!(
                 out,
                 r#"<rect x="{at:.1}" y="{:.1}" width="14" height="4" fill="{colour}"/><text x="{:.1}" y="{y:.1}">{}</text>"#,
@@ -196,7 +200,7 @@ impl Plot {
                 at + 19.0,
                 escaped(&series.name)
             );
-            at += 34.0 + 6.2 * series.name.chars().count() as f64;
+            at += width;
         }
     }
 }

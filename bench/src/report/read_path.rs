@@ -1,0 +1,91 @@
+//! The read path: Gets, batches and scans from the cache, and Gets of a table larger than it.
+
+use super::output::Results;
+use super::servers::{Lab, Session, settings};
+
+/// Callers of a batch, as published for HBase's off-heap read path.
+const BATCH_CALLERS: [usize; 6] = [5, 10, 20, 25, 50, 75];
+/// Rows of a scan.
+const SCAN_ROWS: i64 = 10_000;
+/// Bytes that a cached row of 200-byte values takes with its key, about.
+const ROW_BYTES: i64 = 260;
+
+/// Measures all rows on each server in turn.
+///
+/// # Errors
+/// What failed.
+pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+    results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
+    for kind in lab.plan.servers.clone() {
+        let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
+        cached(&session, results)?;
+        let cache_mib = partial_cache_mib(lab);
+        let session = session.restarted(cache_mib)?;
+        partly_cached(&session, cache_mib, results)?;
+    }
+    Ok(())
+}
+
+fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
+    let rows = session.lab.plan.rows;
+    let each = rows / 4;
+    let table = "--table=Small --valueSize=200 --compress=SNAPPY";
+    load(session, "Small", &format!("--rows={each} {table} --presplit=8"))?;
+    let wide = "--table=Kilo --valueSize=1000 --compress=SNAPPY";
+    load(session, "Kilo", &format!("--rows={} {wide} --presplit=8", each / 4))?;
+
+    let get = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
+    session.measure(results, "get", "1. Get, all in cache, 60 callers, closed loop", &get)?;
+    let rate = results.half_of_peak("get");
+    let line = format!("--rate={rate:.0} {get}");
+    session.measure(results, "get-half", "1. Get at half of stock's peak, open loop", &line)?;
+
+    for callers in batch_callers(session.lab) {
+        let per = rows / 4 / callers as i64;
+        let line = format!("--rows={per} --oneCon --multiGet=100 {wide} randomRead {callers}");
+        let title = format!("2. multi-get of 100 rows of 1 KB, {callers} callers");
+        let mut options = session.options(&line)?;
+        options.total_rows = rows / 4;
+        session.measure_options(results, &format!("multi-get-{callers}"), &title, &line, options)?;
+    }
+
+    for (row, title, option) in [
+        ("scan-filtered", "4. scan of 10,000 rows, all filtered at the server", "--filterAll"),
+        ("scan-tenth", "4. scan of 10,000 rows, a tenth returned", "--returnPart=0.1"),
+        ("scan-all", "4. scan of 10,000 rows, all returned", ""),
+    ] {
+        let line = format!("--rows={} --caching=10000 {option} {table} scanRange10000 4", rows / 4);
+        session.measure(results, row, title, &line)?;
+        results.rows_each(row, SCAN_ROWS.min(rows) as f64);
+    }
+    Ok(())
+}
+
+/// MiB of a cache for about half of a table of the plan's rows.
+pub(super) fn partial_cache_mib(lab: &Lab) -> u64 {
+    ((lab.plan.rows * ROW_BYTES / 2) >> 20).max(16) as u64
+}
+
+/// Gets of a table of which about half fits the cache.
+fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
+    let rows = session.lab.plan.rows;
+    let table = "--table=Large --valueSize=200 --compress=SNAPPY";
+    load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
+    let line = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
+    let title = format!("3. Get, about half in a cache of {cache_mib} MiB, 60 callers");
+    session.measure(results, "get-partly", &title, &line)?;
+    Ok(())
+}
+
+fn batch_callers(lab: &Lab) -> Vec<usize> {
+    if lab.plan.short { vec![5] } else { BATCH_CALLERS.to_vec() }
+}
+
+/// Loads a table by 4 writers of batches, compacts it, and reads it once.
+pub(super) fn load(session: &Session<'_>, table: &str, options: &str) -> Result<(), String> {
+    eprintln!("{}: loading {table}", session.kind.title());
+    session.load(&format!("--autoFlush=true --multiPut=100 --oneCon {options} sequentialWrite 4"))?;
+    session.settle(table)?;
+    let rows = session.options(&format!("{options} scan 1"))?.total_rows * 4;
+    session.load(&format!("--table={table} --rows={rows} --caching=1000 scan 1")).map(drop)
+}

@@ -1,0 +1,298 @@
+//! Servers of the reports, one at a time, each on its core, and what is done with one: [`Session`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_common::TableName;
+use evenkeel_pe::server::ServerProcess;
+use evenkeel_pe::{Options, Report, Target, run};
+use interop::server::{Server, StockJvm, evenkeel_binary, start_evenkeel_as, start_stock_as};
+
+use super::machine::{Jdk, newest_jdk, pin_this_process};
+use super::output::Results;
+use super::plan::Plan;
+
+/// The longest wait for a server to have nothing more to do.
+const IDLE_WAIT: Duration = Duration::from_secs(120);
+/// CPU share below which a server counts as idle.
+const IDLE_CORES: f64 = 0.15;
+/// The part of the heap that index and bloom blocks may take.
+const L1_SHARE: &str = "0.2";
+
+/// A server and, for a JVM, its collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Evenkeel.
+    Evenkeel,
+    /// Stock HBase on G1.
+    StockG1,
+    /// Stock HBase on generational ZGC.
+    StockZgc,
+}
+
+impl Kind {
+    /// The server of a name on the command line.
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Evenkeel, Self::StockG1, Self::StockZgc].into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Its name on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Evenkeel => "evenkeel",
+            Self::StockG1 => "stock-g1",
+            Self::StockZgc => "stock-zgc",
+        }
+    }
+
+    /// Its name in tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Evenkeel => "Evenkeel",
+            Self::StockG1 => "HBase, G1",
+            Self::StockZgc => "HBase, ZGC",
+        }
+    }
+}
+
+/// What all rows of a report need.
+pub struct Lab {
+    /// What was asked for.
+    pub plan: Plan,
+    /// The newest JDK, when a stock server is asked for.
+    pub jdk: Option<Jdk>,
+    binary: PathBuf,
+}
+
+/// Settings by key.
+pub type Settings = Vec<(String, String)>;
+
+/// Pairs as settings.
+pub fn settings(pairs: &[(&str, &str)]) -> Settings {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+impl Lab {
+    /// Builds the server, finds a JDK, and moves this process to the load's core.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn new(plan: &Plan) -> Result<Self, String> {
+        let binary = evenkeel_binary()?;
+        let stock = plan.servers.iter().any(|kind| *kind != Kind::Evenkeel);
+        let jdk = if stock { Some(newest_jdk()?) } else { None };
+        pin_this_process(plan.load_core)?;
+        Ok(Self { plan: plan.clone(), jdk, binary })
+    }
+
+    /// Starts a server with the common settings, a block cache of this size, and settings of the row.
+    ///
+    /// Both sides have it as an off-heap bucket cache for data blocks, beside a fifth of the heap for index and bloom blocks.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub fn start(&self, kind: Kind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
+        let mut all = settings(&[
+            ("hbase.bucketcache.ioengine", "offheap"),
+            ("hbase.bucketcache.size", &cache_mib.to_string()),
+            ("hfile.block.cache.size", L1_SHARE),
+        ]);
+        all.extend(own.iter().cloned());
+        self.start_as_set(kind, cache_mib, &all)
+    }
+
+    /// Starts a server with these settings and the common ones alone. What HBase takes shares of its heap for, Evenkeel takes
+    /// shares of as many bytes for.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub fn start_as_set(&self, kind: Kind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
+        let mut all = common_settings()?;
+        if kind == Kind::Evenkeel {
+            all.push(("evenkeel.memory.size".into(), format!("{}m", self.plan.heap_mib)));
+        }
+        all.extend(own.iter().cloned());
+        self.start_with(kind, cache_mib, &all)
+    }
+
+    fn start_with(&self, kind: Kind, direct_mib: u64, all: &Settings) -> Result<Session<'_>, String> {
+        let under = ["taskset", "-c", &self.plan.server_core.to_string()].map(str::to_owned).to_vec();
+        let server = match kind {
+            Kind::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
+            Kind::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
+            Kind::StockZgc => start_stock_as(&self.jvm("zgc", direct_mib, under)?, all)?,
+        };
+        Session::new(self, kind, server)
+    }
+
+    fn jvm(&self, collector: &str, direct_mib: u64, under: Vec<String>) -> Result<StockJvm, String> {
+        let jdk = self.jdk.as_ref().ok_or("no java")?;
+        let heap = self.plan.heap_mib;
+        let mut flags = vec![
+            format!("-Xms{heap}m"),
+            format!("-Xmx{heap}m"),
+            format!("-XX:MaxDirectMemorySize={}m", direct_mib + 1024),
+        ];
+        if jdk.major >= 24 {
+            flags.push("--enable-native-access=ALL-UNNAMED".to_owned());
+            flags.push("--sun-misc-unsafe-memory-access=allow".to_owned());
+        }
+        if collector == "zgc" && (21..23).contains(&jdk.major) {
+            flags.push("-XX:+ZGenerational".to_owned());
+        }
+        let lines = read_conf(&format!("{collector}.jvm"))?;
+        flags.extend(lines.lines().filter(|line| line.starts_with('-')).map(str::to_owned));
+        Ok(StockJvm { java: jdk.java.clone(), flags, under })
+    }
+}
+
+/// A file of `bench/conf`.
+fn read_conf(name: &str) -> Result<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(name);
+    fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Settings of every server of every report.
+fn common_settings() -> Result<Settings, String> {
+    let text = read_conf("server.properties")?;
+    let pairs = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+    Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+/// A server that runs, and rows measured on it.
+pub struct Session<'a> {
+    /// The lab.
+    pub lab: &'a Lab,
+    /// Which server it is.
+    pub kind: Kind,
+    target: Target,
+    process: ServerProcess,
+    _server: Server,
+}
+
+impl<'a> Session<'a> {
+    fn new(lab: &'a Lab, kind: Kind, server: Server) -> Result<Self, String> {
+        let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
+        let mut client = ClientConfig::new([masters]);
+        // A stock master answers some time before it gives out regions.
+        client.retries = 30;
+        let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
+        let target = Target { name: kind.title().to_owned(), client };
+        Ok(Self { lab, kind, target, process, _server: server })
+    }
+
+    /// The same kind of server anew, without data and with another cache; in a short run the one that runs.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub fn restarted(self, cache_mib: u64) -> Result<Self, String> {
+        let (lab, kind) = (self.lab, self.kind);
+        if lab.plan.short {
+            return Ok(self);
+        }
+        drop(self);
+        lab.start(kind, cache_mib, &settings(&[]))
+    }
+
+    /// Runs `evenkeel pe` with a line of its options until its rows are done: for loading.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn load(&self, line: &str) -> Result<Report, String> {
+        self.run(self.options(line)?)
+    }
+
+    /// Options of a line, on one load thread, with this server's process.
+    ///
+    /// # Errors
+    /// What is wrong with the line.
+    pub fn options(&self, line: &str) -> Result<Options, String> {
+        let options = Options::of_line(line).map_err(|why| format!("{line}: {why}"))?;
+        Ok(Options { threads: 1, server_pid: Some(self.process.pid()), ..options })
+    }
+
+    /// Runs options.
+    ///
+    /// # Errors
+    /// What failed, requests included.
+    pub fn run(&self, options: Options) -> Result<Report, String> {
+        let report =
+            run(&self.target, &options).map_err(|failure| format!("{}: {failure}", self.kind.title()))?;
+        match report.failures.first() {
+            Some(failure) => Err(format!("{}, {}: {failure}", self.kind.title(), options.command)),
+            None => Ok(report),
+        }
+    }
+
+    /// Measures a row of the report for the plan's time.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn measure(
+        &self,
+        results: &mut Results,
+        row: &str,
+        title: &str,
+        line: &str,
+    ) -> Result<Report, String> {
+        let options = self.options(line)?;
+        self.measure_options(results, row, title, line, options)
+    }
+
+    /// As [`Session::measure`], with options made otherwise than from the line, which is for the reader.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn measure_options(
+        &self,
+        results: &mut Results,
+        row: &str,
+        title: &str,
+        line: &str,
+        options: Options,
+    ) -> Result<Report, String> {
+        let plan = &self.lab.plan;
+        eprintln!("{}: {title}: {line}", self.kind.title());
+        let report = self.run(Options { warmup: plan.warmup, duration: plan.seconds, ..options })?;
+        results.add(row, title, line, self.kind, report.clone());
+        Ok(report)
+    }
+
+    /// Flushes and compacts a table and waits until the server has nothing more to do.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn settle(&self, table: &str) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let settled = runtime.map_err(|e| e.to_string())?.block_on(async {
+            let table: TableName = table.parse().map_err(|e| format!("{e}"))?;
+            let connection =
+                Connection::connect(self.target.client.clone()).await.map_err(|e| e.to_string())?;
+            let admin = connection.admin();
+            admin.flush_table(&table).await.map_err(|e| e.to_string())?;
+            for region in admin.regions(&table).await.map_err(|e| e.to_string())? {
+                admin.compact_region(&region.region, true).await.map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        });
+        self.wait_idle();
+        settled
+    }
+
+    /// Waits until the server uses little CPU for a second.
+    pub fn wait_idle(&self) {
+        let (start, step) = (Instant::now(), Duration::from_secs(if self.lab.plan.short { 0 } else { 1 }));
+        let step = step.max(Duration::from_millis(200));
+        let cpu = || self.process.usage().map_or(0.0, |usage| usage.cpu_s);
+        loop {
+            let before = cpu();
+            std::thread::sleep(step);
+            let cores = (cpu() - before) / step.as_secs_f64();
+            if cores < IDLE_CORES || start.elapsed() > IDLE_WAIT || self.lab.plan.short {
+                return;
+            }
+        }
+    }
+}

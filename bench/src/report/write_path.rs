@@ -1,0 +1,93 @@
+//! The write path: single Puts, batches, writers beside readers, and steady writes over time.
+
+use evenkeel_pe::Options;
+
+use super::output::Results;
+use super::read_path::{load, partial_cache_mib};
+use super::servers::{Lab, Session, settings};
+
+/// Regions of the tables of single Puts and batches, as published.
+const REGIONS: usize = 64;
+
+/// Measures all rows on each server in turn.
+///
+/// # Errors
+/// What failed.
+pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+    results.say(
+        "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
+         disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
+    );
+    for kind in lab.plan.servers.clone() {
+        let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
+        puts(&session, results)?;
+        let cache_mib = partial_cache_mib(lab);
+        let session = session.restarted(cache_mib)?;
+        beside_readers(&session, cache_mib, results)?;
+    }
+    Ok(())
+}
+
+fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
+    let rows = session.lab.plan.rows;
+    let regions = if session.lab.plan.short { 4 } else { REGIONS };
+    let table = format!("--valueSize=200 --compress=SNAPPY --presplit={regions}");
+    // The table is made by the first rows of the load, at the size of the measured ones.
+    let put = format!("--table=Puts --rows={} {table} --oneCon --autoFlush=true randomWrite 64", rows / 64);
+    session.measure(results, "put", "1. Put, 64 callers, 64 regions, closed loop", &put)?;
+    let line = format!("--durability=FSYNC_WAL {put}");
+    session.measure(results, "put-fsync", "1. Put, synced to the disk, 64 callers, closed loop", &line)?;
+    let batch = format!(
+        "--table=Puts --rows={} {table} --oneCon --autoFlush=true --multiPut=100 randomWrite 64",
+        rows / 64
+    );
+    session.measure(results, "batch", "2. batches of 100 Puts, 64 callers", &batch)?;
+    results.rows_each("batch", 100.0);
+    session.wait_idle();
+
+    let rate = results.half_of_peak("put");
+    let line = format!("--rate={rate:.0} {put}");
+    eprintln!("{}: steady writes: {line}", session.kind.title());
+    let plan = &session.lab.plan;
+    let interval = if plan.short { 0.25 } else { 1.0 };
+    let options = Options { warmup: plan.warmup, duration: plan.steady, interval, ..session.options(&line)? };
+    let report = session.run(options)?;
+    let title = format!("4. {:.0} s of Puts at half of stock's peak, open loop", plan.steady);
+    results.add("steady", &title, &line, session.kind, report);
+    Ok(())
+}
+
+/// 60 readers of a table about twice the cache, beside 20 writers of batches to another table.
+fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
+    let (lab, kind) = (session.lab, session.kind);
+    let rows = lab.plan.rows;
+    let table = "--table=Large --valueSize=200 --compress=SNAPPY";
+    load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
+    let written = "--table=Written --valueSize=200 --compress=SNAPPY --blockEncoding=DIFF --presplit=8";
+    let write =
+        format!("--rows={} {written} --oneCon --autoFlush=true --multiPut=100 randomWrite 20", rows / 20);
+    let read = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
+    let plan = &lab.plan;
+    let timed = |line: &str| {
+        let options = session.options(line)?;
+        Ok::<_, String>(Options { warmup: plan.warmup, duration: plan.seconds, ..options })
+    };
+    let (reads, writes) = (timed(&read)?, timed(&write)?);
+    eprintln!("{}: readers beside writers", kind.title());
+    let (read_report, write_report) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| session.run(writes));
+        let reader = session.run(reads);
+        (reader, writer.join())
+    });
+    let write_report = write_report.map_err(|_| "the writers' thread ended".to_owned())??;
+    let title =
+        format!("3. 60 readers, half in a cache of {cache_mib} MiB, beside 20 writers of batches (DIFF)");
+    results.add("mixed-reads", &title, &read, kind, read_report?);
+    results.add("mixed-writes", "3. those 20 writers of batches of 100", &write, kind, write_report);
+    results.rows_each("mixed-writes", 100.0);
+    results.note(
+        "mixed-reads",
+        "CPU of the two rows of readers and writers is that of the server for both together: add the rates, not the CPU.",
+    );
+    Ok(())
+}
