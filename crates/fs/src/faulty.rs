@@ -154,29 +154,47 @@ impl Gate {
     }
 }
 
-type Script = Arc<Mutex<Vec<Fault>>>;
+/// What fails, and when.
+#[derive(Debug, Default)]
+struct Script {
+    faults: Mutex<Vec<Fault>>,
+    /// Calls that change something until the power is gone; `None` while nobody cuts it.
+    power: Mutex<Option<u64>>,
+}
 
 /// Another file system, with faults. Clones share the script.
 #[derive(Clone, Debug)]
 pub struct FaultyFileSystem {
     inner: Arc<dyn FileSystem>,
-    script: Script,
+    script: Arc<Script>,
 }
 
 impl FaultyFileSystem {
     /// Wraps a file system; no faults yet.
     pub fn new(inner: impl FileSystem + 'static) -> Self {
-        Self { inner: Arc::new(inner), script: Script::default() }
+        Self { inner: Arc::new(inner), script: Arc::default() }
     }
 
     /// Adds a fault to the end of the script.
     pub fn inject(&self, fault: Fault) {
-        self.script.lock().push(fault);
+        self.script.faults.lock().push(fault);
     }
 
-    /// Forgets all faults.
+    /// Cuts the power within the last of the next `calls` calls that change something: it does half of its work when it
+    /// appends, otherwise all of it, and fails; so does every call after it, and they do nothing. 0 cuts it now.
+    pub fn cut_power_after(&self, calls: u64) {
+        *self.script.power.lock() = Some(calls);
+    }
+
+    /// Whether the power has been cut.
+    pub fn is_dark(&self) -> bool {
+        *self.script.power.lock() == Some(0)
+    }
+
+    /// Forgets all faults; the power is back.
     pub fn clear(&self) {
-        self.script.lock().clear();
+        self.script.faults.lock().clear();
+        *self.script.power.lock() = None;
     }
 
     fn run<T>(&self, op: Op, path: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -186,8 +204,11 @@ impl FaultyFileSystem {
 
 /// The effect that the script has for this call.
 fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
+    if let Some(effect) = power_cut(script, op) {
+        return Some(effect);
+    }
     let path = path.to_string_lossy();
-    for fault in script.lock().iter_mut().filter(|f| f.op == op && path.contains(&f.path_part)) {
+    for fault in script.faults.lock().iter_mut().filter(|f| f.op == op && path.contains(&f.path_part)) {
         if fault.pass > 0 {
             fault.pass -= 1;
         } else if fault.strikes > 0 {
@@ -196,6 +217,26 @@ fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
         }
     }
     None
+}
+
+/// What a call does when the power is gone, or goes with it.
+fn power_cut(script: &Script, op: Op) -> Option<Effect> {
+    const GONE: io::ErrorKind = io::ErrorKind::BrokenPipe;
+    let mut power = script.power.lock();
+    let left = (*power)?;
+    let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status);
+    match left {
+        0 => Some(Effect::Fail(GONE)),
+        _ if reads => None,
+        1 => {
+            *power = Some(0);
+            Some(if op == Op::Append { Effect::Tear(GONE) } else { Effect::FailAfter(GONE) })
+        }
+        _ => {
+            *power = Some(left - 1);
+            None
+        }
+    }
 }
 
 fn failure(op: Op, path: &Path, kind: io::ErrorKind) -> io::Error {
@@ -254,7 +295,7 @@ impl FileSystem for FaultyFileSystem {
 struct FaultyReader {
     inner: Arc<dyn RandomAccessFile>,
     path: PathBuf,
-    script: Script,
+    script: Arc<Script>,
 }
 
 impl FaultyReader {
@@ -308,7 +349,7 @@ impl RandomAccessFile for FaultyReader {
 struct FaultyAppendFile {
     inner: Box<dyn AppendFile>,
     path: PathBuf,
-    script: Script,
+    script: Arc<Script>,
 }
 
 impl AppendFile for FaultyAppendFile {
@@ -381,6 +422,17 @@ mod tests {
         fs.inject(Fault::on(Op::Flush, "a").fails_after_the_work(io::ErrorKind::Other));
         file_with(&fs, "/a", b"1234").expect_err("failed");
         assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"1234");
+    }
+
+    #[test]
+    fn when_the_power_is_cut_everything_fails_until_it_is_back() {
+        let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+        fs.cut_power_after(2);
+        file_with(&fs, "/a", b"1234").expect_err("created, then torn");
+        assert!(fs.is_dark() && fs.open("/a".as_ref()).is_err() && fs.list("/".as_ref()).is_err());
+        fs.clear();
+        assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"12");
+        file_with(&fs, "/a", b"1234").expect("the power is back");
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl FileSystem for LocalFileSystem {
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         match fs::remove_dir(path) {
             Ok(()) => Ok(true),
+            Err(e) if path.is_file() => Err(at(path, e)),
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty || is_absent(&e) => Ok(false),
             Err(e) => Err(at(path, e)),
         }

@@ -24,6 +24,10 @@ pub enum Keep {
     Flushed,
     /// The machine died: what was synced is there.
     Synced,
+    /// The machine died in the middle of its work: what was synced is there, and of each file some part of what was only
+    /// flushed, cut anywhere. The number chooses. (File systems that order data before lengths leave no other trace; a WAL
+    /// has no checksums of its own and could not tell.)
+    Torn(u64),
 }
 
 /// Files in memory. Clones share them.
@@ -70,8 +74,12 @@ impl MemoryFileSystem {
     pub fn crash(&self, keep: Keep) {
         let mut nodes = self.inner.nodes.lock();
         self.inner.life.fetch_add(1, Ordering::SeqCst);
-        if keep == Keep::Synced {
-            nodes.retain(|_, node| node.forget_unsynced());
+        match keep {
+            Keep::Flushed => {}
+            Keep::Synced => nodes.retain(|_, node| node.forget_unsynced(|_| 0)),
+            Keep::Torn(mut choice) => {
+                nodes.retain(|_, node| node.forget_unsynced(|len| tear(len, &mut choice)))
+            }
         }
     }
 
@@ -97,13 +105,31 @@ impl MemoryFileSystem {
 }
 
 impl Node {
-    /// Goes back to what was synced; whether the node is still there.
-    fn forget_unsynced(&self) -> bool {
+    /// Goes back to what was synced and as many of the bytes after it as `keep` makes of their number; whether the node is
+    /// still there.
+    fn forget_unsynced(&self, keep: impl FnOnce(usize) -> usize) -> bool {
         let Node::File(file) = self else { return true };
         let mut content = file.content.write();
         let len = content.synced_len;
-        content.flushed.truncate(len);
+        let kept = keep(content.flushed.len() - len);
+        content.flushed.truncate(len + kept);
+        // What survived one crash is on the disk and survives the next.
+        content.synced_len = len + kept;
+        content.ever_synced |= kept > 0;
         content.ever_synced
+    }
+}
+
+/// How many bytes of a tail survive, by `choice`.
+fn tear(tail_len: usize, choice: &mut u64) -> usize {
+    let mut next = |below: usize| {
+        *choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*choice >> 33) as usize % below.max(1)
+    };
+    match next(4) {
+        0 => 0,
+        1 => tail_len,
+        _ => next(tail_len + 1),
     }
 }
 

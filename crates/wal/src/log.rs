@@ -361,9 +361,11 @@ impl Wal {
 }
 
 impl Drop for Wal {
-    /// As a crash would, but for the threads, which end: what was not synced may not be in the file.
+    /// As a crash would, but for the threads, which end: what was not synced may not be in the file. The last owner may be
+    /// a callback on the WAL's own thread, which then ends by itself.
     fn drop(&mut self) {
-        if let Some(thread) = self.shared.begin_close(&self.thread) {
+        let thread = self.shared.begin_close(&self.thread);
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }

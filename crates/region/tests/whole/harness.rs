@@ -9,7 +9,7 @@ use evenkeel_common::{
     CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
     TableDescriptor,
 };
-use evenkeel_fs::{FaultyFileSystem, FileSystem, Keep, MemoryFileSystem};
+use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, Keep, MemoryFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
@@ -30,6 +30,8 @@ pub struct Cluster {
     pub table: TableDescriptor,
     info: RegionInfo,
     life: i64,
+    /// A crash has left logs whose ends may be anything.
+    torn: bool,
     serving: Option<Serving>,
 }
 
@@ -59,6 +61,7 @@ impl Cluster {
             table,
             info,
             life: 0,
+            torn: false,
             serving: None,
         };
         cluster.start();
@@ -75,14 +78,19 @@ impl Cluster {
 
     /// Splits the logs of earlier lives and opens the region.
     pub fn start(&mut self) {
+        self.try_start().expect("starts");
+    }
+
+    /// As [`Cluster::start`], where faults may strike.
+    pub fn try_start(&mut self) -> Result<()> {
         self.life += 1;
         self.clock.advance_ms(1);
-        self.split_logs();
+        self.split_logs()?;
         let server = ServerName::new("h", 16020, self.life);
         let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
         let (wal_dir, old_dir) = (root("WALs").join(server.to_string()), root("oldWALs"));
-        fs.mkdirs(&wal_dir).expect("made");
-        fs.mkdirs(&old_dir).expect("made");
+        fs.mkdirs(&wal_dir)?;
+        fs.mkdirs(&old_dir)?;
         let wal = Wal::open(WalOptions {
             fs: Arc::clone(&fs),
             wal_dir,
@@ -92,8 +100,7 @@ impl Cluster {
             config: self.wal_config.clone(),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             listener: Arc::new(NoListener),
-        })
-        .expect("a log");
+        })?;
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let env = RegionEnv {
             stores: StoreEnv {
@@ -111,9 +118,9 @@ impl Cluster {
             nonces: Arc::new(NonceManager::new(clock, 1000)),
             events: Arc::new(NoEvents),
         };
-        let region =
-            Region::open(Arc::new(env), self.info.clone(), Arc::new(self.table.clone())).expect("opens");
+        let region = Region::open(Arc::new(env), self.info.clone(), Arc::new(self.table.clone()))?;
         self.serving = Some(Serving { wal, region });
+        Ok(())
     }
 
     /// The process or the machine dies, and the server starts again.
@@ -122,6 +129,24 @@ impl Cluster {
         self.memory.crash(keep);
         self.serving = None;
         self.start();
+    }
+
+    /// As [`Cluster::crash`], but nobody starts the server again.
+    pub fn die(&mut self, keep: Keep) {
+        self.torn |= matches!(keep, Keep::Torn(_));
+        self.end_threads();
+        self.fs.clear();
+        self.memory.crash(keep);
+    }
+
+    /// Threads of a server that died must not work on in the next life: the log's owner waits for its threads, and here
+    /// that is not one of them.
+    fn end_threads(&mut self) {
+        let Some(Serving { wal, region }) = self.serving.take() else { return };
+        drop(region);
+        while Arc::strong_count(&wal) > 1 {
+            std::thread::yield_now();
+        }
     }
 
     /// Closes the region and opens it again.
@@ -140,10 +165,10 @@ impl Cluster {
         assert!(self.wal().closed_paths().is_empty());
     }
 
-    fn split_logs(&self) {
-        let fs = &self.memory;
-        for server in fs.list(&root("WALs")).unwrap_or_default() {
-            for file in fs.list(&server.path).expect("listed") {
+    fn split_logs(&self) -> Result<()> {
+        let fs = &self.fs;
+        for server in self.servers_with_logs()? {
+            for file in fs.list(&server.path)? {
                 let outcome = split_wal(SplitOptions {
                     fs,
                     wal: &file.path,
@@ -156,13 +181,18 @@ impl Cluster {
                     },
                     go_on: &mut || true,
                     buffer_bytes_max: 1 << 20,
-                })
-                .expect("split");
-                assert_eq!(outcome.corrupt, None);
-                fs.rename(&file.path, &root("oldWALs").join(file.name())).expect("archived");
+                })?;
+                assert!(outcome.corrupt.is_none() || self.torn, "{:?}", outcome.corrupt);
+                fs.rename(&file.path, &root("oldWALs").join(file.name()))?;
             }
-            fs.delete(&server.path).expect("deleted");
+            fs.delete(&server.path)?;
         }
+        Ok(())
+    }
+
+    fn servers_with_logs(&self) -> Result<Vec<FileStatus>> {
+        let dir = root("WALs");
+        Ok(if self.fs.exists(&dir)? { self.fs.list(&dir)? } else { Vec::new() })
     }
 
     pub fn put(&self, row: &str, family: &str, qualifier: &str, value: &str) -> Result<()> {

@@ -4,3 +4,4 @@ mod concurrency;
 mod durability;
 mod harness;
 mod model;
+mod power_cut;
