@@ -5,8 +5,11 @@
 //! <root>/data/<namespace>/<table>/<encoded region>/.regioninfo
 //! <root>/data/<namespace>/<table>/<encoded region>/<family>/<hfile>
 //! <root>/data/<namespace>/<table>/<encoded region>/.tmp/<family>/         outputs before they are committed
+//! <root>/data/<namespace>/<table>/<encoded region>/.tmp/.bulkload-<id>    a bulk load under way (`region::manifest`)
 //! <root>/data/<namespace>/<table>/<encoded region>/recovered.edits/       split WALs, and <n>.seqid
+//! <root>/data/<namespace>/<table>/<encoded region>/<family>/recovered.hfiles/   split WALs, as store files
 //! <root>/archive/data/<namespace>/<table>/<encoded region>/<family>/      files no longer served
+//! <root>/staging/<user>__<table>__<random>/                               a client's bulk load
 //! <root>/WALs/<server>/   <root>/oldWALs/   <root>/.tmp/   <root>/hbase.id   <root>/hbase.version
 //! ```
 
@@ -18,6 +21,11 @@ use evenkeel_common::{RegionInfo, TableName};
 pub const TMP_DIR: &str = ".tmp";
 /// Below a region's directory: edits that were split out of a dead server's WALs.
 pub const RECOVERED_EDITS_DIR: &str = "recovered.edits";
+/// Below a family's directory: edits that HBase split out of a dead server's WALs into store files
+/// (`hbase.wal.split.to.hfile`).
+pub const RECOVERED_HFILES_DIR: &str = "recovered.hfiles";
+/// Below the root: a directory for each bulk load of a client (`HConstants.BULKLOAD_STAGING_DIR_NAME`).
+pub const STAGING_DIR: &str = "staging";
 /// In a region's directory: its [`RegionInfo`].
 pub const REGION_INFO_FILE: &str = ".regioninfo";
 /// Live WALs, a directory a server.

@@ -10,14 +10,20 @@
 //! **One flush** (`flush.rs`): updates lock alone for a pointer swap -> wait until everything in the snapshot is in the
 //! WAL -> write files beside -> rename -> swap the file list.
 //!
-//! Lock order: row locks, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
+//! Lock order: row locks, then bulk load's, then flush's, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
+//!
+//! **One bulk load** (`bulk_load.rs`): check the files -> flush -> note down what goes where, the moment from which on it
+//! happens, whatever dies -> rename -> swap the file lists of all families at once.
 //!
 //! **Views without registration.** A flush or compaction drops versions that no reader at or above the current read
 //! point needs. A reader that took its read point before and its file list after such a change would miss them. So
 //! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
 
+pub mod bulk_load;
 mod compaction;
 mod flush;
+mod manifest;
+mod marker;
 pub mod mvcc;
 pub mod nonce;
 mod open;
@@ -147,12 +153,18 @@ pub struct Region {
     row_locks: RowLocks,
     /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
     updates: RwLock<Phase>,
-    /// One flush or compaction commit at a time.
+    /// One flush or commit of a bulk load at a time.
     flushing: Mutex<()>,
     /// One compaction at a time.
     compacting: Mutex<()>,
+    /// One bulk load at a time.
+    bulk_loading: Mutex<()>,
+    /// What the last bulk load could not finish. Changed under the flush lock.
+    unfinished: Mutex<bulk_load::Unfinished>,
     /// Odd while the lists that readers take are being changed.
     epoch: AtomicU64,
+    /// Held while the epoch is odd.
+    swapping: Mutex<()>,
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
     /// When the MemStore was last empty: at the last flush or the opening.
@@ -204,6 +216,11 @@ impl Region {
     /// Bytes of cells in the MemStore, snapshots included.
     pub fn memstore_bytes(&self) -> u64 {
         self.stores.iter().map(|s| s.memstore_size().data_bytes).sum()
+    }
+
+    /// Where its files are.
+    pub fn file_system(&self) -> &Arc<dyn evenkeel_fs::FileSystem> {
+        &self.env.stores.fs
     }
 
     /// Whether the MemStore is large enough to flush.
@@ -287,6 +304,7 @@ impl Region {
 
     /// Runs `swap` with the epoch odd, so that readers who straddle it start again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
+        let _one = self.swapping.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         let outcome = swap();
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -23,10 +23,12 @@
 //! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
 //! | `compact` | many files to one |
 //! | `pace` | [`CompactionPace`]: how fast all compactions of a server write |
+//! | `bulk_load` | files made elsewhere: checked, copied, served |
 //!
 //! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed` and
 //! `replaced` are leaves.
 
+mod bulk_load;
 mod compact;
 mod config;
 mod file;

@@ -16,6 +16,7 @@
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
+//! | [`bulk_load`] | files that clients wrote, into regions |
 //! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
 //! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
 //! | [`cluster`] | ClientMetaService, BootstrapNodeService |
@@ -37,6 +38,7 @@ pub mod admin;
 pub mod aggregate;
 pub mod background;
 pub mod brake;
+pub mod bulk_load;
 pub mod caller;
 pub mod chore;
 pub mod client;

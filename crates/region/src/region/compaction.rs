@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenkeel_common::Result;
 
 use super::{Phase, Region};
-use crate::store::Store;
+use crate::store::{CompactionResult, Store};
 
 impl Region {
     /// Whether some store has enough files to compact.
@@ -37,6 +37,7 @@ impl Region {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
         let result = store.compact(&request, self.mvcc.read_point())?;
         let file = store.install_compaction(&result)?;
+        self.mark_compaction(store, &result, file.as_ref().map(|file| file.name()))?;
         self.with_new_epoch(|| store.swap_compaction(request, file));
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
@@ -54,6 +55,17 @@ impl Region {
     /// beyond (HBase's compaction pressure).
     pub fn compaction_pressure(&self) -> f64 {
         self.stores.iter().map(|store| store.compaction_pressure()).fold(0.0, f64::max)
+    }
+
+    /// Logs the compaction before any reader uses its output: a server whose log was taken away must not go on to archive
+    /// files that another one serves. When it is not known whether the marker is in the log, the output stays where it is,
+    /// for replay would take the inputs away; a log that still takes entries has not failed for good, so all is well.
+    fn mark_compaction(&self, store: &Store, result: &CompactionResult, output: Option<&str>) -> Result<()> {
+        let marked = self.log_compaction(store, &result.inputs, output);
+        match marked.inspect_err(|_| store.abort_compaction(result))? {
+            true => Ok(()),
+            false => self.log_compaction(store, &result.inputs, output).map(drop),
+        }
     }
 
     /// Archives compacted files that readers have let go of; says how many are left.

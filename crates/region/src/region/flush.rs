@@ -1,14 +1,14 @@
 //! Flushes: the MemStore's cells into store files.
 //!
 //! ```text
-//! updates lock alone:  take a sequence id | swap every MemStore's active segment out
+//! updates lock alone:  take a sequence id | FLUSH start | swap every MemStore's active segment out
 //! then, no lock:       wait until every write up to that id is durable and visible
 //!                      write a file a store, below .tmp
 //! epoch odd:           rename into place | swap file lists | drop snapshots
-//! then:                tell the WAL which edits need no replay
+//! then:                FLUSH commit | tell the WAL which edits need no replay
 //! ```
-//! HBase also logs FLUSH markers, for region replicas; there are none here, and replay does not need them.
-//! A failure before the renames leaves the snapshots in place: they stay readable and are part of the next flush.
+//! What is flushed while the region opens has no markers, as its log is not begun. A failure before the renames leaves
+//! the snapshots in place: they stay readable and are part of the next flush.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
+use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 
 use super::{Phase, Region};
 use crate::store::{Store, StoreFile};
@@ -57,28 +58,56 @@ impl Region {
 
     /// As [`Region::flush`], for a caller that holds the flush lock.
     pub(super) fn flush_locked(self: &Arc<Self>, number: FlushNumber) -> Result<FlushOutcome> {
-        if self.stores.iter().all(|s| s.memstore_size().cells == 0) {
+        if self.is_memstore_empty() {
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let started = Instant::now();
         let swapped_ms = self.env.stores.clock.now_ms();
         let seq_id = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
-        let outcome = self.write_snapshots(seq_id);
-        match &outcome {
+        match self.write_snapshots(seq_id).and_then(|files| self.install_snapshots(files)) {
             Ok(files) => {
+                self.commit_snapshots(seq_id, files, number);
+                self.last_flush_ms.store(swapped_ms, Ordering::Relaxed);
                 let ms = started.elapsed().as_millis() as u64;
-                tracing::info!(region = %self.info.name_text(), seq_id, files = files.len(), ms, "flushed");
+                tracing::info!(region = %self.info.name_text(), seq_id, ms, "flushed");
+                Ok(FlushOutcome { flushed: true, seq_id })
             }
             Err(error) => {
                 tracing::error!(region = %self.info.name_text(), seq_id, %error, "flush failed; cells stay in memory");
-                self.stores.iter().for_each(|s| s.abort_flush());
-                self.env.wal.abort_flush(&self.encoded_name);
+                self.abort_snapshots(seq_id, number);
+                Err(error)
             }
         }
-        self.commit_snapshots(seq_id, outcome?)?;
-        self.last_flush_ms.store(swapped_ms, Ordering::Relaxed);
-        Ok(FlushOutcome { flushed: true, seq_id })
+    }
+
+    /// Flushes what there is and gives a sequence id that is no edit's: every edit below it is in store files, every edit
+    /// above it came later. For a caller that holds the flush lock.
+    pub(super) fn flush_below(self: &Arc<Self>) -> Result<u64> {
+        loop {
+            if let Some(seq_id) = self.number_when_empty() {
+                self.mvcc.wait_for(seq_id);
+                return Ok(seq_id);
+            }
+            let outcome = self.flush_locked(FlushNumber::Next)?;
+            if outcome.flushed {
+                return Ok(outcome.seq_id);
+            }
+        }
+    }
+
+    /// A new sequence id, if no edit is in the MemStore.
+    fn number_when_empty(&self) -> Option<u64> {
+        let _updates = self.updates.write();
+        self.is_memstore_empty().then(|| {
+            let (seq_id, ()) = self.mvcc.begin(|_| ());
+            self.mvcc.complete(seq_id);
+            seq_id
+        })
+    }
+
+    fn is_memstore_empty(&self) -> bool {
+        self.stores.iter().all(|s| s.memstore_size().cells == 0)
     }
 
     fn family_names(&self) -> Vec<Bytes> {
@@ -92,6 +121,9 @@ impl Region {
             FlushNumber::Next => self.mvcc.begin(|_| ()).0,
             FlushNumber::Current => self.mvcc.write_point(),
         };
+        if number == FlushNumber::Next {
+            self.log_flush(FlushAction::StartFlush, seq_id, &[]);
+        }
         self.with_new_epoch(|| {
             for store in &self.stores {
                 store.start_flush();
@@ -107,26 +139,26 @@ impl Region {
         written.filter_map(Result::transpose).collect()
     }
 
-    /// Files into place first, which may fail; then one swap of every store's lists, which cannot.
-    fn commit_snapshots(&self, seq_id: u64, files: Vec<Flushed<'_>>) -> Result<()> {
-        let installed = match self.install_snapshots(files) {
-            Ok(installed) => installed,
-            Err(error) => {
-                self.stores.iter().for_each(|s| s.abort_flush());
-                self.env.wal.abort_flush(&self.encoded_name);
-                return Err(error);
-            }
-        };
-        self.with_new_epoch(|| {
-            for (store, file) in self.stores.iter().zip(installed) {
-                store.swap_flush(file);
-            }
-        });
+    /// One swap of every store's lists, which cannot fail.
+    fn commit_snapshots(&self, seq_id: u64, files: Vec<Option<Arc<StoreFile>>>, number: FlushNumber) {
+        let swap = || self.stores.iter().zip(files).map(|(store, file)| store.swap_flush(file)).collect();
+        let names: Vec<Vec<String>> = self.with_new_epoch(swap);
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
+        if number == FlushNumber::Next {
+            self.log_flush(FlushAction::CommitFlush, seq_id, &names);
+        }
         self.env.wal.complete_flush(&self.encoded_name, &self.family_names(), seq_id);
-        Ok(())
     }
 
+    fn abort_snapshots(&self, seq_id: u64, number: FlushNumber) {
+        self.stores.iter().for_each(|s| s.abort_flush());
+        if number == FlushNumber::Next {
+            self.log_flush(FlushAction::AbortFlush, seq_id, &[]);
+        }
+        self.env.wal.abort_flush(&self.encoded_name);
+    }
+
+    /// Files into place.
     fn install_snapshots(&self, files: Vec<Flushed<'_>>) -> Result<Vec<Option<Arc<StoreFile>>>> {
         let mut files = files.into_iter().peekable();
         let of_store = |store: &Arc<Store>| {

@@ -1,7 +1,8 @@
 //! Opening and closing a region.
 //!
-//! Opening: make the directory, write `.regioninfo`, open the stores, replay `recovered.edits`, flush what was
-//! replayed, note the sequence id in a `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log
+//! Opening: make the directory, write `.regioninfo`, finish bulk loads that were under way, open the stores, replay
+//! `recovered.edits`, flush what was replayed, take in `recovered.hfiles` (what HBase's log split writes in place of
+//! edits, when told so), note the sequence id in a `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log
 //! REGION_CLOSE. A region that is opened twice replays nothing twice: edits at or below what a store's files hold are
 //! skipped, and edit files go once what they held is flushed.
 
@@ -15,8 +16,8 @@ use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, 
 use evenkeel_fs::CreateOptions;
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
+use evenkeel_wal::WalReader;
 use evenkeel_wal::markers::{self, Marker};
-use evenkeel_wal::{SyncLevel, WalReader};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
@@ -24,7 +25,7 @@ use super::flush::FlushNumber;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_lock::RowLocks;
-use super::{Phase, Region, RegionEnv, RequestCounts};
+use super::{Phase, Region, RegionEnv, RequestCounts, manifest};
 use crate::layout;
 use crate::store::Store;
 
@@ -42,6 +43,7 @@ impl Region {
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&env, &dir, &info)?;
         let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
+        let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
         let stores = open_stores(&env, &info, &table)?;
         let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
         let seq_id_file = largest_seq_id_file(&env, &dir)?;
@@ -58,7 +60,10 @@ impl Region {
             updates: RwLock::new(Phase::Open),
             flushing: Mutex::new(()),
             compacting: Mutex::new(()),
+            bulk_loading: Mutex::new(()),
+            unfinished: Mutex::default(),
             epoch: AtomicU64::new(0),
+            swapping: Mutex::new(()),
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
             last_flush_ms: AtomicI64::new(0),
@@ -66,7 +71,9 @@ impl Region {
         });
         region.last_flush_ms.store(region.env.stores.clock.now_ms(), Ordering::Relaxed);
         let replayed = region.replay(&dir)?;
+        region.load_recovered_files()?;
         region.finish_open(&dir)?;
+        region.log_finished_loads(loaded)?;
         tracing::info!(
             region = %region.info.name_text(),
             open_seq_num = region.open_seq_num(),
@@ -109,6 +116,10 @@ impl Region {
             let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
             self.env.nonces.restore(key, entry.write_time_ms);
             for cell in entry.cells {
+                if markers::is_compaction(&cell.as_cell()) {
+                    self.replay_compaction(&cell)?;
+                    continue;
+                }
                 count += u64::from(self.replay_cell(cell, entry.seq_id, in_files));
             }
             self.mvcc.advance_to(entry.seq_id);
@@ -126,6 +137,30 @@ impl Region {
         cell.set_seq_id(seq_id);
         store.add(&cell.as_cell());
         true
+    }
+
+    /// Takes out the files that a compaction had replaced when the server died. A marker may be of a region that this one
+    /// came from, and of a family that is gone.
+    fn replay_compaction(&self, cell: &KeyValue) -> Result<()> {
+        let Some(Marker::Compaction(marker)) = markers::parse(&cell.as_cell())? else { return Ok(()) };
+        if marker.encoded_region_name != self.encoded_name {
+            return Ok(());
+        }
+        let Some(store) = self.store_of(&marker.family_name) else { return Ok(()) };
+        let files = store.replay_compaction(&marker.compaction_input)?;
+        if files > 0 {
+            tracing::info!(region = %self.info.name_text(), files, "files that were compacted before a crash are archived");
+        }
+        Ok(())
+    }
+
+    /// Takes in what a log split wrote as store files.
+    fn load_recovered_files(&self) -> Result<()> {
+        for store in &self.stores {
+            let seq_id = store.load_recovered_files()?;
+            self.mvcc.advance_to(seq_id);
+        }
+        Ok(())
     }
 
     /// Closes the region: later calls get `NotServingRegionException`. With `abort` nothing is flushed and the WAL keeps
@@ -153,7 +188,10 @@ impl Region {
     /// The part of a close that no flush or compaction goes beside.
     fn close_quietly(self: &Arc<Self>, abort: bool) -> Result<()> {
         let _no_compaction = self.compacting.lock();
-        let _no_flush = self.flushing.lock();
+        let no_flush = self.flushing.lock();
+        if !abort {
+            self.settle(&no_flush)?;
+        }
         self.refuse_work()?;
         if abort {
             return Ok(());
@@ -268,13 +306,8 @@ fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
 
 impl Region {
     fn log_event(&self, event: EventType) -> Result<()> {
-        let (number, logged) = self.mvcc.begin(|number| {
-            let marker = Marker::RegionEvent(self.region_event(event, number));
-            let cell = markers::cell(self.info.start_key(), self.env.stores.clock.now_ms(), &marker);
-            self.log(number, std::iter::once(cell.as_cell()), NonceKey { group: 0, nonce: 0 })
-        });
-        self.mvcc.complete(number);
-        self.env.wal.sync(logged?, SyncLevel::Flush).map_err(|e| e.context("region event"))
+        let logged = self.log_marker(|number| Marker::RegionEvent(self.region_event(event, number)));
+        logged.map_err(|e| e.context("region event"))
     }
 
     fn region_event(&self, event: EventType, seq_id: u64) -> pb::RegionEventDescriptor {

@@ -251,6 +251,34 @@ impl Store {
         self.replaced.lock().extend(request.files.iter().cloned());
     }
 
+    /// Gives the output of a compaction up, from wherever it has come to; readers never saw it.
+    pub fn abort_compaction(&self, result: &CompactionResult) {
+        if let Some(path) = &result.output {
+            self.discard(path);
+        }
+    }
+
+    /// Takes out files that a compaction had replaced before an earlier server died, by the names in the marker it logged,
+    /// and archives them. Its output was in place before the marker was: it is among the files here, or was compacted
+    /// since. Gives the number of files taken out.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn replay_compaction(&self, inputs: &[String]) -> Result<usize> {
+        let names: HashSet<&str> =
+            inputs.iter().map(|input| input.rsplit('/').next().unwrap_or(input)).collect();
+        let files = self.state.load().files.clone();
+        let (replaced, kept): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| names.contains(file.name()));
+        if replaced.is_empty() {
+            return Ok(0);
+        }
+        let count = replaced.len();
+        self.replace_state(|state| state.files = kept);
+        self.replaced.lock().extend(replaced);
+        self.archive_replaced().map(|_| count)
+    }
+
     fn archive_or_warn(&self) {
         if let Err(error) = self.archive_replaced() {
             tracing::warn!(store = %self.label(), %error, "compacted files are not archived yet");

@@ -32,6 +32,8 @@ pub struct StoreConfig {
     pub keep_seq_id_ms: i64,
     /// `hbase.io.compress.zstd.codec` names the codec of hbase-compression-zstd, whose blocks Hadoop's codec cannot read.
     pub zstd_framed: bool,
+    /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
+    pub verify_bulk_loads: bool,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -54,6 +56,7 @@ impl Default for StoreConfig {
             time_to_purge_deletes_ms: 0,
             keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
             zstd_framed: false,
+            verify_bulk_loads: false,
         }
     }
 }
@@ -70,6 +73,7 @@ const MAJOR_PERIOD: &str = "hbase.hregion.majorcompaction";
 const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
 const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
 const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
+const VERIFY_BULK_LOADS: &str = "hbase.hstore.bulkload.verify";
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// Where HBase's own codecs are; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
@@ -97,6 +101,7 @@ impl StoreConfig {
             MAJOR_JITTER,
             PURGE_DELETES,
             KEEP_SEQ_ID_DAYS,
+            VERIFY_BULK_LOADS,
         ];
         for key in keys {
             if let Some(value) = conf.get_trimmed(key)? {
@@ -135,6 +140,7 @@ impl StoreConfig {
             KEEP_SEQ_ID_DAYS => {
                 parse(value, |n: i64| self.keep_seq_id_ms = n.max(KEEP_SEQ_ID_DAYS_MIN) * DAY_MS)
             }
+            VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
             _ => {}
         }
     }

@@ -25,7 +25,8 @@ pub struct StoreFile {
     /// The sequence id of all its cells, when a bulk load gave it one.
     cell_seq_id: Option<u64>,
     is_reference: bool,
-    is_bulk_loaded: bool,
+    /// When a bulk load's file was made; the greatest number for others.
+    bulk_load_ms: i64,
     modified_ms: i64,
 }
 
@@ -78,14 +79,17 @@ impl StoreFile {
             _ => None,
         };
         let keeps_seq_ids = reader.file_infos().get_bool(keys::SKIP_RESET_SEQ_ID).unwrap_or(false);
+        let bulk_load_ms = reader.file_infos().get_i64(keys::BULKLOAD_TIMESTAMP);
+        let is_bulk_loaded = bulk_seq_id.is_some() || bulk_load_ms.is_some();
         let seq_id = bulk_seq_id.or(reader.max_seq_id()).unwrap_or(0);
+        // The two halves of a file must not tie, nor a bulk loaded file that brought its sequence ids along with another.
+        let max_seq_id = seq_id + u64::from(is_top) + u64::from(is_bulk_loaded && keeps_seq_ids);
         Self {
             name: status.name().to_owned(),
-            // The two halves of a file must not tie, nor a file that brought its sequence ids along with another.
-            max_seq_id: seq_id + u64::from(is_top) + u64::from(keeps_seq_ids),
-            cell_seq_id: bulk_seq_id.filter(|_| !keeps_seq_ids),
+            max_seq_id,
+            cell_seq_id: (is_bulk_loaded && !keeps_seq_ids).then_some(max_seq_id),
             is_reference: matches!(kind, FileName::Reference { .. }),
-            is_bulk_loaded: bulk_seq_id.is_some() || reader.file_info(keys::BULKLOAD_TIMESTAMP).is_some(),
+            bulk_load_ms: bulk_load_ms.unwrap_or(i64::MAX),
             modified_ms: status.modified_ms,
             reader,
         }
@@ -154,11 +158,11 @@ impl StoreFile {
         }
     }
 
-    /// Files with newer data compare greater.
+    /// Files with newer data compare greater (`StoreFileComparators.SEQ_ID`).
     pub(super) fn compare_age(&self, other: &Self) -> Ordering {
         (self.max_seq_id.cmp(&other.max_seq_id))
             .then_with(|| other.bytes().cmp(&self.bytes()))
-            .then_with(|| self.is_bulk_loaded.cmp(&other.is_bulk_loaded))
+            .then_with(|| self.bulk_load_ms.cmp(&other.bulk_load_ms))
             .then_with(|| self.name.cmp(&other.name))
     }
 }

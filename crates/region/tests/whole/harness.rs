@@ -45,14 +45,28 @@ impl Cluster {
         Self::with_wal(families, WalConfig::default())
     }
 
+    /// Of the rows from `start` to before `end`.
+    pub fn of_rows(families: &[(&[u8], u32)], start: &'static [u8], end: &'static [u8]) -> Self {
+        Self::with(families, WalConfig::default(), start, end)
+    }
+
     pub fn with_wal(families: &[(&[u8], u32)], wal_config: WalConfig) -> Self {
+        Self::with(families, wal_config, b"", b"")
+    }
+
+    fn with(
+        families: &[(&[u8], u32)],
+        wal_config: WalConfig,
+        start: &'static [u8],
+        end: &'static [u8],
+    ) -> Self {
         let memory = MemoryFileSystem::new();
         let mut table = TableDescriptor::new("t".parse().expect("legal"));
         for (name, versions) in families {
             let family = ColumnFamilyDescriptor::new(name).expect("legal");
             table = table.with_family(family.with("VERSIONS", &versions.to_string()));
         }
-        let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
+        let info = RegionInfo::new(table.name().clone(), start.into(), end.into(), 1);
         let mut cluster = Self {
             fs: FaultyFileSystem::new(memory.clone()),
             memory,

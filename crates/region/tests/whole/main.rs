@@ -1,5 +1,6 @@
 //! Whole regions: from a write to the log, through flushes, compactions and crashes, to what is read back.
 
+mod bulk_load;
 mod concurrency;
 mod durability;
 mod harness;

@@ -163,10 +163,11 @@ fn flush(server: &RegionServer, request: &pb::FlushRegionRequest) -> Result<pb::
         return Err(HBaseError::new(evenkeel_common::ErrorKind::NoSuchColumnFamily, message));
     }
     let outcome = server.background.flush(&region)?;
+    let marked = !outcome.flushed && request.write_flush_wal_marker() && region.mark_cannot_flush();
     Ok(pb::FlushRegionResponse {
         last_flush_time: server.clock.now_ms() as u64,
         flushed: Some(outcome.flushed),
-        wrote_flush_wal_marker: Some(false),
+        wrote_flush_wal_marker: Some(marked),
     })
 }
 

@@ -7,7 +7,7 @@ use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 
 use super::caller::{Caller, answer};
-use super::{RegionServer, endpoint, get, multi, mutate, scan};
+use super::{RegionServer, bulk_load, endpoint, get, multi, mutate, scan};
 
 const METHODS: &[&str] = &[
     "Get",
@@ -33,12 +33,15 @@ enum Place {
 /// Mutate and Multi with writes that read first: they wait until the row's earlier writes are durable.
 const READS_FIRST: &str = "read before write";
 
+/// The three calls of a bulk load: they copy, rename and delete files.
+const BULK_LOAD: &str = "bulk load";
+
 /// The one place that decides where a call runs. `system`: it is for a table of HBase's own.
 fn place(method: &str, system: bool) -> Place {
     match method {
         "Scan" | "ExecService" | READS_FIRST if system => Place::Handler(CallClass::Priority),
         "Scan" | "ExecService" => Place::Handler(CallClass::Scan),
-        READS_FIRST => Place::Handler(CallClass::General),
+        READS_FIRST | BULK_LOAD => Place::Handler(CallClass::General),
         // Any other write waits for no disk, and a read of one row rarely does.
         _ => Place::Inline,
     }
@@ -126,6 +129,21 @@ impl ClientService {
         });
     }
 
+    fn bulk_load(&self, call: Call, reply: Responder) {
+        let server = self.server.clone();
+        self.run(BULK_LOAD, false, call, reply, move |call, reply| match call.method {
+            "PrepareBulkLoad" => {
+                let user = call.connection.user.clone();
+                let prepare = |request| bulk_load::prepare(&server, &request, user.as_deref());
+                reply.send_result(call.decode().and_then(prepare));
+            }
+            "BulkLoadHFile" => {
+                reply.send_result(call.decode().and_then(|request| bulk_load::bulk_load(&server, &request)));
+            }
+            _ => reply.send_result(call.decode().and_then(|request| bulk_load::clean_up(&server, &request))),
+        });
+    }
+
     /// Runs a call that [`place`] sends to a handler thread.
     fn run(
         &self,
@@ -159,6 +177,7 @@ impl Service for ClientService {
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
             "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
+            "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => self.bulk_load(call, reply),
             method => reply.send_error(&not_supported(method)),
         }
     }

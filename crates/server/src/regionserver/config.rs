@@ -43,6 +43,8 @@ pub struct RegionServerConfig {
     pub periodic_flush_ms: i64,
     /// `hbase.coprocessor.region.classes` names AggregateImplementation: every table has AggregateService.
     pub aggregate_everywhere: bool,
+    /// `hbase.compaction.after.bulkload.enable`: whether a load asks for a compaction that is due.
+    pub compaction_after_bulk_load: bool,
 }
 
 impl Default for RegionServerConfig {
@@ -62,6 +64,7 @@ impl Default for RegionServerConfig {
             compaction_check_ms: 10_000_000,
             periodic_flush_ms: 3_600_000,
             aggregate_everywhere: false,
+            compaction_after_bulk_load: true,
         }
     }
 }
@@ -98,6 +101,7 @@ impl RegionServerConfig {
             compaction: CompactionTuning::from(conf)?,
             compaction_check_ms: wake_ms.max(1).saturating_mul(multiplier.max(1)),
             periodic_flush_ms: ms(PERIODIC_FLUSH, default.periodic_flush_ms)?,
+            compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
         })
     }

@@ -21,12 +21,14 @@ pub struct RequestCounters {
     pub multis: AtomicU64,
     /// Scan, every call.
     pub scans: AtomicU64,
+    /// PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad.
+    pub bulk_loads: AtomicU64,
 }
 
 impl RequestCounters {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let counters = [&self.gets, &self.mutates, &self.multis, &self.scans];
+        let counters = [&self.gets, &self.mutates, &self.multis, &self.scans, &self.bulk_loads];
         counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 }

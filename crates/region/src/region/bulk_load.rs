@@ -1,0 +1,276 @@
+//! Bulk loads: HFiles that somebody else wrote become store files, of several families at once.
+//!
+//! ```text
+//! check every file; copy those whose source stays into .tmp     no lock of the region's, and nothing changed yet
+//! flush lock:   flush, for a sequence id between the edits before and those after
+//!               the note (`manifest`)                            from here on it happens
+//!               rename every file into place, open it
+//! epoch odd:    swap the file lists of all families
+//!               BULK_LOAD into the log, the note goes
+//! ```
+//! Readers see all files of a load or none. An error before the note leaves everything as it was; one after it is undone,
+//! and when that fails too, the next open of the region finishes the load.
+//!
+//! **Asked again.** A client that heard no answer asks once more, for the same files under the same token. Names of loaded
+//! files come from token, region, family and path, so a file that is here already, or was and is in the archive since, is
+//! known, and what is left of such a request is loaded: mostly nothing.
+//!
+//! HBase answers the same way, with three differences that only a failure shows: there, a load cut short stays cut short; a
+//! family is visible before the next one is; and a file that was moved before its answer got lost cannot be asked for again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_protocol::pb;
+use evenkeel_wal::markers::Marker;
+use md5::{Digest, Md5};
+use parking_lot::MutexGuard;
+
+use super::manifest::{Manifest, Move};
+use super::{Phase, Region};
+use crate::layout;
+use crate::store::{Store, StoreFile};
+
+/// One file to load.
+#[derive(Clone, Debug)]
+pub struct BulkFile {
+    /// Its family.
+    pub family: Bytes,
+    /// Where it is, in the region's file system.
+    pub path: PathBuf,
+    /// Whether it stays there, too: it is copied then, otherwise moved.
+    pub keep_source: bool,
+}
+
+/// Files to load at once.
+#[derive(Clone, Debug, Default)]
+pub struct BulkLoad {
+    /// The files.
+    pub files: Vec<BulkFile>,
+    /// Whether their cells are newer than those of all edits before. Otherwise they are older than all edits ever.
+    pub assign_seq_id: bool,
+    /// What tells this load from others. Without one, asking twice loads twice.
+    pub token: Option<String>,
+    /// Clusters that have loaded these files, for the log.
+    pub cluster_ids: Vec<String>,
+    /// Whether peers are to load them, too; for the log.
+    pub replicate: bool,
+}
+
+/// What became of a load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BulkLoadOutcome {
+    /// It is served, or was already.
+    Loaded,
+    /// Nothing was done: these files have rows of other regions, since a split mostly.
+    DoesNotFit(Vec<PathBuf>),
+}
+
+/// What a load left to do.
+#[derive(Debug, Default)]
+pub(super) enum Unfinished {
+    #[default]
+    Nothing,
+    /// It failed and could not be undone.
+    Undo(Manifest),
+    /// It is done and its note is still there.
+    Forget(Manifest),
+}
+
+/// A file on its way, and its store.
+struct Prepared<'a> {
+    store: &'a Arc<Store>,
+    from: PathBuf,
+    stem: String,
+    is_copy: bool,
+}
+
+impl Region {
+    /// Serves files that somebody else wrote. See the module. Waits for the disk.
+    ///
+    /// # Errors
+    /// `NotServingRegionException`, `DoNotRetryIOException` for an unknown family, what is wrong with a file, what the file
+    /// system or the log says. Nothing is loaded then, or, when the disk does not even let go of what was begun, all of it
+    /// once the region opens next.
+    pub fn bulk_load(self: &Arc<Self>, load: &BulkLoad) -> Result<BulkLoadOutcome> {
+        let _one = self.bulk_loading.lock();
+        self.settle(&self.flushing.lock())?;
+        self.check_serving()?;
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        let stores = load.files.iter().map(|file| self.bulk_store(&file.family));
+        let stores = stores.collect::<Result<Vec<_>>>()?;
+        let mut left = Vec::new();
+        for (file, store) in load.files.iter().zip(stores) {
+            let stem = self.stem(load.token.as_deref(), file);
+            if load.token.is_none() || !store.had_file(&stem)? {
+                left.push((file, store, stem));
+            }
+        }
+        let misfits = misfits(&left)?;
+        if !misfits.is_empty() {
+            return Ok(BulkLoadOutcome::DoesNotFit(misfits));
+        }
+        if left.is_empty() {
+            return Ok(BulkLoadOutcome::Loaded);
+        }
+        let mut prepared = Vec::new();
+        let outcome = prepare(&left, &mut prepared).and_then(|()| self.commit_load(load, &mut prepared));
+        if outcome.is_err() && matches!(*self.unfinished.lock(), Unfinished::Nothing) {
+            discard_copies(&prepared);
+        }
+        outcome.map(|()| BulkLoadOutcome::Loaded)
+    }
+
+    fn check_serving(&self) -> Result<()> {
+        if *self.updates.read() == Phase::Closed { Err(self.not_serving()) } else { Ok(()) }
+    }
+
+    /// Does what the last load left to do, for a caller that holds the flush lock.
+    pub(super) fn settle(&self, _no_flush: &MutexGuard<'_, ()>) -> Result<()> {
+        let fs = &*self.env.stores.fs;
+        let mut unfinished = self.unfinished.lock();
+        match &*unfinished {
+            Unfinished::Nothing => {}
+            Unfinished::Undo(manifest) => manifest.undo(fs)?,
+            Unfinished::Forget(manifest) => manifest.forget(fs)?,
+        }
+        *unfinished = Unfinished::Nothing;
+        Ok(())
+    }
+
+    fn bulk_store(&self, family: &[u8]) -> Result<&Arc<Store>> {
+        self.store_of(family).ok_or_else(|| {
+            HBaseError::do_not_retry(format!("No such column family {}", family.escape_ascii()))
+        })
+    }
+
+    /// The name of a loaded file, up to its sequence id.
+    fn stem(&self, token: Option<&str>, file: &BulkFile) -> String {
+        let Some(token) = token else { return uuid::Uuid::new_v4().simple().to_string() };
+        let path = file.path.as_os_str().as_encoded_bytes();
+        let mut hash = Md5::new();
+        for part in [token.as_bytes(), &self.encoded_name, &file.family, path] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn commit_load(self: &Arc<Self>, load: &BulkLoad, prepared: &mut [Prepared<'_>]) -> Result<()> {
+        let _no_flush = self.flushing.lock();
+        self.check_serving()?;
+        let seq_id = load.assign_seq_id.then(|| self.flush_below()).transpose()?;
+        // In the order of families, as the log's marker has them.
+        prepared.sort_by(|a, b| a.store.family().name().cmp(b.store.family().name()));
+        let manifest = self.manifest(load, prepared, seq_id)?;
+        let fs = &*self.env.stores.fs;
+        let placed = (manifest.write(fs).and_then(|()| manifest.carry_out(fs)))
+            .and_then(|()| open_all(prepared, &manifest));
+        let opened = match placed {
+            Ok(opened) => opened,
+            Err(error) => return Err(self.undo(manifest, error)),
+        };
+        self.with_new_epoch(|| {
+            for (one, file) in prepared.iter().zip(opened) {
+                one.store.add_files(vec![file]);
+            }
+        });
+        tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
+        let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
+        if let Err(error) = manifest.forget(fs) {
+            tracing::warn!(region = %self.info.name_text(), %error, "the note of a finished bulk load stays for now");
+            *self.unfinished.lock() = Unfinished::Forget(manifest);
+        }
+        logged.map_err(|error| error.context("files are loaded, and the log does not say so"))
+    }
+
+    fn undo(&self, manifest: Manifest, error: HBaseError) -> HBaseError {
+        tracing::error!(region = %self.info.name_text(), %error, "a bulk load failed");
+        if let Err(undo) = manifest.undo(&*self.env.stores.fs) {
+            tracing::error!(region = %self.info.name_text(), error = %undo, "a bulk load cannot be undone yet");
+            *self.unfinished.lock() = Unfinished::Undo(manifest);
+        }
+        error
+    }
+
+    fn manifest(&self, load: &BulkLoad, prepared: &[Prepared<'_>], seq_id: Option<u64>) -> Result<Manifest> {
+        let name = |one: &Prepared<'_>| match seq_id {
+            Some(seq_id) => format!("{}_SeqId_{seq_id}_", one.stem),
+            None => one.stem.clone(),
+        };
+        let to_move = |one: &Prepared<'_>| Move {
+            family: one.store.family().name().to_vec().into(),
+            from: one.from.clone(),
+            name: name(one),
+        };
+        let moves: Vec<Move> = prepared.iter().map(to_move).collect();
+        let marker = pb::BulkLoadDescriptor {
+            table_name: self.info.table().into(),
+            encoded_region_name: self.encoded_name.clone(),
+            stores: self.store_descriptors(&moves)?,
+            bulkload_seq_num: seq_id.map_or(-1, |seq_id| seq_id as i64),
+            cluster_ids: load.cluster_ids.clone(),
+            replicate: Some(load.replicate),
+        };
+        Ok(Manifest::new(layout::region_dir(&self.env.stores.root, &self.info), moves, marker))
+    }
+
+    fn store_descriptors(&self, moves: &[Move]) -> Result<Vec<pb::StoreDescriptor>> {
+        let of_family = |moves: &[Move]| -> Result<pb::StoreDescriptor> {
+            // One size for all files of a family: HBase notes the last one's.
+            let last = moves.last().map(|one| self.env.stores.fs.status(&one.from)).transpose()?;
+            let family = moves.first().map(|one| one.family.clone()).unwrap_or_default();
+            Ok(pb::StoreDescriptor {
+                store_home_dir: String::from_utf8_lossy(&family).into_owned(),
+                store_file: moves.iter().map(|one| one.name.clone()).collect(),
+                family_name: family,
+                store_file_size_bytes: last.map(|status| status.len),
+            })
+        };
+        moves.chunk_by(|a, b| a.family == b.family).map(of_family).collect()
+    }
+
+    /// Logs loads that an earlier server began and this one's opening finished.
+    pub(super) fn log_finished_loads(&self, finished: Vec<Manifest>) -> Result<()> {
+        for manifest in finished {
+            self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()))?;
+            manifest.forget(&*self.env.stores.fs)?;
+        }
+        Ok(())
+    }
+}
+
+/// Files with rows of other regions.
+fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
+    let mut misfits = Vec::new();
+    for (file, store, _) in files {
+        if !store.check_bulk_file(&file.path)? {
+            misfits.push(file.path.clone());
+        }
+    }
+    Ok(misfits)
+}
+
+/// Copies what must stay where it is. What was made is in `prepared`, also after an error.
+fn prepare<'a>(
+    files: &[(&BulkFile, &'a Arc<Store>, String)],
+    prepared: &mut Vec<Prepared<'a>>,
+) -> Result<()> {
+    for (file, store, stem) in files {
+        let from = if file.keep_source { store.copy_in(&file.path, stem)? } else { file.path.clone() };
+        prepared.push(Prepared { store, from, stem: stem.clone(), is_copy: file.keep_source });
+    }
+    Ok(())
+}
+
+fn discard_copies(prepared: &[Prepared<'_>]) {
+    prepared.iter().filter(|one| one.is_copy).for_each(|one| one.store.discard_copy(&one.from));
+}
+
+fn open_all(prepared: &[Prepared<'_>], manifest: &Manifest) -> Result<Vec<Arc<StoreFile>>> {
+    let open = |(one, to): (&Prepared<'_>, &Move)| one.store.open_file(&to.name);
+    prepared.iter().zip(&manifest.moves).map(open).collect()
+}

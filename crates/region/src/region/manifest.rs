@@ -1,0 +1,165 @@
+//! The one moment of a bulk load: a note of which file goes where, written whole before the first file moves.
+//!
+//! ```text
+//! <region>/.tmp/.bulkload-<32 hex digits>
+//!   "PBUF"
+//!   BulkLoadHFileRequest   length-delimited; family_path: where each file is
+//!   BulkLoadDescriptor     length-delimited; stores: the name each gets, in the same order. It is the log's marker, too.
+//! ```
+//! Before the note is there, no file was touched. Once it is, the load happens, whatever dies: whoever opens the region
+//! next moves the files that are not in their place yet ([`finish_all`]). A file is in its place when it is not at its
+//! source any more; it may have been compacted since. The note goes when the load is in the log.
+//!
+//! HBase has no such note, and forgets `.tmp` when it opens a region: there, a load that was cut short is a load of some of
+//! the files, as it is when one of its own servers dies.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, Result};
+use evenkeel_fs::FileSystem;
+use evenkeel_protocol::{PB_MAGIC, pb};
+use prost::Message;
+
+use crate::layout;
+
+/// How the names of notes begin. A family's name cannot begin with a dot.
+const PREFIX: &str = ".bulkload-";
+/// The largest note that is read back.
+const NOTE_BYTES_MAX: u64 = 64 << 20;
+
+/// A file and the place it goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub family: Bytes,
+    pub from: PathBuf,
+    pub name: String,
+}
+
+/// A note that is on disk, or is to be.
+#[derive(Clone, Debug)]
+pub(super) struct Manifest {
+    region_dir: PathBuf,
+    path: PathBuf,
+    pub moves: Vec<Move>,
+    pub marker: pb::BulkLoadDescriptor,
+}
+
+impl Manifest {
+    /// A note for the region in `region_dir`. The marker's stores are the moves', in their order.
+    pub fn new(region_dir: PathBuf, moves: Vec<Move>, marker: pb::BulkLoadDescriptor) -> Self {
+        let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
+        Self { path: region_dir.join(layout::TMP_DIR).join(name), region_dir, moves, marker }
+    }
+
+    /// Writes it: from here on the load happens.
+    ///
+    /// # Errors
+    /// What the file system says. Whether it is there is not certain then, unless [`Manifest::forget`] succeeds.
+    pub fn write(&self, fs: &dyn FileSystem) -> Result<()> {
+        let family_path = |one: &Move| -> Result<pb::bulk_load_h_file_request::FamilyPath> {
+            let path = one.from.to_str().ok_or_else(|| not_text(&one.from))?.to_owned();
+            Ok(pb::bulk_load_h_file_request::FamilyPath { family: one.family.clone(), path })
+        };
+        let sources = pb::BulkLoadHFileRequest {
+            family_path: self.moves.iter().map(family_path).collect::<Result<_>>()?,
+            ..Default::default()
+        };
+        let mut bytes = PB_MAGIC.to_vec();
+        bytes.extend(sources.encode_length_delimited_to_vec());
+        bytes.extend(self.marker.encode_length_delimited_to_vec());
+        Ok(fs.write_atomically(&self.path, &bytes)?)
+    }
+
+    fn read(fs: &dyn FileSystem, region_dir: &Path, path: PathBuf) -> Result<Self> {
+        let bytes = fs.read_all(&path, NOTE_BYTES_MAX)?;
+        let bad = |what: &dyn std::fmt::Display| HBaseError::io(format!("{}: {what}", path.display()));
+        let mut rest = bytes.strip_prefix(PB_MAGIC).ok_or_else(|| bad(&"not a note of a bulk load"))?;
+        let sources = pb::BulkLoadHFileRequest::decode_length_delimited(&mut rest).map_err(|e| bad(&e))?;
+        let marker = pb::BulkLoadDescriptor::decode_length_delimited(&mut rest).map_err(|e| bad(&e))?;
+        let names = marker.stores.iter().flat_map(|store| &store.store_file);
+        if names.clone().count() != sources.family_path.len() || names.clone().any(|name| name.contains('/'))
+        {
+            return Err(bad(&"its two halves do not agree"));
+        }
+        let to_move = |(source, name): (pb::bulk_load_h_file_request::FamilyPath, &String)| Move {
+            family: source.family,
+            from: source.path.into(),
+            name: name.clone(),
+        };
+        let moves = sources.family_path.into_iter().zip(names).map(to_move).collect();
+        Ok(Self { region_dir: region_dir.to_owned(), path, moves, marker })
+    }
+
+    /// Moves every file that is still at its source.
+    ///
+    /// # Errors
+    /// What the file system says; [`Manifest::undo`], or this again, is what is left to do.
+    pub fn carry_out(&self, fs: &dyn FileSystem) -> Result<()> {
+        for one in self.moves.iter() {
+            if fs.exists(&one.from)? {
+                let to = self.target(one);
+                if let Some(dir) = to.parent() {
+                    fs.mkdirs(dir)?;
+                }
+                fs.rename(&one.from, &to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves every file back and forgets the load.
+    ///
+    /// # Errors
+    /// What the file system says; as long as the note is there, the next open carries it out.
+    pub fn undo(&self, fs: &dyn FileSystem) -> Result<()> {
+        for one in &self.moves {
+            if !fs.exists(&one.from)? {
+                fs.rename(&self.target(one), &one.from)?;
+            }
+        }
+        self.forget(fs)
+    }
+
+    /// Removes the note.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
+        Ok(fs.delete(&self.path).map(drop)?)
+    }
+
+    fn target(&self, one: &Move) -> PathBuf {
+        self.region_dir.join(&*String::from_utf8_lossy(&one.family)).join(&one.name)
+    }
+}
+
+/// Carries out every load that was under way when a region's last server died. The notes stay until the loads are in the
+/// log.
+///
+/// # Errors
+/// What the file system says, or a note that cannot be read.
+pub(super) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<Manifest>> {
+    let dir = region_dir.join(layout::TMP_DIR);
+    if !fs.exists(&dir)? {
+        return Ok(Vec::new());
+    }
+    let is_whole = |name: &str| name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 32);
+    let notes = fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir && entry.name().starts_with(PREFIX));
+    let mut finished = Vec::new();
+    for note in notes {
+        if !is_whole(note.name()) {
+            fs.delete(&note.path)?;
+            continue;
+        }
+        let manifest = Manifest::read(fs, region_dir, note.path)?;
+        manifest.carry_out(fs)?;
+        tracing::info!(note = %manifest.path.display(), "a bulk load that was under way is finished");
+        finished.push(manifest);
+    }
+    Ok(finished)
+}
+
+fn not_text(path: &Path) -> HBaseError {
+    HBaseError::io(format!("{} is not UTF-8", path.display()))
+}

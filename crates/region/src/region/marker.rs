@@ -1,0 +1,112 @@
+//! Markers: what happens to the region, told in its log among the edits (`evenkeel_wal::markers`).
+//!
+//! | marker | when | waits for the log |
+//! |---|---|---|
+//! | REGION_OPEN, REGION_CLOSE | the region is open; everything is flushed | yes |
+//! | FLUSH start | a flush has its sequence id, writers are still kept out | no |
+//! | FLUSH commit, abort | the files are served; they could not be written | commit |
+//! | FLUSH cannot flush | an operator asked for a flush that says so, and nothing was there | yes |
+//! | COMPACTION | the output is in the family's directory, the inputs are still served | yes |
+//! | BULK_LOAD | the files are served | yes |
+//!
+//! Each takes a sequence id of its own, which is complete at once: readers see no marker. Only COMPACTION is read again
+//! after a crash. The others are for whoever follows the log, so a flush whose marker cannot be logged is a flush
+//! nonetheless.
+
+use bytes::Bytes;
+use evenkeel_common::Result;
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::flush_descriptor::{FlushAction, StoreFlushDescriptor};
+use evenkeel_wal::markers::{self, Marker};
+use evenkeel_wal::{SyncLevel, Txid};
+
+use super::Region;
+use super::nonce::NonceKey;
+use crate::store::Store;
+
+/// What stands for "no sequence id" in a marker's unsigned field: HBase's -1.
+const NO_SEQ_ID: u64 = u64::MAX;
+
+impl Region {
+    /// Puts a marker into the log's queue. `marker` is told the sequence id it gets.
+    pub(super) fn append_marker(&self, marker: impl FnOnce(u64) -> Marker) -> Result<Txid> {
+        let (number, logged) = self.mvcc.begin(|number| {
+            let now_ms = self.env.stores.clock.now_ms();
+            let cell = markers::cell(self.info.start_key(), now_ms, &marker(number));
+            self.log(number, std::iter::once(cell.as_cell()), NonceKey { group: 0, nonce: 0 })
+        });
+        self.mvcc.complete(number);
+        logged
+    }
+
+    /// As [`Region::append_marker`], and waits until the log has it.
+    pub(super) fn log_marker(&self, marker: impl FnOnce(u64) -> Marker) -> Result<()> {
+        self.env.wal.sync(self.append_marker(marker)?, SyncLevel::Flush)
+    }
+
+    /// Logs how a flush goes; `files` are the names of each store's files, in the order of the stores, once there are any.
+    pub(super) fn log_flush(&self, action: FlushAction, seq_id: u64, files: &[Vec<String>]) {
+        let marker = |_| self.flush_marker(action, seq_id, files);
+        let logged = match action {
+            FlushAction::CommitFlush => self.log_marker(marker),
+            _ => self.append_marker(marker).map(drop),
+        };
+        if let Err(error) = logged {
+            tracing::warn!(region = %self.info.name_text(), ?action, %error, "a flush's marker is not in the log");
+        }
+    }
+
+    fn flush_marker(&self, action: FlushAction, seq_id: u64, files: &[Vec<String>]) -> Marker {
+        let store = |(at, store): (usize, &std::sync::Arc<Store>)| StoreFlushDescriptor {
+            family_name: store.family().name().to_vec().into(),
+            store_home_dir: store.family().name_text(),
+            flush_output: files.get(at).cloned().unwrap_or_default(),
+        };
+        let flushes = action != FlushAction::CannotFlush;
+        Marker::Flush(pb::FlushDescriptor {
+            action: action as i32,
+            table_name: self.info.table().to_string().into(),
+            encoded_region_name: self.encoded_name.clone(),
+            flush_sequence_number: Some(seq_id),
+            store_flushes: self.stores.iter().enumerate().filter(|_| flushes).map(store).collect(),
+            region_name: Some(self.info.name().clone()),
+        })
+    }
+
+    /// Logs that a flush was asked for and there was nothing to flush. Whether that is in the log.
+    pub fn mark_cannot_flush(&self) -> bool {
+        let logged = self.log_marker(|_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[]));
+        logged
+            .inspect_err(|error| {
+                tracing::warn!(region = %self.info.name_text(), %error, "a flush's marker is not in the log");
+            })
+            .is_ok()
+    }
+
+    /// Logs that `output` has come in place of `inputs`. An error means that the log does not say so, or has failed for
+    /// good and the server with it; `true` that it is certain to do so.
+    pub(super) fn log_compaction(
+        &self,
+        store: &Store,
+        inputs: &[String],
+        output: Option<&str>,
+    ) -> Result<bool> {
+        let marker = |_| {
+            Marker::Compaction(pb::CompactionDescriptor {
+                table_name: self.info.table().to_string().into(),
+                encoded_region_name: self.encoded_name.clone(),
+                family_name: Bytes::copy_from_slice(store.family().name()),
+                compaction_input: inputs.to_vec(),
+                compaction_output: output.map(str::to_owned).into_iter().collect(),
+                store_home_dir: store.family().name_text(),
+                region_name: Some(self.info.name().clone()),
+            })
+        };
+        let appended = self.append_marker(marker)?;
+        let synced = self.env.wal.sync(appended, SyncLevel::Flush);
+        if let Err(error) = &synced {
+            tracing::warn!(region = %self.info.name_text(), %error, "a compaction's marker may not be in the log");
+        }
+        Ok(synced.is_ok())
+    }
+}

@@ -1,0 +1,188 @@
+//! Files that this server did not write: those of a bulk load, and `recovered.hfiles`, what a log split of HBase makes.
+//!
+//! A bulk loaded file gets a new name, `<32 hex digits>[_SeqId_<n>_]`. Its cells take the sequence id in the name, so that
+//! they are newer than every edit before the load and older than every one after it, whatever order the files have.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_fs::CreateOptions;
+use evenkeel_hfile::{HFileReader, OpenOptions, ScanOptions};
+
+use super::{Store, StoreFile, sorted};
+use crate::layout;
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Store {
+    /// Whether a file may be served here; `Ok(false)` for one with rows of other regions. With
+    /// [`super::StoreConfig::verify_bulk_loads`] all of it is read, otherwise its first and last key.
+    ///
+    /// # Errors
+    /// A file that is not there, is no HFile, has no cell, or is not in order.
+    pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
+        if self.env.fs.status(path)?.is_dir {
+            return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));
+        }
+        let reader = HFileReader::open_path(&*self.env.fs, path, Arc::new(NoCache), &OpenOptions::default())?;
+        let (Some(first), Some(last)) = (reader.first_key(), reader.last_key()) else {
+            return Err(HBaseError::do_not_retry(format!("{}: First key can not be null", path.display())));
+        };
+        let fits = |key: &KeyBuf| self.region.contains_row(key.as_cell().row());
+        if !fits(first) || !fits(last) {
+            return Ok(false);
+        }
+        if self.config.verify_bulk_loads {
+            verify_order(&reader, path)?;
+        }
+        Ok(true)
+    }
+
+    /// Copies a file to where this store's unfinished files are, under a name of the caller's: gone with the next open,
+    /// unless somebody moves it.
+    ///
+    /// # Errors
+    /// What the file system says; nothing is left then.
+    pub fn copy_in(&self, from: &Path, name: &str) -> Result<std::path::PathBuf> {
+        let to = self.dirs.tmp.join(name);
+        match self.copy(from, &to) {
+            Ok(()) => Ok(to),
+            Err(error) => {
+                self.discard_copy(&to);
+                Err(error)
+            }
+        }
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> Result<()> {
+        let source = self.env.fs.open(from)?;
+        let mut target = self.env.fs.create(to, CreateOptions { overwrite: true, parents: true })?;
+        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(source.len()).unwrap_or(COPY_BYTES)).max(1)];
+        let mut at = 0;
+        loop {
+            let count = source.read_at(at, &mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            target.append(&buffer[..count])?;
+            at += count as u64;
+        }
+        if at != source.len() {
+            return Err(HBaseError::io(format!("{}: {at} bytes of {}", from.display(), source.len())));
+        }
+        Ok(target.sync()?)
+    }
+
+    /// Removes what [`Store::copy_in`] made.
+    pub fn discard_copy(&self, path: &Path) {
+        if let Err(error) = self.env.fs.delete(path) {
+            tracing::warn!(path = %path.display(), %error, "a copy for a bulk load stays");
+        }
+    }
+
+    /// Where a file of this name is once it is served.
+    pub fn file_path(&self, name: &str) -> std::path::PathBuf {
+        self.dirs.family.join(name)
+    }
+
+    /// Whether a file whose name begins with `stem` is served, or was and is in the archive since.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn had_file(&self, stem: &str) -> Result<bool> {
+        if self.state.load().files.iter().any(|file| file.name().starts_with(stem)) {
+            return Ok(true);
+        }
+        if !self.env.fs.exists(&self.dirs.archive)? {
+            return Ok(false);
+        }
+        Ok(self.env.fs.list(&self.dirs.archive)?.iter().any(|file| file.name().starts_with(stem)))
+    }
+
+    /// Opens a file that was put into the family's directory. Changes nothing for readers.
+    ///
+    /// # Errors
+    /// As for any store file.
+    pub fn open_file(&self, name: &str) -> Result<Arc<StoreFile>> {
+        StoreFile::open_new(self, name).map(Arc::new)
+    }
+
+    /// Serves files from now on.
+    pub fn add_files(&self, files: Vec<Arc<StoreFile>>) {
+        self.replace_state(|state| {
+            state.files.extend(files);
+            state.files = sorted(std::mem::take(&mut state.files));
+        });
+    }
+
+    /// Serves what is in `recovered.hfiles`, after the edits in `recovered.edits`. Gives the greatest sequence id of it, or
+    /// 0. An empty file is one whose writer died before its first block; a finished one comes beside it.
+    ///
+    /// # Errors
+    /// A file that may not be served here, or what the file system says. Nothing is lost; opening again goes on.
+    pub(crate) fn load_recovered_files(&self) -> Result<u64> {
+        let dir = self.dirs.family.join(layout::RECOVERED_HFILES_DIR);
+        if !self.env.fs.exists(&dir)? {
+            return Ok(0);
+        }
+        let mut files = Vec::new();
+        for status in self.env.fs.list(&dir)?.into_iter().filter(|status| !status.is_dir) {
+            if status.len == 0 {
+                self.env.fs.delete(&status.path)?;
+                continue;
+            }
+            if !self.check_bulk_file(&status.path)? {
+                let message = format!("Recovered hfile {} does not fit inside region", status.path.display());
+                return Err(HBaseError::new(ErrorKind::WrongRegion, message));
+            }
+            self.env.fs.rename(&status.path, &self.dirs.family.join(status.name()))?;
+            files.push(self.open_file(status.name())?);
+        }
+        let seq_id = files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0);
+        if !files.is_empty() {
+            tracing::info!(store = %self.label(), files = files.len(), seq_id, "recovered store files are served");
+        }
+        self.add_files(files);
+        self.env.fs.delete(&dir)?;
+        Ok(seq_id)
+    }
+}
+
+/// Reads a file from end to end: rows may not go back, and all cells are of one family.
+fn verify_order(reader: &Arc<HFileReader>, path: &Path) -> Result<()> {
+    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+    let mut scanner = reader.scanner(options);
+    let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
+    let mut more = scanner.seek_to_first()?;
+    while let Some(cell) = scanner.cell().filter(|_| more) {
+        if let Some((row, family)) = &before {
+            check_next(row, family, &cell, path)?;
+        }
+        match &mut before {
+            Some((row, _)) => {
+                row.clear();
+                row.extend_from_slice(cell.row());
+            }
+            None => before = Some((cell.row().to_vec(), cell.family().to_vec())),
+        }
+        more = scanner.next()?;
+    }
+    Ok(())
+}
+
+fn check_next(row: &[u8], family: &[u8], cell: &CellRef<'_>, path: &Path) -> Result<()> {
+    let invalid = |what: &str| {
+        let message = format!("{}: {what}, at row {}", path.display(), cell.row().escape_ascii());
+        Err(HBaseError::new(ErrorKind::CorruptHFile, message))
+    };
+    if row > cell.row() {
+        return invalid("Previous row is greater than current row");
+    }
+    if family != cell.family() {
+        return invalid("Previous key had different family compared to current key");
+    }
+    Ok(())
+}

@@ -1,0 +1,377 @@
+//! Files that somebody else wrote: all of a load or none of it, wherever it stops; and which cells win.
+
+use std::io::ErrorKind as IoKind;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
+use evenkeel_fs::{Fault, FileSystem, Keep, Op};
+use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
+use evenkeel_protocol::pb;
+use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
+use evenkeel_wal::WalReader;
+use evenkeel_wal::markers::{self, Marker};
+
+use crate::harness::{Cluster, NOW_MS, put, values};
+
+const TWO: &[(&[u8], u32)] = &[(b"a", 1), (b"b", 1)];
+
+/// When the cells of a file were made, unless a test says otherwise: before those of any put.
+const OLD_MS: i64 = 5;
+
+fn cell(row: &str, family: &str, timestamp: i64, value: &str) -> KeyValue {
+    KeyValue::put(row.as_bytes(), family.as_bytes(), b"q", timestamp, value.as_bytes())
+}
+
+fn write(cluster: &Cluster, path: &str, context: HFileContext, cells: &[KeyValue]) -> PathBuf {
+    let path = PathBuf::from(path);
+    let mut writer = HFileWriter::create(&cluster.memory, &path, context).expect("a file");
+    cells.iter().for_each(|cell| writer.append(&cell.as_cell()).expect("in order"));
+    writer.append_file_info(keys::BULKLOAD_TIMESTAMP, 1_i64.to_be_bytes().to_vec());
+    writer.finish(StoreFileMeta::default()).expect("written");
+    path
+}
+
+fn hfile(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
+    write(cluster, path, HFileContext::default(), cells)
+}
+
+fn file(family: &str, path: PathBuf, keep_source: bool) -> BulkFile {
+    BulkFile { family: Bytes::copy_from_slice(family.as_bytes()), path, keep_source }
+}
+
+fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {
+    BulkLoad {
+        files,
+        assign_seq_id: true,
+        token: Some(token.to_owned()),
+        cluster_ids: vec!["c".to_owned()],
+        replicate: true,
+    }
+}
+
+/// Three files of two families; one row is in both.
+fn three(cluster: &Cluster, keep_source: bool) -> BulkLoad {
+    let files = [("a", "1", "r1"), ("a", "2", "r2"), ("b", "3", "r1")];
+    let made = files.map(|(family, name, row)| {
+        let path = hfile(cluster, &format!("/hbase/in/{name}"), &[cell(row, family, OLD_MS, "loaded")]);
+        file(family, path, keep_source)
+    });
+    load("token", made.into())
+}
+
+fn markers_of(cluster: &Cluster) -> Vec<Marker> {
+    let mut found = Vec::new();
+    let mut reader = WalReader::open(&cluster.memory, &cluster.wal().current_path()).expect("a log");
+    while let Some(entry) = reader.next().expect("whole") {
+        found.extend(entry.cells.iter().filter_map(|cell| markers::parse(&cell.as_cell()).expect("known")));
+    }
+    found
+}
+
+#[test]
+fn a_load_is_between_the_edits_before_and_those_after() {
+    for keep_source in [true, false] {
+        let mut cluster = Cluster::new(TWO);
+        let at_old = |row: &str, value: &str| {
+            let mut mutation = put(row, &[]);
+            mutation.cells = vec![cell(row, "a", OLD_MS, value)];
+            mutation
+        };
+        cluster.put("r1", "a", "q", "newer timestamp").expect("written");
+        cluster.region().mutate_wait(at_old("r2", "before")).expect("written");
+        let load = three(&cluster, keep_source);
+        assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded));
+        let expected = ["newer timestamp", "loaded", "loaded"];
+        assert_eq!(values(&cluster.all()), expected);
+        let [first] = &cluster.files("/a/")[..1] else { panic!("files") };
+        assert!(cluster.files("_SeqId_").len() == 3 && first.contains("/a/"), "{:?}", cluster.files(""));
+        cluster.region().mutate_wait(at_old("r2", "after")).expect("written");
+        let expected = ["newer timestamp", "loaded", "after"];
+        assert_eq!(values(&cluster.all()), expected);
+
+        cluster.crash(Keep::Flushed);
+        assert_eq!(values(&cluster.all()), expected, "the log is replayed over what was loaded");
+        cluster.region().compact(None, true).expect("compacted");
+        assert_eq!(values(&cluster.all()), expected);
+        assert_eq!(cluster.files("/hbase/in/").len(), if keep_source { 3 } else { 0 });
+        assert!(cluster.files(".tmp").is_empty(), "{:?}", cluster.files(".tmp"));
+        cluster.restart();
+        assert_eq!(values(&cluster.all()), expected);
+    }
+}
+
+#[test]
+fn markers_tell_what_happened() {
+    let cluster = Cluster::new(TWO);
+    cluster.put("r", "a", "q", "1").expect("written");
+    let load = three(&cluster, true);
+    cluster.region().bulk_load(&load).expect("loaded");
+    cluster.region().compact(Some(b"a"), true).expect("compacted");
+    assert!(cluster.region().mark_cannot_flush());
+    let markers = markers_of(&cluster);
+    let [_open, start, commit, Marker::BulkLoad(bulk), Marker::Compaction(compaction), cannot] = &markers[..]
+    else {
+        panic!("{markers:#?}")
+    };
+    let flush = |marker: &Marker| match marker {
+        Marker::Flush(flush) => flush.clone(),
+        other => panic!("{other:?}"),
+    };
+    use pb::flush_descriptor::FlushAction;
+    let (start, commit, cannot) = (flush(start), flush(commit), flush(cannot));
+    assert_eq!((start.action(), commit.action()), (FlushAction::StartFlush, FlushAction::CommitFlush));
+    assert_eq!(start.store_flushes.iter().map(|s| s.flush_output.len()).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(commit.store_flushes.iter().map(|s| s.flush_output.len()).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!((cannot.action(), cannot.store_flushes.len()), (FlushAction::CannotFlush, 0));
+    assert_eq!(cannot.flush_sequence_number, Some(u64::MAX));
+    let seq_id = start.flush_sequence_number.expect("given");
+    assert_eq!((commit.flush_sequence_number, bulk.bulkload_seq_num), (Some(seq_id), seq_id as i64));
+    assert_eq!(bulk.stores.iter().map(|s| s.store_file.len()).collect::<Vec<_>>(), [2, 1]);
+    assert!(bulk.stores[1].store_file[0].ends_with(&format!("_SeqId_{seq_id}_")));
+    assert!(bulk.stores[1].store_file_size_bytes.is_some_and(|bytes| bytes > 0));
+    assert_eq!((bulk.cluster_ids.as_slice(), bulk.replicate()), (&["c".to_owned()][..], true));
+    let mut inputs: Vec<_> = commit.store_flushes[0].flush_output.clone();
+    inputs.extend(bulk.stores[0].store_file.iter().cloned());
+    let mut told = compaction.compaction_input.clone();
+    inputs.sort();
+    told.sort();
+    assert_eq!((told, compaction.compaction_output.len()), (inputs, 1));
+    assert_eq!((&compaction.family_name[..], &compaction.store_home_dir[..]), (&b"a"[..], "a"));
+}
+
+/// Where a load can be stopped, and the faults that stop it there. The paths of renames are those they begin at: `moved`.
+fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
+    let other = IoKind::Other;
+    vec![
+        ("reading a source", Fault::on(Op::Read, "/hbase/in/2").fails(other)),
+        ("copying", Fault::on(Op::Append, ".tmp/b/").tears(IoKind::StorageFull)),
+        ("ending a copy", Fault::on(Op::Sync, ".tmp/a/").after(1).fails(other)),
+        ("the flush", Fault::on(Op::Create, ".tmp/a/").after(2).fails(other)),
+        ("making the note", Fault::on(Op::Create, ".bulkload-").fails(other)),
+        ("writing the note", Fault::on(Op::Append, ".bulkload-").tears(IoKind::StorageFull)),
+        ("ending the note", Fault::on(Op::Sync, ".bulkload-").fails(other)),
+        ("naming the note", Fault::on(Op::Rename, ".bulkload-").fails(other)),
+        ("having named the note", Fault::on(Op::Rename, ".bulkload-").fails_after_the_work(other)),
+        ("the first rename", Fault::on(Op::Rename, moved).fails(other)),
+        ("having done the first rename", Fault::on(Op::Rename, moved).fails_after_the_work(other)),
+        ("the second rename", Fault::on(Op::Rename, moved).after(1).fails(other)),
+        ("the third rename", Fault::on(Op::Rename, moved).after(2).fails(other)),
+        ("having done the third rename", Fault::on(Op::Rename, moved).after(2).fails_after_the_work(other)),
+        ("opening", Fault::on(Op::Open, "_SeqId_").after(1).fails(other)),
+        ("reading a trailer", Fault::on(Op::Read, "_SeqId_").after(2).fails(other)),
+        ("forgetting the note", Fault::on(Op::Delete, ".bulkload-").fails(other)),
+        ("the log", Fault::on(Op::Append, "/WALs/").fails(IoKind::StorageFull)),
+    ]
+}
+
+/// Loads with a fault that strikes once or for ever, lets the server die or not, and looks.
+fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
+    let what = format!("{what}, sources stay {keep_source}, server dies {dies}");
+    let mut cluster = Cluster::new(TWO);
+    cluster.put("r0", "a", "q", "before").expect("written");
+    let load = three(&cluster, keep_source);
+    cluster.fs.inject(fault);
+    let outcome = cluster.region().bulk_load(&load);
+    let none = values(&cluster.all()) == ["before"];
+    let all = values(&cluster.all()) == ["before", "loaded", "loaded", "loaded"];
+    assert!(none || all, "{what}: {:?}", cluster.all());
+    assert!(outcome.is_err() || all, "{what}: {outcome:?}");
+    match dies {
+        true => cluster.crash(Keep::Flushed),
+        false => cluster.fs.clear(),
+    }
+    let none = values(&cluster.all()) == ["before"];
+    let now_all = values(&cluster.all()) == ["before", "loaded", "loaded", "loaded"];
+    assert!(now_all || none && !all, "{what}: {:?}", cluster.all());
+    if none || keep_source {
+        assert_eq!(cluster.files("/hbase/in/").len(), 3, "{what}: no file is lost");
+    }
+    assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded), "{what}: asked again");
+    assert_eq!(values(&cluster.all()), ["before", "loaded", "loaded", "loaded"], "{what}");
+    assert_eq!(cluster.files("_SeqId_").len(), 3, "{what}: nothing is loaded twice");
+    cluster.restart();
+    assert_eq!(values(&cluster.all()), ["before", "loaded", "loaded", "loaded"], "{what}");
+    assert!(cluster.files(".tmp").is_empty(), "{what}: {:?}", cluster.files(".tmp"));
+}
+
+#[test]
+fn a_load_that_is_stopped_is_done_or_not() {
+    for at in 0..faults("").len() {
+        for keep_source in [true, false] {
+            for (dies, for_ever) in [(false, false), (true, false), (true, true)] {
+                let moved = if keep_source { ".tmp/" } else { "/hbase/in/" };
+                let (what, fault) = faults(moved).swap_remove(at);
+                let fault = if for_ever { fault.always() } else { fault };
+                stopped(what, fault, keep_source, dies);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_changes_nothing() {
+    let cluster = Cluster::new(TWO);
+    cluster.put("r0", "a", "q", "before").expect("written");
+    let good = || file("a", hfile_once(&cluster, "/hbase/in/good", &[cell("r1", "a", OLD_MS, "x")]), false);
+    let refused = |bad: BulkFile| {
+        let error = cluster.region().bulk_load(&load("t", vec![good(), bad])).expect_err("refused");
+        assert_eq!(values(&cluster.all()), ["before"]);
+        assert_eq!((cluster.files("/hbase/in/good").len(), cluster.files(".tmp").len()), (1, 0));
+        error
+    };
+    let unknown = refused(file("c", PathBuf::from("/hbase/in/good"), true));
+    assert_eq!(unknown.kind(), ErrorKind::DoNotRetry);
+    assert!(unknown.message().contains("No such column family c"), "{unknown}");
+    refused(file("b", PathBuf::from("/hbase/in/none"), true));
+    refused(file("b", PathBuf::from("/hbase/in"), true));
+    let empty = hfile(&cluster, "/hbase/in/empty", &[]);
+    assert!(refused(file("b", empty, true)).message().contains("First key can not be null"));
+    for (name, bytes) in [("zero", vec![]), ("text", b"no HFile at all".repeat(40))] {
+        let path = PathBuf::from(format!("/hbase/in/{name}"));
+        cluster.memory.write_atomically(&path, &bytes).expect("written");
+        refused(file("b", path, true));
+    }
+    let whole = hfile(&cluster, "/hbase/in/whole", &[cell("r1", "b", OLD_MS, "x")]);
+    let mut bytes = cluster.memory.read_all(&whole, 1 << 20).expect("read");
+    bytes.truncate(bytes.len() - 9);
+    cluster.memory.write_atomically(Path::new("/hbase/in/cut"), &bytes).expect("written");
+    refused(file("b", PathBuf::from("/hbase/in/cut"), true));
+    let closed = cluster.region().clone();
+    closed.close(false).expect("closed");
+    let error = closed.bulk_load(&load("t", vec![good()])).expect_err("closed");
+    assert_eq!(error.kind(), ErrorKind::NotServingRegion);
+}
+
+fn hfile_once(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
+    let there = cluster.memory.exists(Path::new(path)).expect("looked");
+    if there { PathBuf::from(path) } else { hfile(cluster, path, cells) }
+}
+
+#[test]
+fn rows_of_other_regions_are_told() {
+    let cluster = Cluster::of_rows(TWO, b"g", b"p");
+    let inside = hfile(&cluster, "/hbase/in/inside", &[cell("g", "a", 1, "x"), cell("oz", "a", 1, "x")]);
+    let files: Vec<_> = [("b", "below", "f", "h"), ("a", "above", "h", "p")]
+        .into_iter()
+        .map(|(family, name, first, last)| {
+            let cells = [cell(first, family, 1, "x"), cell(last, family, 1, "x")];
+            file(family, hfile(&cluster, &format!("/hbase/in/{name}"), &cells), false)
+        })
+        .collect();
+    let misfits = files.iter().map(|file| file.path.clone()).collect();
+    let mut with_good = vec![file("a", inside.clone(), false)];
+    with_good.extend(files);
+    let outcome = cluster.region().bulk_load(&load("t", with_good));
+    assert_eq!(outcome, Ok(BulkLoadOutcome::DoesNotFit(misfits)));
+    assert_eq!((cluster.all().len(), cluster.files("/hbase/in/").len()), (0, 3));
+    let outcome = cluster.region().bulk_load(&load("t", vec![file("a", inside, false)]));
+    assert_eq!((outcome, cluster.all().len()), (Ok(BulkLoadOutcome::Loaded), 2));
+}
+
+#[test]
+fn files_out_of_order_are_found_when_asked_to() {
+    // Rows of hbase:meta have an order of their own: "t,a,2" before "t,a!,1", which plain rows do not.
+    let rows = |family_of_second: &str| {
+        [cell("t,a,2", "a", OLD_MS, "x"), cell("t,a!,1", family_of_second, OLD_MS, "x")]
+    };
+    for verify in [false, true] {
+        let mut cluster = Cluster::new(TWO);
+        let configuration = [("hbase.hstore.bulkload.verify".to_owned(), verify.to_string())].into();
+        let family = ColumnFamilyDescriptor::from_parts(b"a".to_vec(), Default::default(), configuration);
+        cluster.table = cluster.table.clone().with_family(family.expect("legal"));
+        cluster.restart();
+        let meta = HFileContext { comparator: CellComparator::Meta, ..HFileContext::default() };
+        let order = file("a", write(&cluster, "/hbase/in/order", meta.clone(), &rows("a")), true);
+        let outcome = cluster.region().bulk_load(&load("t", vec![order]));
+        match verify {
+            false => assert_eq!(outcome, Ok(BulkLoadOutcome::Loaded)),
+            true => assert!(outcome.expect_err("refused").message().contains("Previous row is greater")),
+        }
+        let two = [cell("r1", "a", OLD_MS, "x"), cell("r2", "b", OLD_MS, "x")];
+        let families = file("a", hfile(&cluster, "/hbase/in/families", &two), true);
+        let outcome = cluster.region().bulk_load(&load("t", vec![families]));
+        assert_eq!(outcome.is_err(), verify, "{outcome:?}");
+    }
+}
+
+#[test]
+fn without_a_sequence_id_loaded_cells_are_the_oldest() {
+    let cluster = Cluster::new(TWO);
+    let mut mutation = put("r", &[]);
+    mutation.cells = vec![cell("r", "a", OLD_MS, "written")];
+    cluster.region().mutate_wait(mutation).expect("written");
+    let path =
+        hfile(&cluster, "/hbase/in/1", &[cell("r", "a", OLD_MS, "loaded"), cell("s", "a", OLD_MS, "loaded")]);
+    let plain = BulkLoad { assign_seq_id: false, ..load("t", vec![file("a", path, true)]) };
+    cluster.region().bulk_load(&plain).expect("loaded");
+    assert_eq!(values(&cluster.all()), ["written", "loaded"]);
+    cluster.region().flush().expect("flushed");
+    cluster.region().compact(None, true).expect("compacted");
+    assert_eq!(values(&cluster.all()), ["written", "loaded"]);
+}
+
+#[test]
+fn a_scan_sees_what_was_there_when_it_began() {
+    let cluster = Cluster::new(TWO);
+    cluster.put("r0", "a", "q", "before").expect("written");
+    let mut scanner = cluster.region().scanner(Default::default()).expect("opens");
+    cluster.region().bulk_load(&three(&cluster, true)).expect("loaded");
+    let mut row = evenkeel_common::CellBuffer::new();
+    let state =
+        scanner.next(&mut row, &mut evenkeel_region::scanner::ScannerContext::unlimited()).expect("read");
+    assert_eq!((row.len(), state.has_more()), (1, false));
+    assert_eq!(cluster.all().len(), 4);
+}
+
+#[test]
+fn a_log_split_into_store_files_is_taken_in() {
+    let mut cluster = Cluster::new(TWO);
+    cluster.put("r0", "a", "q", "before").expect("written");
+    cluster.flush_and_roll();
+    let dir = cluster.files("/a/")[0].rsplit_once('/').expect("a path").0.to_owned() + "/recovered.hfiles";
+    let mut edits = [cell("r1", "a", NOW_MS, "recovered"), cell("r2", "a", NOW_MS, "recovered")];
+    edits.iter_mut().for_each(|cell| cell.set_seq_id(900));
+    let context = HFileContext { includes_mvcc: true, ..HFileContext::default() };
+    let mut writer =
+        HFileWriter::create(&cluster.memory, Path::new(&format!("{dir}/00ff")), context).expect("made");
+    edits.iter().for_each(|cell| writer.append(&cell.as_cell()).expect("in order"));
+    let meta = StoreFileMeta { max_seq_id: Some(901), ..StoreFileMeta::default() };
+    writer.finish(meta).expect("written");
+    cluster.memory.write_atomically(Path::new(&format!("{dir}/00fe")), b"").expect("written");
+    cluster.restart();
+    assert_eq!(values(&cluster.all()), ["before", "recovered", "recovered"]);
+    assert!(cluster.region().open_seq_num() > 901);
+    assert!(cluster.files("recovered.hfiles").is_empty());
+    assert!(cluster.files("/a/00ff").len() == 1 && cluster.files("00fe").is_empty());
+}
+
+#[test]
+fn a_compaction_in_the_log_takes_its_inputs_away() {
+    let mut cluster = Cluster::new(TWO);
+    for value in ["1", "2"] {
+        cluster.put(&format!("r{value}"), "a", "q", value).expect("written");
+        cluster.region().flush().expect("flushed");
+    }
+    let inputs = cluster.files("/a/");
+    let kept: Vec<_> =
+        inputs.iter().map(|p| cluster.memory.read_all(Path::new(p), 1 << 20).expect("read")).collect();
+    let mut delete = put("r1", &[]);
+    delete.kind = evenkeel_region::ops::MutationKind::Delete;
+    delete.cells = vec![KeyValue::new(b"r1", b"a", b"", i64::MAX, CellType::DeleteFamily, b"")];
+    cluster.region().mutate_wait(delete).expect("deleted");
+    cluster.region().flush().expect("flushed");
+    cluster.region().compact(None, true).expect("compacted");
+    assert_eq!(values(&cluster.all()), ["2"]);
+    // As if the server had died before they were archived, with an output that does not tell what it replaces.
+    let output = cluster.files("/a/").into_iter().find(|p| !p.contains("archive")).expect("one");
+    let left = [cell("r2", "a", NOW_MS, "2")];
+    cluster.memory.delete(Path::new(&output)).expect("deleted");
+    hfile(&cluster, &output, &left);
+    for (path, bytes) in inputs.iter().zip(&kept) {
+        cluster.memory.write_atomically(Path::new(path), bytes).expect("written");
+    }
+    cluster.crash(Keep::Flushed);
+    assert_eq!(values(&cluster.all()), ["2"]);
+    assert!(inputs.iter().all(|path| !cluster.memory.exists(Path::new(path)).expect("looked")));
+}
