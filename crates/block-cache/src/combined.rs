@@ -44,6 +44,14 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.l1.contains(key) || self.l2.contains(key)
     }
 
+    fn keeps(&self, category: BlockCategory) -> bool {
+        self.of(category).keeps(category)
+    }
+
+    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
+        self.of(category).has_room(category, bytes)
+    }
+
     fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
         self.of(block.kind().category()).insert(key, block, in_memory);
     }

@@ -68,6 +68,18 @@ pub trait BlockCache: Send + Sync + Debug {
         false
     }
 
+    /// Whether blocks of a category are kept at all.
+    fn keeps(&self, category: BlockCategory) -> bool {
+        let _ = category;
+        true
+    }
+
+    /// Whether a block of so many bytes can be kept without another one leaving.
+    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
+        let _ = (category, bytes);
+        false
+    }
+
     /// Keeps a block, unless the cache does not want it.
     fn insert(&self, key: BlockKey, block: Block, in_memory: bool);
 

@@ -9,7 +9,7 @@ use std::io;
 use evenkeel_common::Result;
 
 use crate::bucket::{BucketCache, BucketCacheConfig, CachedFile};
-use crate::{Block, BlockCache, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
+use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
 
 /// A cache of blocks of every kind in memory.
 pub struct LruBlockCache(BucketCache);
@@ -45,6 +45,10 @@ impl BlockCache for LruBlockCache {
 
     fn contains(&self, key: &BlockKey) -> bool {
         self.0.contains(key)
+    }
+
+    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
+        self.0.has_room(category, bytes)
     }
 
     fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {

@@ -1,6 +1,6 @@
 //! [`NoCache`], for `hfile.block.cache.size` of 0, tools and tests.
 
-use crate::{Block, BlockCache, BlockKey, CacheStats, FileId};
+use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheStats, FileId};
 
 /// A cache that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,6 +9,10 @@ pub struct NoCache;
 impl BlockCache for NoCache {
     fn get(&self, _key: &BlockKey) -> Option<Block> {
         None
+    }
+
+    fn keeps(&self, _category: BlockCategory) -> bool {
+        false
     }
 
     fn insert(&self, _key: BlockKey, _block: Block, _in_memory: bool) {}

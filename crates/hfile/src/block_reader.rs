@@ -37,6 +37,9 @@ pub(crate) struct BlockReader {
     pub block_bytes_max: usize,
     /// Blocks that did not verify when they were read first.
     pub checksum_failures: AtomicU64,
+    /// Data blocks are cached as they are on disk, compressed, and opened at each read
+    /// (`hbase.block.data.cachecompressed`).
+    pub packs: bool,
 }
 
 /// Blocks of all files that did not verify when they were read first.
@@ -89,10 +92,36 @@ impl BlockReader {
     pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
         let block = self.cache.get_or_load(&key, hint, &mut || self.load(at))?;
+        let block = if block.is_packed() { self.unpack(at, &block)? } else { block };
         if !wanted(block.kind()) {
             return Err(self.corrupt(at.offset, format_args!("a {:?} block is out of place", block.kind())));
         }
         Ok(block)
+    }
+
+    /// Opens a block that is cached as it is on disk.
+    fn unpack(&self, at: BlockAt, packed: &Block) -> Result<Block> {
+        let bytes = packed.data().to_vec();
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
+        header
+            .and_then(|header| Ok(BlockHeader::parse(header)?))
+            .and_then(|header| self.open_verified(at, &header, bytes))
+            .map_err(|damage| self.corrupt(at.offset, damage))
+    }
+
+    /// Whether the block is cached.
+    pub fn is_cached(&self, at: BlockAt) -> bool {
+        self.cache.contains(&BlockKey { file: self.id, offset: at.offset })
+    }
+
+    /// What the header of the block at an offset says; the block fits the file. It has no checksum of its own.
+    pub fn header_at(&self, offset: u64) -> Result<(BlockAt, BlockHeader)> {
+        let mut header = [0; HEADER_BYTES];
+        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES as u32 })?;
+        self.file.read_exact_at(offset, &mut header).map_err(|e| io_at(&self.name, offset, e))?;
+        let header = BlockHeader::parse(&header).map_err(|damage| self.corrupt(offset, damage))?;
+        let at = BlockAt { offset, on_disk_bytes: header.on_disk_bytes };
+        self.check_fits(at).map(|()| (at, header))
     }
 
     /// The block that begins at an offset, from the file; its size is what its header says.
@@ -180,7 +209,15 @@ impl BlockReader {
         if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
             return Err("the checksum does not match".into());
         }
-        let (bytes, start) = self.body(&header, bytes)?;
+        if self.packs && self.compression != Compression::None && header.kind.is_data() {
+            return Ok(pack(at, &header, bytes));
+        }
+        self.open_verified(at, &header, bytes)
+    }
+
+    /// Decompresses and walks a block's bytes.
+    fn open_verified(&self, at: BlockAt, header: &BlockHeader, bytes: Vec<u8>) -> Result<Block, Damage> {
+        let (bytes, start) = self.body(header, bytes)?;
         let end = start + header.uncompressed_bytes;
         let points = self.walk(header.kind, &bytes[start as usize..end as usize])?;
         Ok(Block::new(BlockParts {
@@ -232,6 +269,21 @@ impl BlockReader {
 
 fn does_not_fit(at: BlockAt) -> Damage {
     format!("a block of {} bytes does not fit the file", at.on_disk_bytes)
+}
+
+/// A block as it is on disk.
+fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>) -> Block {
+    Block::new(BlockParts {
+        kind: header.kind,
+        offset: at.offset,
+        on_disk_bytes: at.on_disk_bytes,
+        prev_offset: header.prev_offset,
+        body: 0..bytes.len() as u32,
+        bytes: bytes.into(),
+        seek_points: Box::default(),
+        seek_keys: Box::default(),
+        packed: true,
+    })
 }
 
 fn too_large(stored_bytes: usize, wanted: usize) -> Damage {

@@ -4,8 +4,9 @@ use evenkeel_block_cache::BlockType;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_fs::AppendFile;
 
+use crate::cache_on_write::CacheOnWrite;
 use crate::checksum::{append_checksums, checksums_len};
-use crate::context::{ChecksumType, Compression, HFileContext};
+use crate::context::{CellLayout, ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
 use crate::header::{BlockHeader, HEADER_BYTES};
 use crate::index::BlockAt;
@@ -31,6 +32,8 @@ pub(crate) struct BlockWriter {
     scratch: Vec<u8>,
     compressed: Vec<u8>,
     total_uncompressed_bytes: u64,
+    layout: CellLayout,
+    cache: Option<CacheOnWrite>,
 }
 
 impl BlockWriter {
@@ -45,7 +48,14 @@ impl BlockWriter {
             scratch: Vec::new(),
             compressed: Vec::new(),
             total_uncompressed_bytes: 0,
+            layout: context.layout(),
+            cache: None,
         })
+    }
+
+    /// Keeps blocks from here on in a cache as they are written.
+    pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
+        self.cache = Some(cache);
     }
 
     /// Where the next block will lie.
@@ -80,6 +90,18 @@ impl BlockWriter {
 
     /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`.
     pub fn write_block(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<Written> {
+        let uncompressed_bytes = block.len() - HEADER_BYTES;
+        let prev_offset = self.prev_offsets[kind as usize];
+        let written = self.write_body(kind, block)?;
+        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.wants(kind)) {
+            let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
+            cache.keep(kind, written.at, prev_offset, body, self.layout);
+        }
+        Ok(written)
+    }
+
+    /// As [`BlockWriter::write_block`]. Leaves the body where it was.
+    fn write_body(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<Written> {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         if self.compressor.kind() == Compression::None {
             return self.seal(kind, uncompressed_bytes, block);

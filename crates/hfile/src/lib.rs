@@ -27,6 +27,7 @@
 mod block_reader;
 mod block_writer;
 mod bloom;
+mod cache_on_write;
 mod checksum;
 mod context;
 mod encoding;
@@ -35,6 +36,7 @@ mod file_info;
 mod header;
 mod index;
 mod inspect;
+mod read_ahead;
 mod reader;
 mod reference;
 mod scanner;
@@ -44,6 +46,7 @@ mod writer;
 
 pub use block_reader::checksum_failures_count;
 pub use bloom::BloomHash;
+pub use cache_on_write::{CacheOnWrite, DataOnWrite, Warmth};
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};
 pub use inspect::{BloomSummary, IndexEntry};

@@ -35,6 +35,8 @@ pub struct OpenOptions {
     pub half: Option<Half>,
     /// The cache's name of the file, when it is not the last part of `name`: for links and references, the file behind.
     pub cache_name: Option<String>,
+    /// Data blocks stay compressed in the cache (`hbase.block.data.cachecompressed`).
+    pub cache_compressed: bool,
 }
 
 /// No block of a sound file is larger: HBase ends blocks at their size, so only one huge cell makes one.
@@ -42,7 +44,13 @@ const BLOCK_BYTES_MAX: usize = 512 << 20;
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { block_bytes_max: BLOCK_BYTES_MAX, in_memory: false, half: None, cache_name: None }
+        Self {
+            block_bytes_max: BLOCK_BYTES_MAX,
+            in_memory: false,
+            half: None,
+            cache_name: None,
+            cache_compressed: false,
+        }
     }
 }
 
@@ -85,6 +93,7 @@ impl HFileReader {
             blocks_end: file.len() - trailer.len() as u64,
             block_bytes_max: options.block_bytes_max,
             checksum_failures: AtomicU64::new(0),
+            packs: options.cache_compressed,
             file,
         };
         Opening { blocks, trailer }.open(options).map(Arc::new)
@@ -335,6 +344,42 @@ impl HFileReader {
     /// Reads a data block.
     pub(crate) fn load_data(&self, at: BlockAt, keep: bool) -> Result<Block> {
         self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data))
+    }
+
+    /// Whether a data block is worth reading ahead: there is a cache for it, and it is not there.
+    pub(crate) fn wants_data(&self, at: BlockAt) -> bool {
+        self.blocks.cache.keeps(BlockCategory::Data) && !self.blocks.is_cached(at)
+    }
+
+    pub(crate) fn is_cached(&self, at: BlockAt) -> bool {
+        self.blocks.is_cached(at)
+    }
+
+    /// Bytes of the file before what is read when it is opened: data, index and bloom blocks, which a cache may hold.
+    pub fn cacheable_bytes(&self) -> u64 {
+        self.trailer.load_on_open_offset
+    }
+
+    /// Reads all blocks that are not cached yet into the cache, in order, until one does not fit or `go_on` says no.
+    /// Returns how many were read.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn prefetch(&self, go_on: &dyn Fn() -> bool) -> Result<u64> {
+        let (mut offset, mut read) = (0, 0);
+        while offset < self.cacheable_bytes() && go_on() {
+            let (at, header) = self.blocks.header_at(offset)?;
+            let category = header.kind.category();
+            if self.blocks.cache.keeps(category) && !self.blocks.is_cached(at) {
+                if !self.blocks.cache.has_room(category, header.uncompressed_bytes as usize) {
+                    break;
+                }
+                self.blocks.read(at, |_| true, self.hint(true, category))?;
+                read += 1;
+            }
+            offset += u64::from(header.on_disk_bytes);
+        }
+        Ok(read)
     }
 
     fn hint(&self, keep: bool, category: BlockCategory) -> CacheHint {

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 
+use crate::cache_on_write::Warmth;
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
+use crate::read_ahead;
 use crate::reader::HFileReader;
 use crate::reference::Range;
 
@@ -44,7 +46,13 @@ pub struct HFileScanner {
     cursor: CellCursor,
     /// Whether the place is at a cell. After the end of the file, or of the half, it is not.
     at_cell: bool,
+    /// Blocks entered one after the other.
+    blocks_in_a_row: u32,
+    warmth: Option<Arc<Warmth>>,
 }
+
+/// So many blocks one after the other make a scan for which the next block is read ahead.
+const SEQUENTIAL_BLOCKS: u32 = 2;
 
 impl HFileScanner {
     pub(crate) fn new(reader: Arc<HFileReader>, options: ScanOptions) -> Self {
@@ -55,8 +63,15 @@ impl HFileScanner {
             block: None,
             cursor: CellCursor::new(reader.blocks().layout),
             at_cell: false,
+            blocks_in_a_row: 0,
+            warmth: None,
             reader,
         }
+    }
+
+    /// Tells of each data block from here on whether it was in the cache.
+    pub fn tell(&mut self, warmth: Arc<Warmth>) {
+        self.warmth = Some(warmth);
     }
 
     /// The file.
@@ -110,9 +125,9 @@ impl HFileScanner {
             return self.seek(key);
         }
         let order = self.order;
-        let block = self.block.clone();
-        let Some(block) = block else { return self.seek(key) };
-        let found = self.moving(|s| s.cursor.seek_forward(&block, key, order).map_err(|e| s.malformed(e)))?;
+        let Some(block) = &self.block else { return self.seek(key) };
+        self.at_cell = false;
+        let found = self.cursor.seek_forward(block, key, order).map_err(|e| self.malformed(e))?;
         if found { Ok(self.arrive(true)) } else { self.next_block() }
     }
 
@@ -152,6 +167,7 @@ impl HFileScanner {
     }
 
     fn seek_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
+        self.blocks_in_a_row = 0;
         let reader = Arc::clone(&self.reader);
         let order = self.order;
         let found = match self.moving(|s| s.index.seek(&*reader, key))? {
@@ -188,10 +204,24 @@ impl HFileScanner {
                 Err(reader.contradiction(at.offset, "data blocks are out of order"))
             }
             Some(at) => {
+                self.blocks_in_a_row = self.blocks_in_a_row.saturating_add(1);
                 let found = self.enter(at, CellCursor::first)?;
+                self.read_ahead();
                 Ok(self.arrive(found))
             }
             None => Ok(false),
+        }
+    }
+
+    /// Has the next block read when this is a scan, its blocks are kept, and it is not cached.
+    fn read_ahead(&self) {
+        if !self.keep || self.blocks_in_a_row < SEQUENTIAL_BLOCKS {
+            return;
+        }
+        if let Some(at) = self.index.peek_next(&*self.reader)
+            && self.reader.wants_data(at)
+        {
+            read_ahead::ask(&self.reader, at);
         }
     }
 
@@ -203,7 +233,12 @@ impl HFileScanner {
     ) -> Result<bool> {
         let block = match self.block.take() {
             Some(block) if block.offset() == at.offset => block,
-            _ => self.reader.load_data(at, self.keep)?,
+            _ => {
+                if let Some(warmth) = &self.warmth {
+                    warmth.entered(self.reader.is_cached(at));
+                }
+                self.reader.load_data(at, self.keep)?
+            }
         };
         let placed = place(&mut self.cursor, &block);
         self.block = Some(block);

@@ -22,6 +22,7 @@ use evenkeel_fs::{CreateOptions, FileSystem};
 
 use crate::block_writer::{BlockWriter, reset};
 use crate::bloom::BloomWriter;
+use crate::cache_on_write::CacheOnWrite;
 use crate::context::{BloomType, DataBlockEncoding, HFileContext};
 use crate::encoding::DataBlockEncoder;
 use crate::error::io_at;
@@ -127,6 +128,11 @@ impl HFileWriter {
             name,
             context,
         })
+    }
+
+    /// Keeps blocks in a cache as they are written. If the file is given up, the caller must make the cache forget it.
+    pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
+        self.blocks.cache_on_write(cache);
     }
 
     /// Adds a cell. Cells come in the context's order; those with the same key one after the other, and they stay in

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `config` | [`StoreConfig`]: limits |
 //! | `name` | what names of files in a family's directory mean |
+//! | `cache` | [`StoreCacheConfig`]; files read into the cache when they are opened |
 //! | `file` | [`StoreFile`], an open file; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `flush` | frozen segments to a file |
@@ -29,6 +30,7 @@
 //! `replaced` are leaves.
 
 mod bulk_load;
+mod cache;
 mod compact;
 mod config;
 mod file;
@@ -58,6 +60,7 @@ use evenkeel_common::{CellComparator, CellRef, ColumnFamilyDescriptor, HBaseErro
 use evenkeel_fs::FileSystem;
 use parking_lot::Mutex;
 
+pub use self::cache::StoreCacheConfig;
 pub use self::compact::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
@@ -183,6 +186,7 @@ impl Store {
             files.into_iter().partition(|file| replaced.contains(file.name()));
         self.replace_state(|state| state.files = sorted(files));
         self.replaced.lock().extend(replaced);
+        self.state.load().files.iter().for_each(|file| self.prefetch(file));
         self.archive_replaced().map(drop)
     }
 
@@ -313,7 +317,7 @@ impl Store {
     /// What the file system says.
     pub fn close(&self, evict: bool) -> Result<()> {
         self.archive_replaced()?;
-        if evict {
+        if evict || self.config.cache.evict_on_close {
             self.state.load().files.iter().for_each(|file| file.evict());
         }
         Ok(())

@@ -315,6 +315,10 @@ impl BlockCache for BucketCache {
         self.shard(hash).contains(key, hash)
     }
 
+    fn has_room(&self, _category: BlockCategory, bytes: usize) -> bool {
+        self.shards.iter().map(Shard::free_bytes).sum::<u64>() >= bytes as u64
+    }
+
     fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
         let hash = hash_of(&key);
         self.counters.insertion(self.shard(hash).insert(&key, hash, &block, in_memory));

@@ -272,6 +272,12 @@ impl Shard {
         }
     }
 
+    /// Bytes that can be used without evicting.
+    pub fn free_bytes(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.limit.saturating_sub(inner.space.used())
+    }
+
     /// What is cached of each file.
     pub fn each_file(&self, mut with: impl FnMut(u64, CachedFile)) {
         self.inner.lock().files.iter().for_each(|(file, cached)| with(*file, *cached));

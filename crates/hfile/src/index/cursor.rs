@@ -86,6 +86,20 @@ impl IndexCursor {
         }
     }
 
+    /// Where the next data block lies, when the index block at hand tells.
+    pub fn peek_next(&self, index: &impl LoadIndexBlock) -> Option<BlockAt> {
+        match self.frames.last() {
+            Some(frame) if frame.entry + 1 < frame.len => {
+                LeafView::new(frame.block.data())?.entry(frame.entry + 1)
+            }
+            Some(_) => None,
+            None => {
+                let next = self.root_entry + 1;
+                (next < index.root().len()).then(|| index.root().entry(next))
+            }
+        }
+    }
+
     /// The key of the next data block: all cells up to it are in blocks up to this one.
     pub fn next_key<'a>(&'a self, root: &'a RootIndex) -> Option<&'a [u8]> {
         match self.frames.iter().rfind(|frame| frame.entry + 1 < frame.len) {
@@ -131,8 +145,10 @@ impl IndexCursor {
         kind: BlockType,
         way: Way<'_, '_>,
     ) -> Result<()> {
-        let block = match self.frames.get(depth) {
-            Some(frame) if frame.block.offset() == at.offset => frame.block.clone(),
+        self.frames.truncate(depth + 1);
+        let at_hand = if self.frames.len() > depth { self.frames.pop() } else { None };
+        let block = match at_hand {
+            Some(frame) if frame.block.offset() == at.offset => frame.block,
             _ => index.load_index(at, kind)?,
         };
         let view = LeafView::new(block.data()).ok_or_else(|| index.contradiction(at.offset, "no entries"))?;
@@ -142,7 +158,6 @@ impl IndexCursor {
             Way::Last => len - 1,
             Way::To(key) => view.entries_to(key, index.order()).saturating_sub(1),
         };
-        self.frames.truncate(depth);
         self.frames.push(Frame { block, entry, len });
         Ok(())
     }

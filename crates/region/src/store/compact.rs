@@ -17,9 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_common::Result;
-use evenkeel_hfile::{ScanOptions, StoreFileMeta, keys};
+use evenkeel_hfile::{DataOnWrite, HFileContext, ScanOptions, StoreFileMeta, Warmth, keys};
 use parking_lot::Mutex;
 
+use super::flush::NewFile;
 use super::selection::{Candidate, Wish, select};
 use super::{OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
 use crate::scanner::matcher::CompactionMode;
@@ -173,8 +174,9 @@ impl Store {
     pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
         let facts = self.facts(request, smallest_read_point);
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+        let warmth = Arc::<Warmth>::default();
         let leaf = |file: &Arc<StoreFile>| {
-            Leaf::File(Box::new(StoreFileScanner::new(Arc::clone(file), options, u64::MAX)))
+            Leaf::File(Box::new(StoreFileScanner::new(Arc::clone(file), options, u64::MAX).tell(&warmth)))
         };
         let mode = CompactionMode {
             drop_deletes: request.is_all_files,
@@ -188,10 +190,23 @@ impl Store {
             major_compaction: request.is_major,
             compacted_files: self.replaced_by(request),
         };
-        let written =
-            self.write_file(scanner, context, meta, facts.forget_seq_ids_to, Some(&self.env.pace))?;
+        let file = self.compacted_file(context, request.bytes(), warmth);
+        let written = self.write_file(scanner, file, meta, facts.forget_seq_ids_to, Some(&self.env.pace))?;
         let (output, cells) = written.map_or((None, 0), |(path, cells)| (Some(path), cells));
         Ok(CompactionResult { inputs: request.names(), output, cells })
+    }
+
+    /// The output of a compaction of so many bytes. What replaces warm blocks is kept: the blocks it replaces leave the
+    /// cache soon after.
+    fn compacted_file(&self, context: HFileContext, bytes: u64, warmth: Arc<Warmth>) -> NewFile {
+        let cache = self.config.cache;
+        let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
+        let data = match () {
+            () if all => DataOnWrite::Always,
+            () if cache.data_on_read => DataOnWrite::WhereWarm(warmth),
+            () => DataOnWrite::Never,
+        };
+        NewFile { context, data, index: cache.index_on_write || all, bloom: cache.bloom_on_write || all }
     }
 
     /// Files that the output of a compaction stands for: its inputs, and those that were replaced before and are still

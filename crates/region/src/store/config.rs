@@ -2,6 +2,8 @@
 
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
 
+use super::cache::StoreCacheConfig;
+
 /// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -34,6 +36,8 @@ pub struct StoreConfig {
     pub zstd_framed: bool,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
+    /// What of its blocks is cached, and when.
+    pub cache: StoreCacheConfig,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -57,6 +61,7 @@ impl Default for StoreConfig {
             keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
             zstd_framed: false,
             verify_bulk_loads: false,
+            cache: StoreCacheConfig::default(),
         }
     }
 }
@@ -108,6 +113,7 @@ impl StoreConfig {
                 config.set(key, &value);
             }
         }
+        config.cache = StoreCacheConfig::from_configuration(conf)?;
         config.zstd_framed =
             conf.get_trimmed(ZSTD_CODEC)?.is_some_and(|class| class.starts_with(HBASE_CODECS));
         Ok(config)
@@ -116,6 +122,7 @@ impl StoreConfig {
     /// With what a family's own configuration says.
     pub fn for_family(&self, family: &ColumnFamilyDescriptor) -> Self {
         let mut config = self.clone();
+        config.cache = config.cache.for_family(family);
         family.configuration().iter().for_each(|(key, value)| config.set(key, value.trim()));
         config
     }

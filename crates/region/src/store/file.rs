@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileStatus;
-use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, keys};
+use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, Warmth, keys};
 
 use super::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
@@ -60,7 +60,12 @@ impl StoreFile {
                 (path, Some(read_half(store, &status.path)?))
             }
         };
-        let options = OpenOptions { in_memory: store.family.in_memory(), half, ..OpenOptions::default() };
+        let options = OpenOptions {
+            in_memory: store.family.in_memory(),
+            half,
+            cache_compressed: store.config.cache.compressed,
+            ..OpenOptions::default()
+        };
         let is_top = options.half.as_ref().is_some_and(|half| half.range == Range::Top);
         let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
         Ok(Self::of_reader(reader, status, &kind, &path, is_top))
@@ -203,6 +208,12 @@ impl StoreFileScanner {
     pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
         let scanner = file.reader.scanner(options);
         Self { file, scanner, read_point }
+    }
+
+    /// Tells of each data block from here on whether it was in the cache.
+    pub fn tell(mut self, warmth: &Arc<Warmth>) -> Self {
+        self.scanner.tell(Arc::clone(warmth));
+        self
     }
 
     /// The file.

@@ -10,8 +10,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_block_cache::{BlockCategory, FileId};
 use evenkeel_common::{CellBuffer, Result};
-use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta};
+use evenkeel_hfile::{
+    BloomType, CacheOnWrite, Compression, DataBlockEncoding, DataOnWrite, HFileContext, HFileWriter,
+    StoreFileMeta,
+};
 
 use super::{CompactionPace, Store, StoreFile, sorted};
 use crate::memstore::{Segment, SegmentScanner};
@@ -21,6 +25,14 @@ use crate::scanner::{ScannerContext, StoreScanner};
 
 /// Cells taken from a scanner at a time.
 const CELLS_PER_STEP: usize = 256;
+
+/// How a new file is written, and which of its blocks are kept in the cache as they are written.
+pub(super) struct NewFile {
+    pub context: HFileContext,
+    pub data: DataOnWrite,
+    pub index: bool,
+    pub bloom: bool,
+}
 
 impl Store {
     /// Freezes the active segment; false when there is nothing to flush. The caller keeps writers out meanwhile.
@@ -53,7 +65,10 @@ impl Store {
         let scanner = self.compaction_scanner(leaves.collect(), mode)?;
         let context = self.hfile_context(true, true)?;
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
-        let written = self.write_file(scanner, context, meta, None, None)?.map(|(path, _)| path);
+        let cache = self.config.cache;
+        let data = if cache.data_on_write { DataOnWrite::Always } else { DataOnWrite::Never };
+        let file = NewFile { context, data, index: cache.index_on_write, bloom: cache.bloom_on_write };
+        let written = self.write_file(scanner, file, meta, None, None)?.map(|(path, _)| path);
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
@@ -98,6 +113,7 @@ impl Store {
 
     /// Removes a file written by a flush or compaction that readers never saw, from wherever it has come to.
     pub(super) fn discard(&self, path: &Path) {
+        self.forget_blocks(path);
         let installed = path.file_name().map(|name| self.dirs.family.join(name));
         for path in std::iter::once(path).chain(installed.as_deref()) {
             if let Err(error) = self.env.fs.delete(path) {
@@ -111,7 +127,9 @@ impl Store {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| self.error(format!("{} has no name", path.display())))?;
         self.env.fs.rename(path, &self.dirs.family.join(name))?;
-        Ok(Arc::new(StoreFile::open_new(self, name)?))
+        let file = Arc::new(StoreFile::open_new(self, name)?);
+        self.prefetch(&file);
+        Ok(file)
     }
 
     pub(super) fn compaction_scanner(&self, leaves: Vec<Leaf>, mode: CompactionMode) -> Result<StoreScanner> {
@@ -150,14 +168,17 @@ impl Store {
     pub(super) fn write_file(
         &self,
         scanner: StoreScanner,
-        context: HFileContext,
+        file: NewFile,
         meta: StoreFileMeta,
         forget_seq_ids_to: Option<u64>,
         pace: Option<&CompactionPace>,
     ) -> Result<Option<(PathBuf, u64)>> {
         let path = self.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
         let keeps_empty = !meta.compacted_files.is_empty();
-        let written = self.write_file_at(&path, scanner, context, meta, forget_seq_ids_to, pace);
+        let written = self.write_file_at(&path, scanner, file, meta, forget_seq_ids_to, pace);
+        if written.is_err() {
+            self.forget_blocks(&path);
+        }
         if !matches!(written, Ok(cells) if cells > 0 || keeps_empty)
             && let Err(error) = self.env.fs.delete(&path)
         {
@@ -166,17 +187,36 @@ impl Store {
         Ok(Some((path, written?)).filter(|(_, cells)| *cells > 0 || keeps_empty))
     }
 
+    fn cache_on_write(&self, path: &Path, file: &NewFile) -> CacheOnWrite {
+        let keeps_data = self.env.cache.keeps(BlockCategory::Data) && !self.config.cache.compressed;
+        CacheOnWrite {
+            cache: Arc::clone(&self.env.cache),
+            file: file_id(path),
+            in_memory: self.family.in_memory(),
+            data: if keeps_data { file.data.clone() } else { DataOnWrite::Never },
+            index: file.index,
+            bloom: file.bloom,
+        }
+    }
+
+    /// Makes the cache forget a file that will not be read.
+    fn forget_blocks(&self, path: &Path) {
+        self.env.cache.evict_file(file_id(path));
+    }
+
     fn write_file_at(
         &self,
         path: &Path,
         mut scanner: StoreScanner,
-        context: HFileContext,
+        file: NewFile,
         meta: StoreFileMeta,
         forget_seq_ids_to: Option<u64>,
         pace: Option<&CompactionPace>,
     ) -> Result<u64> {
         self.env.fs.mkdirs(&self.dirs.tmp)?;
-        let mut writer = HFileWriter::create(&*self.env.fs, path, context)?;
+        let kept = self.cache_on_write(path, &file);
+        let mut writer = HFileWriter::create(&*self.env.fs, path, file.context)?;
+        writer.cache_on_write(kept);
         let mut cells = CellBuffer::new();
         let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
         while !scanner.is_done() {
@@ -199,4 +239,9 @@ impl Store {
         }
         Ok(cells)
     }
+}
+
+/// The cache's name of a file.
+fn file_id(path: &Path) -> FileId {
+    FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
 }

@@ -66,7 +66,7 @@ impl StoreView {
         let info = &self.store.info;
         let wanted = Wanted::new(info, scan, columns, now_ms);
         let options = ScanOptions {
-            cache_blocks: scan.cache_blocks && self.store.family.block_cache_enabled(),
+            cache_blocks: scan.cache_blocks && self.store.config.cache.data_on_read,
             pread: scan.read_type != ReadType::Stream,
             is_compaction: false,
         };

@@ -110,7 +110,7 @@ fn run(server: &Arc<RegionServer>, call: &Call, reply: DetachedResponder) {
         "GetSlowLogResponses" | "GetLargeLogResponses" => reply.send(&pb::SlowLogResponses::default()),
         "ClearSlowLogsResponses" => reply.send(&pb::ClearSlowLogResponses { is_cleaned: true }),
         "GetLogEntries" => reply.send(&log_entries()),
-        "GetCachedFilesList" => reply.send(&pb::GetCachedFilesListResponse::default()),
+        "GetCachedFilesList" => reply.send(&cached_files(server)),
         method => reply.send_error(&client::not_supported(method)),
     }
 }
@@ -236,6 +236,15 @@ fn clear_cache(
     }
     stats.evicted_blocks = Some(evicted as i64);
     pb::ClearRegionBlockCacheResponse { stats }
+}
+
+/// The files of which every block is in the cache.
+fn cached_files(server: &RegionServer) -> pb::GetCachedFilesListResponse {
+    let regions = server.regions.all();
+    let stores = regions.iter().flat_map(|region| region.stores());
+    pb::GetCachedFilesListResponse {
+        cached_files: stores.flat_map(|store| store.fully_cached_files()).collect(),
+    }
 }
 
 fn evict(server: &RegionServer, region: &Region) -> usize {
