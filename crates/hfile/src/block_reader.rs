@@ -104,7 +104,7 @@ impl BlockReader {
         let bytes = packed.data().to_vec();
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
         header
-            .and_then(|header| Ok(BlockHeader::parse(header)?))
+            .and_then(BlockHeader::parse)
             .and_then(|header| self.open_verified(at, &header, bytes))
             .map_err(|damage| self.corrupt(at.offset, damage))
     }

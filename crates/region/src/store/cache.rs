@@ -171,3 +171,120 @@ fn next() -> Weak<StoreFile> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_block_cache::{BlockCache, LruBlockCache};
+    use evenkeel_common::CellType;
+
+    use super::super::testing::{TestStore, env, family, region};
+    use super::*;
+    use crate::ops::Scan;
+
+    const ROWS: usize = 300;
+
+    fn store(attributes: &[(&str, &str)], settings: &[(&str, &str)]) -> (TestStore, Arc<LruBlockCache>) {
+        let (mut env, clock) = env();
+        let cache = Arc::new(LruBlockCache::new(8 << 20));
+        env.cache = Arc::clone(&cache) as _;
+        let mut conf = Configuration::new();
+        settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        env.config.cache = StoreCacheConfig::from_configuration(&conf).expect("read");
+        let attributes = [attributes, &[("BLOCKSIZE", "1024")]].concat();
+        let store = Store::open(&env, family(b"f", &attributes), &region()).expect("opens");
+        (TestStore { env, clock, store, seq_id: 0 }, cache)
+    }
+
+    /// A file of rows, flushed.
+    fn fill(test: &mut TestStore, value: &str) {
+        for row in 0..ROWS {
+            test.add(&format!("row{row:05}"), "q", 1, CellType::Put, value);
+        }
+        test.flush(u64::MAX);
+    }
+
+    fn data_misses(cache: &LruBlockCache) -> u64 {
+        cache.stats().misses[0]
+    }
+
+    #[test]
+    fn flushes_keep_what_the_family_says() {
+        let (mut plain, cache) = store(&[], &[]);
+        fill(&mut plain, "v");
+        assert_eq!(cache.stats().blocks, 0);
+        for (attributes, settings) in [
+            (&[("CACHE_DATA_ON_WRITE", "true")][..], &[][..]),
+            (&[], &[("hbase.rs.cacheblocksonwrite", "true")]),
+        ] {
+            let (mut test, cache) = store(attributes, settings);
+            fill(&mut test, "v");
+            assert!(cache.stats().blocks > 5);
+            assert_eq!(test.scan(Scan::default()).len(), ROWS);
+            assert_eq!(data_misses(&cache), 0);
+        }
+    }
+
+    #[test]
+    fn a_compaction_keeps_warm_what_was_warm() {
+        let (mut test, cache) = store(&[], &[]);
+        fill(&mut test, "old");
+        fill(&mut test, "new");
+        assert_eq!(test.scan(Scan::default()).len(), ROWS);
+        let misses = data_misses(&cache);
+        test.compact(true, u64::MAX).expect("compacted");
+        let after = test.scan(Scan::default());
+        assert!(after.len() == ROWS && after[0].ends_with("new"));
+        assert_eq!(data_misses(&cache), misses, "every block was kept as it was written");
+        assert_eq!(test.store.files().len(), 1);
+    }
+
+    #[test]
+    fn a_compaction_of_cold_files_leaves_the_cache_alone() {
+        let (mut test, cache) = store(&[], &[]);
+        fill(&mut test, "old");
+        fill(&mut test, "new");
+        test.compact(true, u64::MAX).expect("compacted");
+        assert_eq!(cache.stats().blocks, 0);
+        let (mut test, cache) = store(&[], &[("hbase.rs.cachecompactedblocksonwrite", "true")]);
+        fill(&mut test, "old");
+        fill(&mut test, "new");
+        test.compact(true, u64::MAX).expect("compacted");
+        assert!(cache.stats().blocks > 5);
+    }
+
+    #[test]
+    fn a_family_without_block_cache_keeps_no_data() {
+        let (mut test, cache) = store(&[("BLOCKCACHE", "false")], &[]);
+        fill(&mut test, "v");
+        test.scan(Scan::default());
+        test.scan(Scan::default());
+        assert_eq!((cache.stats().blocks, cache.stats().hits[0]), (0, 0));
+    }
+
+    #[test]
+    fn closing_evicts_when_told() {
+        for (attributes, left) in [(&[][..], true), (&[("EVICT_BLOCKS_ON_CLOSE", "true")], false)] {
+            let (mut test, cache) = store(attributes, &[]);
+            fill(&mut test, "v");
+            test.scan(Scan::default());
+            test.store.close(false).expect("closed");
+            assert_eq!(cache.stats().blocks > 0, left);
+        }
+    }
+
+    #[test]
+    fn files_are_prefetched_when_they_are_opened() {
+        let settings = [("hbase.hfile.prefetch.delay", "0")];
+        let (mut test, cache) = store(&[("PREFETCH_BLOCKS_ON_OPEN", "true")], &settings);
+        fill(&mut test, "v");
+        let began = Instant::now();
+        while test.store.fully_cached_files().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", cache.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let misses = data_misses(&cache);
+        assert_eq!(test.scan(Scan::default()).len(), ROWS);
+        assert_eq!(data_misses(&cache), misses);
+        assert_eq!(test.store.fully_cached_files(), [test.store.files()[0].name.clone()]);
+    }
+}

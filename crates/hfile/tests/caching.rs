@@ -1,0 +1,276 @@
+//! Files through each block-cache deploy: the same cells as without a cache, and blocks where they should be.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_block_cache::{
+    BlockCache, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, LruBlockCache, NoCache,
+};
+use evenkeel_common::KeyValue;
+use evenkeel_hfile::{
+    CacheOnWrite, Compression, DataBlockEncoding, DataOnWrite, HFileContext, HFileReader, HFileWriter,
+    OpenOptions, ScanOptions, StoreFileMeta, Warmth,
+};
+use support::{PATH, Random, Shape, Written, as_stored, random_cells, write};
+
+const SHAPE: Shape = Shape {
+    cells: 1500,
+    tags: true,
+    mvcc: true,
+    deletes: true,
+    value_bytes_max: 60,
+    negative_timestamps: true,
+};
+
+/// Every deploy, with room for half of the data or so.
+fn deploys(dir: &std::path::Path) -> Vec<(&'static str, Arc<dyn BlockCache>)> {
+    let l1 = || LruBlockCache::new(1 << 20);
+    let l2 = |engine| BucketCacheConfig { engine, poison: true, ..BucketCacheConfig::in_memory(64 << 10) };
+    let combined = |engine| {
+        let l2 = BucketCache::open(&l2(engine)).unwrap();
+        Arc::new(CombinedBlockCache::new(l1(), l2)) as Arc<dyn BlockCache>
+    };
+    vec![
+        ("LruBlockCache", Arc::new(LruBlockCache::open(&l2(Engine::Memory)).unwrap())),
+        ("offheap", combined(Engine::Memory)),
+        ("file", combined(Engine::Files(vec![dir.join("file")]))),
+        ("files", combined(Engine::Files(vec![dir.join("a"), dir.join("b")]))),
+        ("mmap", combined(Engine::Mapped(dir.join("mmap")))),
+        ("META only", Arc::new(CombinedBlockCache::new(l1(), NoCache))),
+        ("none", Arc::new(NoCache)),
+    ]
+}
+
+fn contexts() -> Vec<HFileContext> {
+    let encodings = [
+        DataBlockEncoding::None,
+        DataBlockEncoding::Prefix,
+        DataBlockEncoding::Diff,
+        DataBlockEncoding::FastDiff,
+        DataBlockEncoding::RowIndexV1,
+    ];
+    let context = |(i, encoding): (usize, DataBlockEncoding)| HFileContext {
+        encoding,
+        compression: if i % 2 == 0 { Compression::None } else { Compression::Snappy },
+        block_bytes: 1024,
+        index_block_bytes_max: 512,
+        includes_tags: true,
+        includes_mvcc: true,
+        compress_tags: i % 3 == 0,
+        ..HFileContext::default()
+    };
+    encodings.into_iter().enumerate().map(context).collect()
+}
+
+fn open(written: &Written, cache: &Arc<dyn BlockCache>, compressed: bool) -> Arc<HFileReader> {
+    let options = OpenOptions { cache_compressed: compressed, ..OpenOptions::default() };
+    HFileReader::open_path(&written.fs, &written.path, Arc::clone(cache), &options).unwrap()
+}
+
+fn scan(reader: &Arc<HFileReader>, wanted: &[KeyValue]) {
+    let mut scanner = reader.scanner(ScanOptions::default());
+    let mut more = scanner.seek_to_first().unwrap();
+    for cell in wanted {
+        assert!(more);
+        let found = scanner.cell().unwrap();
+        assert_eq!((found.key(), found.value(), found.tags()), {
+            let cell = cell.as_cell();
+            (cell.key(), cell.value(), cell.tags())
+        });
+        more = scanner.next().unwrap();
+    }
+    assert!(!more);
+}
+
+fn seek(reader: &Arc<HFileReader>, wanted: &[KeyValue], random: &mut Random) {
+    let mut scanner = reader.scanner(ScanOptions::default());
+    for _ in 0..300 {
+        let cell = wanted[random.below(wanted.len())].as_cell();
+        assert!(scanner.seek(&cell).unwrap());
+        let found = scanner.cell().unwrap();
+        assert_eq!((found.key(), found.value()), (cell.key(), cell.value()));
+    }
+}
+
+#[test]
+fn every_deploy_gives_the_cells_of_every_encoding() {
+    let mut random = Random::new(5);
+    let cells = random_cells(&mut random, SHAPE);
+    for context in contexts() {
+        let written = write(&cells, &context);
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+        let dir = tempfile::tempdir().unwrap();
+        for compressed in [false, true] {
+            for (name, cache) in deploys(dir.path()) {
+                let reader = open(&written, &cache, compressed);
+                scan(&reader, &wanted);
+                seek(&reader, &wanted, &mut random);
+                scan(&reader, &wanted);
+                let stats = cache.stats();
+                match name {
+                    "none" => assert_eq!(stats.blocks, 0),
+                    "META only" => assert!(stats.hits[0] == 0 && stats.hits[1] > 0, "{stats:?}"),
+                    _ => assert!(stats.hits[0] > 0 && stats.hits[1] > 0, "{name}: {stats:?}"),
+                }
+                reader.evict();
+                assert_eq!(cache.stats().blocks, 0, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn compressed_blocks_take_less_of_the_cache() {
+    let cells = random_cells(&mut Random::new(6), Shape { value_bytes_max: 400, ..SHAPE });
+    let context =
+        HFileContext { compression: Compression::Snappy, block_bytes: 8192, ..HFileContext::default() };
+    let written = write(&cells, &context);
+    let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+    let [plain, packed] = [false, true].map(|compressed| {
+        let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+        let reader = open(&written, &cache, compressed);
+        scan(&reader, &wanted);
+        scan(&reader, &wanted);
+        assert!(cache.stats().hits[0] > 0);
+        cache.stats().bytes
+    });
+    assert!(packed < plain * 3 / 4, "{packed} of {plain}");
+}
+
+fn write_cached(cells: &[KeyValue], context: &HFileContext, kept: CacheOnWrite) -> Written {
+    let fs = evenkeel_fs::MemoryFileSystem::new();
+    let mut writer = HFileWriter::create(&fs, PATH.as_ref(), context.clone()).unwrap();
+    writer.cache_on_write(kept);
+    cells.iter().for_each(|cell| writer.append(&cell.as_cell()).unwrap());
+    let file = writer.finish(StoreFileMeta::default()).unwrap();
+    Written { fs, path: PATH.into(), file }
+}
+
+fn file_id() -> FileId {
+    FileId::of_name(PATH.rsplit('/').next().unwrap())
+}
+
+#[test]
+fn blocks_kept_as_they_are_written_need_not_be_read() {
+    let cells = random_cells(&mut Random::new(7), SHAPE);
+    for context in contexts() {
+        let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+        let all = CacheOnWrite {
+            cache: Arc::clone(&cache),
+            file: file_id(),
+            in_memory: false,
+            data: DataOnWrite::Always,
+            index: true,
+            bloom: true,
+        };
+        let written = write_cached(&cells, &context, all);
+        let reader = open(&written, &cache, false);
+        let on_disk = cache.cached_files(&[reader.file_id()])[0].on_disk_bytes;
+        assert_eq!(on_disk, reader.cacheable_bytes(), "every block before what is kept open");
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+        scan(&reader, &wanted);
+        let row = wanted[3].as_cell().row().to_vec();
+        assert!(reader.might_contain_row(&row).unwrap());
+        assert_eq!(cache.stats().miss_count(), 0, "{context:?}");
+    }
+}
+
+#[test]
+fn only_what_replaces_warm_blocks_is_kept() {
+    let cells = random_cells(&mut Random::new(8), SHAPE);
+    let context = &contexts()[0];
+    let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+    let input = write(&cells, context);
+    let reader = HFileReader::open_path(
+        &input.fs,
+        &input.path,
+        Arc::clone(&cache),
+        &OpenOptions { cache_name: Some("input".into()), ..OpenOptions::default() },
+    )
+    .unwrap();
+    // The first half is hot.
+    let mut scanner = reader.scanner(ScanOptions::default());
+    scanner.seek_to_first().unwrap();
+    for _ in 0..cells.len() / 2 {
+        scanner.next().unwrap();
+    }
+    let hot = cache.stats().insertions;
+    let warmth = Arc::<Warmth>::default();
+    let kept = CacheOnWrite {
+        cache: Arc::clone(&cache),
+        file: file_id(),
+        in_memory: false,
+        data: DataOnWrite::WhereWarm(Arc::clone(&warmth)),
+        index: false,
+        bloom: false,
+    };
+    let fs = evenkeel_fs::MemoryFileSystem::new();
+    let mut writer = HFileWriter::create(&fs, PATH.as_ref(), context.clone()).unwrap();
+    writer.cache_on_write(kept);
+    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+    let mut scanner = reader.scanner(options);
+    scanner.tell(warmth);
+    let mut more = scanner.seek_to_first().unwrap();
+    while more {
+        writer.append(&scanner.cell().unwrap()).unwrap();
+        more = scanner.next().unwrap();
+    }
+    let file = writer.finish(StoreFileMeta::default()).unwrap();
+    let output = open(&Written { fs, path: PATH.into(), file }, &cache, false);
+    let all = output.cacheable_bytes() as f64;
+    let part = cache.cached_files(&[output.file_id()])[0].on_disk_bytes as f64 / all;
+    assert!(hot > 10 && (0.35..0.6).contains(&part), "{part} of the output is kept");
+}
+
+#[test]
+fn a_prefetch_reads_all_that_fits_once() {
+    let cells = random_cells(&mut Random::new(9), SHAPE);
+    let context = &contexts()[1];
+    let written = write(&cells, context);
+    let cache: Arc<dyn BlockCache> =
+        Arc::new(CombinedBlockCache::new(LruBlockCache::new(1 << 20), LruBlockCache::new(8 << 20)));
+    let reader = open(&written, &cache, false);
+    let read = reader.prefetch(&|| true).unwrap();
+    assert!(read > 50);
+    assert_eq!(cache.cached_files(&[reader.file_id()])[0].on_disk_bytes, reader.cacheable_bytes());
+    let misses = cache.stats().miss_count();
+    assert_eq!(reader.prefetch(&|| true).unwrap(), 0);
+    let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, context)).collect();
+    scan(&reader, &wanted);
+    assert_eq!(cache.stats().miss_count(), misses);
+    let small: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(20_000));
+    let reader = open(&written, &small, false);
+    reader.prefetch(&|| true).unwrap();
+    let stats = small.stats();
+    assert!(stats.blocks > 5 && stats.evictions == 0, "{stats:?}");
+    assert_eq!(open(&written, &cache, false).prefetch(&|| false).unwrap(), 0);
+}
+
+#[test]
+fn a_scan_reads_ahead_and_a_get_does_not() {
+    let cells = random_cells(&mut Random::new(10), SHAPE);
+    let context = HFileContext { index_block_bytes_max: 128 << 10, ..contexts()[0].clone() };
+    let written = write(&cells, &context);
+    let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
+    let reader = open(&written, &cache, false);
+    let mut scanner = reader.scanner(ScanOptions::default());
+    scanner.seek_to_first().unwrap();
+    assert_eq!(cache.stats().insertions, 1, "one block, and none ahead of the first");
+    let first = scanner.next_indexed_key().map(|key| key.row().to_vec());
+    let mut entered = 1;
+    let mut last = first;
+    // Four blocks on, and one that nobody asked for is there soon.
+    while entered < 4 {
+        scanner.next().unwrap();
+        let here = scanner.next_indexed_key().map(|key| key.row().to_vec());
+        entered += u64::from(here != last);
+        last = here;
+    }
+    let began = Instant::now();
+    while cache.stats().insertions <= entered {
+        assert!(began.elapsed() < Duration::from_secs(10), "nothing was read ahead");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
