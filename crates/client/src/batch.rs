@@ -5,6 +5,7 @@
 //! next round. Actions keep their nonces from round to round.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use tokio::task::JoinSet;
 use crate::cells::CellBlock;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{RegionLocation, Seek};
-use crate::operation::Action;
+use crate::location::{Place, Seek};
+use crate::operation::{Action, Mutation};
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::table::Table;
@@ -36,19 +37,24 @@ struct Item {
 /// Actions of one region of a call.
 #[derive(Debug)]
 struct Share {
-    at: Arc<RegionLocation>,
+    at: Arc<Place>,
     items: Vec<Item>,
 }
 
 /// An item and what came of it.
-type Outcome = (Item, Option<Arc<RegionLocation>>, Result<RowResult>);
+type Outcome = (Item, Option<Arc<Place>>, Result<RowResult>);
 
 pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowResult>> {
     let mut outcomes: Vec<_> =
         actions.iter().map(|_| Err(Error::Protocol("an action without an outcome".to_owned()))).collect();
     let mut todo = Vec::new();
     for (index, action) in actions.into_iter().enumerate() {
-        match action.check() {
+        let sizes = |m: &Mutation| m.check_size(table.connection().config().cell_bytes_max);
+        let checked = action.check().and_then(|()| match &action {
+            Action::Mutation(mutation) => sizes(mutation),
+            Action::Get(_) => Ok(()),
+        });
+        match checked {
             Ok(()) => todo.push(Item { index, nonce: nonce(table.connection(), &action), action }),
             Err(error) => set(&mut outcomes, index, Err(error)),
         }
@@ -113,29 +119,50 @@ async fn settle(
 
 async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    let mut servers: HashMap<String, Vec<Share>> = HashMap::new();
+    let mut servers: HashMap<String, Shares> = HashMap::new();
     for item in todo {
-        match table.connection().locate_once(table.name(), Seek::At(item.action.row())).await {
-            Ok(at) => add(servers.entry(at.address()).or_default(), at, item),
+        match table.place(Seek::At(item.action.row())).await {
+            Ok(at) => match servers.get_mut(&*at.address()) {
+                Some(shares) => shares.add(at, item),
+                None => servers.entry(at.address()).or_default().add(at, item),
+            },
             Err(error) => outcomes.push((item, None, Err(error))),
         }
     }
     let timeout = retry.call_timeout(table.connection().config().rpc_timeout);
-    let mut calls = JoinSet::new();
-    for shares in servers.into_values().flat_map(split) {
-        calls.spawn(call(table.connection().clone(), shares, timeout));
+    let mut calls: Vec<_> = servers.into_values().flat_map(|shares| split(shares.list)).collect();
+    let last = calls.pop();
+    // The last call is made here, so that a batch of one call takes no task.
+    let mut others = JoinSet::new();
+    for shares in calls {
+        others.spawn(call(table.connection().clone(), shares, timeout));
     }
-    while let Some(done) = calls.join_next().await {
+    if let Some(shares) = last {
+        outcomes.extend(call(table.connection().clone(), shares, timeout).await);
+    }
+    while let Some(done) = others.join_next().await {
         // A call's task neither panics nor is it aborted; were it so, the actions would keep their default outcome.
         outcomes.extend(done.unwrap_or_default());
     }
     outcomes
 }
 
-fn add(shares: &mut Vec<Share>, at: Arc<RegionLocation>, item: Item) {
-    match shares.iter_mut().rev().find(|share| share.at.region == at.region) {
-        Some(share) => share.items.push(item),
-        None => shares.push(Share { at, items: vec![item] }),
+/// Shares found by the place of their region, which is known by its address while a share keeps it.
+#[derive(Debug, Default)]
+struct Shares {
+    list: Vec<Share>,
+    by_place: HashMap<usize, usize>,
+}
+
+impl Shares {
+    fn add(&mut self, at: Arc<Place>, item: Item) {
+        match self.by_place.entry(Arc::as_ptr(&at) as usize) {
+            Entry::Occupied(share) => self.list[*share.get()].items.push(item),
+            Entry::Vacant(vacant) => {
+                vacant.insert(self.list.len());
+                self.list.push(Share { at, items: vec![item] });
+            }
+        }
     }
 }
 
@@ -151,8 +178,12 @@ fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
             }
             count += 1;
             bytes += item.action.bytes();
-            if let Some(call) = calls.last_mut() {
-                add(call, at.clone(), item);
+            match calls.last_mut() {
+                Some(call) => match call.last_mut().filter(|share| Arc::ptr_eq(&share.at, &at)) {
+                    Some(share) => share.items.push(item),
+                    None => call.push(Share { at: at.clone(), items: vec![item] }),
+                },
+                None => calls.push(vec![Share { at: at.clone(), items: vec![item] }]),
             }
         }
     }
@@ -162,7 +193,8 @@ fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
 
 async fn call(connection: Connection, shares: Vec<Share>, timeout: Duration) -> Vec<Outcome> {
     let mut block = Vec::new();
-    let region_action = shares.iter().map(|share| region_action(share, &mut block)).collect();
+    let region_action =
+        shares.iter().map(|share| region_action(share, &mut block, connection.config().tags)).collect();
     let request =
         pb::MultiRequest { region_action, nonce_group: Some(connection.nonce_group()), condition: None };
     let Some(at) = shares.first().map(|share| share.at.clone()) else { return Vec::new() };
@@ -174,8 +206,9 @@ async fn call(connection: Connection, shares: Vec<Share>, timeout: Duration) -> 
 }
 
 /// Indexes start at 1, as some servers' and clients' do, so that 0 means none.
-fn region_action(share: &Share, block: &mut Vec<u8>) -> pb::RegionAction {
-    let actions = (1..).zip(&share.items).map(|(i, item)| item.action.message(i, item.nonce, block));
+fn region_action(share: &Share, block: &mut Vec<u8>, with_tags: bool) -> pb::RegionAction {
+    let actions =
+        (1..).zip(&share.items).map(|(i, item)| item.action.message(i, item.nonce, block, with_tags));
     pb::RegionAction { region: share.at.specifier(), action: actions.collect(), ..Default::default() }
 }
 
@@ -232,11 +265,13 @@ mod tests {
     use evenkeel_common::{RegionInfo, ServerName};
 
     use super::*;
+    use crate::location::RegionLocation;
     use crate::operation::{Get, Put};
 
     fn share(start: &'static str, actions: Vec<Action>) -> Share {
         let region = RegionInfo::new("t".parse().expect("legal"), start.into(), Bytes::new(), 1);
-        let at = Arc::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 });
+        let at =
+            Arc::new(Place::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 }));
         let items = actions.into_iter().enumerate().map(|(index, action)| Item { index, nonce: 0, action });
         Share { at, items: items.collect() }
     }

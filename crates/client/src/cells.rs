@@ -1,4 +1,4 @@
-//! Cell blocks of `KeyValueCodec`: `u32 len | KeyValue`, one after the other.
+//! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, one after the other.
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::{CellType, KeyValue, codec};
@@ -7,13 +7,14 @@ use evenkeel_protocol::pb;
 use crate::error::{Error, Result};
 use crate::result::RowResult;
 
-/// Appends a cell in the codec's form.
-pub(crate) fn write(out: &mut Vec<u8>, cell: &KeyValue) {
+/// Appends a cell in the codec's form; without tags it is `KeyValueCodec`'s, with them `KeyValueCodecWithTags`'.
+pub(crate) fn write(out: &mut Vec<u8>, cell: &KeyValue, with_tags: bool) {
     let view = cell.as_cell();
-    let with_tags = !view.tags().is_empty();
-    debug_assert!(!with_tags, "KeyValueCodec carries no tags");
-    out.extend_from_slice(&(view.key_value_len() as u32).to_be_bytes());
-    view.write_key_value(out, false);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    view.write_key_value(out, with_tags);
+    let len = ((out.len() - at - 4) as u32).to_be_bytes();
+    out[at..at + 4].copy_from_slice(&len);
 }
 
 /// The cells of one response, handed out in order.
@@ -76,13 +77,15 @@ fn short() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_common::cell::KeyValueBuilder;
+
     use super::*;
 
     #[test]
     fn cells_come_back_and_short_blocks_are_errors() {
         let cells = [KeyValue::put(b"r", b"f", b"q", 5, b"v"), KeyValue::put(b"r", b"f", b"z", 6, b"")];
         let mut bytes = Vec::new();
-        cells.iter().for_each(|c| write(&mut bytes, c));
+        cells.iter().for_each(|c| write(&mut bytes, c, false));
         let bytes = Bytes::from(bytes);
         assert_eq!(CellBlock::new(bytes.clone()).take(2).expect("whole"), cells);
         assert!(CellBlock::new(bytes.clone()).take(3).is_err());
@@ -90,6 +93,26 @@ mod tests {
             assert!(CellBlock::new(bytes.slice(..cut)).take(2).is_err(), "cut at {cut}");
         }
         assert!(CellBlock::new(Bytes::from_static(&[0xff; 9])).take(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn tags_travel_only_when_asked() {
+        let tagged = KeyValueBuilder {
+            row: b"r",
+            family: b"f",
+            tags: &[0, 2, 9, 1],
+            qualifier: b"q",
+            timestamp: 1,
+            kind: CellType::Put,
+            value: b"v",
+        }
+        .build();
+        for (with_tags, len) in [(true, 4), (false, 0)] {
+            let mut bytes = Vec::new();
+            write(&mut bytes, &tagged, with_tags);
+            let back = CellBlock::new(bytes.into()).take(1).expect("whole");
+            assert_eq!(back[0].as_cell().tags().len(), len);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! [`Connection`]: a cluster, as this process knows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::{RegionInfo, ServerName, TableName};
@@ -13,8 +14,9 @@ use crate::admin::{Admin, TableState};
 use crate::cells::CellBlock;
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
-use crate::location::{LocationCache, MetaRow, RegionLocation, Seek, pick};
+use crate::location::{LocationCache, MetaRow, Place, RegionLocation, Seek, TableLocations, pick};
 use crate::operation::{Get, Scan};
+use crate::registry;
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::{Call, Pool, Service};
@@ -50,7 +52,7 @@ impl Connection {
         let pool = Pool::new(config.clone());
         let mut retry = Retry::new(&config);
         let cluster_id = loop {
-            match cluster_id(&pool, &config).await {
+            match registry::cluster_id(&pool, &config).await {
                 Ok(id) => break id,
                 Err(error) => retry.after(error).await?,
             }
@@ -88,11 +90,7 @@ impl Connection {
     /// # Errors
     /// When no server of the bootstrap list knows it.
     pub async fn active_master(&self) -> Result<ServerName> {
-        let request = pb::GetActiveMasterRequest {};
-        let answer: pb::GetActiveMasterResponse =
-            registry(&self.inner.pool, self.config(), "GetActiveMaster", &request).await?;
-        let server = answer.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
-        Ok((&server).into())
+        registry::active_master(&self.inner.pool, self.config()).await
     }
 
     /// The location of the region that holds a row; `reload` asks hbase:meta even when it is known.
@@ -106,7 +104,7 @@ impl Connection {
         let mut retry = Retry::new(self.config());
         loop {
             match self.locate_once(table, Seek::At(row)).await {
-                Ok(location) => return Ok(location),
+                Ok(place) => return Ok(Arc::new(RegionLocation::clone(&place))),
                 Err(error) => retry.after(error).await?,
             }
         }
@@ -141,19 +139,21 @@ impl Connection {
     /// Calls a method of ClientService where a region is, once.
     pub(crate) async fn call_region<M: Message, R: Message + Default>(
         &self,
-        location: &Arc<RegionLocation>,
+        place: &Arc<Place>,
         method: &'static str,
         param: &M,
         cells: &[u8],
-        timeout: std::time::Duration,
+        timeout: Duration,
     ) -> Result<(R, CellBlock)> {
-        let priority = if location.region.table().is_system() { PRIORITY_SYSTEM } else { 0 };
+        let priority = if place.region.table().is_system() { PRIORITY_SYSTEM } else { 0 };
         let call = Call { service: Service::Client, method, param, cells, timeout, priority };
-        let answer = self.call(&location.address(), call).await;
-        if let Err(error) = &answer {
-            self.inner.locations.on_error(location, error);
+        match place.endpoint(&self.inner.pool).call(call).await {
+            Ok((response, cells)) => Ok((response, CellBlock::new(cells))),
+            Err(error) => {
+                self.inner.locations.on_error(place, &error);
+                Err(error)
+            }
         }
-        answer.map(|(response, cells)| (response, CellBlock::new(cells)))
     }
 
     /// Calls a method of MasterService, once; the master is asked for anew after any failure.
@@ -161,7 +161,7 @@ impl Connection {
         &self,
         method: &'static str,
         param: &M,
-        timeout: std::time::Duration,
+        timeout: Duration,
     ) -> Result<R> {
         let known = self.inner.master.lock().clone();
         let address = match known {
@@ -177,50 +177,59 @@ impl Connection {
         answer.map(|(response, _)| response)
     }
 
-    /// The location of a region, from the cache or one lookup.
-    pub(crate) async fn locate_once(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<RegionLocation>> {
-        if let Some(location) = self.inner.locations.find(table, seek) {
-            return Ok(location);
-        }
-        let lookup = self.inner.locations.lookup(table);
-        let _one = lookup.lock().await;
-        if let Some(location) = self.inner.locations.find(table, seek) {
-            return Ok(location);
-        }
-        match table.is_meta() {
-            true => self.locate_meta().await,
-            false => self.look_up(table, seek).await,
-        }
+    /// The place of a region, from the cache or one lookup.
+    pub(crate) async fn locate_once(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<Place>> {
+        self.locate_in(&self.inner.locations.of_table(table), table, seek).await
     }
 
-    async fn meta_location(&self) -> Result<Arc<RegionLocation>> {
-        match self.inner.locations.find(&TableName::meta(), Seek::At(b"")) {
-            Some(location) => Ok(location),
+    /// As [`Connection::locate_once`], with the table's part of the cache at hand.
+    pub(crate) async fn locate_in(
+        &self,
+        locations: &TableLocations,
+        table: &TableName,
+        seek: Seek<'_>,
+    ) -> Result<Arc<Place>> {
+        if let Some(place) = locations.find(seek) {
+            return Ok(place);
+        }
+        // Boxed, for the way through the cache is the one that is taken and should carry no more than it needs.
+        Box::pin(async {
+            let _one = locations.lookup.lock().await;
+            if let Some(place) = locations.find(seek) {
+                return Ok(place);
+            }
+            match table.is_meta() {
+                true => self.locate_meta().await,
+                false => self.look_up(table, seek).await,
+            }
+        })
+        .await
+    }
+
+    async fn meta_location(&self) -> Result<Arc<Place>> {
+        let locations = self.inner.locations.of_table(&TableName::meta());
+        match locations.find(Seek::At(b"")) {
+            Some(place) => Ok(place),
             None => self.locate_meta().await,
         }
     }
 
-    async fn locate_meta(&self) -> Result<Arc<RegionLocation>> {
-        let request = pb::GetMetaRegionLocationsRequest {};
-        let answer: pb::GetMetaRegionLocationsResponse =
-            registry(&self.inner.pool, self.config(), "GetMetaRegionLocations", &request).await?;
-        let primary = answer.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
-        let server = primary.and_then(|l| l.server_name.as_ref());
-        let server = server.ok_or_else(|| Error::NoServer("hbase:meta is not online".to_owned()))?;
-        let location = RegionLocation { region: RegionInfo::meta(), server: server.into(), seq_num: -1 };
-        let location = Arc::new(location);
-        self.inner.locations.add(location.clone());
-        Ok(location)
+    async fn locate_meta(&self) -> Result<Arc<Place>> {
+        let server = registry::meta_server(&self.inner.pool, self.config()).await?;
+        let location = RegionLocation { region: RegionInfo::meta(), server, seq_num: -1 };
+        let place = Arc::new(Place::new(location));
+        self.inner.locations.add(place.clone());
+        Ok(place)
     }
 
-    async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<RegionLocation>> {
+    async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<Place>> {
         let stop = format!("{table},,");
         let scan =
             Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
         let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
-        let mut locations = pick(seek, table, &rows)?.into_iter().map(Arc::new);
-        let first = locations.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
-        locations.for_each(|location| self.inner.locations.add(location));
+        let mut places = pick(seek, table, &rows)?.into_iter().map(Place::new).map(Arc::new);
+        let first = places.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
+        places.for_each(|place| self.inner.locations.add(place));
         self.inner.locations.add(first.clone());
         Ok(first)
     }
@@ -291,29 +300,4 @@ impl Connection {
         let Some(value) = row.value("table", "state") else { return Ok(None) };
         TableState::from_number(pb::TableState::decode(value)?.state).map(Some)
     }
-}
-
-async fn cluster_id(pool: &Pool, config: &ClientConfig) -> Result<String> {
-    let answer: pb::GetClusterIdResponse =
-        registry(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}).await?;
-    answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
-}
-
-/// Asks the registry: the first server of the bootstrap list that answers.
-async fn registry<M: Message, R: Message + Default>(
-    pool: &Pool,
-    config: &ClientConfig,
-    method: &'static str,
-    param: &M,
-) -> Result<R> {
-    let mut last = Error::InvalidArgument("no bootstrap server is configured".to_owned());
-    for address in &config.bootstrap {
-        let timeout = config.rpc_timeout;
-        let call = Call { service: Service::ClientMeta, method, param, cells: &[], timeout, priority: 0 };
-        match pool.call(address, call).await {
-            Ok((response, _)) => return Ok(response),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

@@ -18,11 +18,13 @@
 //! | [`scan`] | [`Scanner`]: rows of a scan, batch by batch |
 //! | [`admin`] | [`Admin`]: tables, namespaces, regions, servers, snapshots, the cluster's state |
 //! | [`filter`] | [`Filter`] and [`Comparator`], and the filter language |
+//! | [`mutator`] | [`BufferedMutator`]: many writes with few calls |
 //! | [`operation`] | [`Get`], [`Scan`] and the mutations |
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
 //! | [`error`] | [`Error`], which says whether to try again |
 //! | `rpc` | one multiplexed socket per server and service |
+//! | `registry` | where a client begins: servers or ZooKeeper |
 //! | `location` | which server holds a row, cached, from hbase:meta |
 //! | `retry` | how often and how soon to try again |
 //!
@@ -37,15 +39,19 @@
 
 mod batch;
 mod cells;
+mod coprocessor;
 mod location;
+mod registry;
 mod retry;
 mod rpc;
+mod zookeeper;
 
 pub mod admin;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod filter;
+pub mod mutator;
 pub mod operation;
 pub mod result;
 pub mod scan;
@@ -55,15 +61,17 @@ pub use admin::{
     Admin, ClusterMetrics, ClusterOption, CompactionState, NamespaceDescriptor, RegionMetrics, RegionState,
     ServerMetrics, SnapshotDescription, TableState,
 };
-pub use config::ClientConfig;
+pub use config::{ClientConfig, Registry};
 pub use connection::Connection;
 pub use error::{Error, RemoteException, Result};
 pub use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, ServerName, TableDescriptor, TableName};
 pub use filter::{Comparator, Filter};
 pub use location::RegionLocation;
+pub use mutator::{BufferedMutator, Failure};
 pub use operation::{
     Action, Append, CheckAndMutate, CompareOp, Delete, Get, Increment, Mutation, Put, RowMutations, Scan,
 };
 pub use result::{CheckAndMutateResult, RowResult};
-pub use scan::Scanner;
+pub use rpc::{Compressor, Opened, Opener, Opening, Transport};
+pub use scan::{RowStream, Scanner};
 pub use table::Table;

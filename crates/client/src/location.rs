@@ -7,16 +7,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use evenkeel_common::{RegionInfo, ServerName, TableName};
 use evenkeel_protocol::{PB_MAGIC, pb};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
 use crate::error::{Error, Result};
 use crate::result::RowResult;
+use crate::rpc::{Endpoint, Pool, Service};
 
 /// The id in a search key: after every region id that exists.
 const LAST_ID: &str = "99999999999999";
@@ -34,13 +36,38 @@ pub struct RegionLocation {
     pub seq_num: i64,
 }
 
-impl RegionLocation {
+/// A location in the cache, with what calls to it need.
+#[derive(Debug)]
+pub(crate) struct Place {
+    location: RegionLocation,
+    /// Where the region's server takes reads and writes, once one was made.
+    endpoint: OnceLock<Arc<Endpoint>>,
+}
+
+impl Place {
+    pub(crate) fn new(location: RegionLocation) -> Self {
+        Self { location, endpoint: OnceLock::new() }
+    }
+
     pub(crate) fn specifier(&self) -> pb::RegionSpecifier {
         region_specifier(&self.region)
     }
 
     pub(crate) fn address(&self) -> String {
         self.server.host_port()
+    }
+
+    /// The region's server's ClientService.
+    pub(crate) fn endpoint(&self, pool: &Pool) -> &Endpoint {
+        self.endpoint.get_or_init(|| pool.endpoint(&self.address(), Service::Client))
+    }
+}
+
+impl Deref for Place {
+    type Target = RegionLocation;
+
+    fn deref(&self) -> &RegionLocation {
+        &self.location
     }
 }
 
@@ -82,68 +109,91 @@ impl Seek<'_> {
     }
 }
 
-type Regions = BTreeMap<Bytes, Arc<RegionLocation>>;
-
-/// Locations by table and start key.
+/// The known regions of one table by start key.
 #[derive(Debug, Default)]
-pub(crate) struct LocationCache {
-    tables: Mutex<HashMap<TableName, Regions>>,
-    lookups: Mutex<HashMap<TableName, Arc<tokio::sync::Mutex<()>>>>,
+pub(crate) struct TableLocations {
+    regions: RwLock<BTreeMap<Bytes, Arc<Place>>>,
+    /// Held by one lookup of the table at a time.
+    pub(crate) lookup: tokio::sync::Mutex<()>,
 }
 
-impl LocationCache {
-    pub(crate) fn find(&self, table: &TableName, seek: Seek<'_>) -> Option<Arc<RegionLocation>> {
-        let tables = self.tables.lock();
-        let regions = tables.get(table)?;
+impl TableLocations {
+    pub(crate) fn find(&self, seek: Seek<'_>) -> Option<Arc<Place>> {
+        let regions = self.regions.read();
         let found = match seek {
             Seek::At(row) => regions.range::<[u8], _>((Unbounded, Included(row))).next_back(),
             Seek::Before([]) => regions.iter().next_back(),
             Seek::Before(row) => regions.range::<[u8], _>((Unbounded, Excluded(row))).next_back(),
         };
-        found.map(|(_, location)| location).filter(|location| seek.holds(&location.region)).cloned()
+        found.map(|(_, place)| place).filter(|place| seek.holds(&place.region)).cloned()
     }
 
-    pub(crate) fn add(&self, location: Arc<RegionLocation>) {
-        let mut tables = self.tables.lock();
-        let regions = tables.entry(location.region.table().clone()).or_default();
-        regions.insert(location.region.start_key().clone(), location);
+    fn add(&self, place: Arc<Place>) {
+        self.regions.write().insert(place.region.start_key().clone(), place);
     }
 
-    /// Forgets a location, unless a newer one has taken its place.
-    pub(crate) fn remove(&self, location: &Arc<RegionLocation>) {
+    fn clear(&self) {
+        self.regions.write().clear();
+    }
+}
+
+/// Locations by table and start key.
+#[derive(Debug, Default)]
+pub(crate) struct LocationCache {
+    tables: Mutex<HashMap<TableName, Arc<TableLocations>>>,
+}
+
+impl LocationCache {
+    /// A table's part of the cache, which stays the same as long as the cache.
+    pub(crate) fn of_table(&self, table: &TableName) -> Arc<TableLocations> {
         let mut tables = self.tables.lock();
-        let Some(regions) = tables.get_mut(location.region.table()) else { return };
-        if regions.get(location.region.start_key()).is_some_and(|known| known == location) {
-            regions.remove(location.region.start_key());
+        match tables.get(table) {
+            Some(locations) => locations.clone(),
+            None => tables.entry(table.clone()).or_default().clone(),
+        }
+    }
+
+    pub(crate) fn add(&self, place: Arc<Place>) {
+        self.of_table(place.region.table()).add(place);
+    }
+
+    /// Forgets a location, unless another has taken its place.
+    pub(crate) fn remove(&self, place: &Arc<Place>) {
+        let table = self.of_table(place.region.table());
+        let mut regions = table.regions.write();
+        if regions.get(place.region.start_key()).is_some_and(|known| known.location == place.location) {
+            regions.remove(place.region.start_key());
         }
     }
 
     pub(crate) fn remove_table(&self, table: &TableName) {
-        self.tables.lock().remove(table);
+        self.of_table(table).clear();
     }
 
     fn remove_server(&self, server: &ServerName) {
-        self.tables.lock().values_mut().for_each(|regions| regions.retain(|_, l| l.server != *server));
+        let tables: Vec<_> = self.tables.lock().values().cloned().collect();
+        for table in tables {
+            table.regions.write().retain(|_, place| place.server != *server);
+        }
     }
 
     /// Draws the conclusions from a call's failure.
-    pub(crate) fn on_error(&self, location: &Arc<RegionLocation>, error: &Error) {
+    pub(crate) fn on_error(&self, place: &Arc<Place>, error: &Error) {
         if !error.clears_location() {
             return;
         }
         if error.clears_server() {
-            return self.remove_server(&location.server);
+            return self.remove_server(&place.server);
         }
-        self.remove(location);
+        self.remove(place);
         if let Some((host, port)) = moved_to(error) {
-            let server = ServerName::new(&host, port, -1);
-            self.add(Arc::new(RegionLocation { server, ..RegionLocation::clone(location) }));
+            let (region, seq_num) = (place.region.clone(), place.seq_num);
+            let location = RegionLocation { region, server: ServerName::new(&host, port, -1), seq_num };
+            let moved = Arc::new(Place::new(location));
+            // Only where the old one was: what has come in the meantime is newer.
+            let table = self.of_table(moved.region.table());
+            table.regions.write().entry(moved.region.start_key().clone()).or_insert(moved);
         }
-    }
-
-    /// The lock that one lookup of a table at a time holds.
-    pub(crate) fn lookup(&self, table: &TableName) -> Arc<tokio::sync::Mutex<()>> {
-        self.lookups.lock().entry(table.clone()).or_default().clone()
     }
 }
 
@@ -230,6 +280,10 @@ mod tests {
         "t".parse().expect("legal")
     }
 
+    fn place(start: &'static str, end: &'static str, port: u16) -> Arc<Place> {
+        Arc::new(Place::new(location(start, end, port)))
+    }
+
     fn location(start: &'static str, end: &'static str, port: u16) -> RegionLocation {
         let region = RegionInfo::new(table(), start.into(), end.into(), 1);
         RegionLocation { region, server: ServerName::new("h", port, 5), seq_num: 2 }
@@ -242,7 +296,7 @@ mod tests {
         let cells = vec![
             put("regioninfo", &info),
             put("seqnumDuringOpen", &location.seq_num.to_be_bytes()),
-            put("server", location.address().as_bytes()),
+            put("server", location.server.host_port().as_bytes()),
             put("serverstartcode", &location.server.start_code.to_be_bytes()),
         ];
         RowResult::new(cells, None, false)
@@ -251,28 +305,30 @@ mod tests {
     #[test]
     fn rows_are_found_in_their_region_and_before_it() {
         let cache = LocationCache::default();
-        cache.add(location("", "g", 1).into());
-        cache.add(location("g", "p", 2).into());
-        let port = |seek| cache.find(&table(), seek).map(|l| l.server.port);
+        cache.add(place("", "g", 1));
+        cache.add(place("g", "p", 2));
+        let port = |seek| cache.of_table(&table()).find(seek).map(|l| l.server.port);
         assert_eq!(port(Seek::At(b"")), Some(1));
         assert_eq!(port(Seek::At(b"g")), Some(2));
         assert_eq!(port(Seek::At(b"p")), None, "past the region that is known");
         assert_eq!(port(Seek::Before(b"g")), Some(1));
         assert_eq!(port(Seek::Before(b"p")), Some(2));
         assert_eq!(port(Seek::Before(b"")), None, "the last region is not known");
-        cache.add(location("p", "", 3).into());
+        cache.add(place("p", "", 3));
         assert_eq!(port(Seek::Before(b"")), Some(3));
     }
 
     #[test]
     fn failures_forget_what_they_should() {
         let cache = LocationCache::default();
-        let (a, b): (Arc<_>, Arc<_>) = (location("", "g", 1).into(), location("g", "", 1).into());
+        let (a, b) = (place("", "g", 1), place("g", "", 1));
         let refill = || [&a, &b].map(|l| cache.add(Arc::clone(l)));
         let remote = |class: &str, text: &str| {
             Error::Remote(Box::new(RemoteException::new(&format!("org.apache.hadoop.hbase.{class}"), text)))
         };
-        let known = || [&b""[..], b"g"].map(|row| cache.find(&table(), Seek::At(row)).map(|l| l.server.port));
+        let known = || {
+            [&b""[..], b"g"].map(|row| cache.of_table(&table()).find(Seek::At(row)).map(|l| l.server.port))
+        };
         refill();
         cache.on_error(&a, &remote("RegionTooBusyException", ""));
         assert_eq!(known(), [Some(1), Some(1)]);

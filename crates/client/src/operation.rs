@@ -7,11 +7,10 @@ use bytes::Bytes;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, LATEST_TIMESTAMP, ROW_BYTES_MAX};
 use evenkeel_common::{CellType, Durability, KeyValue};
 use evenkeel_protocol::pb;
-use prost::Message;
 
 use crate::cells;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
+use crate::filter::{Comparator, Filter};
 
 /// Which columns and versions are read: what [`Get`] and [`Scan`] have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +20,8 @@ struct Selection {
     max_versions: Option<u32>,
     filter: Option<pb::Filter>,
     cache_blocks: Option<bool>,
+    store_limit: Option<u32>,
+    store_offset: Option<u32>,
     attributes: Vec<pb::NameBytesPair>,
 }
 
@@ -59,6 +60,23 @@ macro_rules! selects {
             /// Up to this many versions of each column; 1 unless said.
             pub fn max_versions(mut self, versions: u32) -> Self {
                 self.selection.max_versions = Some(versions);
+                self
+            }
+
+            /// Every version of each column.
+            pub fn all_versions(self) -> Self {
+                self.max_versions(i32::MAX as u32)
+            }
+
+            /// At most so many cells of each family of a row.
+            pub fn family_limit(mut self, cells: u32) -> Self {
+                self.selection.store_limit = Some(cells);
+                self
+            }
+
+            /// Without the first so many cells of each family of a row.
+            pub fn family_offset(mut self, cells: u32) -> Self {
+                self.selection.store_offset = Some(cells);
                 self
             }
 
@@ -114,15 +132,21 @@ impl Get {
     }
 
     pub(crate) fn message(&self) -> pb::Get {
-        let selection = self.selection.clone();
+        self.clone().into_message()
+    }
+
+    pub(crate) fn into_message(self) -> pb::Get {
+        let selection = self.selection;
         pb::Get {
-            row: self.row.clone(),
+            row: self.row,
             column: selection.columns,
             attribute: selection.attributes,
             filter: selection.filter,
             time_range: selection.time_range,
             max_versions: selection.max_versions,
             cache_blocks: selection.cache_blocks,
+            store_limit: selection.store_limit,
+            store_offset: selection.store_offset,
             existence_only: self.existence_only.then_some(true),
             ..Default::default()
         }
@@ -139,6 +163,11 @@ pub struct Scan {
     pub(crate) reverse: bool,
     pub(crate) limit: Option<u64>,
     pub(crate) caching: Option<u32>,
+    pub(crate) bytes_max: Option<u64>,
+    pub(crate) batch: Option<u32>,
+    pub(crate) partial: bool,
+    pub(crate) cursor: bool,
+    on_demand: Option<bool>,
     preads: bool,
     selection: Selection,
 }
@@ -163,6 +192,11 @@ impl Scan {
             reverse: false,
             limit: None,
             caching: None,
+            bytes_max: None,
+            batch: None,
+            partial: false,
+            cursor: false,
+            on_demand: None,
             preads: false,
             selection,
         }
@@ -210,6 +244,55 @@ impl Scan {
         self
     }
 
+    /// The rows that start so.
+    pub fn prefix(self, prefix: impl AsRef<[u8]>) -> Self {
+        let prefix = prefix.as_ref();
+        let mut stop = prefix.to_vec();
+        // The first row after all that start so: the last byte that can grow by one does.
+        while stop.last() == Some(&u8::MAX) {
+            stop.pop();
+        }
+        if let Some(last) = stop.last_mut() {
+            *last += 1;
+        }
+        self.from(prefix).to(stop)
+    }
+
+    /// Asks for at most about this many bytes in one call.
+    pub fn max_result_bytes(mut self, bytes: u64) -> Self {
+        self.bytes_max = Some(bytes);
+        self
+    }
+
+    /// Gives rows in pieces of at most so many cells; see [`crate::RowResult::is_partial`].
+    pub fn batch(mut self, cells: u32) -> Self {
+        self.batch = Some(cells.max(1));
+        self.allow_partial()
+    }
+
+    /// Gives rows in the pieces that servers send them in, so that no row need fit in memory.
+    pub fn allow_partial(mut self) -> Self {
+        self.partial = true;
+        self
+    }
+
+    /// Has servers that find nothing for long say how far they are; see [`crate::Scanner::cursor`].
+    pub fn cursor(mut self) -> Self {
+        self.cursor = true;
+        self
+    }
+
+    /// Whether families that a filter does not need are read only for rows that it passes.
+    pub fn load_families_on_demand(mut self, on_demand: bool) -> Self {
+        self.on_demand = Some(on_demand);
+        self
+    }
+
+    /// Delete markers and deleted cells too.
+    pub fn raw(self) -> Self {
+        self.attribute("_raw_", Bytes::from_static(&[0xff]))
+    }
+
     /// Reads by position rather than as a stream, for short scans.
     pub fn preads(mut self) -> Self {
         self.preads = true;
@@ -225,6 +308,11 @@ impl Scan {
             time_range: selection.time_range,
             max_versions: selection.max_versions,
             cache_blocks: selection.cache_blocks,
+            store_limit: selection.store_limit,
+            store_offset: selection.store_offset,
+            batch_size: self.batch,
+            need_cursor_result: self.cursor.then_some(true),
+            load_column_families_on_demand: self.on_demand,
             start_row: Some(self.start.clone()),
             stop_row: Some(self.stop.clone()),
             include_start_row: Some(self.start_included),
@@ -242,6 +330,8 @@ impl Scan {
 struct Body {
     row: Bytes,
     cells: Vec<KeyValue>,
+    timestamp: i64,
+    time_range: Option<pb::TimeRange>,
     durability: Durability,
     attributes: Vec<pb::NameBytesPair>,
 }
@@ -249,7 +339,14 @@ struct Body {
 impl Body {
     fn new(row: &[u8]) -> Self {
         let row = Bytes::copy_from_slice(row);
-        Self { row, cells: Vec::new(), durability: Durability::UseDefault, attributes: Vec::new() }
+        Self {
+            row,
+            cells: Vec::new(),
+            timestamp: LATEST_TIMESTAMP,
+            time_range: None,
+            durability: Durability::UseDefault,
+            attributes: Vec::new(),
+        }
     }
 
     /// Adds a cell. What HBase forbids is kept to be refused when the mutation is sent, for builders return no errors.
@@ -264,6 +361,10 @@ impl Body {
 
     fn check(&self) -> Result<()> {
         check_row(&self.row)?;
+        let same_row = |c: &KeyValue| c.as_cell().row() == self.row;
+        if !self.cells.iter().all(same_row) {
+            return Err(Error::InvalidArgument("a cell of another row than its operation".to_owned()));
+        }
         match self.cells.iter().any(|c| c.as_cell().family().is_empty()) {
             true => Err(Error::InvalidArgument("a family that is empty or too long".to_owned())),
             false => Ok(()),
@@ -274,7 +375,8 @@ impl Body {
         pb::MutationProto {
             row: Some(self.row.clone()),
             mutate_type: Some(kind as i32),
-            timestamp: Some(LATEST_TIMESTAMP as u64),
+            timestamp: Some(self.timestamp as u64),
+            time_range: self.time_range.clone(),
             attribute: self.attributes.clone(),
             durability: Some(self.durability as i32),
             associated_cell_count: Some(self.cells.len() as i32),
@@ -319,6 +421,18 @@ macro_rules! mutations {
                 /// When it is acknowledged; the table's setting unless said.
                 pub fn durability(mut self, durability: Durability) -> Self {
                     self.0.durability = durability;
+                    self
+                }
+
+                /// How long its cells live, in ms; a tag of theirs then says so.
+                pub fn ttl_ms(self, ttl_ms: u64) -> Self {
+                    self.attribute("_ttl", Bytes::copy_from_slice(&ttl_ms.to_be_bytes()))
+                }
+
+                /// Adds a cell as it is, tags and all (tags go out with [`crate::ClientConfig::tags`]). Its row must be
+                /// the operation's.
+                pub fn cell(mut self, cell: KeyValue) -> Self {
+                    self.0.cells.push(cell);
                     self
                 }
 
@@ -393,8 +507,17 @@ impl Mutation {
         matches!(self, Self::Increment(_) | Self::Append(_))
     }
 
-    pub(crate) fn write_cells(&self, out: &mut Vec<u8>) {
-        self.body().cells.iter().for_each(|cell| cells::write(out, cell));
+    /// Appends its cells to a cell block.
+    pub(crate) fn write_cells(&self, out: &mut Vec<u8>, with_tags: bool) {
+        self.body().cells.iter().for_each(|cell| cells::write(out, cell, with_tags));
+    }
+
+    /// Refuses a cell of more bytes than are allowed; 0 allows any.
+    pub(crate) fn check_size(&self, bytes_max: usize) -> Result<()> {
+        match self.body().cells.iter().map(|c| c.bytes().len()).find(|n| bytes_max > 0 && *n > bytes_max) {
+            Some(n) => Err(Error::InvalidArgument(format!("a cell of {n} bytes, more than {bytes_max}"))),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -449,6 +572,35 @@ impl Delete {
         self
     }
 
+    /// Deletes the version of a column at a time.
+    pub fn version(
+        mut self,
+        family: impl AsRef<[u8]>,
+        qualifier: impl AsRef<[u8]>,
+        timestamp_ms: i64,
+    ) -> Self {
+        self.0.cell(family.as_ref(), qualifier.as_ref(), timestamp_ms, CellType::Delete, b"");
+        self
+    }
+
+    /// Deletes the cells of a family that are not newer than a time.
+    pub fn family_up_to(mut self, family: impl AsRef<[u8]>, timestamp_ms: i64) -> Self {
+        self.0.cell(family.as_ref(), b"", timestamp_ms, CellType::DeleteFamily, b"");
+        self
+    }
+
+    /// Deletes the cells of a family at a time.
+    pub fn family_version(mut self, family: impl AsRef<[u8]>, timestamp_ms: i64) -> Self {
+        self.0.cell(family.as_ref(), b"", timestamp_ms, CellType::DeleteFamilyVersion, b"");
+        self
+    }
+
+    /// When no family is named: deletes the cells of the row that are not newer than a time.
+    pub fn up_to(mut self, timestamp_ms: i64) -> Self {
+        self.0.timestamp = timestamp_ms;
+        self
+    }
+
     /// Deletes a family.
     pub fn family(mut self, family: impl AsRef<[u8]>) -> Self {
         self.0.cell(family.as_ref(), b"", LATEST_TIMESTAMP, CellType::DeleteFamily, b"");
@@ -457,6 +609,17 @@ impl Delete {
 }
 
 impl Increment {
+    /// Reads only versions with `from_ms <= timestamp < to_ms` for what it builds upon.
+    pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
+        self.0.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
+        self
+    }
+
+    /// Does not ask for the new values.
+    pub fn without_result(self) -> Self {
+        self.attribute("_rr_", Bytes::from_static(&[0]))
+    }
+
     /// Adds to a counter; one that is absent starts at 0.
     pub fn column(mut self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>, amount: i64) -> Self {
         let amount = amount.to_be_bytes();
@@ -466,6 +629,17 @@ impl Increment {
 }
 
 impl Append {
+    /// Reads only versions with `from_ms <= timestamp < to_ms` for what it builds upon.
+    pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
+        self.0.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
+        self
+    }
+
+    /// Does not ask for the new values.
+    pub fn without_result(self) -> Self {
+        self.attribute("_rr_", Bytes::from_static(&[0]))
+    }
+
     /// Appends to a value; one that is absent starts empty.
     pub fn column(
         mut self,
@@ -516,13 +690,13 @@ impl Action {
     }
 
     /// The message, with a mutation's cells added to the cell block.
-    pub(crate) fn message(&self, index: u32, nonce: u64, cells: &mut Vec<u8>) -> pb::Action {
+    pub(crate) fn message(&self, index: u32, nonce: u64, cells: &mut Vec<u8>, with_tags: bool) -> pb::Action {
         let mut action = pb::Action { index: Some(index), ..Default::default() };
         match self {
             Self::Get(get) => action.get = Some(get.message()),
             Self::Mutation(mutation) => {
                 action.mutation = Some(mutation.message(nonce));
-                mutation.write_cells(cells);
+                mutation.write_cells(cells, with_tags);
             }
         }
         action
@@ -603,15 +777,18 @@ impl CompareOp {
     }
 }
 
-const BINARY_COMPARATOR: &str = "org.apache.hadoop.hbase.filter.BinaryComparator";
+/// What must hold of a row.
+#[derive(Clone, Debug, PartialEq)]
+enum Condition {
+    Column { family: Bytes, qualifier: Bytes, op: CompareOp, comparator: Comparator },
+    Filter(Filter),
+}
 
-/// Mutations of one row that are made only if one of its columns is as expected.
+/// Mutations of one row that are made only if the row is as expected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckAndMutate {
-    family: Bytes,
-    qualifier: Bytes,
-    op: CompareOp,
-    value: Bytes,
+    condition: Condition,
+    time_range: Option<pb::TimeRange>,
     pub(crate) mutations: RowMutations,
 }
 
@@ -625,14 +802,39 @@ impl CheckAndMutate {
         op: CompareOp,
         value: impl AsRef<[u8]>,
     ) -> Self {
-        let [family, qualifier, value] =
-            [family.as_ref(), qualifier.as_ref(), value.as_ref()].map(Bytes::copy_from_slice);
-        Self { family, qualifier, op, value, mutations: RowMutations::new(row) }
+        Self::matching(row, family, qualifier, op, Comparator::binary(value))
+    }
+
+    /// If a column's newest value compares so with a comparator.
+    pub fn matching(
+        row: impl AsRef<[u8]>,
+        family: impl AsRef<[u8]>,
+        qualifier: impl AsRef<[u8]>,
+        op: CompareOp,
+        comparator: Comparator,
+    ) -> Self {
+        let [family, qualifier] = [family.as_ref(), qualifier.as_ref()].map(Bytes::copy_from_slice);
+        Self::of(row, Condition::Column { family, qualifier, op, comparator })
+    }
+
+    /// If a filter leaves any cell of the row.
+    pub fn if_filter(row: impl AsRef<[u8]>, filter: Filter) -> Self {
+        Self::of(row, Condition::Filter(filter))
     }
 
     /// If the row has no such column.
     pub fn if_absent(row: impl AsRef<[u8]>, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Self {
         Self::new(row, family, qualifier, CompareOp::Equal, b"")
+    }
+
+    fn of(row: impl AsRef<[u8]>, condition: Condition) -> Self {
+        Self { condition, time_range: None, mutations: RowMutations::new(row) }
+    }
+
+    /// Looks only at cells with `from_ms <= timestamp < to_ms`.
+    pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
+        self.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
+        self
     }
 
     /// Then make this mutation, with those before it.
@@ -642,18 +844,17 @@ impl CheckAndMutate {
     }
 
     pub(crate) fn condition(&self) -> pb::Condition {
-        let comparable = pb::ByteArrayComparable { value: Some(self.value.clone()) };
-        let comparator = pb::BinaryComparator { comparable };
-        pb::Condition {
-            row: self.mutations.row.clone(),
-            family: Some(self.family.clone()),
-            qualifier: Some(self.qualifier.clone()),
-            compare_type: Some(self.op.on_wire() as i32),
-            comparator: Some(pb::Comparator {
-                name: BINARY_COMPARATOR.to_owned(),
-                serialized_comparator: Some(comparator.encode_to_vec().into()),
-            }),
-            ..Default::default()
+        let (row, time_range) = (self.mutations.row.clone(), self.time_range.clone());
+        let condition = pb::Condition { row, time_range, ..Default::default() };
+        match &self.condition {
+            Condition::Filter(filter) => pb::Condition { filter: Some(filter.message()), ..condition },
+            Condition::Column { family, qualifier, op, comparator } => pb::Condition {
+                family: Some(family.clone()),
+                qualifier: Some(qualifier.clone()),
+                compare_type: Some(op.on_wire() as i32),
+                comparator: Some(comparator.message()),
+                ..condition
+            },
         }
     }
 }
@@ -685,10 +886,27 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_stops_before_the_next_one() {
+        let stop = |prefix: &[u8]| Scan::new().prefix(prefix).stop.to_vec();
+        assert_eq!(stop(b"ab"), b"ac");
+        assert_eq!(stop(b"a\xff\xff"), b"b");
+        assert_eq!(stop(b"\xff"), b"");
+        assert_eq!(stop(b""), b"");
+    }
+
+    #[test]
+    fn cells_of_another_row_are_refused() {
+        let other = KeyValue::put(b"s", b"f", b"q", 1, b"v");
+        assert!(Mutation::from(Put::new("r").cell(other)).check().is_err());
+        let large = Mutation::from(Put::new("r").column("f", "q", [0; 100]));
+        assert!(large.check_size(50).is_err() && large.check_size(0).is_ok());
+    }
+
+    #[test]
     fn cells_go_into_the_block_in_order() {
         let mut block = Vec::new();
         let put = Action::from(Put::new("r").column("f", "a", "1").column_at("f", "b", 5, "2"));
-        let message = put.message(3, 0, &mut block);
+        let message = put.message(3, 0, &mut block, false);
         let mutation = message.mutation.expect("a mutation");
         assert_eq!((message.index, mutation.associated_cell_count, mutation.nonce), (Some(3), Some(2), None));
         let cells = cells::CellBlock::new(block.into()).take(2).expect("two cells");

@@ -10,11 +10,12 @@ pub struct RowResult {
     cells: Vec<KeyValue>,
     exists: Option<bool>,
     stale: bool,
+    partial: bool,
 }
 
 impl RowResult {
     pub(crate) fn new(cells: Vec<KeyValue>, exists: Option<bool>, stale: bool) -> Self {
-        Self { cells, exists, stale }
+        Self { cells, exists, stale, partial: false }
     }
 
     /// The row; `None` when there are no cells.
@@ -60,6 +61,17 @@ impl RowResult {
     /// Whether it came from a replica that may lag behind.
     pub fn is_stale(&self) -> bool {
         self.stale
+    }
+
+    /// A piece of a row, of which the next result may be another.
+    pub(crate) fn piece(cells: Vec<KeyValue>) -> Self {
+        Self { partial: true, ..Self::new(cells, None, false) }
+    }
+
+    /// Whether the next result of the scan may have more cells of the row. Only scans that asked for pieces
+    /// ([`crate::Scan::batch`], [`crate::Scan::allow_partial`]) give such results.
+    pub fn is_partial(&self) -> bool {
+        self.partial
     }
 
     /// The row's bytes, owned.

@@ -4,19 +4,42 @@
 //! held in `part` until the row is whole, and thrown away when the scanner on the server is lost, since the new one
 //! starts the row again. So a row is given once and never mixed from two reads.
 //!
-//! Memory: one response (`scanner_bytes_max`, or one row if that is larger).
+//! Memory: one response (`scanner_bytes_max`, or one row if that is larger). A scan that allows pieces of rows gives what
+//! comes as it comes; of a row that was interrupted it keeps the last cell given, reads the row again at the same read
+//! point, and leaves out what was given.
+//!
+//! ```no_run
+//! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
+//! use evenkeel_client::Scan;
+//! let mut scanner = table.scan(Scan::new().prefix("user:").column("f", "name").caching(1000));
+//! while let Some(row) = scanner.next().await? {
+//!     println!("{:?}", row.value("f", "name"));
+//! }
+//! // Or as a stream, which asks for the next batch while this one is used.
+//! let rows = table.scan(Scan::new()).into_stream();
+//! # drop(rows);
+//! # Ok(()) }
+//! ```
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, KeyValue};
+use evenkeel_common::{CellComparator, ErrorKind, KeyValue};
 use evenkeel_protocol::pb;
+use futures_core::Stream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::cells::{CellBlock, cell_of};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{RegionLocation, Seek};
+use crate::location::{Place, Seek};
 use crate::operation::Scan;
 use crate::result::RowResult;
 use crate::retry::Retry;
@@ -26,7 +49,7 @@ use crate::table::Table;
 /// A scanner that a server keeps for us.
 #[derive(Debug)]
 struct Open {
-    at: Arc<RegionLocation>,
+    at: Arc<Place>,
     id: u64,
     next_call_seq: u64,
 }
@@ -40,6 +63,11 @@ pub struct Scanner {
     open: Option<Open>,
     part: Vec<KeyValue>,
     ready: VecDeque<RowResult>,
+    /// In pieces: the last cell given of a row that is not whole yet.
+    last: Option<KeyValue>,
+    read_point: Option<u64>,
+    cursor: Option<Bytes>,
+    lease: Option<Duration>,
     done: bool,
 }
 
@@ -56,7 +84,19 @@ impl Drop for Scanner {
 impl Scanner {
     pub(crate) fn new(table: Table, scan: Scan) -> Self {
         let (left, done) = (scan.limit, scan.limit == Some(0));
-        Self { table, scan, left, open: None, part: Vec::new(), ready: VecDeque::new(), done }
+        Self {
+            table,
+            scan,
+            left,
+            open: None,
+            part: Vec::new(),
+            ready: VecDeque::new(),
+            last: None,
+            read_point: None,
+            cursor: None,
+            lease: None,
+            done,
+        }
     }
 
     /// The next row; `None` at the end.
@@ -70,19 +110,54 @@ impl Scanner {
         Ok(self.ready.pop_front())
     }
 
-    /// The rows of the next response that has any; `None` at the end.
+    /// The rows of the next response that has any; `None` at the end. A scan that asked for cursors also gets an empty
+    /// batch when a server says how far it is.
     ///
     /// # Errors
     /// The server's exception, or the last failure once all retries are spent. The scanner goes on from the same place
     /// when it is asked again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<RowResult>>> {
-        while self.ready.is_empty() && !self.done {
+        self.cursor = None;
+        while self.ready.is_empty() && !self.done && self.cursor.is_none() {
             self.fetch().await?;
         }
-        match self.ready.is_empty() {
+        match self.ready.is_empty() && self.done {
             true => Ok(None),
             false => Ok(Some(std::mem::take(&mut self.ready).into())),
         }
+    }
+
+    /// The row up to which a server had looked when the last batch was empty ([`Scan::cursor`]).
+    pub fn cursor(&self) -> Option<&[u8]> {
+        self.cursor.as_deref()
+    }
+
+    /// Tells the server to keep its scanner, for a consumer that takes longer than a lease over what it has. When the
+    /// scanner is gone all the same, the next fetch opens another.
+    ///
+    /// # Errors
+    /// As [`Scanner::next_batch`], with no retries.
+    pub async fn renew(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let request = pb::ScanRequest {
+            scanner_id: Some(open.id),
+            next_call_seq: Some(open.next_call_seq),
+            number_of_rows: Some(0),
+            renew: Some(true),
+            ..Default::default()
+        };
+        let connection = self.table.connection();
+        let timeout = connection.config().rpc_timeout;
+        let answer = connection.call_region(&open.at, "Scan", &request, &[], timeout).await;
+        let (_, _): (pb::ScanResponse, _) = answer?;
+        open.next_call_seq += 1;
+        Ok(())
+    }
+
+    /// The rows as a stream. A task of its own asks for the next batch while this one is used, and keeps the server's
+    /// scanner alive while the consumer takes its time; dropping the stream ends it.
+    pub fn into_stream(self) -> RowStream {
+        RowStream::new(self)
     }
 
     /// Ends the scan and waits until the server knows.
@@ -100,6 +175,10 @@ impl Scanner {
             let Err(error) = self.try_fetch(&mut at, &retry).await else { return Ok(()) };
             self.part.clear();
             self.open = None;
+            if let Some(last) = &self.last {
+                let row = Bytes::copy_from_slice(last.as_cell().row());
+                (self.scan.start, self.scan.start_included) = (row, true);
+            }
             match reopens(&error) {
                 true => retry.pause_after(error).await?,
                 false => self.table.recover(at.as_ref(), error, &mut retry).await?,
@@ -107,11 +186,11 @@ impl Scanner {
         }
     }
 
-    async fn try_fetch(&mut self, at: &mut Option<Arc<RegionLocation>>, retry: &Retry) -> Result<()> {
+    async fn try_fetch(&mut self, at: &mut Option<Arc<Place>>, retry: &Retry) -> Result<()> {
         let connection = self.table.connection().clone();
         let location = match at {
             Some(location) => location.clone(),
-            None => at.insert(connection.locate_once(self.table.name(), self.seek()).await?).clone(),
+            None => at.insert(self.table.place(self.seek()).await?).clone(),
         };
         let request = self.request(&location);
         let timeout = retry.call_timeout(connection.config().scanner_timeout);
@@ -130,10 +209,12 @@ impl Scanner {
         }
     }
 
-    fn request(&self, at: &RegionLocation) -> pb::ScanRequest {
+    fn request(&self, at: &Place) -> pb::ScanRequest {
         let config = self.table.connection().config();
         let mut request = pb::ScanRequest {
-            number_of_rows: Some(self.scan.caching.unwrap_or(i32::MAX as u32)),
+            number_of_rows: Some(
+                self.scan.caching.unwrap_or(config.scanner_caching).clamp(1, i32::MAX as u32),
+            ),
             limit_of_rows: self.left.map(|n| n.min(i32::MAX as u64) as u32),
             client_handles_partials: Some(true),
             client_handles_heartbeats: Some(true),
@@ -145,8 +226,11 @@ impl Scanner {
                 request.next_call_seq = Some(open.next_call_seq);
             }
             None => {
-                let scan =
-                    pb::Scan { max_result_size: Some(config.scanner_bytes_max), ..self.scan.message() };
+                let bytes_max = self.scan.bytes_max.unwrap_or(config.scanner_bytes_max);
+                let mut scan = pb::Scan { max_result_size: Some(bytes_max), ..self.scan.message() };
+                if self.last.is_some() {
+                    scan.mvcc_read_point = self.read_point;
+                }
                 request.scan = Some(scan);
                 request.region = Some(at.specifier());
             }
@@ -154,7 +238,12 @@ impl Scanner {
         request
     }
 
-    fn note_scanner(&mut self, at: &Arc<RegionLocation>, response: &pb::ScanResponse) -> Result<()> {
+    fn note_scanner(&mut self, at: &Arc<Place>, response: &pb::ScanResponse) -> Result<()> {
+        self.lease = response.ttl.map(|ttl| Duration::from_millis(ttl.into()));
+        self.cursor = response.cursor.as_ref().and_then(|cursor| cursor.row.clone());
+        if self.open.is_none() {
+            self.read_point = response.mvcc_read_point.filter(|point| *point > 0);
+        }
         if let Some(open) = &mut self.open {
             open.next_call_seq += 1;
         } else if let Some(id) = response.scanner_id {
@@ -178,6 +267,9 @@ impl Scanner {
     }
 
     fn take_result(&mut self, cells: Vec<KeyValue>, partial: bool) {
+        if self.scan.partial {
+            return self.take_piece(cells, partial);
+        }
         let another = |a: &KeyValue, b: &KeyValue| !a.as_cell().same_row(&b.as_cell());
         if self.part.first().zip(cells.first()).is_some_and(|(a, b)| another(a, b)) {
             self.finish_row();
@@ -191,7 +283,39 @@ impl Scanner {
         }
     }
 
+    /// Gives a piece of a row, without the cells that were given before the scanner was lost.
+    fn take_piece(&mut self, mut cells: Vec<KeyValue>, partial: bool) {
+        if let Some(last) = self.last.take() {
+            let first_row = cells.first().is_none_or(|cell| cell.as_cell().same_row(&last.as_cell()));
+            if first_row {
+                let order = CellComparator::Default;
+                cells.retain(|cell| order.compare(&cell.as_cell(), &last.as_cell()) == Ordering::Greater);
+            }
+            self.last = Some(last);
+            if !first_row {
+                self.finish_row();
+            }
+        }
+        if self.left == Some(0) {
+            return;
+        }
+        if let Some(cell) = cells.last() {
+            self.last = Some(cell.clone());
+            let result = if partial { RowResult::piece(cells) } else { RowResult::new(cells, None, false) };
+            self.ready.push_back(result);
+        }
+        if !partial {
+            self.finish_row();
+        }
+    }
+
     fn finish_row(&mut self) {
+        if let Some(last) = self.last.take() {
+            let row = Bytes::copy_from_slice(last.as_cell().row());
+            (self.scan.start, self.scan.start_included) = (row, false);
+            self.left = self.left.map(|n| n.saturating_sub(1));
+            return;
+        }
         let row = RowResult::new(std::mem::take(&mut self.part), None, false);
         let Some(key) = row.row_bytes() else { return };
         if self.left == Some(0) {
@@ -203,7 +327,7 @@ impl Scanner {
     }
 
     /// Goes to the next region, or to the end, when the server says that this one has no more.
-    fn move_on(&mut self, at: &RegionLocation, response: &pb::ScanResponse) {
+    fn move_on(&mut self, at: &Place, response: &pb::ScanResponse) {
         let heartbeat = response.heartbeat_message();
         let rows = !response.cells_per_result.is_empty() || !response.results.is_empty();
         let more = response.more_results.unwrap_or(true);
@@ -224,7 +348,7 @@ impl Scanner {
     }
 
     /// Where the scan goes on after a region; `None` when it ends there.
-    fn next_region(&self, at: &RegionLocation) -> Option<(Bytes, bool)> {
+    fn next_region(&self, at: &Place) -> Option<(Bytes, bool)> {
         let (stop, included) = (&self.scan.stop, self.scan.stop_included);
         match self.scan.reverse {
             false => {
@@ -236,6 +360,72 @@ impl Scanner {
             true => {
                 let start = at.region.start_key();
                 (!start.is_empty() && start > stop).then(|| (start.clone(), false))
+            }
+        }
+    }
+}
+
+/// Rows of a scan as a stream; see [`Scanner::into_stream`].
+#[derive(Debug)]
+pub struct RowStream {
+    batches: mpsc::Receiver<Result<Vec<RowResult>>>,
+    batch: std::vec::IntoIter<RowResult>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RowStream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl RowStream {
+    fn new(scanner: Scanner) -> Self {
+        let (sender, batches) = mpsc::channel(1);
+        let task = tokio::spawn(feed(scanner, sender));
+        Self { batches, batch: Vec::new().into_iter(), task }
+    }
+}
+
+impl Stream for RowStream {
+    type Item = Result<RowResult>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(row) = self.batch.next() {
+                return Poll::Ready(Some(Ok(row)));
+            }
+            match std::task::ready!(self.batches.poll_recv(context)) {
+                Some(Ok(batch)) => self.batch = batch.into_iter(),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// Fetches batch after batch for a stream; ends after a failure.
+async fn feed(mut scanner: Scanner, batches: mpsc::Sender<Result<Vec<RowResult>>>) {
+    while let Some(batch) = scanner.next_batch().await.transpose() {
+        let failed = batch.is_err();
+        let Some(place) = reserve(&mut scanner, &batches).await else { return };
+        place.send(batch);
+        if failed {
+            return;
+        }
+    }
+}
+
+/// Waits for the consumer, and keeps the server's scanner alive meanwhile.
+async fn reserve<'a, T>(scanner: &mut Scanner, batches: &'a mpsc::Sender<T>) -> Option<mpsc::Permit<'a, T>> {
+    let half_lease = scanner.lease.unwrap_or(Duration::from_secs(60)) / 2;
+    loop {
+        tokio::select! {
+            place = batches.reserve() => return place.ok(),
+            () = sleep(half_lease.max(Duration::from_millis(100))) => {
+                if let Err(error) = scanner.renew().await {
+                    tracing::debug!(%error, "a scanner was not renewed");
+                }
             }
         }
     }
@@ -270,10 +460,11 @@ mod tests {
 
     use super::*;
     use crate::config::ClientConfig;
+    use crate::location::RegionLocation;
 
-    fn at(start: &'static str, end: &'static str) -> RegionLocation {
+    fn at(start: &'static str, end: &'static str) -> Place {
         let region = RegionInfo::new("t".parse().expect("legal"), start.into(), end.into(), 1);
-        RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 }
+        Place::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 })
     }
 
     fn scanner(scan: Scan) -> Scanner {
@@ -346,6 +537,27 @@ mod tests {
         s.move_on(&at("", "g"), &end);
         assert_eq!(rows(&mut s), [("a".to_owned(), 1)]);
         assert_eq!((&s.scan.start[..], s.scan.start_included, s.done), (&b"g"[..], true, false));
+    }
+
+    #[test]
+    fn pieces_come_as_they_are_and_once_after_a_restart() {
+        let mut s = scanner(Scan::new().allow_partial());
+        s.take_result(vec![cell("a", "1"), cell("a", "2")], true);
+        s.take_result(vec![cell("a", "3")], true);
+        assert!(s.ready.iter().all(RowResult::is_partial));
+        assert_eq!(rows(&mut s), [("a".to_owned(), 2), ("a".to_owned(), 1)]);
+        assert_eq!(s.scan.start, "", "the place moves with whole rows only");
+        // The scanner was lost and the row begins anew.
+        s.take_result(vec![cell("a", "1"), cell("a", "2"), cell("a", "3"), cell("a", "4")], false);
+        assert_eq!(rows(&mut s), [("a".to_owned(), 1)]);
+        assert_eq!((&s.scan.start[..], s.scan.start_included), (&b"a"[..], false));
+        s.take_result(vec![cell("b", "1")], true);
+        s.take_result(vec![cell("c", "1")], true);
+        assert_eq!(&s.scan.start[..], b"b");
+        let end = pb::ScanResponse { more_results_in_region: Some(false), ..Default::default() };
+        s.move_on(&at("", "g"), &end);
+        assert_eq!(rows(&mut s).len(), 2);
+        assert_eq!(&s.scan.start[..], b"g");
     }
 
     #[test]

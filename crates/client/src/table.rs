@@ -10,7 +10,8 @@ use crate::admin::TableState;
 use crate::cells::CellBlock;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{RegionLocation, Seek};
+use crate::location::{Place, Seek, TableLocations};
+use crate::mutator::BufferedMutator;
 use crate::operation::{
     Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, RowMutations, Scan, check_row,
 };
@@ -23,11 +24,14 @@ use crate::scan::Scanner;
 pub struct Table {
     connection: Connection,
     name: TableName,
+    /// The table's part of the connection's cache of locations.
+    locations: Arc<TableLocations>,
 }
 
 impl Table {
     pub(crate) fn new(connection: Connection, name: TableName) -> Self {
-        Self { connection, name }
+        let locations = connection.locations().of_table(&name);
+        Self { connection, name, locations }
     }
 
     /// The table's name.
@@ -45,9 +49,11 @@ impl Table {
     /// The server's exception, or the last failure once all retries are spent; so for all operations.
     pub async fn get(&self, get: Get) -> Result<RowResult> {
         check_row(get.row())?;
-        let message = get.message();
-        let build = |region| pb::GetRequest { region, get: message.clone() };
-        let (answer, mut cells): (pb::GetResponse, _) = self.call(get.row(), "Get", build, &[]).await?;
+        let get = get.into_message();
+        let row = get.row.clone();
+        let mut request = pb::GetRequest { region: pb::RegionSpecifier::default(), get };
+        let at = |request: &mut pb::GetRequest, region| request.region = region;
+        let (answer, mut cells): (pb::GetResponse, _) = self.call(&row, "Get", &mut request, at, &[]).await?;
         cells.result(&answer.result.unwrap_or_default())
     }
 
@@ -115,6 +121,16 @@ impl Table {
         Ok(self.mutate_atomically(mutations, None).await?.result)
     }
 
+    /// Reads many rows. Each has its own outcome, at its own index.
+    pub async fn get_all(&self, gets: impl IntoIterator<Item = Get>) -> Vec<Result<RowResult>> {
+        self.batch(gets.into_iter().map(Action::from).collect()).await
+    }
+
+    /// Gathers mutations of this table and writes them in batches.
+    pub fn buffered_mutator(&self) -> BufferedMutator {
+        BufferedMutator::new(self.clone())
+    }
+
     /// Does many actions, in no order, grouped by server. Each has its own outcome, at its own index.
     pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult>> {
         crate::batch::run(self, actions).await
@@ -139,22 +155,26 @@ impl Table {
         mutation: Mutation,
         condition: Option<pb::Condition>,
     ) -> Result<CheckAndMutateResult> {
-        mutation.check()?;
+        self.check(&mutation)?;
         let nonce = if mutation.needs_nonce() { self.connection.nonce() } else { 0 };
-        let message = mutation.message(nonce);
         let mut block = Vec::new();
-        mutation.write_cells(&mut block);
-        let nonce_group = Some(self.connection.nonce_group());
-        let build = |region| pb::MutateRequest {
-            region,
-            mutation: message.clone(),
-            condition: condition.clone(),
-            nonce_group,
+        mutation.write_cells(&mut block, self.connection.config().tags);
+        let mut request = pb::MutateRequest {
+            region: pb::RegionSpecifier::default(),
+            mutation: mutation.message(nonce),
+            condition,
+            nonce_group: Some(self.connection.nonce_group()),
         };
+        let at = |request: &mut pb::MutateRequest, region| request.region = region;
         let (answer, mut cells): (pb::MutateResponse, _) =
-            self.call(mutation.row(), "Mutate", build, &block).await?;
+            self.call(mutation.row(), "Mutate", &mut request, at, &block).await?;
         let result = cells.result(&answer.result.unwrap_or_default())?;
         Ok(CheckAndMutateResult { success: answer.processed.unwrap_or(true), result })
+    }
+
+    pub(crate) fn check(&self, mutation: &Mutation) -> Result<()> {
+        mutation.check()?;
+        mutation.check_size(self.connection.config().cell_bytes_max)
     }
 
     async fn mutate_atomically(
@@ -162,19 +182,22 @@ impl Table {
         mutations: RowMutations,
         condition: Option<pb::Condition>,
     ) -> Result<CheckAndMutateResult> {
+        mutations.mutations.iter().try_for_each(|mutation| self.check(mutation))?;
         let mut block = Vec::new();
-        let action: Vec<_> =
-            (0..).zip(&mutations.mutations).map(|(i, m)| self.action(i, m, &mut block)).collect();
-        let nonce_group = Some(self.connection.nonce_group());
-        let build = |region| {
-            let (action, condition) = (action.clone(), condition.clone());
-            let region_action = vec![pb::RegionAction { region, atomic: Some(true), action, condition }];
-            pb::MultiRequest { region_action, nonce_group, condition: None }
+        let action = (0..).zip(&mutations.mutations).map(|(i, m)| self.action(i, m, &mut block)).collect();
+        let region = pb::RegionSpecifier::default();
+        let mut request = pb::MultiRequest {
+            region_action: vec![pb::RegionAction { region, atomic: Some(true), action, condition }],
+            nonce_group: Some(self.connection.nonce_group()),
+            condition: None,
+        };
+        let at = |request: &mut pb::MultiRequest, region: pb::RegionSpecifier| {
+            request.region_action.iter_mut().for_each(|action| action.region = region.clone());
         };
         let mut retry = Retry::new(self.connection.config());
         loop {
             let row = mutations.row();
-            let outcome = self.try_call(row, "Multi", &build, &block, &mut retry).await;
+            let outcome = self.try_call(row, "Multi", &mut request, &at, &block, &retry).await;
             let outcome =
                 outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
             match outcome {
@@ -186,23 +209,24 @@ impl Table {
 
     fn action(&self, index: u32, mutation: &Mutation, block: &mut Vec<u8>) -> pb::Action {
         let nonce = if mutation.needs_nonce() { self.connection.nonce() } else { 0 };
-        mutation.write_cells(block);
+        mutation.write_cells(block, self.connection.config().tags);
         pb::Action { index: Some(index), mutation: Some(mutation.message(nonce)), ..Default::default() }
     }
 
-    /// Calls the region of a row until it answers or there is no point.
-    async fn call<M: Message, R: Message + Default>(
+    /// Calls the region of a row until it answers or there is no point; `at` puts the region into the request.
+    pub(crate) async fn call<M: Message, R: Message + Default>(
         &self,
         row: &[u8],
         method: &'static str,
-        build: impl Fn(pb::RegionSpecifier) -> M,
+        request: &mut M,
+        at: impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
     ) -> Result<(R, CellBlock)> {
         let mut retry = Retry::new(self.connection.config());
         loop {
-            match self.try_call(row, method, &build, cells, &mut retry).await {
+            match self.try_call(row, method, request, &at, cells, &retry).await {
                 Ok((_, answer)) => return Ok(answer),
-                Err((at, error)) => self.recover(at.as_ref(), error, &mut retry).await?,
+                Err((place, error)) => self.recover(place.as_ref(), error, &mut retry).await?,
             }
         }
     }
@@ -211,23 +235,29 @@ impl Table {
         &self,
         row: &[u8],
         method: &'static str,
-        build: &impl Fn(pb::RegionSpecifier) -> M,
+        request: &mut M,
+        at: &impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
-        retry: &mut Retry,
-    ) -> Result<Located<(R, CellBlock)>, (Option<Arc<RegionLocation>>, Error)> {
-        let at = self.connection.locate_once(&self.name, Seek::At(row)).await.map_err(|e| (None, e))?;
+        retry: &Retry,
+    ) -> Result<Located<(R, CellBlock)>, (Option<Arc<Place>>, Error)> {
+        let place = self.place(Seek::At(row)).await.map_err(|e| (None, e))?;
         let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
-        let param = build(at.specifier());
-        match self.connection.call_region(&at, method, &param, cells, timeout).await {
-            Ok(answer) => Ok((Some(at), answer)),
-            Err(error) => Err((Some(at), error)),
+        at(request, place.specifier());
+        match self.connection.call_region(&place, method, request, cells, timeout).await {
+            Ok(answer) => Ok((Some(place), answer)),
+            Err(error) => Err((Some(place), error)),
         }
+    }
+
+    /// Where a region of the table is, from the cache or one lookup.
+    pub(crate) async fn place(&self, seek: Seek<'_>) -> Result<Arc<Place>> {
+        self.connection.locate_in(&self.locations, &self.name, seek).await
     }
 
     /// Waits for the next try; gives up at once on a table that is disabled or gone.
     pub(crate) async fn recover(
         &self,
-        at: Option<&Arc<RegionLocation>>,
+        at: Option<&Arc<Place>>,
         error: Error,
         retry: &mut Retry,
     ) -> Result<()> {
@@ -252,7 +282,7 @@ impl Table {
     }
 }
 
-type Located<T> = (Option<Arc<RegionLocation>>, T);
+type Located<T> = (Option<Arc<Place>>, T);
 
 /// What came of an atomic region action: one exception for all of it, or a flag and at most one result.
 fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {

@@ -1,7 +1,7 @@
 //! The bytes of HBase's RPC.
 //!
 //! ```text
-//! preamble = "HBas" 00 50                                     (version 0, SIMPLE authentication)
+//! preamble = "HBas" 00 50                                     (version 0, SIMPLE authentication; see `open`)
 //! header   = u32 len | ConnectionHeader
 //! request  = u32 len | varint len, RequestHeader  | varint len, parameter | cell block
 //! response = u32 len | varint len, ResponseHeader | varint len, result    | cell block   (header alone: an exception)
@@ -12,27 +12,28 @@ use evenkeel_common::codec;
 use evenkeel_protocol::pb;
 use prost::Message;
 
+use super::compress::Compressor;
 use super::{Call, Service};
+use crate::config::ClientConfig;
 use crate::error::{Error, RemoteException, Result};
 
-const PREAMBLE: &[u8] = b"HBas\0\x50";
 const CELL_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
+const CELL_CODEC_WITH_TAGS: &str = "org.apache.hadoop.hbase.codec.KeyValueCodecWithTags";
 /// The version of HBase's client whose rules this one follows; servers gate behaviour on it.
 const VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
 
-/// What a socket starts with.
-pub(crate) fn greeting(service: Service, user: &str) -> Vec<u8> {
+/// What follows the preamble: `u32 len | ConnectionHeader`.
+pub(super) fn connection_header(service: Service, config: &ClientConfig) -> Vec<u8> {
+    let codec = if config.tags { CELL_CODEC_WITH_TAGS } else { CELL_CODEC };
     let header = pb::ConnectionHeader {
-        user_info: Some(pb::UserInformation { effective_user: user.to_owned(), real_user: None }),
+        user_info: Some(pb::UserInformation { effective_user: config.user.clone(), real_user: None }),
         service_name: Some(service.name().to_owned()),
-        cell_block_codec_class: Some(CELL_CODEC.to_owned()),
-        version_info: Some(version_info(user)),
+        cell_block_codec_class: Some(codec.to_owned()),
+        cell_block_compressor_class: config.compressor.map(|codec| codec.class_name().to_owned()),
+        version_info: Some(version_info(&config.user)),
         ..Default::default()
     };
-    let mut out = PREAMBLE.to_vec();
-    out.extend_from_slice(&(header.encoded_len() as u32).to_be_bytes());
-    header.encode_raw_into(&mut out);
-    out
+    [&(header.encoded_len() as u32).to_be_bytes()[..], &header.encode_to_vec()].concat()
 }
 
 fn version_info(user: &str) -> pb::VersionInfo {
@@ -46,45 +47,114 @@ fn version_info(user: &str) -> pb::VersionInfo {
     }
 }
 
-/// `Message::encode` into a `Vec`, which cannot run out of room.
-trait EncodeInto {
-    fn encode_raw_into(&self, out: &mut Vec<u8>);
-}
-
-impl<M: Message> EncodeInto for M {
-    fn encode_raw_into(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.encode_to_vec());
-    }
-}
-
-/// One request frame.
+/// Appends one request frame. Nothing is appended when it fails.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] when it does not fit a frame.
-pub(crate) fn request<M: Message>(call_id: u32, call: &Call<'_, M>) -> Result<Bytes> {
-    let meta = Some(pb::CellBlockMeta { length: Some(call.cells.len() as u32) });
-    let header = pb::RequestHeader {
-        call_id: Some(call_id),
-        method_name: Some(call.method.to_owned()),
-        request_param: Some(true),
-        cell_block_meta: meta.filter(|_| !call.cells.is_empty()),
-        priority: (call.priority > 0).then_some(call.priority),
-        timeout: Some(u32::try_from(call.timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32)),
-        ..Default::default()
+pub(super) fn request<M: Message>(
+    out: &mut Vec<u8>,
+    call_id: u32,
+    call: &Call<'_, M>,
+    compressor: Option<Compressor>,
+) -> Result<()> {
+    let mut compressed = Vec::new();
+    let cells = match compressor.filter(|_| !call.cells.is_empty()) {
+        None => call.cells,
+        Some(codec) => {
+            codec.compress(call.cells, &mut compressed)?;
+            &compressed
+        }
     };
-    let mut out = vec![0; 4];
-    delimited(&mut out, &header);
-    delimited(&mut out, call.param);
-    out.extend_from_slice(call.cells);
-    let len = i32::try_from(out.len() - 4)
-        .map_err(|_| Error::InvalidArgument("a request of more than 2 GiB".to_owned()))?;
-    out[..4].copy_from_slice(&len.to_be_bytes());
-    Ok(out.into())
+    let param_len = call.param.encoded_len();
+    let too_long = || Error::InvalidArgument("a request of more than 2 GiB".to_owned());
+    if param_len.saturating_add(cells.len()) > FRAME_BYTES_MAX {
+        return Err(too_long());
+    }
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    header(out, call_id, call, cells.len());
+    codec::write_varint(out, param_len as u64);
+    call.param.encode_raw(out);
+    out.extend_from_slice(cells);
+    let len = ((out.len() - start - 4) as u32).to_be_bytes();
+    out[start..start + 4].copy_from_slice(&len);
+    Ok(())
 }
 
-fn delimited<M: Message>(out: &mut Vec<u8>, message: &M) {
-    codec::write_varint(out, message.encoded_len() as u64);
-    message.encode_raw_into(out);
+/// A frame's length is an `i32`; headers are far smaller than the rest that is left.
+const FRAME_BYTES_MAX: usize = (i32::MAX as usize) - (1 << 16);
+
+/// Appends a delimited `RequestHeader`: `1` call id, `3` method, `4` parameter follows, `5` cell block `{1 length}`,
+/// `6` priority, `7` timeout in ms. By hand, since it is all that is encoded besides the parameter in every call.
+fn header<M>(out: &mut Vec<u8>, call_id: u32, call: &Call<'_, M>, cells_len: usize) {
+    let mut fields = FieldBuffer::default();
+    fields.number(1, u64::from(call_id));
+    fields.text(3, call.method);
+    fields.number(4, 1);
+    if cells_len > 0 {
+        let len = varint_len(cells_len as u64);
+        fields.key(5, 2);
+        fields.varint(1 + len as u64);
+        fields.number(1, cells_len as u64);
+    }
+    if call.priority > 0 {
+        fields.number(6, u64::from(call.priority));
+    }
+    let timeout_ms = u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX).min(i32::MAX as u64);
+    fields.number(7, timeout_ms);
+    codec::write_varint(out, fields.len as u64);
+    out.extend_from_slice(&fields.bytes[..fields.len]);
+}
+
+/// Room for a request header on the stack. Method names are our own and short.
+struct FieldBuffer {
+    bytes: [u8; 128],
+    len: usize,
+}
+
+impl Default for FieldBuffer {
+    fn default() -> Self {
+        Self { bytes: [0; 128], len: 0 }
+    }
+}
+
+impl FieldBuffer {
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    fn key(&mut self, number: u8, wire_type: u8) {
+        self.byte(number << 3 | wire_type);
+    }
+
+    fn number(&mut self, number: u8, value: u64) {
+        self.key(number, 0);
+        self.varint(value);
+    }
+
+    fn text(&mut self, number: u8, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(METHOD_BYTES_MAX)];
+        self.key(number, 2);
+        self.varint(text.len() as u64);
+        self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
+        self.len += text.len();
+    }
+}
+
+/// Longer than any method name of HBase, and short enough for [`FieldBuffer`].
+const METHOD_BYTES_MAX: usize = 64;
+
+fn varint_len(value: u64) -> usize {
+    ((64 - (value | 1).leading_zeros() as usize) + 6) / 7
 }
 
 /// One response: the result message and the cell block, not yet decoded.
@@ -125,9 +195,8 @@ mod tests {
     use super::*;
 
     fn frame(header: &pb::ResponseHeader, message: Option<&pb::GetClusterIdResponse>, cells: &[u8]) -> Bytes {
-        let mut out = Vec::new();
-        delimited(&mut out, header);
-        message.iter().for_each(|m| delimited(&mut out, *m));
+        let mut out = header.encode_length_delimited_to_vec();
+        message.iter().for_each(|m| out.extend(m.encode_length_delimited_to_vec()));
         out.extend_from_slice(cells);
         out.into()
     }
@@ -174,24 +243,49 @@ mod tests {
     #[test]
     fn requests_carry_length_and_header() {
         let param = pb::GetClusterIdRequest {};
-        let call = Call {
+        let mut out = b"before".to_vec();
+        let mut call = Call {
             service: Service::ClientMeta,
-            method: "GetClusterId",
+            method: "getLastMajorCompactionTimestampForRegion",
             param: &param,
             cells: b"xyz",
-            timeout: std::time::Duration::from_secs(1),
-            priority: 0,
+            timeout: std::time::Duration::MAX,
+            priority: u32::MAX,
         };
-        let mut bytes = request(3, &call).expect("fits");
+        request(&mut out, i32::MAX as u32, &call, None).expect("fits");
+        let mut bytes = Bytes::from(out).split_off(6);
         let len = bytes.get_u32() as usize;
         assert_eq!(len, bytes.len());
         let header = pb::RequestHeader::decode(take_delimited(&mut bytes).expect("header")).expect("decodes");
+        assert_eq!((header.call_id, header.method_name()), (Some(i32::MAX as u32), call.method));
+        assert_eq!((header.timeout, header.priority), (Some(i32::MAX as u32), Some(u32::MAX)));
         assert_eq!(
-            (header.call_id, header.method_name(), header.timeout),
-            (Some(3), "GetClusterId", Some(1000))
+            (header.request_param, header.cell_block_meta.expect("cells").length),
+            (Some(true), Some(3))
         );
-        assert_eq!(header.cell_block_meta.expect("cells").length, Some(3));
         assert_eq!(take_delimited(&mut bytes).expect("param").len(), 0);
         assert_eq!(&bytes[..], b"xyz");
+
+        (call.cells, call.priority) = (b"", 0);
+        let mut out = Vec::new();
+        request(&mut out, 3, &call, None).expect("fits");
+        let mut bytes = Bytes::from(out).split_off(4);
+        let header = pb::RequestHeader::decode(take_delimited(&mut bytes).expect("header")).expect("decodes");
+        assert_eq!((header.call_id, header.priority, header.cell_block_meta), (Some(3), None, None));
+    }
+
+    #[test]
+    fn compressed_cells_are_as_long_as_the_header_says() {
+        let param = pb::GetClusterIdRequest {};
+        let cells = [5; 1000];
+        let (service, timeout) = (Service::Client, std::time::Duration::from_secs(1));
+        let call = Call { service, method: "M", param: &param, cells: &cells, timeout, priority: 0 };
+        let mut out = Vec::new();
+        request(&mut out, 3, &call, Some(Compressor::Gzip)).expect("fits");
+        let mut bytes = Bytes::from(out).split_off(4);
+        let header = pb::RequestHeader::decode(take_delimited(&mut bytes).expect("header")).expect("decodes");
+        take_delimited(&mut bytes).expect("param");
+        assert_eq!(header.cell_block_meta.expect("cells").length(), bytes.len() as u32);
+        assert_eq!(Compressor::Gzip.decompress(&bytes, 1000).expect("reads"), cells);
     }
 }

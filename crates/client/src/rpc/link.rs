@@ -1,78 +1,40 @@
 //! [`Link`]: one socket, many calls at once.
+//!
+//! Two tasks serve it. One writes: it takes what all callers have encoded since its last write and writes that at once.
+//! The other reads as much as the socket has, hands all whole responses in it to their callers under one lock, and looks
+//! for calls past their time. Small responses are copied out of the read buffer, which is used again; a large one gets a
+//! buffer that grows only as its bytes come, so a length that lies costs little.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::calls::{Calls, OWN_TIMER_MAX, SWEEP, late};
+use super::compress::Compressor;
+use super::open::{Opened, PREAMBLE};
 use super::{Call, Service, frame};
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
 
-/// Requests that wait for the socket; more make their callers wait.
-const QUEUE_LEN: usize = 256;
-/// Bytes that are gathered from the queue before they are written.
-const WRITE_BYTES: usize = 64 * 1024;
-/// Bytes by which the room for a frame grows, so that a lying length costs little.
+/// Bytes of the read buffer; a longer frame has memory of its own.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes by which the room for a long frame grows.
 const READ_STEP_BYTES: usize = 1 << 20;
-
-type Waiting = HashMap<u32, oneshot::Sender<Result<frame::Response>>>;
-
-/// The calls that wait for an answer; `Err` once the socket is gone, with the reason.
-#[derive(Debug)]
-struct Calls(Mutex<Result<Waiting>>);
-
-impl Calls {
-    fn add(&self, id: u32) -> Result<oneshot::Receiver<Result<frame::Response>>> {
-        let (sender, receiver) = oneshot::channel();
-        match &mut *self.0.lock() {
-            Ok(waiting) => drop(waiting.insert(id, sender)),
-            Err(error) => return Err(error.clone()),
-        }
-        Ok(receiver)
-    }
-
-    fn take(&self, id: u32) -> Option<oneshot::Sender<Result<frame::Response>>> {
-        self.0.lock().as_mut().ok()?.remove(&id)
-    }
-
-    /// Fails all that wait and all that will come; the first reason stays.
-    fn close(&self, error: Error) {
-        let mut calls = self.0.lock();
-        if let Ok(waiting) = &mut *calls {
-            let waiting = std::mem::take(waiting);
-            *calls = Err(error.clone());
-            drop(calls);
-            waiting.into_values().for_each(|sender| drop(sender.send(Err(error.clone()))));
-        }
-    }
-}
-
-/// Takes a call out of the waiting ones when its future is dropped.
-struct Forget<'a>(&'a Calls, u32);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.0.take(self.1);
-    }
-}
+/// Bytes of a write buffer that are kept for the next requests.
+const WRITE_BYTES_KEPT: usize = 256 << 10;
 
 /// One socket to one service of one server. Dropping it closes the socket.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: String,
     calls: Arc<Calls>,
-    requests: mpsc::Sender<Bytes>,
-    next_id: AtomicU32,
+    compressor: Option<Compressor>,
+    raw_bytes_max: usize,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -83,99 +45,237 @@ impl Drop for Link {
 }
 
 impl Link {
+    /// Connects, and opens the connection as the configuration says; both within the connect timeout.
     pub(crate) async fn connect(address: &str, service: Service, config: &ClientConfig) -> Result<Self> {
+        let open = Self::open(address, service, config);
+        let late = |_| Error::Connection(format!("{address}: connect timed out"));
+        timeout(config.connect_timeout, open).await.map_err(late)?
+    }
+
+    async fn open(address: &str, service: Service, config: &ClientConfig) -> Result<Self> {
         let lost = |e: std::io::Error| Error::Connection(format!("{address}: {e}"));
-        let connect = timeout(config.connect_timeout, TcpStream::connect(address));
-        let socket = connect.await.map_err(|_| Error::Connection(format!("{address}: connect timed out")))?;
-        let socket = socket.map_err(lost)?;
+        let socket = TcpStream::connect(address).await.map_err(lost)?;
         socket.set_nodelay(true).map_err(lost)?;
-        let (reader, mut writer) = socket.into_split();
-        writer.write_all(&frame::greeting(service, &config.user)).await.map_err(lost)?;
-        let calls = Arc::new(Calls(Mutex::new(Ok(Waiting::new()))));
-        let (requests, queue) = mpsc::channel(QUEUE_LEN);
+        let header = frame::connection_header(service, config);
+        match &config.opener {
+            None => {
+                let (reader, mut writer) = socket.into_split();
+                writer.write_all(&[PREAMBLE, &header].concat()).await.map_err(lost)?;
+                Ok(Self::start(address, config, reader, writer))
+            }
+            Some(opener) => {
+                let opened = opener.open(address, service.name(), socket).await?;
+                let Opened { transport, preamble } = opened;
+                let (reader, mut writer) = tokio::io::split(transport);
+                writer.write_all(&[preamble, header].concat()).await.map_err(lost)?;
+                writer.flush().await.map_err(lost)?;
+                Ok(Self::start(address, config, reader, writer))
+            }
+        }
+    }
+
+    fn start<R, W>(address: &str, config: &ClientConfig, reader: R, writer: W) -> Self
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let calls = Arc::new(Calls::new(address));
+        let bytes_max = config.response_bytes_max;
         let tasks = [
-            tokio::spawn(write_all(writer, queue, calls.clone(), address.to_owned())),
-            tokio::spawn(read_all(reader, calls.clone(), address.to_owned(), config.response_bytes_max)),
+            tokio::spawn(write_all(writer, calls.clone(), address.to_owned())),
+            tokio::spawn(read_all(reader, calls.clone(), address.to_owned(), bytes_max)),
         ];
-        Ok(Self { address: address.to_owned(), calls, requests, next_id: AtomicU32::new(0), tasks })
+        let (compressor, raw_bytes_max) = (config.compressor, bytes_max);
+        Self { address: address.to_owned(), calls, compressor, raw_bytes_max, tasks }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.calls.0.lock().is_ok()
+        self.calls.is_open()
     }
 
+    /// Makes a call and waits for its answer, for the call's time at most.
     pub(crate) async fn call<M: Message>(&self, call: &Call<'_, M>) -> Result<frame::Response> {
-        let deadline = Instant::now() + call.timeout;
-        // Ids stay below 2^31: the largest are taken by answers to no call.
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
-        let request = frame::request(id, call)?;
-        let answer = self.calls.add(id)?;
-        let _forget = Forget(&self.calls, id);
-        let exchange = async {
-            self.requests.send(request).await.map_err(|_| self.lost())?;
-            answer.await.unwrap_or_else(|_| Err(self.lost()))
-        };
-        let late =
-            |_| Err(Error::Timeout(format!("{} at {} after {:?}", call.method, self.address, call.timeout)));
-        timeout_at(deadline, exchange).await.unwrap_or_else(late)
-    }
-
-    fn lost(&self) -> Error {
-        match &*self.calls.0.lock() {
-            Err(error) => error.clone(),
-            Ok(_) => Error::Connection(format!("{}: closed", self.address)),
+        let exchange = async { self.calls.enter(call, self.compressor).await?.await };
+        let response = match call.timeout < OWN_TIMER_MAX {
+            true => {
+                let ended = timeout(call.timeout, exchange).await;
+                ended.unwrap_or_else(|_| Err(late(call.method, &self.address, call.timeout)))
+            }
+            false => exchange.await,
+        }?;
+        match self.compressor.filter(|_| !response.cells.is_empty()) {
+            None => Ok(response),
+            Some(codec) => {
+                let cells = codec.decompress(&response.cells, self.raw_bytes_max)?.into();
+                Ok(frame::Response { message: response.message, cells })
+            }
         }
     }
 }
 
-async fn write_all(
-    mut writer: OwnedWriteHalf,
-    mut queue: mpsc::Receiver<Bytes>,
-    calls: Arc<Calls>,
-    address: String,
-) {
-    let mut gathered = Vec::new();
-    while let Some(request) = queue.recv().await {
-        gathered.clear();
-        gathered.extend_from_slice(&request);
-        while gathered.len() < WRITE_BYTES {
-            let Ok(request) = queue.try_recv() else { break };
-            gathered.extend_from_slice(&request);
-        }
-        if let Err(error) = writer.write_all(&gathered).await {
-            return calls.close(Error::Connection(format!("{address}: {error}")));
-        }
-        gathered.shrink_to(WRITE_BYTES);
-    }
-}
-
-async fn read_all(mut reader: OwnedReadHalf, calls: Arc<Calls>, address: String, bytes_max: usize) {
+async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, calls: Arc<Calls>, address: String) {
+    let mut buffer = Vec::new();
     loop {
-        let answer = match read_frame(&mut reader, bytes_max).await {
-            Ok(frame) => frame::response(frame),
-            Err(error) => Err(Error::Connection(format!("{address}: {error}"))),
-        };
-        match answer {
-            // An answer to a call that nobody waits for any longer is dropped.
-            Ok((id, result)) => drop(calls.take(id).map(|sender| sender.send(result))),
-            Err(error) => return calls.close(error),
+        calls.work.notified().await;
+        loop {
+            calls.take_outbox(&mut buffer);
+            if buffer.is_empty() {
+                break;
+            }
+            let written = match writer.write_all(&buffer).await {
+                Ok(()) => writer.flush().await,
+                failed => failed,
+            };
+            if let Err(error) = written {
+                return calls.close(Error::Connection(format!("{address}: {error}")));
+            }
+            buffer.clear();
+            buffer.shrink_to(WRITE_BYTES_KEPT);
         }
     }
 }
 
-async fn read_frame(reader: &mut OwnedReadHalf, bytes_max: usize) -> std::io::Result<Bytes> {
-    let len = reader.read_u32().await? as usize;
-    if len > bytes_max {
-        return Err(std::io::Error::other(format!("a response of {len} bytes, more than {bytes_max}")));
-    }
-    let mut frame = BytesMut::new();
-    while frame.len() < len {
-        let step = (len - frame.len()).min(READ_STEP_BYTES);
-        frame.reserve(step);
-        let mut part = (&mut *reader).take(step as u64);
-        if part.read_buf(&mut frame).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+async fn read_all<R: AsyncRead + Unpin>(reader: R, calls: Arc<Calls>, address: String, bytes_max: usize) {
+    let mut frames = Frames { reader, buffer: BytesMut::new(), bytes_max };
+    let mut sweep = interval(SWEEP);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut answers = Vec::new();
+    loop {
+        let read = tokio::select! {
+            biased;
+            read = frames.fill() => read,
+            _ = sweep.tick() => {
+                calls.expire();
+                continue;
+            }
+        };
+        let error = match read {
+            Ok(()) => frames.take(&mut answers).err(),
+            Err(error) => Some(Error::Connection(format!("{address}: {error}"))),
+        };
+        calls.answer(&mut answers);
+        if let Some(error) = error {
+            return calls.close(error);
         }
     }
-    Ok(frame.freeze())
+}
+
+/// Splits what a socket gives into frames: `u32 len | bytes`.
+struct Frames<R> {
+    reader: R,
+    buffer: BytesMut,
+    bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    /// Reads once. Nothing is lost when the future is dropped.
+    async fn fill(&mut self) -> std::io::Result<()> {
+        self.reserve();
+        match self.reader.read_buf(&mut self.buffer).await? {
+            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes room for the rest of the frame in the buffer, a step at a time.
+    fn reserve(&mut self) {
+        let step = match self.frame_len() {
+            Some(len) if len > READ_BYTES => (len + 4 - self.buffer.len()).min(READ_STEP_BYTES),
+            _ => READ_BYTES.saturating_sub(self.buffer.len()).max(READ_BYTES / 4),
+        };
+        if self.buffer.capacity() - self.buffer.len() < step.min(READ_BYTES / 4) {
+            self.buffer.reserve(step);
+        }
+    }
+
+    fn frame_len(&self) -> Option<usize> {
+        self.buffer.first_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize)
+    }
+
+    /// Takes the whole frames there are.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when one cannot be read; those before it are in `answers`.
+    fn take(&mut self, answers: &mut Vec<(u32, Result<frame::Response>)>) -> Result<()> {
+        while let Some(len) = self.frame_len() {
+            if len > self.bytes_max {
+                let max = self.bytes_max;
+                return Err(Error::Protocol(format!("a response of {len} bytes, more than {max}")));
+            }
+            if self.buffer.len() < 4 + len {
+                break;
+            }
+            let frame = self.take_frame(len);
+            answers.push(frame::response(frame)?);
+        }
+        Ok(())
+    }
+
+    fn take_frame(&mut self, len: usize) -> Bytes {
+        use bytes::Buf;
+        if len > READ_BYTES {
+            return self.buffer.split_to(4 + len).freeze().slice(4..);
+        }
+        let frame = Bytes::copy_from_slice(&self.buffer[4..4 + len]);
+        self.buffer.advance(4 + len);
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(lens: &[usize]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (id, len) in lens.iter().enumerate() {
+            // A header with a call id alone, an empty message, and cells.
+            let size = [*len as u8 & 0x7f | 0x80, (len >> 7) as u8 & 0x7f | 0x80, (len >> 14) as u8];
+            let header = [&[8, id as u8, 26, 4, 8][..], &size].concat();
+            out.extend_from_slice(&((2 + header.len() + len) as u32).to_be_bytes());
+            out.push(header.len() as u8);
+            out.extend_from_slice(&header);
+            out.push(0);
+            out.resize(out.len() + len, id as u8);
+        }
+        out
+    }
+
+    async fn read(bytes: &[u8], piece: usize) -> (Vec<(u32, usize)>, bool) {
+        let (mut there, here) = tokio::io::duplex(piece);
+        let bytes = bytes.to_vec();
+        let sender = tokio::spawn(async move {
+            let _ = there.write_all(&bytes).await;
+        });
+        let mut frames = Frames { reader: here, buffer: BytesMut::new(), bytes_max: 1 << 20 };
+        let (mut answers, mut broken) = (Vec::new(), false);
+        while !broken && frames.fill().await.is_ok() {
+            broken = frames.take(&mut answers).is_err();
+        }
+        drop(frames);
+        sender.await.expect("sent");
+        let sizes = answers.iter().map(|(id, r)| (*id, r.as_ref().map_or(0, |r| r.cells.len())));
+        (sizes.collect(), broken)
+    }
+
+    #[tokio::test]
+    async fn frames_of_all_sizes_come_whole_however_they_are_cut() {
+        let lens = [0, 1, 100, READ_BYTES - 20, READ_BYTES + 1, 300_000, 5];
+        let want: Vec<_> = lens.iter().enumerate().map(|(id, len)| (id as u32, *len)).collect();
+        for piece in [7, 1000, 1 << 20] {
+            assert_eq!(read(&stream(&lens), piece).await, (want.clone(), false), "in pieces of {piece}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_cut_gives_the_whole_frames_and_garbage_ends_it() {
+        let whole = stream(&[3, 70, 9]);
+        for cut in 0..whole.len() {
+            let (answers, broken) = read(&whole[..cut], 64).await;
+            assert!(!broken && answers.len() < 3, "cut at {cut}");
+            assert!(answers.iter().zip([3, 70, 9]).all(|((_, len), want)| *len == want), "cut at {cut}");
+        }
+        assert!(read(&[0xff; 64], 64).await.1);
+        assert!(read(&[0, 0, 0, 3, 0xff, 0xff, 0xff], 64).await.1);
+    }
 }

@@ -1,24 +1,34 @@
-//! HBase's RPC, client side: one multiplexed socket per server and service.
+//! HBase's RPC, client side: multiplexed sockets to each server and service.
 //!
-//! [`Pool`] holds the sockets and makes them on first use; one task connects while others wait for it. A
-//! [`link::Link`] is one socket: requests go through a bounded queue to a writing task, a reading task hands responses
-//! to whoever waits for that call id. When the socket ends, every waiting call fails with a connection error and the
-//! next call connects anew. [`frame`] knows the bytes.
+//! [`Pool`] holds the sockets and makes them on first use; one task connects while others wait for it. An [`Endpoint`] is
+//! one service of one server, with as many [`link::Link`]s as `hbase.client.ipc.pool.size` says, used in turn. When a
+//! socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
+//! the bytes, [`calls`] who waits for what, [`open`] what comes before the first request.
 
+mod calls;
+mod compress;
 pub(crate) mod frame;
 pub(crate) mod link;
+mod open;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
 use crate::config::ClientConfig;
-use crate::error::Result;
+use crate::error::{Error, RemoteException, Result};
 use link::Link;
+
+pub use compress::Compressor;
+pub use open::{Opened, Opener, Opening, Transport};
+
+/// What HBase's client raises when a server has too many calls of this client.
+const SERVER_TOO_BUSY: &str = "org.apache.hadoop.hbase.ipc.ServerTooBusyException";
 
 /// A service of a server; each has sockets of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,18 +64,87 @@ pub(crate) struct Call<'a, M> {
     pub(crate) priority: u32,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Link>>>>;
+/// One place for a link of an endpoint.
+#[derive(Debug, Default)]
+struct Slot {
+    link: RwLock<Option<Arc<Link>>>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// One service of one server.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    address: String,
+    service: Service,
+    config: Arc<ClientConfig>,
+    slots: Vec<Slot>,
+    turn: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+/// A call that counts among those of its server.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Endpoint {
+    /// Calls a method; gives the response and its cell block.
+    pub(crate) async fn call<M: Message, R: Message + Default>(
+        &self,
+        call: Call<'_, M>,
+    ) -> Result<(R, Bytes)> {
+        let _counted = self.count()?;
+        let turn = match self.slots.len() {
+            1 => 0,
+            n => self.turn.fetch_add(1, Ordering::Relaxed) % n,
+        };
+        let link = self.link(&self.slots[turn]).await?;
+        let response = link.call(&call).await?;
+        Ok((R::decode(response.message)?, response.cells))
+    }
+
+    fn count(&self) -> Result<Counted<'_>> {
+        let others = self.calls.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(&self.calls);
+        if others < self.config.server_calls_max {
+            return Ok(counted);
+        }
+        let text = format!("There are {others} concurrent rpc requests for {}", self.address);
+        Err(Error::Remote(Box::new(RemoteException {
+            do_not_retry: true,
+            ..RemoteException::new(SERVER_TOO_BUSY, &text)
+        })))
+    }
+
+    async fn link(&self, slot: &Slot) -> Result<Arc<Link>> {
+        let open = || slot.link.read().clone().filter(|link| link.is_open());
+        if let Some(link) = open() {
+            return Ok(link);
+        }
+        let _one = slot.connecting.lock().await;
+        if let Some(link) = open() {
+            return Ok(link);
+        }
+        let link = Arc::new(Link::connect(&self.address, self.service, &self.config).await?);
+        *slot.link.write() = Some(link.clone());
+        Ok(link)
+    }
+}
 
 /// The sockets of one connection to a cluster.
 #[derive(Debug)]
 pub(crate) struct Pool {
     config: Arc<ClientConfig>,
-    slots: Mutex<HashMap<(String, Service), Slot>>,
+    endpoints: Mutex<HashMap<(String, Service), Arc<Endpoint>>>,
 }
 
 impl Pool {
     pub(crate) fn new(config: Arc<ClientConfig>) -> Self {
-        Self { config, slots: Mutex::default() }
+        Self { config, endpoints: Mutex::default() }
     }
 
     /// Calls a method at `host:port`; gives the response and its cell block.
@@ -74,19 +153,18 @@ impl Pool {
         address: &str,
         call: Call<'_, M>,
     ) -> Result<(R, Bytes)> {
-        let link = self.link(address, call.service).await?;
-        let response = link.call(&call).await?;
-        Ok((R::decode(response.message)?, response.cells))
+        self.endpoint(address, call.service).call(call).await
     }
 
-    async fn link(&self, address: &str, service: Service) -> Result<Arc<Link>> {
-        let slot = self.slots.lock().entry((address.to_owned(), service)).or_default().clone();
-        let mut slot = slot.lock().await;
-        if let Some(link) = slot.as_ref().filter(|link| link.is_open()) {
-            return Ok(link.clone());
-        }
-        let link = Arc::new(Link::connect(address, service, &self.config).await?);
-        *slot = Some(link.clone());
-        Ok(link)
+    /// A service of a server, with its sockets. It stays the same as long as the pool.
+    pub(crate) fn endpoint(&self, address: &str, service: Service) -> Arc<Endpoint> {
+        let mut endpoints = self.endpoints.lock();
+        let new = || {
+            let slots = (0..self.config.pool_size.max(1)).map(|_| Slot::default()).collect();
+            let (turn, calls) = Default::default();
+            let (address, config) = (address.to_owned(), self.config.clone());
+            Arc::new(Endpoint { address, service, config, slots, turn, calls })
+        };
+        endpoints.entry((address.to_owned(), service)).or_insert_with(new).clone()
     }
 }

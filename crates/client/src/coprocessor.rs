@@ -1,0 +1,104 @@
+//! Calls of coprocessor endpoints: a service that a region (or the master) carries, by name, with messages of its own.
+//!
+//! ```no_run
+//! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
+//! use evenkeel_protocol::pb;
+//! use prost::Message;
+//! let request = pb::MutateRowsRequest::default().encode_to_vec();
+//! let answer = table.exec_service("row", "MultiRowMutationService", "MutateRows", request).await?;
+//! let answer = pb::MutateRowsResponse::decode(answer)?;
+//! # Ok(()) }
+//! ```
+
+use bytes::Bytes;
+use evenkeel_common::RegionInfo;
+use evenkeel_protocol::pb;
+
+use crate::admin::Admin;
+use crate::error::Result;
+use crate::table::Table;
+
+impl Table {
+    /// Calls a method of a service of the region that holds a row; gives the message that it answers with. It is tried
+    /// again after failures that allow it, so it may be done twice.
+    ///
+    /// # Errors
+    /// The server's exception, or the last failure once all retries are spent.
+    pub async fn exec_service(
+        &self,
+        row: impl AsRef<[u8]>,
+        service: &str,
+        method: &str,
+        request: impl Into<Bytes>,
+    ) -> Result<Bytes> {
+        let row = row.as_ref();
+        let mut request = pb::CoprocessorServiceRequest {
+            region: pb::RegionSpecifier::default(),
+            call: call(row, service, method, request.into()),
+        };
+        let at = |request: &mut pb::CoprocessorServiceRequest, region| request.region = region;
+        let (answer, _): (pb::CoprocessorServiceResponse, _) =
+            self.call(row, "ExecService", &mut request, at, &[]).await?;
+        Ok(answer.value.value.unwrap_or_default())
+    }
+
+    /// As [`Table::exec_service`] of each region that has rows from `start` up to and with `stop`, where an empty row is
+    /// the table's end; one after the other.
+    ///
+    /// # Errors
+    /// What kept the regions from being found. Each region has its own outcome.
+    pub async fn exec_service_range(
+        &self,
+        start: impl AsRef<[u8]>,
+        stop: impl AsRef<[u8]>,
+        service: &str,
+        method: &str,
+        request: impl Into<Bytes>,
+    ) -> Result<Vec<(RegionInfo, Result<Bytes>)>> {
+        let (start, stop, request) = (start.as_ref(), stop.as_ref(), request.into());
+        let mut outcomes = Vec::new();
+        for region in self.connection().meta_regions(self.name()).await? {
+            let region = region.region;
+            let before = !region.end_key().is_empty() && region.end_key()[..] <= *start;
+            let after = !stop.is_empty() && region.start_key()[..] > *stop;
+            if before || after {
+                continue;
+            }
+            let outcome = self.exec_service(region.start_key(), service, method, request.clone()).await;
+            outcomes.push((region, outcome));
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Admin {
+    /// Calls a method of a service of the master.
+    ///
+    /// # Errors
+    /// As [`Admin::create_table`].
+    pub async fn exec_service(
+        &self,
+        service: &str,
+        method: &str,
+        request: impl Into<Bytes>,
+    ) -> Result<Bytes> {
+        let request = pb::CoprocessorServiceRequest {
+            region: pb::RegionSpecifier {
+                r#type: pb::region_specifier::RegionSpecifierType::RegionName as i32,
+                value: Bytes::new(),
+            },
+            call: call(b"", service, method, request.into()),
+        };
+        let answer: pb::CoprocessorServiceResponse = self.call_master("ExecMasterService", &request).await?;
+        Ok(answer.value.value.unwrap_or_default())
+    }
+}
+
+fn call(row: &[u8], service: &str, method: &str, request: Bytes) -> pb::CoprocessorServiceCall {
+    pb::CoprocessorServiceCall {
+        row: Bytes::copy_from_slice(row),
+        service_name: service.to_owned(),
+        method_name: method.to_owned(),
+        request,
+    }
+}

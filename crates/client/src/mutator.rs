@@ -1,0 +1,216 @@
+//! [`BufferedMutator`]: many writes with few calls.
+//!
+//! Mutations gather until they are `write_buffer_bytes`, or until the flush interval has passed; then a task writes them
+//! as one batch while the next gather. At most twice `write_buffer_bytes` are held at a time, gathered and in flight
+//! together: past that [`BufferedMutator::mutate`] waits. What fails for good is kept with its error until it is asked
+//! for, up to [`FAILURES_MAX`].
+//!
+//! ```no_run
+//! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
+//! use evenkeel_client::Put;
+//! let mutator = table.buffered_mutator();
+//! for i in 0..1_000_000 {
+//!     mutator.mutate(Put::new(format!("{i:08}")).column("f", "q", "v")).await?;
+//! }
+//! for failure in mutator.close().await {
+//!     println!("{:?}: {}", failure.mutation.row(), failure.error);
+//! }
+//! # Ok(()) }
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::interval;
+
+use crate::error::{Error, Result};
+use crate::operation::{Action, Mutation};
+use crate::table::Table;
+
+/// Failures that are kept; later ones are only counted.
+pub const FAILURES_MAX: usize = 10_000;
+/// What a mutation costs besides its cells.
+const MUTATION_BYTES: usize = 128;
+
+/// A mutation that was not made, or of which that is not known.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The mutation.
+    pub mutation: Mutation,
+    /// Why.
+    pub error: Error,
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    mutations: Vec<(Mutation, OwnedSemaphorePermit)>,
+    bytes: usize,
+    flying: usize,
+    failures: Vec<Failure>,
+    failures_dropped: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: Table,
+    flush_bytes: usize,
+    /// Bytes that may be held.
+    room: Arc<Semaphore>,
+    room_bytes: usize,
+    buffer: Mutex<Buffer>,
+    landed: Notify,
+}
+
+/// Gathers mutations of a table. Drop it only after [`BufferedMutator::flush`] or [`BufferedMutator::close`]: what has
+/// gathered since is lost, while what is in flight is still written.
+#[derive(Debug)]
+pub struct BufferedMutator {
+    inner: Arc<Inner>,
+    timer: Option<JoinHandle<()>>,
+}
+
+impl Drop for BufferedMutator {
+    fn drop(&mut self) {
+        self.timer.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl BufferedMutator {
+    pub(crate) fn new(table: Table) -> Self {
+        let bytes = table.connection().config().write_buffer_bytes;
+        Self::with_bytes(table, bytes)
+    }
+
+    fn with_bytes(table: Table, bytes: usize) -> Self {
+        let flush_bytes = bytes.clamp(1, (u32::MAX / 2) as usize);
+        let room_bytes = 2 * flush_bytes;
+        let room = Arc::new(Semaphore::new(room_bytes));
+        let (buffer, landed) = Default::default();
+        Self { inner: Arc::new(Inner { table, flush_bytes, room, room_bytes, buffer, landed }), timer: None }
+    }
+
+    /// Gathers this many bytes before it writes.
+    pub fn buffer_bytes(self, bytes: usize) -> Self {
+        Self::with_bytes(self.inner.table.clone(), bytes)
+    }
+
+    /// Writes also after a time (`hbase.client.write.buffer.periodicflush.timeout.ms`).
+    pub fn flush_interval(mut self, every: Duration) -> Self {
+        let inner = Arc::downgrade(&self.inner);
+        self.timer.iter().for_each(JoinHandle::abort);
+        self.timer = Some(tokio::spawn(async move {
+            let mut ticks = interval(every.max(Duration::from_millis(1)));
+            loop {
+                ticks.tick().await;
+                let Some(inner) = inner.upgrade() else { return };
+                send(&inner);
+            }
+        }));
+        self
+    }
+
+    /// Adds a mutation; waits while there is no room.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for one that cannot be sent. What comes of the others is told by
+    /// [`BufferedMutator::flush`].
+    pub async fn mutate(&self, mutation: impl Into<Mutation>) -> Result<()> {
+        let mutation = mutation.into();
+        self.inner.table.check(&mutation)?;
+        let bytes = mutation.bytes() + MUTATION_BYTES;
+        // A mutation that is larger than all there is takes all there is.
+        let permits = bytes.min(self.inner.room_bytes) as u32;
+        let room = match self.inner.room.clone().try_acquire_many_owned(permits) {
+            Ok(room) => room,
+            Err(_) => {
+                send(&self.inner);
+                let closed = |_| Error::Connection("the mutator is closed".to_owned());
+                self.inner.room.clone().acquire_many_owned(permits).await.map_err(closed)?
+            }
+        };
+        let full = {
+            let mut buffer = self.inner.buffer.lock();
+            buffer.mutations.push((mutation, room));
+            buffer.bytes += bytes;
+            buffer.bytes >= self.inner.flush_bytes
+        };
+        if full {
+            send(&self.inner);
+        }
+        Ok(())
+    }
+
+    /// Writes what has gathered, and waits until all of it is answered; gives what failed since the last time.
+    pub async fn flush(&self) -> Vec<Failure> {
+        send(&self.inner);
+        loop {
+            let landed = self.inner.landed.notified();
+            if self.inner.buffer.lock().flying == 0 {
+                return self.take_failures();
+            }
+            landed.await;
+        }
+    }
+
+    /// What failed since it was last asked for. Of more than [`FAILURES_MAX`] the rest is lost, which a warning in the
+    /// log says.
+    pub fn take_failures(&self) -> Vec<Failure> {
+        let mut buffer = self.inner.buffer.lock();
+        let dropped = std::mem::take(&mut buffer.failures_dropped);
+        if dropped > 0 {
+            tracing::warn!(dropped, "more failed writes than are kept");
+        }
+        std::mem::take(&mut buffer.failures)
+    }
+
+    /// Writes what has gathered and ends; gives what failed.
+    pub async fn close(self) -> Vec<Failure> {
+        self.flush().await
+    }
+}
+
+/// Has a task write what has gathered.
+fn send(inner: &Arc<Inner>) {
+    let mutations = {
+        let mut buffer = inner.buffer.lock();
+        if buffer.mutations.is_empty() {
+            return;
+        }
+        buffer.bytes = 0;
+        buffer.flying += 1;
+        std::mem::take(&mut buffer.mutations)
+    };
+    let flight = Flight(inner.clone());
+    tokio::spawn(async move {
+        let (mutations, room): (Vec<_>, Vec<_>) = mutations.into_iter().unzip();
+        let actions = mutations.iter().cloned().map(Action::Mutation).collect();
+        let outcomes = flight.0.table.batch(actions).await;
+        let failed = mutations.into_iter().zip(outcomes);
+        let failed = failed.filter_map(|(mutation, o)| o.err().map(|error| Failure { mutation, error }));
+        keep(&flight.0, failed);
+        drop(room);
+    });
+}
+
+fn keep(inner: &Inner, failures: impl Iterator<Item = Failure>) {
+    let mut buffer = inner.buffer.lock();
+    for failure in failures {
+        match buffer.failures.len() < FAILURES_MAX {
+            true => buffer.failures.push(failure),
+            false => buffer.failures_dropped += 1,
+        }
+    }
+}
+
+/// A batch in flight; its end is told even if its task is.
+struct Flight(Arc<Inner>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.buffer.lock().flying -= 1;
+        self.0.landed.notify_waiters();
+    }
+}

@@ -1,0 +1,294 @@
+//! [`Calls`]: the calls of one socket that wait, and the bytes that wait to be written.
+//!
+//! One lock guards both, so that a call is entered and encoded in one step, straight into the buffer that the writing
+//! task takes whole: requests of many tasks leave in one write, and none has memory of its own. The lock is held for
+//! moments only, never over an await. A waiting call is an entry with its task's waker; its future takes the entry out
+//! when it ends or is dropped, so nothing is left of it, and an answer that comes later is dropped.
+//!
+//! Calls with a long time limit have no timer of their own: [`Calls::expire`] is run every [`SWEEP`].
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::frame::{self, Response};
+use super::{Call, compress::Compressor};
+use crate::error::{Error, Result};
+
+/// How often calls past their time are looked for; a call whose limit is shorter than [`OWN_TIMER_MAX`] sees to itself.
+pub(super) const SWEEP: Duration = Duration::from_millis(250);
+/// The longest limit that gets a timer of its own.
+pub(super) const OWN_TIMER_MAX: Duration = Duration::from_secs(2);
+/// Bytes that may wait to be written; a call that finds more waits before it is encoded.
+const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// Call ids are counted up, so they spread well as they are.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.0 = self.0 << 8 | u64::from(*b));
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        self.0 = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Debug)]
+enum Entry {
+    Waiting { waker: Option<Waker>, method: &'static str, deadline: Instant, limit: Duration },
+    Done(Result<Response>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<u32, Entry, BuildHasherDefault<IdHasher>>,
+    next_id: u32,
+    outbox: Vec<u8>,
+    /// Why the socket is gone.
+    closed: Option<Error>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Calls {
+    address: String,
+    state: Mutex<State>,
+    /// There is something to write.
+    pub(super) work: Notify,
+    /// There is room to write into again.
+    room: Notify,
+}
+
+impl Calls {
+    pub(super) fn new(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            state: Mutex::default(),
+            work: Notify::new(),
+            room: Notify::new(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state.lock().closed.is_none()
+    }
+
+    /// Enters a call and encodes its request, once there is room.
+    pub(super) async fn enter<M: Message>(
+        &self,
+        call: &Call<'_, M>,
+        compressor: Option<Compressor>,
+    ) -> Result<Answer<'_>> {
+        loop {
+            let room = self.room.notified();
+            if let Some(answer) = self.try_enter(call, compressor)? {
+                return Ok(answer);
+            }
+            let late = |_| late(call.method, &self.address, call.timeout);
+            timeout(call.timeout, room).await.map_err(late)?;
+        }
+    }
+
+    fn try_enter<M: Message>(
+        &self,
+        call: &Call<'_, M>,
+        compressor: Option<Compressor>,
+    ) -> Result<Option<Answer<'_>>> {
+        let mut state = self.state.lock();
+        if let Some(error) = &state.closed {
+            return Err(error.clone());
+        }
+        if state.outbox.len() >= OUTBOX_BYTES_MAX {
+            return Ok(None);
+        }
+        let id = state.next_id;
+        // Ids stay below 2^31: the largest are taken by answers to no call.
+        state.next_id = (id + 1) & 0x7fff_ffff;
+        let was_idle = state.outbox.is_empty();
+        frame::request(&mut state.outbox, id, call, compressor)?;
+        let (limit, deadline) = (call.timeout, Instant::now() + call.timeout);
+        state.entries.insert(id, Entry::Waiting { waker: None, method: call.method, deadline, limit });
+        drop(state);
+        if was_idle {
+            self.work.notify_one();
+        }
+        Ok(Some(Answer { calls: self, id }))
+    }
+
+    /// Takes all that waits to be written, and gives the emptied buffer of the last time for the next requests.
+    pub(super) fn take_outbox(&self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        std::mem::swap(&mut self.state.lock().outbox, buffer);
+        self.room.notify_waiters();
+    }
+
+    /// Hands answers to those that wait for them.
+    pub(super) fn answer(&self, answers: &mut Vec<(u32, Result<Response>)>) {
+        let mut wakers = Vec::with_capacity(answers.len());
+        let mut state = self.state.lock();
+        for (id, answer) in answers.drain(..) {
+            // An answer to a call that nobody waits for any longer is dropped.
+            let Some(entry) = state.entries.get_mut(&id) else { continue };
+            if let Entry::Waiting { waker, .. } = std::mem::replace(entry, Entry::Done(answer)) {
+                wakers.extend(waker);
+            }
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fails the calls past their time.
+    pub(super) fn expire(&self) {
+        let now = Instant::now();
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        for entry in state.entries.values_mut() {
+            let Entry::Waiting { waker, method, deadline, limit } = entry else { continue };
+            if *deadline <= now {
+                wakers.extend(waker.take());
+                *entry = Entry::Done(Err(late(method, &self.address, *limit)));
+            }
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fails all that wait and all that will come; the first reason stays.
+    pub(super) fn close(&self, error: Error) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let reason = state.closed.get_or_insert(error).clone();
+        state.outbox = Vec::new();
+        for entry in state.entries.values_mut() {
+            if let Entry::Waiting { waker, .. } = entry {
+                wakers.extend(waker.take());
+                *entry = Entry::Done(Err(reason.clone()));
+            }
+        }
+        drop(state);
+        self.room.notify_waiters();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+pub(super) fn late(method: &str, address: &str, limit: Duration) -> Error {
+    Error::Timeout(format!("{method} at {address} after {limit:?}"))
+}
+
+/// A call's answer to come. Dropping it forgets the call.
+#[derive(Debug)]
+pub(super) struct Answer<'a> {
+    calls: &'a Calls,
+    id: u32,
+}
+
+impl Future for Answer<'_> {
+    type Output = Result<Response>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.calls.state.lock();
+        match state.entries.get_mut(&self.id) {
+            Some(Entry::Waiting { waker, .. }) => {
+                match waker {
+                    Some(known) => known.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                return Poll::Pending;
+            }
+            Some(Entry::Done(_)) | None => {}
+        }
+        match state.entries.remove(&self.id) {
+            Some(Entry::Done(answer)) => Poll::Ready(answer),
+            _ => Poll::Ready(Err(Error::Connection(format!("{}: asked again", self.calls.address)))),
+        }
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        let entry = self.calls.state.lock().entries.remove(&self.id);
+        drop(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use evenkeel_protocol::pb;
+
+    use super::super::Service;
+    use super::*;
+
+    fn call(param: &pb::GetClusterIdRequest, timeout: Duration) -> Call<'_, pb::GetClusterIdRequest> {
+        Call { service: Service::ClientMeta, method: "M", param, cells: &[], timeout, priority: 0 }
+    }
+
+    fn response(text: &'static str) -> Result<Response> {
+        Ok(Response { message: Bytes::from_static(text.as_bytes()), cells: Bytes::new() })
+    }
+
+    #[tokio::test]
+    async fn answers_find_their_calls_and_late_ones_nobody() {
+        let calls = Calls::new("h:1");
+        let param = pb::GetClusterIdRequest {};
+        let long = call(&param, Duration::from_secs(60));
+        let a = calls.enter(&long, None).await.expect("entered");
+        let b = calls.enter(&long, None).await.expect("entered");
+        let dropped = calls.enter(&long, None).await.expect("entered");
+        drop(dropped);
+        calls.answer(&mut vec![
+            (1, response("b")),
+            (2, response("late")),
+            (0, response("a")),
+            (9, response("?")),
+        ]);
+        assert_eq!(&b.await.expect("answered").message[..], b"b");
+        assert_eq!(&a.await.expect("answered").message[..], b"a");
+        assert!(calls.state.lock().entries.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_sweep_ends_what_is_late_and_close_ends_all() {
+        let calls = Calls::new("h:1");
+        let param = pb::GetClusterIdRequest {};
+        let short = calls.enter(&call(&param, Duration::from_millis(2)), None).await.expect("entered");
+        let long = calls.enter(&call(&param, Duration::from_secs(60)), None).await.expect("entered");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        calls.expire();
+        assert!(matches!(short.await, Err(Error::Timeout(_))));
+        calls.close(Error::Connection("gone".into()));
+        assert!(matches!(long.await, Err(Error::Connection(_))));
+        assert!(calls.enter(&call(&param, Duration::from_secs(3)), None).await.is_err());
+        assert!(calls.state.lock().entries.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_outbox_makes_callers_wait() {
+        let calls = Calls::new("h:1");
+        let param = pb::GetClusterIdRequest {};
+        let cells = vec![0; OUTBOX_BYTES_MAX];
+        let large = Call { cells: &cells, ..call(&param, Duration::from_secs(60)) };
+        let _first = calls.enter(&large, None).await.expect("entered");
+        let second = timeout(Duration::from_millis(20), calls.enter(&large, None)).await;
+        assert!(second.is_err(), "it waits");
+        let (mut buffer, third) = (Vec::new(), calls.enter(&large, None));
+        calls.take_outbox(&mut buffer);
+        assert!(buffer.len() > OUTBOX_BYTES_MAX);
+        third.await.expect("entered");
+    }
+}

@@ -1,0 +1,47 @@
+//! [`Opener`]: what happens between a TCP connection and the first request, where TLS and SASL have their place.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::error::Result;
+
+/// `HBas`, version 0, SIMPLE authentication.
+pub(super) const PREAMBLE: &[u8] = b"HBas\0\x50";
+
+/// Bytes both ways: a socket, or what TLS or SASL make of one.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+/// A transport on which the connection header comes next.
+pub struct Opened {
+    /// The transport.
+    pub transport: Box<dyn Transport>,
+    /// What goes before the connection header, in the same write: HBase's preamble, or nothing when it was sent already,
+    /// as with SASL.
+    pub preamble: Vec<u8>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("preamble", &self.preamble).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Opener::open`].
+pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>;
+
+/// Makes a transport of a TCP connection. A TLS opener shakes hands and gives HBase's preamble along; a SASL opener
+/// sends `HBas`, 0 and its method (81 Kerberos, 82 token), exchanges its tokens (`u32 len | bytes` to the server,
+/// `u32 status | u32 len | bytes` back) and gives a transport that wraps what the quality of protection asks for.
+///
+/// Its time is bounded by the connect timeout. Without an opener ([`crate::ClientConfig::opener`]) sockets are used as
+/// they are.
+pub trait Opener: Send + Sync + fmt::Debug {
+    /// Opens a socket to `service` (as `ClientService`) at `address` (`host:port`).
+    fn open<'a>(&'a self, address: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a>;
+}
