@@ -66,6 +66,7 @@ pub use connection::Connection;
 pub use error::{Error, RemoteException, Result};
 pub use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, ServerName, TableDescriptor, TableName};
 pub use filter::{Comparator, Filter};
+pub use futures_core::Stream;
 pub use location::RegionLocation;
 pub use mutator::{BufferedMutator, Failure};
 pub use operation::{

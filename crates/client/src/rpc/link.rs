@@ -150,7 +150,8 @@ async fn read_all<R: AsyncRead + Unpin>(reader: R, calls: Arc<Calls>, address: S
             }
         };
         let error = match read {
-            Ok(()) => frames.take(&mut answers).err(),
+            // Bytes that make no sense end the socket as a reset does: the calls that waited are tried on another.
+            Ok(()) => frames.take(&mut answers).err().map(|e| Error::Connection(format!("{address}: {e}"))),
             Err(error) => Some(Error::Connection(format!("{address}: {error}"))),
         };
         calls.answer(&mut answers);
