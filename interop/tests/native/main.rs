@@ -20,7 +20,9 @@ static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
 /// Which server is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// HBase 2.6.4.
     Stock,
+    /// Ours.
     Evenkeel,
 }
 
@@ -31,6 +33,7 @@ pub struct Site {
 }
 
 impl Site {
+    /// A new directory and ports that are free.
     pub fn new(kind: Kind) -> Self {
         let name = format!("native-{kind:?}.{}.{}", std::process::id(), rand_port());
         let folder: PathBuf = work().join("run").join(name);
@@ -43,6 +46,7 @@ impl Site {
         Self { kind, settings }
     }
 
+    /// Starts the server, on what an earlier one has left if there was one.
     pub fn start(&self) -> Server {
         let started = match self.kind {
             Kind::Stock => start_stock_with(&self.settings),
@@ -82,6 +86,7 @@ fn rand_port() -> u16 {
     socket.local_addr().expect("an address").port()
 }
 
+/// A connection.
 pub async fn connect(config: ClientConfig) -> Connection {
     Connection::connect(config).await.expect("the server answers")
 }
