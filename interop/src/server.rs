@@ -152,6 +152,7 @@ pub fn start_evenkeel_as(
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
     settings.extend(own.iter().cloned());
+    let ports = ports.or_as_set(&settings);
     let mut command = under.to_vec();
     command.extend([binary.display().to_string(), "start".to_owned()]);
     command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
@@ -213,6 +214,7 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
     settings.extend(own.iter().cloned());
+    let ports = ports.or_as_set(&settings);
     // The published jars come without the pages that the info servers want to find.
     settings.insert("hbase.master.info.port".into(), "-1".into());
     settings.insert("hbase.regionserver.info.port".into(), "-1".into());
@@ -286,6 +288,19 @@ impl Ports {
             master_info: next(),
             regionserver_info: next(),
         })
+    }
+}
+
+impl Ports {
+    /// These ports, but for those that settings give otherwise.
+    fn or_as_set(self, settings: &BTreeMap<String, String>) -> Ports {
+        let set = |key: &str, port| settings.get(key).and_then(|p| p.parse().ok()).unwrap_or(port);
+        Ports {
+            zookeeper: set("hbase.zookeeper.property.clientPort", self.zookeeper),
+            master: set("hbase.master.port", self.master),
+            regionserver: set("hbase.regionserver.port", self.regionserver),
+            ..self
+        }
     }
 }
 
