@@ -1,0 +1,100 @@
+//! Bulk load by stock's own tool: files of HFileOutputFormat2 that span regions, loaded by BulkLoadHFilesTool over cells
+//! and deletes that are there, and every cell compared with what `evenkeel.interop.BulkLoadTable` says must be read. Then
+//! the same directory from server to server, each killed in its turn.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use interop::{Server, java, start_evenkeel_with, start_stock_with, target, work};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = work().join("run").join(format!("{name}.{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    folder
+}
+
+/// Runs steps of `BulkLoadTable` one after the other.
+#[track_caller]
+fn steps(server: &Server, steps: &[&str]) {
+    let mut args: Vec<String> = steps.iter().map(|&step| step.to_owned()).collect();
+    args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
+    let run = java("evenkeel.interop.BulkLoadTable", &args).label("bulk-load").deadline_secs(300).run();
+    let output = run.unwrap_or_else(|why| panic!("{why}"));
+    println!("{}", output.stdout);
+    assert!(output.success, "{steps:?} on {}:\n{}", server.name(), output.failures());
+}
+
+/// Files of a root directory whose paths contain `part`.
+fn files(dir: &Path, part: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => found.extend(files(&path, part)),
+            false if path.display().to_string().contains(part) => found.push(path),
+            false => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn the_tool_splits_and_loads() {
+    let input = folder("bulk-input");
+    let load = |phase: u32| format!("load={phase}={}", input.display());
+    steps(
+        target(),
+        &[
+            "create",
+            "write=0",
+            "flush",
+            "write=1",
+            "check=1",
+            &load(2),
+            "check=2",
+            "write=3",
+            "check=3",
+            "flush",
+            "check=3",
+            &load(4),
+            "check=4",
+            "flush",
+            "compact",
+            "check=4",
+            &load(5),
+            "check=5",
+            "compact",
+            "check=5",
+        ],
+    );
+}
+
+#[test]
+fn a_directory_with_loaded_files_changes_hands() {
+    let run = folder("bulk-exchange");
+    let root = run.join("hbase");
+    let settings = [("hbase.rootdir".to_owned(), format!("file://{}", root.display()))];
+    let evenkeel = || start_evenkeel_with(&settings).unwrap_or_else(|why| panic!("{why}"));
+    let load = |phase: u32| format!("load={phase}={}", run.join("input").display());
+
+    let server = evenkeel();
+    steps(&server, &["create", "write=0", "flush", "write=1", &load(2), "write=3", "check=3"]);
+    server.kill();
+    let loaded = files(&root.join("data"), "_SeqId_");
+    assert_eq!(loaded.len(), 8, "two families of four regions: {loaded:?}");
+    let left = files(&root.join("staging"), "");
+    assert!(left.is_empty(), "{left:?}");
+
+    let server = evenkeel();
+    steps(&server, &["check=3", &load(4), "check=4"]);
+    server.kill();
+
+    let server = start_stock_with(&settings).unwrap_or_else(|why| panic!("{why}"));
+    steps(&server, &["check=4", &load(5), "check=5"]);
+    server.kill();
+
+    let server = evenkeel();
+    steps(&server, &["check=5", "compact", "check=5"]);
+    server.kill();
+    steps(&evenkeel(), &["check=5"]);
+}
