@@ -39,5 +39,7 @@ pub fn make(plan: &Plan) -> Result<(), String> {
         "ycsb" => ycsb::measure(&lab, &mut results)?,
         other => return Err(format!("no report is called {other}: read-path, write-path, deploys or ycsb")),
     }
-    results.write(&lab)
+    results.write(&lab)?;
+    println!("{}", plan.out.join(format!("{}.md", plan.report)).display());
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! measure as many requests.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use interop::{Finished, java, server, target, toolchain};
 use regex::Regex;
@@ -27,7 +28,9 @@ fn native(options: &[&str], command: &str, clients: &str) -> Value {
     let binary = server::evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
     let settings = target().client_settings();
     let masters = settings.iter().find(|(key, _)| key == "hbase.masters").expect("masters").1.clone();
-    let json = interop::work().join("out").join(format!("pe-{command}-{}.json", std::process::id()));
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let json = interop::work().join("out").join(format!("pe-{}-{run}.json", std::process::id()));
     std::fs::create_dir_all(json.parent().expect("a folder")).expect("the folder of outputs");
     let mut pe = Command::new(binary);
     pe.args(["pe", &format!("--target={masters}"), &format!("--json={}", json.display())]);

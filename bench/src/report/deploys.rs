@@ -34,6 +34,7 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
                 }
                 other => other?,
             }
+            results.write(lab)?;
         }
     }
     Ok(())

@@ -85,7 +85,8 @@ impl Results {
         peak.map_or(100.0, |report| (report.requests_per_s / 2.0).max(10.0))
     }
 
-    /// Writes the table to `OUT/REPORT.md`, plots and histograms to `OUT/REPORT/`.
+    /// Writes the table to `OUT/REPORT.md`, plots and histograms to `OUT/REPORT/`: after each server, so that what was
+    /// measured is kept when a later one fails.
     ///
     /// # Errors
     /// The file that cannot be written.
@@ -99,7 +100,7 @@ impl Results {
         let path = out.join(format!("{report}.md"));
         let text = self.markdown(lab);
         fs::write(&path, &text).map_err(|e| format!("{}: {e}", path.display()))?;
-        println!("{text}\nwritten to {}", path.display());
+        eprintln!("written: {}", path.display());
         Ok(())
     }
 
@@ -145,11 +146,13 @@ impl Results {
             let Some(r) = row.servers.get(kind) else { continue };
             let server = r.server.as_ref();
             let gc = server.and_then(|s| Some(format!("{:.2}, {:.2}", s.gc_cpu_s?, s.gc_time_s?)));
-            let ratio = |of: &dyn Fn(&Report) -> f64| base.map_or(f64::NAN, |base| of(r) / of(base));
+            let ratio = |of: &dyn Fn(&Report) -> f64| {
+                base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
+            };
             let l = &r.latency;
             let _ = writeln!(
                 out,
-                "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.2} | {:.2} | {:.2} |",
+                "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {} | {} | {} |",
                 kind.title(),
                 row.rows(r) / r.seconds,
                 r.requests_per_s,

@@ -24,6 +24,7 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
         let cache_mib = partial_cache_mib(lab);
         let session = session.restarted(cache_mib)?;
         beside_readers(&session, cache_mib, results)?;
+        results.write(lab)?;
     }
     Ok(())
 }
