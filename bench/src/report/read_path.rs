@@ -7,8 +7,10 @@ use super::servers::{Lab, Session, settings};
 const BATCH_CALLERS: [usize; 6] = [5, 10, 20, 25, 50, 75];
 /// Rows of a scan.
 const SCAN_ROWS: i64 = 10_000;
-/// Bytes that a cached row of 200-byte values takes with its key, about.
-const ROW_BYTES: i64 = 260;
+/// Bytes that a row of the table larger than the cache takes with its key, about.
+const LARGE_ROW_BYTES: i64 = 1080;
+/// The least rows of that table, but in a short run: a stock bucket cache needs 32 MiB to begin with.
+const LARGE_ROWS_MIN: i64 = 64_000;
 
 /// Measures all rows on each server in turn.
 ///
@@ -68,18 +70,28 @@ fn rows_scanned(rows: i64) -> f64 {
     most - most * most / (2.0 * rows)
 }
 
-/// MiB of a cache for about half of a table of the plan's rows.
+/// Rows of the table that is larger than the cache.
+fn large_rows(lab: &Lab) -> i64 {
+    if lab.plan.short { lab.plan.rows } else { (lab.plan.rows / 4).max(LARGE_ROWS_MIN) }
+}
+
+/// MiB of a cache for about half of that table.
 pub(super) fn partial_cache_mib(lab: &Lab) -> u64 {
-    ((lab.plan.rows * ROW_BYTES / 2) >> 20).max(16) as u64
+    ((large_rows(lab) * LARGE_ROW_BYTES / 2) >> 20).max(32) as u64
+}
+
+/// Loads the table that is larger than the cache; the options that name it, and its rows.
+pub(super) fn load_large(session: &Session<'_>) -> Result<(&'static str, i64), String> {
+    let (table, rows) = ("--table=Large --valueSize=1000 --compress=SNAPPY", large_rows(session.lab));
+    load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
+    Ok((table, rows))
 }
 
 /// Gets of a table of which about half fits the cache.
 fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
-    let rows = session.lab.plan.rows;
-    let table = "--table=Large --valueSize=200 --compress=SNAPPY";
-    load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
+    let (table, rows) = load_large(session)?;
     let line = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
-    let title = format!("3. Get, about half in a cache of {cache_mib} MiB, 60 callers");
+    let title = format!("3. Get of 1 KB, about half in a cache of {cache_mib} MiB, 60 callers");
     session.measure(results, "get-partly", &title, &line)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use evenkeel_pe::Options;
 
 use super::output::Results;
-use super::read_path::{load, partial_cache_mib};
+use super::read_path::{load_large, partial_cache_mib};
 use super::servers::{Lab, Session, settings};
 
 /// Regions of the tables of single Puts and batches, as published.
@@ -62,12 +62,11 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
     let (lab, kind) = (session.lab, session.kind);
     let rows = lab.plan.rows;
-    let table = "--table=Large --valueSize=200 --compress=SNAPPY";
-    load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
+    let (table, large) = load_large(session)?;
     let written = "--table=Written --valueSize=200 --compress=SNAPPY --blockEncoding=DIFF --presplit=8";
     let write =
         format!("--rows={} {written} --oneCon --autoFlush=true --multiPut=100 randomWrite 20", rows / 20);
-    let read = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
+    let read = format!("--rows={} --oneCon {table} randomRead 60", large / 60);
     let plan = &lab.plan;
     let timed = |line: &str| {
         let options = session.options(line)?;

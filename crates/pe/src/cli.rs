@@ -1,6 +1,6 @@
 //! The command line.
 
-use evenkeel_client::ClientConfig;
+use evenkeel_client::{ClientConfig, Registry};
 use evenkeel_common::Configuration;
 
 use crate::compare::{Comparison, compare};
@@ -8,11 +8,6 @@ use crate::failure::Failure;
 use crate::options::{Options, Parsed, parse, usage};
 use crate::report::{Report, page, summary, write_hgrm, write_hlog, write_json};
 use crate::run::{Target, run};
-
-/// Where a master listens unless configured.
-const BOOTSTRAP_DEFAULT: &str = "localhost:16000";
-/// Settings that name where clients begin.
-const BOOTSTRAP_KEYS: [&str; 2] = ["hbase.client.bootstrap.servers", "hbase.masters"];
 
 /// Runs `evenkeel pe` with the words after it; gives the exit status.
 pub fn main(words: &[String]) -> u8 {
@@ -41,8 +36,8 @@ fn of_parsed(parsed: &Parsed) -> Result<u8, Failure> {
 }
 
 fn alone(parsed: &Parsed, options: &Options) -> Result<u8, Failure> {
-    let addresses = addresses(parsed)?;
-    let target = target(parsed, &addresses.join(","), addresses)?;
+    let name = if parsed.target.is_empty() { "cluster".to_owned() } else { parsed.target.join(",") };
+    let target = target(parsed, &name, &parsed.target)?;
     let report = run(&target, options)?;
     show(&report);
     let failed = report.tally.errors;
@@ -51,7 +46,7 @@ fn alone(parsed: &Parsed, options: &Options) -> Result<u8, Failure> {
 }
 
 fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -> Result<u8, Failure> {
-    let of_pair = |(name, address): &(String, String)| target(parsed, name, vec![address.clone()]);
+    let of_pair = |(name, address): &(String, String)| target(parsed, name, std::slice::from_ref(address));
     let targets = [of_pair(&pairs[0])?, of_pair(&pairs[1])?];
     let comparison = compare(&targets, options, parsed.rounds, show)?;
     print!("{}", comparison.text());
@@ -93,23 +88,17 @@ fn write(parsed: &Parsed, reports: &[Report], comparison: Option<&Comparison>) -
     Ok(())
 }
 
-/// Where the cluster is: `--target`, or the configuration, or this machine.
-fn addresses(parsed: &Parsed) -> Result<Vec<String>, Failure> {
-    if !parsed.target.is_empty() {
-        return Ok(parsed.target.clone());
-    }
-    let conf = configuration(parsed)?;
-    let key = BOOTSTRAP_KEYS.into_iter().find(|key| conf.is_set(key));
-    let listed =
-        key.map(|key| conf.get_list(key)).transpose().map_err(|e| Failure::Options(e.to_string()))?;
-    Ok(listed.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![BOOTSTRAP_DEFAULT.to_owned()]))
-}
-
 fn configuration(parsed: &Parsed) -> Result<Configuration, Failure> {
     Configuration::load(parsed.config.as_deref(), &parsed.define).map_err(|e| Failure::Options(e.to_string()))
 }
 
-fn target(parsed: &Parsed, name: &str, addresses: Vec<String>) -> Result<Target, Failure> {
-    let _ = configuration(parsed)?;
-    Ok(Target { name: name.to_owned(), client: ClientConfig::new(addresses) })
+/// A cluster at addresses; without any, the one that the configuration names.
+fn target(parsed: &Parsed, name: &str, addresses: &[String]) -> Result<Target, Failure> {
+    let conf = configuration(parsed)?;
+    let client = ClientConfig::from_configuration(&conf).map_err(|e| Failure::Options(e.to_string()))?;
+    if addresses.is_empty() {
+        return Ok(Target { name: name.to_owned(), client });
+    }
+    let client = ClientConfig { registry: Registry::Rpc, bootstrap: addresses.to_vec(), ..client };
+    Ok(Target { name: name.to_owned(), client })
 }

@@ -270,8 +270,9 @@ Load for an HBase cluster by HBase's own PerformanceEvaluation names, and honest
 Usage: evenkeel pe [--OPTION=VALUE | --FLAG[=true|false]]... [-DKEY=VALUE]... COMMAND CLIENTS
 
 The cluster
-  --target=HOST:PORT,..   masters or region servers; else --config, else localhost:16000
-  --config=DIR            the directory of hbase-site.xml (or HBASE_CONF_DIR); -DKEY=VALUE goes over it
+  --target=HOST:PORT,..   masters or region servers; else what the configuration says
+  --config=DIR            the directory of hbase-site.xml (or HBASE_CONF_DIR); -DKEY=VALUE goes over it;
+                          without any, ZooKeeper on localhost:2181, as HBase
   --compare A=HOST:PORT B=HOST:PORT   the same run on two clusters in turns; --rounds=N (5)
 
 How much
