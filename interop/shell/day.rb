@@ -109,6 +109,35 @@ status 'simple'
 is_enabled 'no_such'
 balancer_enabled
 locate_region 'day', 'r'
+puts '== snapshots'
+put 'day', 's1', 'f:a', 'kept', 1
+snapshot 'day', 'day_snap'
+snapshot 'day', 'day_snap'
+snapshot 'day', 'day_soon', {TTL => 86400}
+snapshot 'no_such', 'day_none'
+list_snapshots 'day.*'
+list_table_snapshots 'day'
+clone_snapshot 'day_snap', 'day_clone'
+clone_snapshot 'day_snap', 'day_clone'
+scan 'day_clone'
+put 'day', 's2', 'f:a', 'undone', 1
+restore_snapshot 'day_snap'
+disable 'day'
+restore_snapshot 'day_snap'
+enable 'day'
+scan 'day'
+delete_snapshot 'day_soon'
+delete_snapshot 'day_soon'
+delete_snapshot 'day_snap'
+list_snapshots 'day.*'
+snapshot_cleanup_switch false
+snapshot_cleanup_enabled
+snapshot_cleanup_switch true
+cleaner_chore_enabled
+cleaner_chore_switch false
+cleaner_chore_switch true
+disable 'day_clone'
+drop 'day_clone'
 puts '== drop'
 disable_all 'day_none.*'
 disable 'day'

@@ -55,6 +55,12 @@ macro_rules! registry {
     };
 }
 
+/// Snapshots and cleaners, through one registry: the calls go to the master whichever way it was found.
+#[test]
+fn snapshots() {
+    alone("zk", "snapshots");
+}
+
 registry!(zk);
 registry!(rpc);
 registry!(master);

@@ -294,3 +294,64 @@ fn wals() {
     args.extend(files);
     assert!(ours == program("FilesWal", &args), "WALs of ours: {modes:?}");
 }
+
+fn snapshots(server: &Server, command: &str, word: &str) -> Vec<String> {
+    let mut args = vec![command.to_owned(), word.to_owned()];
+    args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
+    program("FilesSnapshots", &args)
+}
+
+/// Runs one of stock HBase's own tools over a root directory; what it printed.
+fn stock_tool(class: &str, root: &Path, args: &[&str]) -> String {
+    let mut all =
+        vec![format!("-Dhbase.rootdir=file://{}", root.display()), "-Dfs.defaultFS=file:///".to_owned()];
+    all.extend(args.iter().map(|arg| (*arg).to_owned()));
+    let run = java(&format!("org.apache.hadoop.hbase.snapshot.{class}"), &all)
+        .label(class)
+        .deadline_secs(120)
+        .run();
+    let output = run.unwrap_or_else(|why| panic!("{why}"));
+    assert!(output.success, "{class} {args:?}:\n{}\n{}", output.stdout, output.stderr);
+    output.stdout
+}
+
+/// A snapshot of either server is cloned, and restored, by the other one; stock's tools read ours.
+#[test]
+fn snapshots_go_both_ways() {
+    let _turn = ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let root = Root::new("snapshots");
+    let evenkeel = root.evenkeel();
+    let taken = snapshots(&evenkeel, "take", "ours");
+    assert!(taken.iter().any(|line| line.starts_with("ours 300 ")), "{taken:?}");
+    let said =
+        stock_tool("SnapshotInfo", &root.0, &["-snapshot", "ours_snap", "-files", "-stats", "-schema"]);
+    assert!(said.contains("Name: ours_snap") && said.contains("6 HFiles ("), "{said}");
+    assert!(!said.contains("CORRUPTED") && !said.contains("not found"), "{said}");
+    let copy = folder("snapshots-copy").join("hbase");
+    let target = format!("file://{}", copy.display());
+    // Neither server keeps checksums of local files, so there is nothing to compare.
+    let export = ["-snapshot", "ours_snap", "-copy-to", &target, "-mappers", "1", "-no-checksum-verify"];
+    stock_tool("ExportSnapshot", &root.0, &export);
+    let exported = stock_tool("SnapshotInfo", &copy, &["-snapshot", "ours_snap", "-stats"]);
+    assert!(exported.contains("6 HFiles (6 in archive") && !exported.contains("CORRUPTED"), "{exported}");
+    evenkeel.kill();
+
+    let stock = root.stock();
+    let by_stock = snapshots(&stock, "use", "ours");
+    assert!(by_stock.iter().all(|line| line.split(' ').nth(1) == Some("200")), "{by_stock:?}");
+    snapshots(&stock, "take", "theirs");
+    stock.kill();
+
+    let evenkeel = root.evenkeel();
+    assert_eq!(snapshots(&evenkeel, "look", "ours"), by_stock[1..]);
+    let by_us = snapshots(&evenkeel, "use", "theirs");
+    let counts = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned()).collect()
+    };
+    assert_eq!(counts(&by_us), counts(&by_stock), "the same rows on both");
+    drop(evenkeel);
+
+    // What Evenkeel made of a snapshot of stock HBase's is whole for stock HBase, links and all.
+    let stock = root.stock();
+    assert_eq!(snapshots(&stock, "look", "theirs"), by_us[1..]);
+}

@@ -12,6 +12,7 @@ use regex::Regex;
 const VOLATILE: &[(&str, &str)] = &[
     (r"^hbase:\d+:0> ?", "hbase> "),
     (r"timestamp=20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?", "timestamp=NOW"),
+    (r"\(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d [^)]+\)", "(NOW)"),
     (r" in table '.*", ""),
     (r",\d{13}\.[0-9a-f]{32}\.", ",ID.MD5."),
     (r"\b[0-9a-f]{32}\b", "MD5"),

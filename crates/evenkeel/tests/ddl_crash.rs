@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{PATIENCE, Server, runtime, seed};
-use evenkeel_client::{Admin, Connection, Error, Put, Scan, TableState};
+use evenkeel_client::{Admin, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-const ROUNDS: u32 = 24;
+const ROUNDS: u32 = 27;
 const TIME_MAX: Duration = Duration::from_secs(150);
 const ROWS: [&str; 6] = ["a", "c", "g", "m", "t", "z"];
 const SPLITS: [&str; 3] = ["c", "k", "t"];
@@ -36,9 +36,11 @@ enum Change {
     Truncate,
     Delete,
     Split,
+    Clone,
+    Restore,
 }
 
-const CHANGES: [Change; 7] = [
+const CHANGES: [Change; 9] = [
     Change::Create,
     Change::Disable,
     Change::Enable,
@@ -46,6 +48,8 @@ const CHANGES: [Change; 7] = [
     Change::Truncate,
     Change::Delete,
     Change::Split,
+    Change::Clone,
+    Change::Restore,
 ];
 
 /// All that is compared of a table; `None` for one that does not exist.
@@ -79,17 +83,39 @@ async fn prepare(connection: &Connection, change: Change, name: &TableName) -> R
         return Ok(());
     }
     let admin = connection.admin();
+    if change == Change::Clone {
+        // The clone is the table that is looked at.
+        let source: TableName = format!("{name}_source").parse().expect("legal");
+        admin.create_table(&families(&source), &keys()).await?;
+        fill(connection, &source).await?;
+        return admin.snapshot(&SnapshotDescription::new(&snapshot(name), source)).await;
+    }
     let splits = if change == Change::Split { Vec::new() } else { keys() };
     admin.create_table(&families(name), &splits).await?;
-    let puts = ROWS.map(|row| Put::new(row).column("f", "q", row).column("g", "q", row));
-    connection.table(name.clone()).put_all(puts).await?;
+    fill(connection, name).await?;
     if change == Change::Split {
         admin.flush_table(name).await?;
     }
+    if change == Change::Restore {
+        admin.snapshot(&SnapshotDescription::new(&snapshot(name), name.clone())).await?;
+        admin.modify_table(&wider(name)).await?;
+    }
     match change {
-        Change::Enable | Change::Truncate | Change::Delete => admin.disable_table(name).await,
+        Change::Enable | Change::Truncate | Change::Delete | Change::Restore => {
+            admin.disable_table(name).await
+        }
         _ => Ok(()),
     }
+}
+
+async fn fill(connection: &Connection, name: &TableName) -> Result<(), Error> {
+    let puts = ROWS.map(|row| Put::new(row).column("f", "q", row).column("g", "q", row));
+    connection.table(name.clone()).put_all(puts).await
+}
+
+/// The snapshot that a table is cloned or restored from.
+fn snapshot(name: &TableName) -> String {
+    format!("{name}_snapshot")
 }
 
 async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Error> {
@@ -104,6 +130,8 @@ async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Err
             let region = admin.regions(name).await?.remove(0).region;
             admin.split_region(&region, Some("m".into())).await
         }
+        Change::Clone => admin.clone_snapshot(&snapshot(name), name).await,
+        Change::Restore => admin.restore_snapshot(&snapshot(name), false).await,
     }
 }
 
@@ -117,6 +145,10 @@ fn after(before: &Shape, change: Change) -> Shape {
             let (state, families) = (TableState::Enabled, names(&["f", "g"]));
             return Some(Table { state, families, rows: Some(Vec::new()), starts });
         }
+        (Change::Clone, _) => {
+            let (state, families) = (TableState::Enabled, names(&["f", "g"]));
+            return Some(Table { state, families, rows: all(), starts });
+        }
         (Change::Delete, _) | (_, None) => return None,
         (_, Some(table)) => table,
     };
@@ -126,7 +158,8 @@ fn after(before: &Shape, change: Change) -> Shape {
         Change::Alter => table.families = names(&["f", "g", "h"]),
         Change::Truncate => (table.state, table.rows) = (TableState::Enabled, Some(Vec::new())),
         Change::Split => table.starts = vec![Bytes::new(), "m".into()],
-        Change::Create | Change::Delete => {}
+        Change::Restore => table.families = names(&["f", "g"]),
+        Change::Create | Change::Delete | Change::Clone => {}
     }
     Some(table)
 }

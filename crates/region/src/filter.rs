@@ -55,7 +55,7 @@ mod comparator;
 mod compare;
 mod decimal;
 mod fuzzy_row;
-mod java_regex;
+pub mod java_regex;
 mod key;
 mod list;
 mod parse;

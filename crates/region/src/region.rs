@@ -47,6 +47,7 @@ use parking_lot::{Mutex, RwLock};
 pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
+pub use self::open::write_region_info;
 use self::row_lock::RowLocks;
 use crate::store::{Store, StoreEnv};
 

@@ -60,6 +60,7 @@ use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
 use self::namespaces::NamespaceTable;
 use self::procedures::{ProcedureExecutor, TableLocks};
+use self::snapshot::SnapshotProcedures;
 use crate::regionserver::RegionServer;
 use crate::zookeeper::znodes::Znodes;
 
@@ -139,6 +140,7 @@ pub struct Master {
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
     switches: Switches,
+    snapshot_procedures: SnapshotProcedures,
     cleaners: Cleaners,
     cleaner_settings: CleanerSettings,
     started_ms: i64,
@@ -158,6 +160,7 @@ impl Master {
             Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
         Ok(Arc::new(Self {
             started_ms: clock.now_ms(),
+            snapshot_procedures: SnapshotProcedures::default(),
             cleaners,
             cleaner_settings,
             procedures: ProcedureExecutor::start(clock)?,

@@ -189,6 +189,7 @@ impl Standalone {
             stop: Box::new(move |reason| stop_master(reason)),
         };
         let master = Master::new(parts, tables)?;
+        master.discard_unfinished_snapshots()?;
         let executor = Arc::new(Executor::start(&executor_config(&conf, &name)?)?);
         let chore = Chore::start(&regionserver)?;
         let rpc = serve(ports.master, ports.regionserver, &master, &regionserver, &executor)?;

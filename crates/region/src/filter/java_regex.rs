@@ -28,8 +28,11 @@ const ALL_FLAGS: i32 = 0x1ff;
 /// How deep groups and classes may nest.
 const DEPTH_MAX: usize = 100;
 
-/// The pattern for the `regex` crate, or why there is none.
-pub(super) fn translate(pattern: &str, flags: i32) -> Result<String, String> {
+/// A pattern for the `regex` crate, with the flags of `java.util.regex.Pattern`.
+///
+/// # Errors
+/// Why there is none.
+pub fn translate(pattern: &str, flags: i32) -> Result<String, String> {
     if flags & !ALL_FLAGS != 0 {
         return Err(format!("Unknown flag {:#x}", flags & !ALL_FLAGS));
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor};
-use evenkeel_fs::CreateOptions;
+use evenkeel_fs::{CreateOptions, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_wal::WalReader;
@@ -41,7 +41,7 @@ impl Region {
         let started = Instant::now();
         check_trackers(&table)?;
         let dir = layout::region_dir(&env.stores.root, &info);
-        write_region_info(&env, &dir, &info)?;
+        write_region_info(&*env.stores.fs, &dir, &info)?;
         let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
         let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
         let stores = open_stores(&env, &info, &table)?;
@@ -250,16 +250,20 @@ fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor)
     table.families().map(|family| Store::open(&env.stores, family.clone(), info)).collect()
 }
 
-/// `.regioninfo`: PBUF and a length-delimited RegionInfo. Written anew when what is there differs.
-fn write_region_info(env: &RegionEnv, dir: &Path, info: &RegionInfo) -> Result<()> {
+/// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which is made when it is not
+/// there. Written anew when what is there differs.
+///
+/// # Errors
+/// What the file system says.
+pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> Result<()> {
     let path = dir.join(layout::REGION_INFO_FILE);
     let mut bytes = PB_MAGIC.to_vec();
     bytes.extend(pb::RegionInfo::from(info).encode_length_delimited_to_vec());
-    if env.stores.fs.exists(&path)? && env.stores.fs.read_all(&path, REGION_INFO_BYTES_MAX)? == bytes {
+    if fs.exists(&path)? && fs.read_all(&path, REGION_INFO_BYTES_MAX)? == bytes {
         return Ok(());
     }
-    env.stores.fs.mkdirs(dir)?;
-    Ok(env.stores.fs.write_atomically(&path, &bytes)?)
+    fs.mkdirs(dir)?;
+    Ok(fs.write_atomically(&path, &bytes)?)
 }
 
 /// Edit files in the order of their sequence ids: names that are all digits.

@@ -5,6 +5,7 @@
 //! | archive compacted files that readers have let go of | `hbase.hfile.compaction.discharger.interval`, two minutes |
 //! | let go of split and merge parents | `hbase.catalogjanitor.interval` |
 //! | delete what nobody needs from the archive and `oldWALs` | `hbase.master.cleaner.interval` |
+//! | remove snapshots whose time to live is over | `hbase.master.cleaner.snapshot.interval` |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,6 +46,7 @@ impl MasterChore {
             task(DISCHARGE_EVERY, Master::discharge),
             task(janitor_every, Master::run_janitor_if_on),
             task(master.cleaner_settings.every, Master::run_cleaners_if_on),
+            task(master.cleaner_settings.snapshots_every, Master::delete_expired_snapshots_if_on),
         ];
         let thread = std::thread::Builder::new()
             .name("master-chore".into())
@@ -98,6 +100,15 @@ impl Master {
         }
         if let Err(error) = self.cleaners.run() {
             tracing::warn!(%error, "the cleaners could not do all their work");
+        }
+    }
+
+    fn delete_expired_snapshots_if_on(&self) {
+        if !self.switches.snapshot_cleanup.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.delete_expired_snapshots() {
+            tracing::warn!(%error, "expired snapshots could not be removed");
         }
     }
 

@@ -5,16 +5,23 @@
 //! ```
 //! A change writes the next sequence beside (`<table dir>/.tmp/`), renames it in, then drops older ones. A reader takes
 //! the highest sequence, so a crash leaves the table before or after the change.
+//!
+//! ```text
+//! <table dir>/.tabledesc/.pending.<encoded region>    the same, to hold from when hbase:meta knows the region
+//! ```
+//! A restored snapshot changes descriptor and regions at once: the moment is the write to hbase:meta, and [`settle`] makes
+//! the descriptor follow. HBase does not look at files of that name.
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, Result, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 
 /// The directory of descriptors within a table's.
 const DESCRIPTOR_DIR: &str = ".tabledesc";
 const PREFIX: &str = ".tableinfo.";
+const PENDING_PREFIX: &str = ".pending.";
 /// The largest descriptor that is read.
 const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
 
@@ -24,10 +31,14 @@ const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
 /// What the file system says, or `IOException` for a file that is not a descriptor.
 pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescriptor>> {
     let Some((_, path)) = newest(fs, table_dir)? else { return Ok(None) };
-    let bytes = fs.read_all(&path, DESCRIPTOR_BYTES_MAX)?;
+    read_file(fs, &path).map(Some)
+}
+
+fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<TableDescriptor> {
+    let bytes = fs.read_all(path, DESCRIPTOR_BYTES_MAX)?;
     let schema: pb::TableSchema = evenkeel_protocol::from_magic(&bytes)
         .map_err(|e| HBaseError::io(format!("{}: not a table descriptor: {e}", path.display())))?;
-    TableDescriptor::try_from(&schema).map(Some)
+    TableDescriptor::try_from(&schema)
 }
 
 /// Writes a table's descriptor; the rename is the moment from which it holds.
@@ -44,7 +55,48 @@ pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> 
     for (_, old) in all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence) {
         fs.delete(&old)?;
     }
+    // What was to hold before does not hold any more.
+    pending(fs, table_dir)?.into_iter().try_for_each(|(_, path)| Ok(fs.delete(&path).map(drop)?))
+}
+
+/// Writes a descriptor that is to hold from when hbase:meta knows a region.
+///
+/// # Errors
+/// What the file system says.
+pub fn prepare(
+    fs: &dyn FileSystem,
+    table_dir: &Path,
+    table: &TableDescriptor,
+    region: &RegionInfo,
+) -> Result<()> {
+    let bytes = evenkeel_protocol::with_magic(&pb::TableSchema::from(table));
+    let path = table_dir.join(DESCRIPTOR_DIR).join(format!("{PENDING_PREFIX}{}", region.encoded_name()));
+    Ok(fs.write_atomically(&path, &bytes)?)
+}
+
+/// Makes prepared descriptors hold whose region is known, and drops the others.
+///
+/// # Errors
+/// What the file system says; the next call goes on.
+pub fn settle(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
+    for (region, path) in pending(fs, table_dir)? {
+        if is_known(&region) {
+            return write(fs, table_dir, &read_file(fs, &path)?);
+        }
+        fs.delete(&path)?;
+    }
     Ok(())
+}
+
+/// Prepared descriptors, each with the encoded name of its region.
+fn pending(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let dir = table_dir.join(DESCRIPTOR_DIR);
+    if !fs.exists(&dir)? {
+        return Ok(Vec::new());
+    }
+    let region =
+        |name: &str| Some(name.strip_prefix(PENDING_PREFIX)?.to_owned()).filter(|r| !r.contains('.'));
+    Ok(fs.list(&dir)?.into_iter().filter_map(|f| Some((region(f.name())?, f.path))).collect())
 }
 
 fn newest(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
@@ -132,6 +184,28 @@ mod tests {
         let files = fs.list(&dir.join(DESCRIPTOR_DIR)).expect("listed");
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].name(), format!(".tableinfo.0000000002.{}", files[0].len));
+    }
+
+    #[test]
+    fn a_prepared_descriptor_holds_once_its_region_is_known() {
+        let fs = MemoryFileSystem::new();
+        let dir = Path::new("/data/default/t");
+        let name: TableName = "t".parse().expect("legal");
+        let region = RegionInfo::new(name.clone(), Default::default(), Default::default(), 1);
+        let old = TableDescriptor::new(name).with_family(meta_family("a"));
+        let new = old.clone().with_family(meta_family("b"));
+        write(&fs, dir, &old).expect("written");
+        prepare(&fs, dir, &new, &region).expect("written");
+        settle(&fs, dir, |_| false).expect("dropped");
+        settle(&fs, dir, |_| true).expect("nothing to do");
+        assert_eq!(read(&fs, dir).expect("readable"), Some(old.clone()));
+        prepare(&fs, dir, &new, &region).expect("written");
+        settle(&fs, dir, |known| known == region.encoded_name()).expect("settled");
+        assert_eq!(read(&fs, dir).expect("readable"), Some(new.clone()));
+        prepare(&fs, dir, &new, &region).expect("written");
+        write(&fs, dir, &old).expect("a later change");
+        settle(&fs, dir, |_| true).expect("nothing to do");
+        assert_eq!(read(&fs, dir).expect("readable"), Some(old));
     }
 
     fn meta_family(name: &str) -> ColumnFamilyDescriptor {

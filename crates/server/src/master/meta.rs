@@ -187,6 +187,8 @@ pub enum MetaChange {
     Opened(RegionInfo, ServerName, u64),
     /// A parent, and the two regions it was split into.
     Split(Box<[RegionInfo; 3]>),
+    /// A region that was split, not on any server, and the regions that still read its files.
+    SplitParent(RegionInfo, Vec<RegionInfo>),
     /// A region made of others.
     Merged(RegionInfo, Vec<RegionInfo>),
     /// A region that is gone.
@@ -212,6 +214,12 @@ impl MetaChange {
             Self::Split(regions) => {
                 let [parent, a, b] = *regions;
                 split(&parent, &a, &b, timestamp)
+            }
+            Self::SplitParent(parent, daughters) => {
+                let mut cells = parent_cells(&parent);
+                let qualifiers = [b"splitA", b"splitB"].into_iter().map(|name| name.to_vec());
+                cells.extend(qualifiers.zip(daughters.iter().map(info_value)));
+                vec![put(parent.name(), INFO, cells, timestamp)]
             }
             Self::Merged(region, parents) => {
                 let mut cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell("CLOSED")];
@@ -257,14 +265,14 @@ fn opened(region: &RegionInfo, server: &ServerName, seq_num: u64) -> Vec<(Vec<u8
     ]
 }
 
-fn split(parent: &RegionInfo, a: &RegionInfo, b: &RegionInfo, timestamp: i64) -> Vec<Mutation> {
+fn parent_cells(parent: &RegionInfo) -> Vec<(Vec<u8>, Vec<u8>)> {
     let offline = parent.clone().with_flags(true, true);
-    let cells = vec![
-        (b"regioninfo".to_vec(), info_value(&offline)),
-        state_cell("CLOSED"),
-        (b"splitA".to_vec(), info_value(a)),
-        (b"splitB".to_vec(), info_value(b)),
-    ];
+    vec![(b"regioninfo".to_vec(), info_value(&offline)), state_cell("CLOSED")]
+}
+
+fn split(parent: &RegionInfo, a: &RegionInfo, b: &RegionInfo, timestamp: i64) -> Vec<Mutation> {
+    let mut cells = parent_cells(parent);
+    cells.extend([(b"splitA".to_vec(), info_value(a)), (b"splitB".to_vec(), info_value(b))]);
     let daughter = |region: &RegionInfo| {
         let seq_num = (b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec());
         let cells = vec![(b"regioninfo".to_vec(), info_value(region)), state_cell("CLOSED"), seq_num];

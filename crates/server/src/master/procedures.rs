@@ -162,6 +162,12 @@ impl TableLocks {
         let lock = Arc::clone(self.0.lock().entry(table.clone()).or_default());
         lock.lock_arc()
     }
+
+    /// A table's lock, unless someone has it.
+    pub fn try_lock(&self, table: &TableName) -> Option<ArcMutexGuard<RawMutex, ()>> {
+        let lock = Arc::clone(self.0.lock().entry(table.clone()).or_default());
+        lock.try_lock_arc()
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,10 @@ pub fn reconcile(
     meta_is_whole: bool,
 ) -> Result<BTreeMap<TableName, Table>> {
     let mut tables = BTreeMap::new();
+    let regions: HashSet<String> =
+        meta.regions(None)?.iter().map(|region| region.info.encoded_name().to_owned()).collect();
     for (name, state) in meta.table_states()? {
+        descriptors::settle(fs, &layout::table_dir(root, &name), |region| regions.contains(region))?;
         let descriptor = descriptors::read(fs, &layout::table_dir(root, &name))?
             .ok_or_else(|| HBaseError::io(format!("table {name} is in hbase:meta and has no descriptor")))?;
         // A change of state that had begun is taken as made.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, Result, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
+use evenkeel_region::filter::java_regex;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use prost::Message;
@@ -29,6 +30,7 @@ const METHODS: &[&str] = &[
     "CreateTable",
     "DeleteColumn",
     "DeleteNamespace",
+    "DeleteSnapshot",
     "DeleteTable",
     "DisableTable",
     "EnableCatalogJanitor",
@@ -53,6 +55,7 @@ const METHODS: &[&str] = &[
     "IsNormalizerEnabled",
     "IsProcedureDone",
     "IsSnapshotCleanupEnabled",
+    "IsSnapshotDone",
     "IsSplitOrMergeEnabled",
     "ListDecommissionedRegionServers",
     "ListNamespaceDescriptors",
@@ -68,6 +71,7 @@ const METHODS: &[&str] = &[
     "ModifyTable",
     "MoveRegion",
     "Normalize",
+    "RestoreSnapshot",
     "RunCatalogScan",
     "RunCleanerChore",
     "SetBalancerRunning",
@@ -75,6 +79,7 @@ const METHODS: &[&str] = &[
     "SetNormalizerRunning",
     "SetSplitOrMergeEnabled",
     "Shutdown",
+    "Snapshot",
     "SplitRegion",
     "StopMaster",
     "SwitchSnapshotCleanup",
@@ -88,6 +93,10 @@ const METHODS: &[&str] = &[
 
 /// How 1.x and 2.4 clients ask for a flush.
 const FLUSH_PROCEDURE: &str = "flush-table-proc";
+/// How they may ask for a snapshot.
+const SNAPSHOT_PROCEDURE: &str = "online-snapshot";
+/// How long a client should wait for a snapshot (`hbase.snapshot.master.timeout.millis`).
+const SNAPSHOT_TIMEOUT_MS: i64 = 300_000;
 
 /// MasterService over a [`Master`].
 pub struct MasterService {
@@ -371,6 +380,36 @@ fn answer_switches(master: &Arc<Master>, exchange: Exchange<'_>) {
         "IsSnapshotCleanupEnabled" => exchange.with(|_: pb::IsSnapshotCleanupEnabledRequest| {
             Ok(pb::IsSnapshotCleanupEnabledResponse { enabled: is(&switches.snapshot_cleanup) })
         }),
+        _ => answer_snapshots(master, exchange),
+    }
+}
+
+fn answer_snapshots(master: &Arc<Master>, exchange: Exchange<'_>) {
+    match exchange.call.method {
+        "Snapshot" => exchange.with(|q: pb::SnapshotRequest| {
+            let (has_nonce, nonce) =
+                (q.nonce_group.is_some() && q.nonce.is_some(), (q.nonce_group(), q.nonce()));
+            let id = master.take_snapshot(q.snapshot, nonce)?;
+            Ok(pb::SnapshotResponse {
+                expected_timeout: SNAPSHOT_TIMEOUT_MS,
+                proc_id: has_nonce.then_some(id as i64),
+            })
+        }),
+        "IsSnapshotDone" => exchange.with(|q: pb::IsSnapshotDoneRequest| {
+            let done = master.is_snapshot_done(&q.snapshot.unwrap_or_default())?;
+            Ok(pb::IsSnapshotDoneResponse { done: Some(done), snapshot: None })
+        }),
+        "GetCompletedSnapshots" => exchange.with(|_: pb::GetCompletedSnapshotsRequest| {
+            Ok(pb::GetCompletedSnapshotsResponse { snapshots: master.completed_snapshots()? })
+        }),
+        "DeleteSnapshot" => exchange.with(|q: pb::DeleteSnapshotRequest| {
+            master.delete_snapshot(&q.snapshot.name).map(|()| pb::DeleteSnapshotResponse {})
+        }),
+        "RestoreSnapshot" => exchange.with(|q: pb::RestoreSnapshotRequest| {
+            let nonce = (q.nonce_group(), q.nonce());
+            let proc_id = master.restore_or_clone_snapshot(&q.snapshot, q.custom_sft.as_deref(), nonce)?;
+            Ok(pb::RestoreSnapshotResponse { proc_id })
+        }),
         _ => answer_rest(master, exchange),
     }
 }
@@ -380,9 +419,7 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
         "ExecProcedure" | "ExecProcedureWithRet" => {
             exchange.with(|q: pb::ExecProcedureRequest| exec_procedure(master, &q.procedure));
         }
-        "IsProcedureDone" => exchange.with(|q: pb::IsProcedureDoneRequest| {
-            Ok(pb::IsProcedureDoneResponse { done: Some(true), snapshot: q.procedure })
-        }),
+        "IsProcedureDone" => exchange.with(|q: pb::IsProcedureDoneRequest| is_procedure_done(master, q)),
         "AbortProcedure" => exchange.with(|_: pb::AbortProcedureRequest| {
             Ok(pb::AbortProcedureResponse { is_procedure_aborted: false })
         }),
@@ -390,10 +427,6 @@ fn answer_rest(master: &Arc<Master>, exchange: Exchange<'_>) {
             exchange.with(|_: pb::GetProceduresRequest| Ok(pb::GetProceduresResponse::default()))
         }
         "GetLocks" => exchange.with(|_: pb::GetLocksRequest| Ok(pb::GetLocksResponse::default())),
-        "GetCompletedSnapshots" => {
-            exchange
-                .with(|_: pb::GetCompletedSnapshotsRequest| Ok(pb::GetCompletedSnapshotsResponse::default()));
-        }
         "ListDecommissionedRegionServers" => {
             exchange.with(|_: pb::ListDecommissionedRegionServersRequest| {
                 Ok(pb::ListDecommissionedRegionServersResponse::default())
@@ -498,14 +531,38 @@ fn exec_procedure(
     master: &Arc<Master>,
     procedure: &pb::ProcedureDescription,
 ) -> Result<pb::ExecProcedureResponse> {
+    if procedure.signature == SNAPSHOT_PROCEDURE {
+        master.take_snapshot(snapshot_of(procedure), (0, 0))?;
+        return Ok(pb::ExecProcedureResponse {
+            expected_timeout: Some(SNAPSHOT_TIMEOUT_MS),
+            return_data: None,
+        });
+    }
     if procedure.signature != FLUSH_PROCEDURE {
-        return Err(HBaseError::do_not_retry(format!("no procedure {}", procedure.signature)));
+        let message = format!("The procedure is not registered: {}", procedure.signature);
+        return Err(HBaseError::do_not_retry(message));
     }
     let name: TableName = procedure.instance().parse().map_err(illegal)?;
     for region in master.parts.regionserver.regions().of_table(&name) {
         region.flush()?;
     }
     Ok(pb::ExecProcedureResponse { expected_timeout: Some(0), return_data: None })
+}
+
+fn is_procedure_done(master: &Master, q: pb::IsProcedureDoneRequest) -> Result<pb::IsProcedureDoneResponse> {
+    let snapshot = q.procedure.as_ref().filter(|p| p.signature == SNAPSHOT_PROCEDURE).map(snapshot_of);
+    let done = snapshot.map_or(Ok(true), |snapshot| master.is_snapshot_done(&snapshot))?;
+    Ok(pb::IsProcedureDoneResponse { done: Some(done), snapshot: q.procedure })
+}
+
+/// The snapshot that a procedure of [`SNAPSHOT_PROCEDURE`] asks for.
+fn snapshot_of(procedure: &pb::ProcedureDescription) -> pb::SnapshotDescription {
+    let table = procedure.configuration.iter().find(|pair| pair.name.eq_ignore_ascii_case("table"));
+    pb::SnapshotDescription {
+        name: procedure.instance().to_owned(),
+        table: table.map(|pair| pair.value.clone()),
+        ..pb::SnapshotDescription::default()
+    }
 }
 
 fn get_table_descriptors(
@@ -539,8 +596,9 @@ fn select(master: &Master, regex: Option<&str>, system: bool, namespace: Option<
 }
 
 fn whole(regex: &str) -> Result<Regex> {
-    Regex::new(&format!("^(?:{regex})$"))
-        .map_err(|e| HBaseError::do_not_retry(format!("not an expression: {regex}: {e}")))
+    let translated = java_regex::translate(regex, 0)
+        .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).map_err(|e| e.to_string()));
+    translated.map_err(|e| HBaseError::do_not_retry(format!("not an expression: {regex}: {e}")))
 }
 
 fn by_state(master: &Master, enabled: bool) -> Vec<Table> {

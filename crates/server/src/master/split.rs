@@ -237,6 +237,8 @@ impl Master {
         let regions = self.parts.meta.regions(None)?;
         let mut archived = 0;
         for region in regions {
+            // A change or a snapshot of the table is under way: another time.
+            let Some(_lock) = self.locks.try_lock(region.info.table()) else { continue };
             if region.info.is_split_parent() && self.are_free_of_references(&region.daughters)? {
                 self.parts.meta.commit(vec![MetaChange::Delete(region.info.clone())])?;
                 reconcile::archive_region(self.fs(), self.root(), &region.info)?;

@@ -42,7 +42,7 @@ impl Master {
         })
     }
 
-    fn check_absent(&self, name: &TableName) -> Result<()> {
+    pub(super) fn check_absent(&self, name: &TableName) -> Result<()> {
         match self.table(name) {
             Ok(_) => Err(HBaseError::new(ErrorKind::TableExists, name.to_string())),
             Err(_) => Ok(()),
@@ -168,8 +168,9 @@ impl Master {
             let mut changes = master.opened(&regions);
             changes.push(MetaChange::State(name.clone(), TableState::Enabled));
             master.parts.meta.commit(changes)?;
-            master.serve(regions);
+            master.serve(regions.clone());
             master.remember(table.descriptor, TableState::Enabled);
+            master.compact_references(regions);
             tracing::info!(table = %name, "table enabled");
             Ok(Vec::new())
         })

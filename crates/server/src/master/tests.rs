@@ -27,8 +27,8 @@ use crate::standalone::{recovery, regions};
 use crate::zookeeper::ZnodeTree;
 use crate::zookeeper::znodes::ZnodePaths;
 
-const NO_NONCE: (u64, u64) = (0, 0);
-const ROWS: [&str; 6] = ["a", "b", "c", "m", "n", "z"];
+pub(super) const NO_NONCE: (u64, u64) = (0, 0);
+pub(super) const ROWS: [&str; 6] = ["a", "b", "c", "m", "n", "z"];
 
 struct NoHooks;
 
@@ -44,19 +44,19 @@ impl ServerHooks for NoHooks {
     }
 }
 
-struct Cluster {
-    memory: MemoryFileSystem,
-    fs: FaultyFileSystem,
-    clock: Arc<ManualClock>,
+pub(super) struct Cluster {
+    pub(super) memory: MemoryFileSystem,
+    pub(super) fs: FaultyFileSystem,
+    pub(super) clock: Arc<ManualClock>,
     life: i64,
     running: Option<(Arc<Master>, Arc<Background>)>,
 }
 
-fn path(below: &str) -> PathBuf {
+pub(super) fn path(below: &str) -> PathBuf {
     Path::new("/hbase").join(below)
 }
 
-fn table_name() -> TableName {
+pub(super) fn table_name() -> TableName {
     "t".parse().expect("legal")
 }
 
@@ -70,7 +70,7 @@ impl Cluster {
     }
 
     /// With a table of two families, cut at `m`, some rows of it in files and some not.
-    fn with_table() -> Self {
+    pub(super) fn with_table() -> Self {
         let cluster = Self::new();
         let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
         let table = TableDescriptor::new(table_name()).with_family(family(b"f")).with_family(family(b"g"));
@@ -132,7 +132,9 @@ impl Cluster {
             znodes,
             stop: Box::new(|_| ()),
         };
-        self.running = Some((Master::new(parts, tables).expect("threads"), background));
+        let master = Master::new(parts, tables).expect("threads");
+        master.discard_unfinished_snapshots().expect("discarded");
+        self.running = Some((master, background));
     }
 
     fn env(&self, fs: &Arc<dyn FileSystem>, clock: &Arc<dyn Clock>, server: &ServerName) -> Arc<RegionEnv> {
@@ -166,7 +168,7 @@ impl Cluster {
         })
     }
 
-    fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         self.fs.clear();
         self.memory.crash(Keep::Flushed);
         self.end();
@@ -180,11 +182,11 @@ impl Cluster {
         }
     }
 
-    fn master(&self) -> &Arc<Master> {
+    pub(super) fn master(&self) -> &Arc<Master> {
         &self.running.as_ref().expect("started").0
     }
 
-    fn run(&self, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) -> procedures::Outcome {
+    pub(super) fn run(&self, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) -> procedures::Outcome {
         let id = submit(self.master())?;
         loop {
             if let Some(outcome) = self.master().procedures.state(id).expect("known").outcome {
@@ -194,15 +196,19 @@ impl Cluster {
         }
     }
 
-    fn regions(&self) -> Vec<Arc<Region>> {
-        self.master().parts.regionserver.regions().of_table(&table_name())
+    pub(super) fn regions(&self) -> Vec<Arc<Region>> {
+        self.regions_of(&table_name())
+    }
+
+    pub(super) fn regions_of(&self, table: &TableName) -> Vec<Arc<Region>> {
+        self.master().parts.regionserver.regions().of_table(table)
     }
 
     fn region_of(&self, row: &str) -> Arc<Region> {
         self.regions().into_iter().find(|r| r.info().contains_row(row.as_bytes())).expect("served")
     }
 
-    fn put(&self, row: &str) -> Result<()> {
+    pub(super) fn put(&self, row: &str) -> Result<()> {
         let cell =
             |family: &[u8]| KeyValue::put(row.as_bytes(), family, b"q", LATEST_TIMESTAMP, row.as_bytes());
         let mutation = Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), vec![cell(b"f")]);
@@ -210,9 +216,13 @@ impl Cluster {
     }
 
     /// The rows that a client would find.
-    fn rows(&self) -> Vec<String> {
+    pub(super) fn rows(&self) -> Vec<String> {
+        self.rows_of(&table_name())
+    }
+
+    pub(super) fn rows_of(&self, table: &TableName) -> Vec<String> {
         let mut rows = Vec::new();
-        for region in self.regions() {
+        for region in self.regions_of(table) {
             let mut scanner = region.scanner(Scan::default()).expect("opens");
             let mut row = CellBuffer::new();
             loop {
@@ -230,7 +240,7 @@ impl Cluster {
     }
 
     /// The regions served are those of hbase:meta, and cover every row once.
-    fn check_regions(&self, history: &str) {
+    pub(super) fn check_regions(&self, history: &str) {
         let served: Vec<_> = self.regions().iter().map(|r| r.info().clone()).collect();
         let mut known = self.master().live_regions(&table_name()).expect("read");
         known.sort_by(|a, b| a.start_key().cmp(b.start_key()));
@@ -249,14 +259,14 @@ impl Drop for Cluster {
     }
 }
 
-type Change = fn(&Arc<Master>) -> Result<u64>;
+pub(super) type Change = fn(&Arc<Master>) -> Result<u64>;
 
 fn encoded(master: &Arc<Master>) -> Vec<String> {
     let regions = master.parts.regionserver.regions().of_table(&table_name());
     regions.iter().map(|region| region.info().encoded_name().to_owned()).collect()
 }
 
-fn split(master: &Arc<Master>) -> Result<u64> {
+pub(super) fn split(master: &Arc<Master>) -> Result<u64> {
     master.split_region(&encoded(master)[0], Some(Bytes::from("b")), NO_NONCE)
 }
 
@@ -268,7 +278,7 @@ fn drop_family(master: &Arc<Master>) -> Result<u64> {
     master.delete_family(table_name(), b"g".to_vec(), NO_NONCE)
 }
 
-fn disable(master: &Arc<Master>) -> Result<u64> {
+pub(super) fn disable(master: &Arc<Master>) -> Result<u64> {
     master.disable_table(table_name(), NO_NONCE)
 }
 
@@ -276,7 +286,11 @@ const STEPS: [Op; 6] = [Op::Create, Op::Append, Op::Sync, Op::Rename, Op::Delete
 
 /// Runs a change with the disk failing for good from each step on; `check` looks at what is there after the change has
 /// given up, and again after the process has died and started again.
-fn at_every_step(prepare: impl Fn() -> Cluster, change: Change, check: impl Fn(&Cluster, bool, &str)) {
+pub(super) fn at_every_step(
+    prepare: impl Fn() -> Cluster,
+    change: Change,
+    check: impl Fn(&Cluster, bool, &str),
+) {
     for op in STEPS {
         for step in 0.. {
             let mut cluster = prepare();
