@@ -166,6 +166,10 @@ fn random_text() -> String {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
+
+    use super::super::RegionServerConfig;
+    use super::super::testing::{TestServer, cell, specifier, table};
     use super::*;
 
     #[test]
@@ -184,5 +188,86 @@ mod tests {
         assert_eq!(user_name(Some("../x y")), "..");
         assert_eq!(random_text().len(), 64);
         assert_ne!(random_text(), random_text());
+    }
+
+    /// Writes an HFile of one row for the family `f`.
+    fn hfile(region: &Region, path: &str, row: &[u8]) -> pb::bulk_load_h_file_request::FamilyPath {
+        let fs = &**region.file_system();
+        let mut writer =
+            HFileWriter::create(fs, Path::new(path), HFileContext::default()).expect("a new file");
+        writer.append(&cell(row, b"q", b"v").as_cell()).expect("in order");
+        writer.finish(StoreFileMeta::default()).expect("written");
+        pb::bulk_load_h_file_request::FamilyPath {
+            family: Bytes::from_static(b"f"),
+            path: format!("file:{path}"),
+        }
+    }
+
+    fn request(
+        region: &Region,
+        files: &[pb::bulk_load_h_file_request::FamilyPath],
+    ) -> pb::BulkLoadHFileRequest {
+        pb::BulkLoadHFileRequest {
+            region: specifier(region),
+            family_path: files.to_vec(),
+            assign_seq_num: Some(true),
+            ..Default::default()
+        }
+    }
+
+    fn exists(region: &Region, path: &str) -> bool {
+        region.file_system().exists(Path::new(path)).expect("looked")
+    }
+
+    #[test]
+    fn a_load_has_a_directory_of_its_own_until_it_is_cleaned_up() {
+        let (server, region) = TestServer::with_region();
+        let server = &server.server;
+        let prepare_request =
+            pb::PrepareBulkLoadRequest { region: Some(specifier(&region)), ..Default::default() };
+        let token = prepare(server, &prepare_request, Some("ann")).expect("made").bulk_token;
+        assert!(token.starts_with("file:/hbase/staging/ann__t__"), "{token}");
+        let dir = token.trim_start_matches("file:").to_owned();
+        let outside = hfile(&region, "/in/1", b"a");
+        let staged = hfile(&region, &format!("{dir}/f/2"), b"b");
+        let load = pb::BulkLoadHFileRequest {
+            bulk_token: Some(token.clone()),
+            ..request(&region, &[outside, staged])
+        };
+        for _ in 0..2 {
+            assert!(bulk_load(server, &load).expect("answered").loaded, "asking twice loads once");
+            assert_eq!(region.load().store_files, 2);
+        }
+        assert!(exists(&region, "/in/1") && !exists(&region, &format!("{dir}/f/2")));
+
+        let clean = |bulk_token: &str| {
+            let region = Some(specifier(&region));
+            clean_up(server, &pb::CleanupBulkLoadRequest { bulk_token: bulk_token.to_owned(), region })
+        };
+        for other in
+            ["file:/hbase/data", "/hbase/staging", "/hbase/staging/x/../../data", "/hbase/staging/a/b"]
+        {
+            assert_eq!(clean(other).expect_err("refused").kind(), ErrorKind::DoNotRetry, "{other}");
+        }
+        clean(&token).expect("removed");
+        assert!(!exists(&region, &dir));
+        clean(&token).expect("gone already");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_to_those_without_a_token() {
+        let server = TestServer::new(RegionServerConfig::default());
+        let region = server.open(b"g", b"p", table());
+        let server = &server.server;
+        let outside = request(&region, &[hfile(&region, "/in/1", b"a")]);
+        assert!(!bulk_load(server, &outside).expect("answered").loaded);
+        let mut missing = request(&region, &[hfile(&region, "/in/2", b"h")]);
+        missing.family_path[0].path = "/in/none".to_owned();
+        bulk_load(server, &missing).expect_err("there is no file");
+        missing.bulk_token = Some("file:/hbase/staging/x".to_owned());
+        assert!(!bulk_load(server, &missing).expect("answered").loaded);
+        let seen = pb::BulkLoadHFileRequest { cluster_ids: vec![String::new()], ..outside };
+        assert!(bulk_load(server, &seen).expect("answered").loaded, "this cluster, of no id, has had it");
+        assert_eq!(region.load().store_files, 0);
     }
 }
