@@ -16,7 +16,9 @@ pub mod server;
 pub mod toolchain;
 
 pub use java::{Finished, JavaRun, java};
-pub use server::{Server, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with, target};
+pub use server::{
+    Server, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with, target,
+};
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,13 @@
-//! The HBase shell through an ordinary day (`shell/day.rb`), compared with what it printed over stock HBase.
+//! The HBase shell, and `evenkeel shell`, through an ordinary day (`shell/day.rb`), compared with what the HBase shell
+//! printed over stock HBase.
 //!
 //! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes `shell/day.expected` instead of comparing.
 
 use std::fs;
-use std::process;
+use std::process::{self, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
-use interop::{home, java, target, toolchain, work};
+use interop::{Server, evenkeel_binary, home, java, target, toolchain, work};
 use regex::Regex;
 
 /// What differs from run to run, and what stands in its place; applied to each line, in this order.
@@ -17,6 +19,7 @@ const VOLATILE: &[(&str, &str)] = &[
     (r",\d{13}\.[0-9a-f]{32}\.", ",ID.MD5."),
     (r"\b[0-9a-f]{32}\b", "MD5"),
     (r"0x[0-9a-f]{6,8}>", "0xADDRESS>"),
+    (r"#<HRegionLocation: .*>", "#<Java::OrgApacheHadoopHbase::HRegionLocation:0xADDRESS>"),
     (r"localhost:\d+( \d{13})?", "SERVER"),
     (r"[0-9.]+ average load", "N average load"),
     (r"Aggregate load: \d+, regions: \d+", "Aggregate load: N, regions: N"),
@@ -45,8 +48,12 @@ fn normal(output: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Both tests make tables of the same names on one server.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn ordinary_day() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let server = target();
     let conf = server.client_conf().expect("a client configuration");
     let class_path = toolchain::shell_class_path(&conf).unwrap_or_else(|why| panic!("{why}"));
@@ -58,12 +65,32 @@ fn ordinary_day() {
     if std::env::var_os("EVENKEEL_INTEROP_RECORD").is_some() {
         return fs::write(&file, got).expect("the recording is written");
     }
-    let want = fs::read_to_string(&file).expect("shell/day.expected is checked in");
     assert!(output.success, "the shell {}\n{}", output.end, output.stderr);
+    compare(server, "the shell", &got);
+}
+
+#[test]
+fn ordinary_day_of_evenkeel_shell() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = target();
+    let binary = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
+    let script = fs::File::open(home().join("shell/day.rb")).expect("shell/day.rb is checked in");
+    let settings = server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}"));
+    let mut command = Command::new(binary);
+    command.arg("shell").args(settings).stdin(Stdio::from(script)).env("TZ", "UTC");
+    let output = command.output().expect("evenkeel shell runs");
+    assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    compare(server, "evenkeel shell", &normal(&String::from_utf8_lossy(&output.stdout)));
+}
+
+/// Compares what a shell printed with the recording.
+fn compare(server: &Server, shell: &str, got: &str) {
+    let file = home().join("shell/day.expected");
+    let want = fs::read_to_string(&file).expect("shell/day.expected is checked in");
     if got != want {
         let seen = work().join(format!("day.{}.got", process::id()));
-        fs::write(&seen, &got).expect("what was seen is written");
-        let diff = process::Command::new("diff").arg("-u").arg(&file).arg(&seen).output().expect("diff runs");
-        panic!("the shell over {} differs:\n{}", server.name(), String::from_utf8_lossy(&diff.stdout));
+        fs::write(&seen, got).expect("what was seen is written");
+        let diff = Command::new("diff").arg("-u").arg(&file).arg(&seen).output().expect("diff runs");
+        panic!("{shell} over {} differs:\n{}", server.name(), String::from_utf8_lossy(&diff.stdout));
     }
 }

@@ -1,5 +1,5 @@
-//! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop; the
-//! other commands are tools over the files of one that is stopped.
+//! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop;
+//! `evenkeel shell` is a client of any cluster; the other commands are tools over the files of a server that is stopped.
 
 mod tools;
 
@@ -33,6 +33,8 @@ struct Cli {
 enum Command {
     /// Run a standalone server (the default)
     Start(Start),
+    /// The HBase shell, on any cluster
+    Shell(ShellArgs),
     /// Print what is in store files
     Hfile(tools::hfile::HFileArgs),
     /// Print what is in WAL files
@@ -63,6 +65,20 @@ struct Start {
     define: Vec<(String, String)>,
 }
 
+#[derive(Args)]
+struct ShellArgs {
+    #[command(flatten)]
+    settings: Start,
+    /// End with a status that is not 0 at the first error
+    #[arg(short = 'n', long)]
+    noninteractive: bool,
+    /// Run these statements instead of reading any; implies -n
+    #[arg(short = 'e', long, value_name = "STATEMENTS")]
+    expression: Option<String>,
+    /// A script to run
+    script: Option<PathBuf>,
+}
+
 fn define(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -72,8 +88,13 @@ fn define(text: &str) -> Result<(String, String), String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    init_logging();
+    init_logging(match cli.command {
+        // What goes wrong is told by the commands themselves.
+        Some(Command::Shell(_)) => "off",
+        _ => "info",
+    });
     match cli.command {
+        Some(Command::Shell(args)) => ended(shell(args), TOOL_FAILED),
         Some(Command::Hfile(args)) => ended(tools::hfile::run(&args), TOOL_FAILED),
         Some(Command::Wal(args)) => ended(tools::wal::run(&args), TOOL_FAILED),
         Some(Command::Verify(args)) => ended(tools::verify::run(&args), TOOL_FAILED),
@@ -92,9 +113,19 @@ fn ended(outcome: Result<ExitCode, String>, failed: u8) -> ExitCode {
     })
 }
 
-fn init_logging() {
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+fn init_logging(default: &str) {
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+fn shell(args: ShellArgs) -> Result<ExitCode, String> {
+    let settings = &args.settings;
+    let conf =
+        Configuration::load(settings.config.as_deref(), &settings.define).map_err(|e| e.to_string())?;
+    let ShellArgs { noninteractive, expression, script, .. } = args;
+    let status = evenkeel_shell::run(conf, &evenkeel_shell::Options { noninteractive, expression, script })?;
+    // As for any process, only the low eight bits count.
+    Ok(ExitCode::from(status as u8))
 }
 
 fn run(start: &Start) -> Result<(), String> {

@@ -1,0 +1,106 @@
+//! [`Args`]: the arguments of a command, taken as what they have to be.
+
+use evenkeel_common::TableName;
+
+use crate::error::{CommandResult, Failure};
+use crate::value::{Hash, Value};
+
+/// The arguments of a command. The ones that are not given are `nil`.
+pub struct Args(Vec<Value>);
+
+impl Args {
+    /// Arguments in order.
+    pub fn new(values: Vec<Value>) -> Self {
+        Self(values)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of them.
+    pub fn get(&self, at: usize) -> &Value {
+        self.0.get(at).unwrap_or(&Value::Nil)
+    }
+
+    /// Those from one on.
+    pub fn from(&self, at: usize) -> &[Value] {
+        self.0.get(at..).unwrap_or_default()
+    }
+
+    /// One as text.
+    pub fn text(&self, at: usize) -> String {
+        self.get(at).to_text()
+    }
+
+    /// One as bytes, numbers and symbols as they are printed.
+    pub fn bytes(&self, at: usize) -> Vec<u8> {
+        self.get(at).to_bytes()
+    }
+
+    /// One as text, if it is given.
+    pub fn optional_text(&self, at: usize) -> Option<String> {
+        (*self.get(at) != Value::Nil).then(|| self.text(at))
+    }
+
+    /// One as a table's name.
+    pub fn table(&self, at: usize) -> CommandResult<TableName> {
+        table_name(self.get(at))
+    }
+
+    /// One as a hash; an empty one if it is not given.
+    pub fn hash(&self, at: usize) -> CommandResult<Hash> {
+        match self.get(at) {
+            Value::Nil => Ok(Hash::default()),
+            Value::Hash(hash) => Ok(hash.clone()),
+            _ => Err(Failure::argument("Arguments should be a Hash").into()),
+        }
+    }
+
+    /// One as a flag; strings `true` and `false` too, as the stock shell takes them for switches.
+    pub fn flag(&self, at: usize) -> bool {
+        flag(self.get(at))
+    }
+}
+
+/// A value as a table's name.
+pub fn table_name(value: &Value) -> CommandResult<TableName> {
+    match value {
+        Value::Table(name) => Ok(name.clone()),
+        Value::Str(name) => Ok(TableName::from_bytes(name)?),
+        Value::Symbol(name) => Ok(name.parse()?),
+        _ => Err(Failure::argument("Table name must be of type String").into()),
+    }
+}
+
+/// A value as a flag.
+pub fn flag(value: &Value) -> bool {
+    match value {
+        Value::Str(text) => text.eq_ignore_ascii_case(b"true"),
+        other => *other == Value::Bool(true),
+    }
+}
+
+/// A value as a number, also when it is written as a string.
+pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
+    let number = match value {
+        Value::Int(number) => Some(*number),
+        Value::Float(number) => Some(*number as i64),
+        Value::Str(text) => std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()),
+        _ => None,
+    };
+    number
+        .ok_or_else(|| Failure::argument(format!("{name} must be a number, not {}", value.inspect())).into())
+}
+
+/// A value as a number of 0 or more.
+pub fn natural(name: &str, value: &Value) -> CommandResult<u64> {
+    let number = u64::try_from(number(name, value)?);
+    number.map_err(|_| Failure::argument(format!("{name} must not be negative")).into())
+}

@@ -1,0 +1,146 @@
+//! [`Cluster`]: the connection, made when it is first needed, and waits that Ctrl-C ends.
+//!
+//! The shell is one thread with a single-threaded runtime: sockets move only while a command waits, which is enough, for
+//! the client checks a socket before it trusts it. Ctrl-C is heard by a thread of its own, started with the first
+//! interactive wait, so that it ends the command and not the shell.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evenkeel_client::{Admin, Connection, Error as ClientError, Table};
+use evenkeel_common::{Configuration, TableName};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use crate::error::{CommandError, CommandResult, Failure, Flow};
+
+/// The longest that finding the cluster may take, whatever the settings say.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Retries of the stock shell (`hbase.client.retries.number` in its `hbase.rb`), when the settings have none.
+const RETRIES: &str = "7";
+
+/// A cluster that may not have been reached yet.
+pub struct Cluster {
+    runtime: Runtime,
+    conf: Configuration,
+    connection: Option<Connection>,
+    interrupt: Option<Arc<Interrupt>>,
+}
+
+/// Whether Ctrl-C was pressed.
+#[derive(Default)]
+struct Interrupt {
+    pressed: AtomicBool,
+    wake: Notify,
+}
+
+impl Cluster {
+    /// A cluster by its settings; nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// When the operating system refuses what a runtime needs.
+    pub fn new(mut conf: Configuration) -> Result<Self, String> {
+        if !conf.is_set("hbase.client.retries.number") {
+            conf.set("hbase.client.retries.number", RETRIES);
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        Ok(Self { runtime, conf, connection: None, interrupt: None })
+    }
+
+    /// The settings.
+    pub fn conf(&self) -> &Configuration {
+        &self.conf
+    }
+
+    /// Lets Ctrl-C end waits from now on, instead of the process.
+    ///
+    /// # Errors
+    /// When there can be no thread to hear it.
+    pub fn hear_interrupts(&mut self) -> Result<(), String> {
+        let interrupt = Arc::new(Interrupt::default());
+        let told = interrupt.clone();
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        let hear = move || {
+            runtime.block_on(async {
+                while tokio::signal::ctrl_c().await.is_ok() {
+                    told.pressed.store(true, Ordering::SeqCst);
+                    told.wake.notify_one();
+                }
+            });
+        };
+        std::thread::Builder::new().name("interrupts".into()).spawn(hear).map_err(|e| e.to_string())?;
+        self.interrupt = Some(interrupt);
+        Ok(())
+    }
+
+    /// Forgets a Ctrl-C that came before.
+    pub fn clear_interrupt(&self) {
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.pressed.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Fails when Ctrl-C was pressed since the last statement began.
+    pub fn check_interrupt(&self) -> Result<(), Flow> {
+        match self.interrupt.as_ref().is_some_and(|i| i.pressed.load(Ordering::SeqCst)) {
+            true => Err(Flow::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for what the client does.
+    pub fn wait<T>(&self, work: impl Future<Output = Result<T, ClientError>>) -> CommandResult<T> {
+        self.until_interrupt(work)?.map_err(CommandError::from)
+    }
+
+    /// Waits a while.
+    pub fn sleep(&self, seconds: f64) -> Result<(), Flow> {
+        let time = Duration::try_from_secs_f64(seconds.max(0.0));
+        let time = time.map_err(|_| Failure::argument("time interval out of range"))?;
+        self.until_interrupt(async { tokio::time::sleep(time).await })
+    }
+
+    fn until_interrupt<T>(&self, work: impl Future<Output = T>) -> Result<T, Flow> {
+        self.check_interrupt()?;
+        let Some(interrupt) = self.interrupt.clone() else { return Ok(self.runtime.block_on(work)) };
+        let pressed = async {
+            while !interrupt.pressed.load(Ordering::SeqCst) {
+                interrupt.wake.notified().await;
+            }
+        };
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                done = work => Ok(done),
+                () = pressed => Err(Flow::Interrupted),
+            }
+        })
+    }
+
+    /// The connection, made now if there is none.
+    pub fn connection(&mut self) -> CommandResult<Connection> {
+        if let Some(connection) = &self.connection {
+            return Ok(connection.clone());
+        }
+        let config = crate::config::client_config(&self.conf).map_err(Failure::runtime)?;
+        let connect = async {
+            let connecting = tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(config));
+            connecting.await.unwrap_or_else(|_| Err(ClientError::Timeout("connecting".to_owned())))
+        };
+        let connection = self.wait(connect)?;
+        self.connection = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// The master's operations.
+    pub fn admin(&mut self) -> CommandResult<Admin> {
+        Ok(self.connection()?.admin())
+    }
+
+    /// A table.
+    pub fn table(&mut self, name: TableName) -> CommandResult<Table> {
+        Ok(self.connection()?.table(name))
+    }
+}

@@ -1,0 +1,343 @@
+//! `flush`, `compact`, and what concerns servers.
+
+use evenkeel_client::admin::{ClusterOption, CompactionState};
+use evenkeel_common::{ServerName, TableName};
+
+use super::{Command, ddl, regions};
+use crate::args::{Args, table_name};
+use crate::builtin;
+use crate::error::{CommandResult, Failure};
+use crate::shell::Shell;
+use crate::text;
+use crate::value::Value;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new(
+        "flush",
+        (1, 2),
+        flush,
+        "Writes MemStores to files: of a table, a region or a server; of one family if it is given.\n\n  hbase> flush 't1'\n  \
+         hbase> flush 't1', 'f1'\n  hbase> flush 'REGIONNAME'\n  hbase> flush 'host,port,startcode'",
+    ),
+    Command::new(
+        "compact",
+        (1, 3),
+        compact,
+        "Asks for a compaction of a table or region, of one family if it is given.\n\n  hbase> compact 't1'\n  \
+         hbase> compact 't1', 'f1'\n  hbase> compact 'REGIONNAME'",
+    ),
+    Command::new(
+        "major_compact",
+        (1, 3),
+        major_compact,
+        "Asks for a compaction of all files of a table or region into one.\n\n  hbase> major_compact 't1'\n  \
+         hbase> major_compact 't1', 'f1'\n  hbase> major_compact 'REGIONNAME'",
+    ),
+    Command::new(
+        "compact_rs",
+        (1, 2),
+        compact_rs,
+        "Asks for a compaction of all regions of a server, a major one with true.\n\n  \
+         hbase> compact_rs 'host,port,startcode'\n  hbase> compact_rs 'host,port,startcode', true",
+    ),
+    Command::new(
+        "compaction_state",
+        (1, 1),
+        compaction_state,
+        "Prints what compactions a table is in: NONE, MINOR, MAJOR or MAJOR_AND_MINOR.\n\n  hbase> compaction_state 't1'",
+    ),
+    Command::new(
+        "compaction_switch",
+        (1, 1),
+        compaction_switch,
+        "Allows or forbids compactions on all servers, or those given, and prints what was.\n\n  \
+         hbase> compaction_switch false\n  hbase> compaction_switch true, 'host,port,startcode'",
+    )
+    .and_more(),
+    Command::new(
+        "clear_compaction_queues",
+        (1, 2),
+        clear_compaction_queues,
+        "Empties a server's queues of compactions, 'long' and 'short' unless one is named.\n\n  \
+         hbase> clear_compaction_queues 'host,port,startcode', 'long'",
+    ),
+    Command::new(
+        "wal_roll",
+        (1, 1),
+        wal_roll,
+        "Makes a server begin a new WAL file; hlog_roll is the same.\n\n  hbase> wal_roll 'host,port,startcode'",
+    )
+    .or(&["hlog_roll"]),
+    Command::new(
+        "clear_block_cache",
+        (1, 1),
+        clear_block_cache,
+        "Drops a table's blocks from the block caches and prints how many.\n\n  hbase> clear_block_cache 't1'",
+    ),
+    Command::new("list_liveservers", (0, 0), list_liveservers, "Prints the servers that report.\n\n  hbase> list_liveservers"),
+    Command::new("list_deadservers", (0, 0), list_deadservers, "Prints the servers that died.\n\n  hbase> list_deadservers"),
+    Command::new(
+        "list_decommissioned_regionservers",
+        (0, 0),
+        list_decommissioned,
+        "Prints the servers that get no regions.\n\n  hbase> list_decommissioned_regionservers",
+    ),
+    Command::new(
+        "decommission_regionservers",
+        (1, 2),
+        decommission,
+        "Gives servers no more regions, and with true moves theirs away.\n\n  hbase> decommission_regionservers 'host,port'\n  \
+         hbase> decommission_regionservers ['host1', 'host2,port'], true",
+    ),
+    Command::new(
+        "recommission_regionserver",
+        (1, 2),
+        recommission,
+        "Gives a server regions again, and moves those named back.\n\n  hbase> recommission_regionserver 'host,port'\n  \
+         hbase> recommission_regionserver 'host,port', ['ENCODED_REGIONNAME']",
+    ),
+    Command::new("rit", (0, 0), rit, "Prints the regions in transition.\n\n  hbase> rit"),
+    Command::new("regioninfo", (1, 1), regioninfo, "Prints a region by its name.\n\n  hbase> regioninfo 'REGIONNAME'"),
+    Command::new(
+        "update_config",
+        (1, 1),
+        update_config,
+        "Makes a server read its settings again.\n\n  hbase> update_config 'host,port,startcode'",
+    ),
+    Command::new("update_all_config", (0, 0), update_all_config, "Makes all servers read their settings again.\n\n  hbase> update_all_config"),
+    Command::new("close_region", (1, 2), close_region, "Does nothing: close_region gave way to unassign.\n\n  hbase> unassign 'REGIONNAME'"),
+];
+
+fn flush(shell: &mut Shell, args: Args) -> CommandResult {
+    let family = args.optional_text(1).map(String::into_bytes);
+    let admin = shell.cluster.admin()?;
+    if let Some(state) = regions::find(shell, args.get(0))? {
+        shell.wait(admin.flush_region(&state.region, family.as_deref()))?;
+        return Ok(Value::Nil);
+    }
+    if let Ok(server) = args.text(0).parse::<ServerName>() {
+        shell.wait(admin.flush_server(&server))?;
+        return Ok(Value::Nil);
+    }
+    let table = args.table(0)?;
+    ddl::state(shell, &table)?;
+    match family {
+        Some(family) => shell.wait(admin.flush_families(&table, &[&family]))?,
+        None => shell.wait(admin.flush_table(&table))?,
+    }
+    Ok(Value::Nil)
+}
+
+fn compact(shell: &mut Shell, args: Args) -> CommandResult {
+    compact_any(shell, &args, false)
+}
+
+fn major_compact(shell: &mut Shell, args: Args) -> CommandResult {
+    compact_any(shell, &args, true)
+}
+
+fn compact_any(shell: &mut Shell, args: &Args, major: bool) -> CommandResult {
+    let family = args.optional_text(1).map(String::into_bytes);
+    match args.optional_text(2).as_deref() {
+        None | Some("NORMAL") => {}
+        Some("MOB") => {
+            return Err(Failure::runtime("compactions of MOB files are not supported by this shell").into());
+        }
+        Some(_) => return Err(Failure::argument("only NORMAL or MOB accepted for type!").into()),
+    }
+    let admin = shell.cluster.admin()?;
+    match regions::find(shell, args.get(0))? {
+        Some(state) => shell.wait(admin.compact_region_family(&state.region, family.as_deref(), major))?,
+        None => {
+            let table = args.table(0)?;
+            ddl::state(shell, &table)?;
+            shell.wait(admin.compact_table(&table, family.as_deref(), major))?;
+        }
+    }
+    Ok(Value::Nil)
+}
+
+fn compact_rs(shell: &mut Shell, args: Args) -> CommandResult {
+    let server: ServerName = args.text(0).parse()?;
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.compact_server(&server, args.flag(1)))?;
+    Ok(Value::Nil)
+}
+
+fn compaction_state(shell: &mut Shell, args: Args) -> CommandResult {
+    let table = args.table(0)?;
+    ddl::state(shell, &table)?;
+    let admin = shell.cluster.admin()?;
+    let state = match shell.wait(admin.compaction_state(&table))? {
+        CompactionState::None => "NONE",
+        CompactionState::Minor => "MINOR",
+        CompactionState::Major => "MAJOR",
+        CompactionState::MajorAndMinor => "MAJOR_AND_MINOR",
+    };
+    shell.out.row(&[state])?;
+    Ok(Value::text(state))
+}
+
+fn live_servers(shell: &mut Shell) -> CommandResult<Vec<ServerName>> {
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.live_servers())
+}
+
+/// Servers by `host`, `host,port` or full name; all that are meant.
+fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>> {
+    let live = live_servers(shell)?;
+    let mut found = Vec::new();
+    for name in names {
+        let name = name.to_text();
+        if let Ok(full) = name.parse() {
+            found.push(full);
+            continue;
+        }
+        let (host, port) = name.split_once(',').unwrap_or((&name, ""));
+        let is_meant = |s: &&ServerName| s.host == host && (port.is_empty() || s.port.to_string() == port);
+        found.extend(live.iter().filter(is_meant).cloned());
+    }
+    Ok(found)
+}
+
+fn compaction_switch(shell: &mut Shell, args: Args) -> CommandResult {
+    let names = builtin::flatten(args.from(1).to_vec());
+    let servers = if names.is_empty() { live_servers(shell)? } else { servers(shell, &names)? };
+    shell.out.header(&["SERVER", "PREV_STATE"])?;
+    let admin = shell.cluster.admin()?;
+    for server in &servers {
+        let before = shell.wait(admin.set_compactions(server, args.flag(0)))?;
+        shell.out.row(&[&server.to_string(), &before.to_string()])?;
+    }
+    shell.out.footer(servers.len())?;
+    Ok(Value::Nil)
+}
+
+fn clear_compaction_queues(shell: &mut Shell, args: Args) -> CommandResult {
+    let server: ServerName = args.text(0).parse()?;
+    let names: Vec<String> = match args.get(1) {
+        Value::Nil => vec!["long".into(), "short".into()],
+        other => builtin::flatten(vec![other.clone()]).iter().map(Value::to_text).collect(),
+    };
+    if let Some(unknown) = names.iter().find(|name| !matches!(name.as_str(), "long" | "short")) {
+        return Err(Failure::argument(format!("Unknown queue name {unknown}")).into());
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.clear_compaction_queues(&server, &names))?;
+    Ok(Value::Nil)
+}
+
+fn wal_roll(shell: &mut Shell, args: Args) -> CommandResult {
+    let server: ServerName = args.text(0).parse()?;
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.roll_wal(&server))?;
+    Ok(Value::Nil)
+}
+
+fn clear_block_cache(shell: &mut Shell, args: Args) -> CommandResult {
+    let table: TableName = table_name(args.get(0))?;
+    ddl::state(shell, &table)?;
+    let admin = shell.cluster.admin()?;
+    let evicted = shell.wait(admin.clear_block_cache(&table))?;
+    shell.out.row(&[&format!("evictedBlocks={}", evicted.evicted_blocks)])?;
+    Ok(Value::Nil)
+}
+
+fn show_servers(shell: &mut Shell, servers: &[ServerName]) -> CommandResult {
+    shell.out.header(&["SERVERNAME"])?;
+    for server in servers {
+        shell.out.row(&[&server.to_string()])?;
+    }
+    shell.out.footer(servers.len())?;
+    Ok(Value::Nil)
+}
+
+fn list_liveservers(shell: &mut Shell, _: Args) -> CommandResult {
+    let servers = live_servers(shell)?;
+    show_servers(shell, &servers)
+}
+
+fn list_deadservers(shell: &mut Shell, _: Args) -> CommandResult {
+    let admin = shell.cluster.admin()?;
+    let metrics = shell.wait(admin.cluster_metrics(&[ClusterOption::DeadServers]))?;
+    show_servers(shell, &metrics.dead_servers)
+}
+
+fn list_decommissioned(shell: &mut Shell, _: Args) -> CommandResult {
+    let admin = shell.cluster.admin()?;
+    let servers = shell.wait(admin.decommissioned_servers())?;
+    shell.out.header(&["DECOMMISSIONED REGION SERVERS"])?;
+    for server in &servers {
+        shell.out.row(&[&server.to_string()])?;
+    }
+    shell.out.footer(servers.len())?;
+    Ok(Value::Nil)
+}
+
+fn decommission(shell: &mut Shell, args: Args) -> CommandResult {
+    let names = builtin::flatten(vec![args.get(0).clone()]);
+    let servers = servers(shell, &names)?;
+    if servers.is_empty() {
+        let names = args.text(0);
+        return Err(Failure::argument(format!(
+            "Could not find any server(s) with specified name(s): {names}"
+        ))
+        .into());
+    }
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.decommission_servers(&servers, args.flag(1)))?;
+    Ok(Value::Nil)
+}
+
+fn recommission(shell: &mut Shell, args: Args) -> CommandResult {
+    let name = args.text(0);
+    let server = servers(shell, &[args.get(0).clone()])?.into_iter().next();
+    let server =
+        server.ok_or_else(|| Failure::argument(format!("Could not find any server with name {name}")))?;
+    let mut moved = Vec::new();
+    for region in builtin::flatten(vec![args.get(1).clone()]).iter().filter(|name| **name != Value::Nil) {
+        let found = regions::find(shell, region)?;
+        moved.push(found.ok_or_else(|| Failure::runtime(region.to_text()))?.region);
+    }
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.recommission_server(&server, &moved))?;
+    Ok(Value::Nil)
+}
+
+fn rit(shell: &mut Shell, _: Args) -> CommandResult {
+    let admin = shell.cluster.admin()?;
+    let metrics = shell.wait(admin.cluster_metrics(&[ClusterOption::RegionsInTransition]))?;
+    for (region, state) in &metrics.regions_in_transition {
+        shell.out.row(&[&format!("{region} state={state}")])?;
+    }
+    shell.out.footer(metrics.regions_in_transition.len())?;
+    Ok(Value::Nil)
+}
+
+fn regioninfo(shell: &mut Shell, args: Args) -> CommandResult {
+    let found = regions::find(shell, args.get(0))?;
+    let state = found.ok_or_else(|| Failure::runtime(args.text(0)))?;
+    shell.out.line(text::region(&state.region))?;
+    Ok(Value::Nil)
+}
+
+fn update_config(shell: &mut Shell, args: Args) -> CommandResult {
+    let server: ServerName = args.text(0).parse()?;
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.update_configuration(&server))?;
+    Ok(Value::Nil)
+}
+
+fn update_all_config(shell: &mut Shell, _: Args) -> CommandResult {
+    let admin = shell.cluster.admin()?;
+    for server in live_servers(shell)? {
+        shell.wait(admin.update_configuration(&server))?;
+    }
+    Ok(Value::Nil)
+}
+
+fn close_region(shell: &mut Shell, _: Args) -> CommandResult {
+    shell.out.line("DEPRECATED!!! Use 'unassign' command instead.")?;
+    Ok(Value::Nil)
+}

@@ -1,0 +1,359 @@
+//! Tokens: where words, literals and marks begin and end.
+//!
+//! Spaces matter in Ruby (`put [1]` calls, `put[1]` indexes), so every token knows whether one stands before it. Input that
+//! ends within a literal is *incomplete*, not wrong: the reader asks for another line.
+
+use super::{SyntaxError, escape};
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A line end or `;`.
+    Break,
+    /// A word that begins with a small letter or `_`; keywords too. May end with `?` or `!`.
+    Word(String),
+    /// A word that begins with a capital letter.
+    Constant(String),
+    /// `name:` before a value in a hash.
+    Label(String),
+    /// A whole number.
+    Int(i64),
+    /// A number with a point or an exponent.
+    Float(f64),
+    /// A string.
+    Str(Vec<Part>),
+    /// `:name`
+    Symbol(String),
+    /// `%w[a b]`
+    Words(Vec<String>),
+    /// An operator, bracket or comma.
+    Mark(&'static str),
+    /// The end of the input.
+    End,
+}
+
+/// A piece of a double-quoted string.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// Bytes as they are.
+    Text(Vec<u8>),
+    /// The source between `#{` and `}`, and where it begins.
+    Code(String, usize),
+}
+
+/// A token and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    /// What it is.
+    pub kind: Kind,
+    /// Byte offset of its first character.
+    pub at: usize,
+    /// Whether a space or the beginning of a line stands before it.
+    pub spaced: bool,
+}
+
+/// Longest first, so that `<=>` is not read as `<=`.
+const MARKS: &[&str] = &[
+    "...", "<=>", "===", "**=", "||=", "&&=", "=>", "==", "=~", "!=", "!~", "<=", ">=", "<<", ">>", "&&",
+    "||", "..", "::", "**", "+=", "-=", "*=", "/=", "%=", "&.", "->", "+", "-", "*", "/", "%", "=", "<", ">",
+    "!", "?", ":", ",", ".", "(", ")", "[", "]", "{", "}", "|", "&", "^", "~",
+];
+
+/// Splits a source into tokens; the last one is [`Kind::End`].
+///
+/// # Errors
+/// A literal that is wrong or does not end.
+pub fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
+    let mut lexer = Lexer { source, at: 0, tokens: Vec::new() };
+    while lexer.step()? {}
+    Ok(lexer.tokens)
+}
+
+struct Lexer<'a> {
+    source: &'a str,
+    at: usize,
+    tokens: Vec<Token>,
+}
+
+impl Lexer<'_> {
+    fn rest(&self) -> &str {
+        &self.source[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn peek_at(&self, offset: usize) -> Option<u8> {
+        self.source.as_bytes().get(self.at + offset).copied()
+    }
+
+    /// Reads one token; false after the last.
+    fn step(&mut self) -> Result<bool, SyntaxError> {
+        let spaced = self.skip_space() || self.tokens.is_empty();
+        let at = self.at;
+        let Some(c) = self.peek() else {
+            self.tokens.push(Token { kind: Kind::End, at, spaced });
+            return Ok(false);
+        };
+        let kind = match c {
+            '\n' | ';' => {
+                self.at += 1;
+                Kind::Break
+            }
+            '"' | '`' | '\'' => self.string(c)?,
+            '0'..='9' => self.number()?,
+            '%' if self.begins_words(spaced) => self.words()?,
+            ':' if self.begins_symbol() => self.symbol()?,
+            c if c.is_alphabetic() || matches!(c, '_' | '@' | '$') => self.word(),
+            _ => self.mark()?,
+        };
+        self.tokens.push(Token { kind, at, spaced });
+        Ok(true)
+    }
+
+    /// Skips blanks, comments and escaped line ends; says whether there were any.
+    fn skip_space(&mut self) -> bool {
+        let start = self.at;
+        loop {
+            let rest = self.rest();
+            if rest.starts_with([' ', '\t', '\r']) {
+                self.at += 1;
+            } else if rest.starts_with("\\\n") {
+                self.at += 2;
+            } else if rest.starts_with("\\\r\n") {
+                self.at += 3;
+            } else if rest.starts_with('#') {
+                self.at += rest.find('\n').unwrap_or(rest.len());
+            } else {
+                return self.at > start;
+            }
+        }
+    }
+
+    fn mark(&mut self) -> Result<Kind, SyntaxError> {
+        if self.rest() == "\\" {
+            return Err(SyntaxError::incomplete(self.at));
+        }
+        let found = MARKS.iter().find(|mark| self.rest().starts_with(**mark));
+        let Some(mark) = found else {
+            let c = self.peek().unwrap_or(' ');
+            return Err(SyntaxError::new(self.at, format!("unexpected character '{c}'")));
+        };
+        self.at += mark.len();
+        Ok(Kind::Mark(mark))
+    }
+
+    fn word(&mut self) -> Kind {
+        let start = self.at;
+        let sigil = self.rest().starts_with(['@', '$']) as usize;
+        let rest = &self.rest()[sigil..];
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        self.at += sigil + length;
+        self.at += self.question_mark();
+        let text = self.source[start..self.at].to_owned();
+        let label = self.peek_at(0) == Some(b':') && self.peek_at(1) != Some(b':');
+        if label && !self.after_question() {
+            self.at += 1;
+            return Kind::Label(text);
+        }
+        match text.chars().next() {
+            Some(c) if c.is_uppercase() => Kind::Constant(text),
+            _ => Kind::Word(text),
+        }
+    }
+
+    /// The length of a `?` or `!` that belongs to the word before it.
+    fn question_mark(&self) -> usize {
+        let ends = matches!(self.peek_at(0), Some(b'?' | b'!'));
+        (ends && !matches!(self.peek_at(1), Some(b'=' | b':'))) as usize
+    }
+
+    /// Whether a `?` of a condition waits for its `:`, which is then no label's.
+    fn after_question(&self) -> bool {
+        let line = self.tokens.iter().rev().take_while(|t| t.kind != Kind::Break);
+        let mut depth = 0;
+        for token in line {
+            match token.kind {
+                Kind::Mark("?") if depth == 0 => return true,
+                Kind::Mark(":") => depth += 1,
+                Kind::Mark("?") => depth -= 1,
+                Kind::Mark("," | "{" | "(" | "[") => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn begins_symbol(&self) -> bool {
+        let next = self.rest()[1..].chars().next();
+        let after_word = self.tokens.last().is_some_and(|t| matches!(t.kind, Kind::Mark("?")));
+        next.is_some_and(|c| c.is_alphabetic() || matches!(c, '_' | '"')) && !after_word
+    }
+
+    fn symbol(&mut self) -> Result<Kind, SyntaxError> {
+        self.at += 1;
+        if self.rest().starts_with('"') {
+            return match self.string('"')? {
+                Kind::Str(parts) => plain_symbol(parts, self.at),
+                other => Ok(other),
+            };
+        }
+        let rest = self.rest();
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let name = rest[..length].to_owned();
+        self.at += length;
+        Ok(Kind::Symbol(name))
+    }
+
+    fn number(&mut self) -> Result<Kind, SyntaxError> {
+        let start = self.at;
+        for (prefix, radix) in [("0x", 16), ("0b", 2), ("0o", 8)] {
+            if self.rest().get(..2).is_some_and(|head| head.eq_ignore_ascii_case(prefix)) {
+                self.at += 2;
+                let digits = self.digits(|c| c.is_digit(radix));
+                return self.integer(start, &digits, radix);
+            }
+        }
+        let mut text = self.digits(|c| c.is_ascii_digit());
+        let mut float = false;
+        if self.peek_at(0) == Some(b'.') && self.peek_at(1).is_some_and(|b| b.is_ascii_digit()) {
+            self.at += 1;
+            text = format!("{text}.{}", self.digits(|c| c.is_ascii_digit()));
+            float = true;
+        }
+        if let Some(exponent) = self.exponent() {
+            text.push_str(&exponent);
+            float = true;
+        }
+        match float {
+            true => text.parse().map(Kind::Float).map_err(|_| SyntaxError::new(start, "not a number")),
+            false if text.len() > 1 && text.starts_with('0') => self.integer(start, &text, 8),
+            false => self.integer(start, &text, 10),
+        }
+    }
+
+    fn digits(&mut self, is_digit: impl Fn(char) -> bool) -> String {
+        let rest = self.rest();
+        let length = rest.find(|c| !(is_digit(c) || c == '_')).unwrap_or(rest.len());
+        let digits = rest[..length].replace('_', "");
+        self.at += length;
+        digits
+    }
+
+    fn exponent(&mut self) -> Option<String> {
+        let rest = self.rest().strip_prefix(['e', 'E'])?;
+        let sign = rest.starts_with(['+', '-']) as usize;
+        let digits = rest[sign..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - sign);
+        if digits == 0 {
+            return None;
+        }
+        let text = format!("e{}", &rest[..sign + digits]);
+        self.at += text.len();
+        Some(text)
+    }
+
+    fn integer(&self, start: usize, digits: &str, radix: u32) -> Result<Kind, SyntaxError> {
+        let number = i64::from_str_radix(digits, radix);
+        number.map(Kind::Int).map_err(|_| SyntaxError::new(start, "a number that does not fit in 64 bits"))
+    }
+
+    /// `%w[` where a value may begin; elsewhere `%` is the remainder.
+    fn begins_words(&self, spaced: bool) -> bool {
+        let opens = matches!(self.peek_at(1), Some(b'w' | b'W'))
+            && matches!(self.peek_at(2), Some(b'[' | b'(' | b'{' | b'<' | b'|'));
+        opens && (spaced || self.tokens.last().is_some_and(|t| matches!(t.kind, Kind::Mark(_))))
+    }
+
+    fn words(&mut self) -> Result<Kind, SyntaxError> {
+        let start = self.at;
+        let close = match self.peek_at(2) {
+            Some(b'[') => ']',
+            Some(b'(') => ')',
+            Some(b'{') => '}',
+            Some(b'<') => '>',
+            _ => '|',
+        };
+        self.at += 3;
+        let length = self.rest().find(close).ok_or_else(|| SyntaxError::incomplete(start))?;
+        let words = self.rest()[..length].split_whitespace().map(str::to_owned).collect();
+        self.at += length + 1;
+        Ok(Kind::Words(words))
+    }
+
+    fn string(&mut self, quote: char) -> Result<Kind, SyntaxError> {
+        let start = self.at;
+        if quote == '`' {
+            return Err(SyntaxError::new(start, "shell commands in backquotes are not supported"));
+        }
+        self.at += 1;
+        let mut parts = vec![];
+        let mut text = Vec::new();
+        loop {
+            let Some(c) = self.peek() else { return Err(SyntaxError::incomplete(start)) };
+            match c {
+                c if c == quote => break,
+                '\\' => {
+                    self.at += escape::read(self.rest(), quote, &mut text)
+                        .map_err(|why| why.into_error(self.at, start))?
+                }
+                '#' if quote == '"' && self.rest().starts_with("#{") => {
+                    parts.push(Part::Text(std::mem::take(&mut text)));
+                    parts.push(self.interpolation(start)?);
+                }
+                c => {
+                    text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                    self.at += c.len_utf8();
+                }
+            }
+        }
+        self.at += 1;
+        parts.push(Part::Text(text));
+        parts.retain(|part| *part != Part::Text(Vec::new()));
+        Ok(self.string_or_label(parts))
+    }
+
+    /// `"key": value` in a hash.
+    fn string_or_label(&mut self, parts: Vec<Part>) -> Kind {
+        let label = self.peek_at(0) == Some(b':') && matches!(self.peek_at(1), Some(b' ' | b'\t'));
+        let text = match parts.as_slice() {
+            [Part::Text(text)] if label && !self.after_question() => std::str::from_utf8(text).ok(),
+            _ => None,
+        };
+        let Some(label) = text.map(str::to_owned) else { return Kind::Str(parts) };
+        self.at += 1;
+        Kind::Label(label)
+    }
+
+    /// The code up to the brace that closes `#{`; strings in it may hold braces.
+    fn interpolation(&mut self, start: usize) -> Result<Part, SyntaxError> {
+        self.at += 2;
+        let (begin, mut depth, mut quote) = (self.at, 1, None);
+        while let Some(c) = self.peek() {
+            match (quote, c) {
+                (Some(_), '\\') => self.at += 1,
+                (Some(q), c) if q == c => quote = None,
+                (None, '\'' | '"') => quote = Some(c),
+                (None, '{') => depth += 1,
+                (None, '}') => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                let code = self.source[begin..self.at].to_owned();
+                self.at += 1;
+                return Ok(Part::Code(code, begin));
+            }
+            self.at += self.peek().map_or(0, char::len_utf8);
+        }
+        Err(SyntaxError::incomplete(start))
+    }
+}
+
+fn plain_symbol(parts: Vec<Part>, at: usize) -> Result<Kind, SyntaxError> {
+    let text = match parts.as_slice() {
+        [] => Some(String::new()),
+        [Part::Text(text)] => String::from_utf8(text.clone()).ok(),
+        _ => None,
+    };
+    text.map(Kind::Symbol).ok_or_else(|| SyntaxError::new(at, "a symbol must be plain text"))
+}

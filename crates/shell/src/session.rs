@@ -1,0 +1,175 @@
+//! [`Session`]: sources read line by line, run statement by statement, and told about.
+//!
+//! Off a terminal, lines are echoed behind the prompt that the stock shell prints, so that a log of a script shows what was
+//! asked beside what was answered.
+
+use crate::error::{Failure, Flow};
+use crate::interpreter::{Host, Interpreter};
+use crate::language::{Expr, SyntaxError};
+use crate::output::Output;
+use crate::shell::Shell;
+use crate::value::Value;
+
+/// A shell and the variables of its user.
+pub struct Session {
+    /// What runs commands.
+    pub shell: Shell,
+    /// What runs the language.
+    pub interpreter: Interpreter,
+    /// Lines read so far.
+    lines: usize,
+}
+
+/// What stands before a statement.
+pub const BANNER: &str = "HBase Shell\nUse \"help\" to get list of supported commands.\nUse \"exit\" to quit this \
+                          interactive shell.\nVersion ";
+
+/// The exit status after a failure.
+const FAILED: i32 = 1;
+
+impl Session {
+    /// A session without variables.
+    pub fn new(shell: Shell) -> Self {
+        Self { shell, interpreter: Interpreter::default(), lines: 0 }
+    }
+
+    /// `hbase:NUMBER:DEPTH>`, with `*` instead of `>` where a statement goes on.
+    pub fn prompt(&self, going_on: bool) -> String {
+        let (depth, mark) = if going_on { (1, '*') } else { (0, '>') };
+        format!("hbase:{:03}:{depth}{mark} ", self.lines + 1)
+    }
+
+    /// Counts lines that were read, for the prompt.
+    pub fn count_lines(&mut self, lines: usize) {
+        self.lines += lines;
+    }
+
+    /// Runs a whole source; its exit status when it ends the shell.
+    pub fn run_source(&mut self, source: &str) -> Option<i32> {
+        let outcome = match self.interpreter.parse(source) {
+            Ok(statements) => self.run_statements(&statements, false),
+            Err(error) => self.tell_syntax(&error, source, 0),
+        };
+        self.status(outcome)
+    }
+
+    /// Runs lines, echoed behind prompts; an exit status when they end the shell.
+    pub fn run_lines(&mut self, lines: impl Iterator<Item = String>) -> Option<i32> {
+        let mut lines = lines;
+        let mut source = |_: &mut Shell| lines.next();
+        self.echo_all(&mut source)
+    }
+
+    /// Runs the lines of the input; its exit status.
+    pub fn run_input(&mut self, banner: bool) -> i32 {
+        if banner && self.print_banner().is_err() {
+            return 0;
+        }
+        let mut source = |shell: &mut Shell| shell.read_line().ok().flatten();
+        self.echo_all(&mut source).unwrap_or(0)
+    }
+
+    /// Says what this is.
+    pub fn print_banner(&mut self) -> Result<(), Flow> {
+        self.shell.out.line(format!("{BANNER}{}", crate::command::general::VERSION))
+    }
+
+    fn echo_all(&mut self, next: &mut dyn FnMut(&mut Shell) -> Option<String>) -> Option<i32> {
+        loop {
+            let outcome = self.echo_one(next);
+            let ended = matches!(outcome, Ok(false));
+            let status = self.status(outcome.map(drop));
+            if ended || status.is_some() {
+                return status;
+            }
+        }
+    }
+
+    /// Reads and runs one statement; false at the end of the input.
+    fn echo_one(&mut self, next: &mut dyn FnMut(&mut Shell) -> Option<String>) -> Result<bool, Flow> {
+        let mut source = String::new();
+        let first = self.lines;
+        loop {
+            let prompt = self.prompt(!source.is_empty());
+            self.shell.out.print(prompt.as_bytes())?;
+            let Some(line) = next(&mut self.shell) else {
+                self.shell.out.line("")?;
+                return match self.interpreter.parse(&source) {
+                    Err(error) => self.tell_syntax(&error, &source, first).map(|()| false),
+                    Ok(_) => Ok(false),
+                };
+            };
+            self.lines += 1;
+            self.shell.out.line(line.trim_end_matches(['\n', '\r']))?;
+            source.push_str(&line);
+            match self.interpreter.parse(&source) {
+                Err(error) if error.incomplete => {}
+                Err(error) => return self.tell_syntax(&error, &source, first).map(|()| true),
+                Ok(statements) => return self.run_statements(&statements, true).map(|()| true),
+            }
+        }
+    }
+
+    /// Runs statements; the value of each one is shown as Ruby shows it, or not at all.
+    pub fn run_statements(&mut self, statements: &[Expr], show: bool) -> Result<(), Flow> {
+        for (i, statement) in statements.iter().enumerate() {
+            let outcome = self.interpreter.evaluate(&mut self.shell, statement);
+            // Of several statements in a line, the value of the last is shown.
+            let last = i + 1 == statements.len();
+            match outcome {
+                Ok(Value::Nil) => {}
+                Ok(value) if show && last => self.shell.out.line(format!("=> {}", value.inspect()))?,
+                Ok(_) | Err(Flow::Break | Flow::Next) => {}
+                Err(Flow::Failure(failure)) => self.tell(&failure)?,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a failure that is no command's, and goes on; or passes it on, where failures end the shell.
+    fn tell(&mut self, failure: &Failure) -> Result<(), Flow> {
+        if !self.shell.goes_on {
+            return Err(failure.clone().into());
+        }
+        tell_failure(&mut self.shell.out, failure)
+    }
+
+    /// Tells of a source that cannot be read: the line, and a mark below the place.
+    pub fn tell_syntax(&mut self, error: &SyntaxError, source: &str, first: usize) -> Result<(), Flow> {
+        let (number, line, column) = error.place(source);
+        let number = first + number + 1;
+        let place = format!("{line}\n{}^", " ".repeat(column));
+        let message = format!("(hbase):{number}: syntax error, {}\n{place}", error.message);
+        self.tell(&Failure::new("SyntaxError", message))
+    }
+
+    /// The exit status that an outcome means, if it ends the shell.
+    fn status(&mut self, outcome: Result<(), Flow>) -> Option<i32> {
+        let status = match outcome {
+            Ok(()) | Err(Flow::Break | Flow::Next) => None,
+            Err(Flow::Exit(status)) => Some(status),
+            Err(Flow::Closed) => Some(0),
+            Err(Flow::Interrupted) => Some(130),
+            Err(Flow::Failure(failure)) => {
+                let _ = self.shell.out.line(format!("ERROR {}: {}", failure.class, failure.message));
+                Some(FAILED)
+            }
+        };
+        let flushed = self.shell.out.flush();
+        status.or(flushed.is_err().then_some(0))
+    }
+
+    /// Whether the user asked to stop; see [`Host::check_interrupt`].
+    pub fn check_interrupt(&mut self) -> Result<(), Flow> {
+        self.shell.check_interrupt()
+    }
+}
+
+/// A failure in the words of irb.
+fn tell_failure(out: &mut Output, failure: &Failure) -> Result<(), Flow> {
+    out.line("Traceback (most recent call last):")?;
+    let mut lines = failure.message.lines();
+    out.line(format!("{} ({})", failure.class, lines.next().unwrap_or_default()))?;
+    lines.try_for_each(|line| out.line(line))
+}
