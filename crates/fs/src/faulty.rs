@@ -31,6 +31,7 @@ pub enum Op {
     Read,
     Create,
     Append,
+    Cut,
     Flush,
     Sync,
     Rename,
@@ -353,6 +354,10 @@ struct FaultyAppendFile {
 }
 
 impl AppendFile for FaultyAppendFile {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        run(&self.script, Op::Cut, &self.path, || self.inner.cut(len))
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match strike(&self.script, Op::Append, &self.path) {
             Some(Effect::Fail(kind)) => Err(failure(Op::Append, &self.path, kind)),

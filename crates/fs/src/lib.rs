@@ -137,6 +137,15 @@ pub trait AppendFile: Send + Debug {
 
     /// Bytes appended so far.
     fn position(&self) -> u64;
+
+    /// Ends the file at `len`, also after an error: bytes behind it, which nobody was promised, are gone. The file is given
+    /// up by that; nothing more can be appended.
+    ///
+    /// # Errors
+    /// `Unsupported` where files cannot be cut, or whatever the storage says.
+    fn cut(&mut self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A file system. Paths are whole paths within it.
@@ -159,6 +168,14 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// `NotFound`, or whatever the storage says.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name; each can be removed without the other.
+    ///
+    /// # Errors
+    /// `Unsupported` where files have one name only, `AlreadyExists`, `NotFound`, or whatever the storage says.
+    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Removes a file, or a directory with all in it. Returns whether it was there.
     ///

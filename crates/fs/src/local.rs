@@ -67,6 +67,11 @@ impl FileSystem for LocalFileSystem {
         if from.parent() == to.parent() { Ok(()) } else { sync_parent(from) }
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to).map_err(|e| at(from, e))?;
+        sync_parent(to)
+    }
+
     fn delete(&self, path: &Path) -> io::Result<bool> {
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {
@@ -263,6 +268,13 @@ impl LocalAppendFile {
 }
 
 impl AppendFile for LocalAppendFile {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.failed = true;
+        self.buffer.clear();
+        let now = self.file.metadata().map_err(|e| at(&self.path, e))?.len();
+        if len < now { self.file.set_len(len).map_err(|e| at(&self.path, e)) } else { Ok(()) }
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.step(|file| file.append_step(bytes))
     }

@@ -326,6 +326,17 @@ impl MemoryAppendFile {
 }
 
 impl AppendFile for MemoryAppendFile {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        let _no_crash_meanwhile = self.inner.nodes.lock();
+        self.alive()?;
+        self.buffer.clear();
+        let mut content = self.file.content.write();
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        content.flushed.truncate(len);
+        content.synced_len = content.synced_len.min(len);
+        Ok(())
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.alive()?;
         self.buffer.extend_from_slice(bytes);

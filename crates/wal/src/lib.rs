@@ -5,6 +5,7 @@
 //! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
 //! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
 //! | [`split`] | edits of a dead server's file, sorted by region into files to replay |
+//! | [`index`] | where in the logs each region's edits are, to replay them without splitting |
 //! | [`markers`] | edits about a region rather than in it: flush, compaction, open and close, bulk load |
 //! | [`entry`] | [`WalEntry`] and its key |
 //! | [`names`] | directories and file names |
@@ -16,6 +17,7 @@
 pub mod config;
 pub mod entry;
 mod format;
+pub mod index;
 pub mod log;
 pub mod markers;
 pub mod names;
@@ -25,6 +27,7 @@ pub mod split;
 pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
+pub use index::{LogIndex, RegionLog};
 pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats};
 pub use reader::{End, ReadError, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

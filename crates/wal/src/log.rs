@@ -14,9 +14,16 @@
 //!
 //! # Failures
 //!
-//! When a write, flush or sync fails, the file's end is unknown: it is left as it is, without a trailer, and the batch
-//! is written again to a new file. An entry may so be in two files, under one sequence id, which replay takes once. Only
-//! when the new file fails too do the waiting syncs fail; none is ever told that an entry is durable which is not.
+//! When a write or flush fails, the file is cut where the last batch ended that was flushed as a whole, and the batch is
+//! written to a new file. Only when the new file fails too do the waiting syncs fail; none is ever told that an entry is
+//! durable which is not, and an entry whose sync failed is in neither file: the new one is cut and deleted. So what a client
+//! was told has failed is not replayed, **unless** the storage refuses to cut as well as to write (a disk that has gone
+//! altogether, a file system without [`cut`](evenkeel_fs::AppendFile::cut)), or the process dies between the failed write
+//! and the cut, when nobody was told anything. Then part of the batch may lie behind the last flushed one: its whole
+//! entries would be replayed, as after any death whole entries are that nobody was told of.
+//!
+//! When a sync fails, what was flushed stays in the file, for clients that wait for no more were told; the batch is written
+//! again to a new file, in two files under one sequence id, which replay takes once.
 //! * **No space left**: the waiting syncs get that error, and every later commit tries a new file, so writes succeed
 //!   again as soon as there is space.
 //! * Anything else, such as a directory that a master has taken away: the WAL is **failed** for good, and

@@ -32,6 +32,9 @@ use crate::reader::{ReadError, WalReader};
 /// How many digits a sequence id has in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
 
+/// What [`Edits::spill_if_long`] takes for long.
+const SPILL_BYTES: usize = 1 << 20;
+
 /// What of a region is flushed, as the master knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSeqIds {
@@ -128,7 +131,7 @@ enum Region {
 }
 
 /// The recovered edits of one region.
-struct Edits {
+pub(crate) struct Edits {
     temporary: PathBuf,
     file: Box<dyn AppendFile>,
     buffer: Vec<u8>,
@@ -258,7 +261,7 @@ impl Region {
 }
 
 impl Edits {
-    fn create(
+    pub(crate) fn create(
         fs: &dyn FileSystem,
         region_dir: &Path,
         wal: &Path,
@@ -273,7 +276,7 @@ impl Edits {
     }
 
     /// Adds an entry; how many bytes that took.
-    fn push(&mut self, entry: &WalEntry) -> usize {
+    pub(crate) fn push(&mut self, entry: &WalEntry) -> usize {
         let cells = entry.cells.iter().map(KeyValue::as_cell);
         let size = encode::measure(&entry.key(), cells.clone());
         encode::write(&mut self.buffer, size, &entry.key(), cells);
@@ -287,14 +290,19 @@ impl Edits {
         Ok(())
     }
 
-    fn complete(&mut self) -> io::Result<()> {
+    /// Writes what has gathered once it is worth a write.
+    pub(crate) fn spill_if_long(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= SPILL_BYTES { self.spill() } else { Ok(()) }
+    }
+
+    pub(crate) fn complete(&mut self) -> io::Result<()> {
         self.spill()?;
         self.file.append(TRAILER)?;
         self.file.sync()
     }
 
     /// Gives the file its name, unless one that holds more has it.
-    fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
+    pub(crate) fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
         let name = format!("{:0width$}", self.max, width = SEQ_ID_DIGITS);
         let path = self.temporary.with_file_name(name);
         if fs.exists(&path)? && first_seq_id(fs, &path)?.is_some_and(|first| first <= self.first) {

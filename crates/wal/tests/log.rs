@@ -200,10 +200,30 @@ fn a_failing_write_goes_to_a_new_file() {
 }
 
 #[test]
+fn what_was_told_to_have_failed_is_not_replayed() {
+    let torn = || Fault::on(Op::Append, "WALs").tears(ErrorKind::StorageFull);
+    let whole = || Fault::on(Op::Append, "WALs").fails_after_the_work(ErrorKind::StorageFull);
+    let unflushed = || Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::StorageFull);
+    for fault in [torn, whole, unflushed] as [fn() -> Fault; 3] {
+        let (memory, fs) = faulty();
+        let wal = open(fs.clone());
+        append_synced(&wal, 1).expect("synced");
+        let batch = [2, 3, 4].map(|seq_id| wal.append(&entry(seq_id)).expect("append"));
+        fs.inject(fault());
+        fs.inject(Fault::on(Op::Create, "WALs").fails(ErrorKind::StorageFull));
+        wal.sync(batch[2], SyncLevel::Flush).expect_err("neither file");
+        append_synced(&wal, 5).expect("space again");
+        memory.crash(Keep::Flushed);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5]);
+    }
+}
+
+#[test]
 fn an_entry_may_be_in_two_files_but_never_in_none() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     fs.inject(Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Cut, "WALs").fails(ErrorKind::Unsupported));
     append_synced(&wal, 1).expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1]);
     fs.inject(Fault::on(Op::Append, "WALs").tears(ErrorKind::Other));

@@ -7,7 +7,7 @@ use evenkeel_common::{HBaseError, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use super::output::{Closing, Output};
+use super::output::{Closing, Current, Output};
 use super::queue::{Batch, ClosedFile, Done, Queue, State, Waiter};
 use super::{Shared, SyncLevel, TICK, Txid, closed, count};
 use crate::format::TRAILER;
@@ -150,7 +150,10 @@ impl Shared {
             None if batch.bytes.is_empty() => Ok(()),
             None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),
         };
-        let written = written.or_else(|error| self.write_to_new_file(output, batch, error));
+        let written = written.or_else(|error| {
+            output.current.iter_mut().for_each(Current::cut_failed);
+            self.write_to_new_file(output, batch, error)
+        });
         let mut queue = self.queue.lock();
         match &written {
             Ok(()) => queue.flushed = batch.last,
@@ -223,6 +226,7 @@ impl Shared {
         let rewritten = output.create().and_then(|mut fresh| match fresh.write(&batch.bytes) {
             Ok(()) => Ok(fresh),
             Err(error) => {
+                fresh.cut_failed();
                 output.discard(&fresh.path);
                 Err(error)
             }

@@ -38,6 +38,8 @@ pub(super) struct Current {
     pub(super) file: Box<dyn AppendFile>,
     opened_ms: i64,
     header_bytes: u64,
+    /// Where the last entry ends that was flushed, in a batch of which all were.
+    flushed_bytes: u64,
     /// How entries are compressed, and room for the compressed ones.
     compressor: Option<(EntryCompressor, Vec<u8>)>,
 }
@@ -103,6 +105,7 @@ impl Output {
             file,
             opened_ms: self.clock.now_ms(),
             header_bytes: header.len() as u64,
+            flushed_bytes: header.len() as u64,
             compressor: compressor.map(|compressor| (compressor, Vec::new())),
         })
     }
@@ -170,7 +173,17 @@ impl Current {
                 compressed.shrink_to(SPARE_BYTES_MAX);
             }
         }
-        self.file.flush()
+        self.file.flush()?;
+        self.flushed_bytes = self.file.position();
+        Ok(())
+    }
+
+    /// After a write that failed: takes what may have reached the file of it back.
+    pub(super) fn cut_failed(&mut self) {
+        if let Err(error) = self.file.cut(self.flushed_bytes) {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
+        }
     }
 }
 
