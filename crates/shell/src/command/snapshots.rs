@@ -90,7 +90,8 @@ fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     }
     let admin = shell.cluster.admin()?;
     shell.wait(admin.snapshot(&snapshot))?;
-    Ok(Value::Nil)
+    // The stock shell returns the options, where there are any.
+    Ok(if args.len() > 2 { Value::Array(args.from(2).to_vec()) } else { Value::Nil })
 }
 
 fn refuse_acl(args: &Args, at: usize) -> CommandResult<()> {
