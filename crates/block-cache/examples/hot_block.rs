@@ -1,0 +1,78 @@
+//! CPU of one cache hit: one hot block, and blocks at random, from one thread and from two.
+//!
+//! `cargo run --release -p evenkeel-block-cache --example hot_block`
+//!
+//! CPU time of the threads, not wall time, so that a busy machine spoils it less.
+
+use std::time::Duration;
+
+use evenkeel_block_cache::{
+    Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint, FileId,
+};
+
+const BLOCKS: u64 = 1000;
+const HITS: u64 = 3_000_000;
+
+fn key(n: u64) -> BlockKey {
+    BlockKey { file: FileId::of_name("0123456789abcdef0123456789abcdef"), offset: n * 65_536 }
+}
+
+fn block(n: u64) -> Block {
+    Block::new(BlockParts {
+        kind: BlockType::Data,
+        offset: key(n).offset,
+        on_disk_bytes: 4096,
+        prev_offset: -1,
+        bytes: vec![n as u8; 4096].into(),
+        body: 0..4096,
+        seek_points: Box::default(),
+        seek_keys: Box::default(),
+        packed: false,
+    })
+}
+
+fn cpu() -> Duration {
+    // SAFETY: the clock of this thread, written to a struct of ours.
+    let time = unsafe {
+        let mut time = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// CPU nanoseconds of a hit, on average of all threads.
+fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
+    let file = key(0).file;
+    let run = |thread: u64| {
+        let began = cpu();
+        let mut sum = 0u64;
+        for i in 0..HITS {
+            let n = pick(i.wrapping_mul(0x9e37_79b9).wrapping_add(thread));
+            let key = BlockKey { file, offset: n * 65_536 };
+            let found = cache.get_or_load(&key, CacheHint::KEEP, &mut || unreachable!("all is cached"));
+            sum += u64::from(found.expect("cached").data()[17]);
+        }
+        std::hint::black_box(sum);
+        (cpu() - began).as_nanos() as f64 / HITS as f64
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        running.into_iter().map(|thread| thread.join().expect("runs")).sum::<f64>() / threads as f64
+    })
+}
+
+fn main() {
+    let cache = BucketCache::open(&BucketCacheConfig::in_memory(64 << 20)).expect("memory");
+    (0..BLOCKS).for_each(|n| cache.insert(key(n), block(n), false));
+    println!("| CPU of a hit, ns | 1 thread | 2 threads |");
+    println!("|---|---|---|");
+    for _ in 0..3 {
+        let row = |pick| (hits(&cache, 1, pick), hits(&cache, 2, pick));
+        let (one, two) = row(|_| 0);
+        println!("| one hot block | {one:.1} | {two:.1} |");
+        let (one, two) = row(|i| i % BLOCKS);
+        println!("| 1,000 blocks at random | {one:.1} | {two:.1} |");
+    }
+    println!("{} pins left", cache.pins());
+}
