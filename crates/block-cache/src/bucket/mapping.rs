@@ -24,12 +24,20 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of this process.
+    /// Memory of this process, touched page by page: for what grows slowly.
     ///
     /// # Errors
     /// When the kernel has no address space.
     pub fn anonymous(len: usize) -> io::Result<Self> {
-        let mapping = Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
+        Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+    }
+
+    /// Memory of this process, in huge pages where the kernel has them.
+    ///
+    /// # Errors
+    /// When the kernel has no address space.
+    pub fn huge(len: usize) -> io::Result<Self> {
+        let mapping = Self::anonymous(len)?;
         if len >= HUGE_PAGE_BYTES {
             // SAFETY: the range is the one just mapped. Advice only: a kernel without huge pages refuses, and nothing
             // is lost.

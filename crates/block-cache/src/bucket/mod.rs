@@ -189,7 +189,7 @@ impl BucketCache {
             Engine::Memory => Ok(Memory {
                 slots: Arc::new(Mapping::anonymous(shape.shards as usize * Slots::bytes(shape.slots))?),
                 slots_start: 0,
-                frames: Some(Arc::new(Mapping::anonymous(bytes as usize)?)),
+                frames: Some(Arc::new(Mapping::huge(bytes as usize)?)),
                 files: Vec::new(),
                 index: None,
             }),

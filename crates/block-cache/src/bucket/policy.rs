@@ -177,8 +177,8 @@ impl Queues {
     }
 }
 
-/// Fingerprints of keys that left `small` not long ago: a table without chains, with 1.5 to 3 places for each block of
-/// the cache, in which the new takes the place of the old.
+/// Fingerprints of keys that left `small` not long ago: a table without chains, with a place or two for each block of the
+/// cache, in which the new takes the place of the old.
 #[derive(Debug, Default)]
 struct Ghost {
     fingerprints: Vec<u32>,
@@ -186,7 +186,7 @@ struct Ghost {
 
 impl Ghost {
     fn fit(&mut self, live: u32) {
-        let wanted = (live as usize + live as usize / 2).next_power_of_two().max(64);
+        let wanted = (live as usize).next_power_of_two().max(64);
         if self.fingerprints.len() < wanted {
             self.fingerprints = vec![0; wanted];
         }
