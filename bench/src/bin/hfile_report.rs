@@ -5,6 +5,7 @@
 //! | option | default | |
 //! |---|---|---|
 //! | `--cells` | 150000 | cells of each file that is written and read |
+//! | `--times` | 4 | times that each is written and read in a round |
 //! | `--seeks` | 200000 | seeks in cached blocks |
 //! | `--grow` | 1024 | MiB of the file that is grown and opened |
 //! | `--opens` | 200 | times it is opened |
@@ -23,6 +24,7 @@ use evenkeel_bench::hfile_report::{Outcome, Sizes, run};
 fn main() -> Outcome<()> {
     let mut sizes = Sizes {
         cells: 150_000,
+        times: 4,
         seeks: 200_000,
         grow_mib: (256, 1024),
         opens: 200,
@@ -38,6 +40,7 @@ fn main() -> Outcome<()> {
         let [option, value] = pair else { return Err(format!("{pair:?} has no value").into()) };
         match option.as_str() {
             "--cells" => sizes.cells = value.parse()?,
+            "--times" => sizes.times = value.parse()?,
             "--seeks" => sizes.seeks = value.parse()?,
             "--grow" => sizes.grow_mib.1 = value.parse()?,
             "--opens" => sizes.opens = value.parse()?,

@@ -26,6 +26,8 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 pub struct Sizes {
     /// Cells of the files that are written and read in each encoding and codec.
     pub cells: usize,
+    /// Times that each is written and read in a round: the clock of the JVM's CPU ticks every 10 ms.
+    pub times: usize,
     /// Seeks in cached blocks.
     pub seeks: usize,
     /// Mebibytes written between the two looks at resident memory: the first and the second.
@@ -63,8 +65,8 @@ pub struct Cost {
 ///
 /// | command | work |
 /// |---|---|
-/// | `write PATH ENCODING CODEC CELLS` | writes a store file, bloom filter included |
-/// | `read PATH` | reads every cell, uncached |
+/// | `write PATH ENCODING CODEC CELLS TIMES` | writes a store file, bloom filter included |
+/// | `read PATH TIMES` | reads every cell, uncached |
 /// | `seek PATH SEEKS` | seeks to the first cell of random rows, with all blocks cached before |
 /// | `open PATH TIMES` | opens the file |
 /// | `grow PATH MIB MIB` | writes a file, and looks at resident memory at two of its lengths |

@@ -35,10 +35,10 @@ impl Side for Ours {
     fn run(&mut self, command: &str) -> Outcome<Cost> {
         let words: Vec<&str> = command.split(' ').collect();
         match words[..] {
-            ["write", path, encoding, codec, cells] => {
-                self.write(Path::new(path), &context(encoding, codec)?, cells.parse()?)
+            ["write", path, encoding, codec, cells, times] => {
+                self.write(Path::new(path), &context(encoding, codec)?, cells.parse()?, times.parse()?)
             }
-            ["read", path] => read(Path::new(path)),
+            ["read", path, times] => read(Path::new(path), times.parse()?),
             ["seek", path, seeks] => seek(Path::new(path), seeks.parse()?),
             ["open", path, times] => open(Path::new(path), times.parse()?),
             ["grow", path, first, second] => {
@@ -52,22 +52,24 @@ impl Side for Ours {
 }
 
 impl Ours {
-    fn write(&mut self, path: &Path, context: &HFileContext, count: usize) -> Outcome<Cost> {
+    fn write(&mut self, path: &Path, context: &HFileContext, count: usize, times: u64) -> Outcome<Cost> {
         if self.cells.len() != count {
             let mut stream = Stream::new();
             self.cells = (0..count as u64).map(|i| stream.cell(i)).collect();
         }
         let fs = LocalFileSystem::new();
-        fs.delete(path)?;
         let meter = Meter::new();
-        let mut writer = HFileWriter::create(&fs, path, context.clone())?;
         let mut bytes = 0;
-        for cell in &self.cells {
-            writer.append(&cell.as_cell())?;
-            bytes += cell.bytes().len() as u64;
+        for _ in 0..times {
+            fs.delete(path)?;
+            let mut writer = HFileWriter::create(&fs, path, context.clone())?;
+            for cell in &self.cells {
+                writer.append(&cell.as_cell())?;
+                bytes += cell.bytes().len() as u64;
+            }
+            writer.finish(meta(77))?;
         }
-        writer.finish(meta(77))?;
-        Ok(meter.done(count as u64, bytes))
+        Ok(meter.done(count as u64 * times, bytes))
     }
 }
 
@@ -88,17 +90,19 @@ pub(super) fn reader(path: &Path, cache: Arc<dyn BlockCache>) -> Outcome<Arc<HFi
     Ok(HFileReader::open_path(&LocalFileSystem::new(), path, cache, &OpenOptions::default())?)
 }
 
-fn read(path: &Path) -> Outcome<Cost> {
+fn read(path: &Path, times: u64) -> Outcome<Cost> {
     let meter = Meter::new();
-    let reader = reader(path, Arc::new(NoCache))?;
-    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: false };
-    let mut scanner = reader.scanner(options);
     let (mut count, mut bytes) = (0, 0);
-    let mut more = scanner.seek_to_first()?;
-    while more {
-        count += 1;
-        bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
-        more = scanner.next()?;
+    for _ in 0..times {
+        let reader = reader(path, Arc::new(NoCache))?;
+        let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: false };
+        let mut scanner = reader.scanner(options);
+        let mut more = scanner.seek_to_first()?;
+        while more {
+            count += 1;
+            bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
+            more = scanner.next()?;
+        }
     }
     Ok(meter.done(count, bytes))
 }
@@ -229,9 +233,8 @@ impl Meter {
     }
 }
 
-/// User and system seconds of this process, to the microsecond: `/proc/self/schedstat` counts nanoseconds of each thread,
-/// and the work here is done by one.
+/// User and system seconds of this process.
 fn cpu_s() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -101,16 +101,22 @@ impl Bench {
                 continue;
             }
             let (stock, ours) = (self.path("stock"), self.path("ours"));
-            let command =
-                |path: &Path| format!("write {} {encoding} {codec} {}", path.display(), self.sizes.cells);
+            let command = |path: &Path| {
+                format!(
+                    "write {} {encoding} {codec} {} {}",
+                    path.display(),
+                    self.sizes.cells,
+                    self.sizes.times
+                )
+            };
             let (theirs, mine) = (command(&stock), command(&ours));
             let pair = self.duel(&theirs, &mine)?;
             let _ = writeln!(written, "{}", table::throughput(&name, pair));
             self.judge(&format!("write {name}"), pair);
-            let command = format!("read {}", stock.display());
+            let command = format!("read {} {}", stock.display(), self.sizes.times);
             let pair = self.duel(&command, &command)?;
             if (pair.0.items, pair.0.bytes) != (pair.1.items, pair.1.bytes)
-                || pair.0.items != self.sizes.cells as u64
+                || pair.0.items != (self.sizes.cells * self.sizes.times) as u64
             {
                 return Err(format!("{name}: the two do not read the same: {pair:?}").into());
             }
@@ -138,7 +144,7 @@ impl Bench {
                 continue;
             }
             let path = self.path("stock").display().to_string();
-            self.stock.run(&format!("write {path} {encoding} NONE {}", self.sizes.cells))?;
+            self.stock.run(&format!("write {path} {encoding} NONE {} 1", self.sizes.cells))?;
             let command = format!("seek {path} {}", self.sizes.seeks);
             let pair = self.duel(&command, &command)?;
             if pair.0.bytes != pair.1.bytes {
@@ -209,7 +215,7 @@ impl Bench {
             let sides =
                 [(&mut self.stock as &mut dyn Side, &mut best_stock), (&mut self.ours, &mut best_ours)];
             for ((side, best), cells) in sides.into_iter().zip(&mut results) {
-                let root = self.sizes.dir.join(side.name());
+                let root = self.sizes.dir.join(format!("root-{}", side.name()));
                 link_tree(&input, &root)?;
                 let cost = side.run(&format!("compact {}", root.display()))?;
                 eprintln!("compact, {}: {:.3} s of CPU, {:.3} s", side.name(), cost.cpu_s, cost.wall_s);

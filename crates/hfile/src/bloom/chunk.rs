@@ -12,8 +12,13 @@ pub(crate) fn contains(bits: &[u8], hash: BloomHash, hash_count: u32, key: &[u8]
 fn places(bytes: usize, hash: BloomHash, hash_count: u32, key: &[u8]) -> impl Iterator<Item = usize> + use<> {
     let h1 = hash.hash(key, 0);
     let h2 = hash.hash(key, h1);
-    let bits = (bytes as i32).wrapping_mul(8);
-    let place = move |h: i32| h.checked_rem(bits).map_or(usize::MAX, |r| r.unsigned_abs() as usize);
+    // The remainder of a signed division, made positive, is that of the magnitudes; by a power of two it is a mask.
+    let bits = (bytes as i32).wrapping_mul(8).unsigned_abs();
+    let place = move |h: i32| match bits {
+        0 => usize::MAX,
+        bits if bits.is_power_of_two() => (h.unsigned_abs() & (bits - 1)) as usize,
+        bits => (h.unsigned_abs() % bits) as usize,
+    };
     (0..hash_count).scan(h1, move |h, _| {
         let this = *h;
         *h = h.wrapping_add(h2);

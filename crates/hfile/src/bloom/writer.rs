@@ -65,6 +65,9 @@ impl BloomWriter {
 
     /// Adds a cell's key, unless the cell before had the same. Cells come in order.
     pub fn append(&mut self, cell: &CellRef<'_>) {
+        if self.kind == BloomType::Row && self.keys > 0 && cell.row() == self.last_key {
+            return;
+        }
         self.key.clear();
         match self.kind {
             BloomType::RowCol => row_col_key(&mut self.key, cell.row(), cell.qualifier()),

@@ -278,8 +278,17 @@ fn body(key: &[u8]) -> &[u8] {
     &key[..key.len() - TIMESTAMP_TYPE_BYTES]
 }
 
+/// How many leading bytes two byte strings share, eight at a time.
 fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let words = |bytes: &[u8]| -> Option<u64> { bytes.first_chunk().map(|word| u64::from_le_bytes(*word)) };
+    let mut shared = 0;
+    while let (Some(x), Some(y)) = (words(&a[shared..]), words(&b[shared..])) {
+        if x != y {
+            return shared + (x ^ y).trailing_zeros() as usize / 8;
+        }
+        shared += 8;
+    }
+    shared + a[shared..].iter().zip(&b[shared..]).take_while(|(a, b)| a == b).count()
 }
 
 /// As [`common`] of whole keys; timestamps are only looked at when all before them is equal.
@@ -295,5 +304,23 @@ fn append_raw(cell: &CellRef<'_>, layout: CellLayout, out: &mut Vec<u8>) {
     }
     if layout.includes_mvcc {
         write_vlong(out, cell.seq_id() as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_bytes_are_counted_across_words() {
+        let a: Vec<u8> = (0..40).collect();
+        for len in 0..40 {
+            for differs in 0..len {
+                let mut b = a[..len].to_vec();
+                b[differs] ^= 0x80;
+                assert_eq!((common(&a, &b), common(&b, &a)), (differs, differs), "{len}");
+            }
+            assert_eq!(common(&a, &a[..len]), len);
+        }
     }
 }

@@ -87,8 +87,8 @@ public final class FilesSpeed {
 
   private String run(String[] words) throws Exception {
     return switch (words[0]) {
-      case "write" -> write(new Path(words[1]), words[2], words[3], Integer.parseInt(words[4]));
-      case "read" -> read(new Path(words[1]));
+      case "write" -> write(new Path(words[1]), words[2], words[3], Integer.parseInt(words[4]), Integer.parseInt(words[5]));
+      case "read" -> read(new Path(words[1]), Integer.parseInt(words[2]));
       case "seek" -> seek(new Path(words[1]), Integer.parseInt(words[2]));
       case "open" -> open(new Path(words[1]), Integer.parseInt(words[2]));
       case "grow" -> grow(new Path(words[1]), Long.parseLong(words[2]) << 20, Long.parseLong(words[3]) << 20);
@@ -165,29 +165,33 @@ public final class FilesSpeed {
       .withMaxKeyCount(10_000_000).build();
   }
 
-  private String write(Path path, String encoding, String codec, int count) throws IOException {
+  private String write(Path path, String encoding, String codec, int count, int times) throws IOException {
     KeyValue[] all = cells(count);
     Meter meter = new Meter();
-    StoreFileWriter writer = writer(path, encoding, codec);
     long bytes = 0;
-    for (KeyValue cell : all) {
-      writer.append(cell);
-      bytes += cell.getLength();
+    for (int i = 0; i < times; i++) {
+      StoreFileWriter writer = writer(path, encoding, codec);
+      for (KeyValue cell : all) {
+        writer.append(cell);
+        bytes += cell.getLength();
+      }
+      writer.appendMetadata(77, false, Collections.emptySet());
+      writer.close();
     }
-    writer.appendMetadata(77, false, Collections.emptySet());
-    writer.close();
-    return meter.done(all.length, bytes);
+    return meter.done((long) times * all.length, bytes);
   }
 
-  private String read(Path path) throws IOException {
+  private String read(Path path, int times) throws IOException {
     Meter meter = new Meter();
     long count = 0;
     long bytes = 0;
-    try (HFile.Reader reader = HFile.createReader(fs, path, conf)) {
-      HFileScanner scanner = reader.getScanner(conf, false, false);
-      for (boolean more = scanner.seekTo(); more; more = scanner.next()) {
-        count++;
-        bytes += scanner.getCell().getSerializedSize();
+    for (int i = 0; i < times; i++) {
+      try (HFile.Reader reader = HFile.createReader(fs, path, conf)) {
+        HFileScanner scanner = reader.getScanner(conf, false, false);
+        for (boolean more = scanner.seekTo(); more; more = scanner.next()) {
+          count++;
+          bytes += scanner.getCell().getSerializedSize();
+        }
       }
     }
     return meter.done(count, bytes);
