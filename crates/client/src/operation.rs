@@ -10,7 +10,7 @@ use evenkeel_protocol::pb;
 
 use crate::cells;
 use crate::error::{Error, Result};
-use crate::filter::{Comparator, Filter};
+use crate::filter::{Comparator, Filter, SingleColumnValue};
 
 /// Which columns and versions are read: what [`Get`] and [`Scan`] have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -376,7 +376,7 @@ impl Body {
             row: Some(self.row.clone()),
             mutate_type: Some(kind as i32),
             timestamp: Some(self.timestamp as u64),
-            time_range: self.time_range.clone(),
+            time_range: self.time_range,
             attribute: self.attributes.clone(),
             durability: Some(self.durability as i32),
             associated_cell_count: Some(self.cells.len() as i32),
@@ -802,10 +802,12 @@ impl CheckAndMutate {
         op: CompareOp,
         value: impl AsRef<[u8]>,
     ) -> Self {
-        Self::matching(row, family, qualifier, op, Comparator::binary(value))
+        let [family, qualifier] = [family.as_ref(), qualifier.as_ref()].map(Bytes::copy_from_slice);
+        Self::of(row, Condition::Column { family, qualifier, op, comparator: Comparator::binary(value) })
     }
 
-    /// If a column's newest value compares so with a comparator.
+    /// If there is such a column and its newest value compares so with a comparator. Servers take a check's own comparator
+    /// for plain bytes whatever its class, so another one than those goes out as a filter.
     pub fn matching(
         row: impl AsRef<[u8]>,
         family: impl AsRef<[u8]>,
@@ -814,7 +816,10 @@ impl CheckAndMutate {
         comparator: Comparator,
     ) -> Self {
         let [family, qualifier] = [family.as_ref(), qualifier.as_ref()].map(Bytes::copy_from_slice);
-        Self::of(row, Condition::Column { family, qualifier, op, comparator })
+        let (filter_if_missing, latest_version_only) = (true, true);
+        let test =
+            SingleColumnValue { family, qualifier, op, comparator, filter_if_missing, latest_version_only };
+        Self::if_filter(row, Filter::SingleColumnValue(test))
     }
 
     /// If a filter leaves any cell of the row.
@@ -844,7 +849,7 @@ impl CheckAndMutate {
     }
 
     pub(crate) fn condition(&self) -> pb::Condition {
-        let (row, time_range) = (self.mutations.row.clone(), self.time_range.clone());
+        let (row, time_range) = (self.mutations.row.clone(), self.time_range);
         let condition = pb::Condition { row, time_range, ..Default::default() };
         match &self.condition {
             Condition::Filter(filter) => pb::Condition { filter: Some(filter.message()), ..condition },

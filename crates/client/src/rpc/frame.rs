@@ -154,7 +154,7 @@ impl FieldBuffer {
 const METHOD_BYTES_MAX: usize = 64;
 
 fn varint_len(value: u64) -> usize {
-    ((64 - (value | 1).leading_zeros() as usize) + 6) / 7
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 /// One response: the result message and the cell block, not yet decoded.

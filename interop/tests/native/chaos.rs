@@ -1,0 +1,226 @@
+//! Writes and scans while sockets break at random bytes, answers come late, regions close, open, merge and split, and the
+//! server is killed and started again. Afterwards every increment and append that was acknowledged has been made exactly
+//! once, and every scan has given each row once.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use evenkeel_client::{
+    Admin, Append, ClientConfig, Get, Increment, Opened, Opener, Opening, Put, Scan, Table, TableDescriptor,
+    TableName,
+};
+use interop::Server;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use crate::suite::family;
+use crate::{Site, connect};
+
+/// Tasks that write at the same time.
+const WRITERS: usize = 4;
+/// Rows that scans look for.
+const FIXED: usize = 60;
+
+/// Breaks sockets of ClientService after a random number of bytes each way, and delays some reads.
+#[derive(Debug, Default)]
+struct Breaker {
+    state: AtomicU64,
+    calm: AtomicBool,
+    broken: Arc<AtomicUsize>,
+}
+
+impl Breaker {
+    fn random(&self, below: u64) -> u64 {
+        let x = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let x = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (x ^ x >> 29) % below
+    }
+}
+
+impl Opener for Breaker {
+    fn open<'a>(&'a self, _: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a> {
+        Box::pin(async move {
+            let breaks = service == "ClientService" && !self.calm.load(Ordering::Relaxed);
+            let left = |below| if breaks { 200 + self.random(below) as usize } else { usize::MAX };
+            let broken = self.broken.clone();
+            let delay_ms = if breaks { self.random(20) } else { 0 };
+            let (read_left, write_left) = (left(10_000), left(30_000));
+            let transport =
+                Box::new(Fragile { socket, read_left, write_left, delay_ms, sleep: None, broken });
+            Ok(Opened { transport, preamble: b"HBas\0\x50".to_vec() })
+        })
+    }
+}
+
+/// A socket that lives for so many bytes.
+struct Fragile {
+    socket: TcpStream,
+    read_left: usize,
+    write_left: usize,
+    /// Time that passes before each fourth or so read.
+    delay_ms: u64,
+    sleep: Option<Pin<Box<Sleep>>>,
+    broken: Arc<AtomicUsize>,
+}
+
+impl Fragile {
+    fn reset(&self) -> io::Error {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+        io::ErrorKind::ConnectionReset.into()
+    }
+}
+
+impl AsyncRead for Fragile {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_left == 0 {
+            return Poll::Ready(Err(self.reset()));
+        }
+        if let Some(sleep) = &mut self.sleep {
+            std::task::ready!(sleep.as_mut().poll(cx));
+            self.sleep = None;
+        }
+        let room = out.remaining().min(self.read_left);
+        let mut part = ReadBuf::new(&mut out.initialize_unfilled()[..room]);
+        std::task::ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        out.advance(read);
+        self.read_left -= read;
+        if self.delay_ms > 0 && read % 4 == 0 {
+            self.sleep = Some(Box::pin(sleep(Duration::from_millis(self.delay_ms))));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Fragile {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.write_left == 0 {
+            return Poll::Ready(Err(self.reset()));
+        }
+        let bytes = &bytes[..bytes.len().min(self.write_left)];
+        let written = std::task::ready!(Pin::new(&mut self.socket).poll_write(cx, bytes))?;
+        self.write_left -= written;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+pub async fn all(site: &Site, server: Server) {
+    let breaker = Arc::new(Breaker::default());
+    breaker.state.store(u64::from(std::process::id()), Ordering::Relaxed);
+    let opener: Arc<dyn Opener> = breaker.clone();
+    let fragile = connect(ClientConfig { opener: Some(opener), ..site.config() }).await;
+    let admin = connect(site.config()).await.admin();
+    let name: TableName = "chaos".parse().expect("legal");
+    let descriptor = TableDescriptor::new(name.clone()).with_family(family("f"));
+    admin.create_table(&descriptor, &["3".into(), "6".into()]).await.expect("created");
+    let table = fragile.table(name);
+    table.put_all((0..FIXED).map(|i| Put::new(fixed(i)).column("f", "fixed", "v"))).await.expect("written");
+
+    let done = Arc::new(AtomicBool::new(false));
+    let scans = tokio::spawn(scan_until(table.clone(), done.clone()));
+    let writers: Vec<_> = (0..WRITERS).map(|w| tokio::spawn(write(table.clone(), w, done.clone()))).collect();
+    disturb(&admin, table.name()).await;
+    server.kill();
+    let _server = tokio::task::block_in_place(|| site.start());
+    sleep(Duration::from_millis(500)).await;
+    done.store(true, Ordering::Relaxed);
+    let mut counts = Vec::new();
+    for writer in writers {
+        counts.push(writer.await.expect("no panic"));
+    }
+    assert!(scans.await.expect("no panic") > 0, "no scan came through");
+    breaker.calm.store(true, Ordering::Relaxed);
+    let broken = breaker.broken.load(Ordering::Relaxed);
+    assert!(broken > 5, "only {broken} sockets broke");
+    assert!(counts.iter().all(|n| *n > 10), "the writers came to {counts:?} only");
+    verify(&table, &counts).await;
+}
+
+/// Rows over the whole table.
+fn fixed(i: usize) -> String {
+    format!("{}fixed{i:03}", i * 10 / FIXED)
+}
+
+/// Adds to a counter, appends to a value and writes a row, over and over; gives how often.
+async fn write(table: Table, writer: usize, done: Arc<AtomicBool>) -> i64 {
+    let row = format!("{}counter", writer * 3);
+    let mut count = 0;
+    while !done.load(Ordering::Relaxed) {
+        let added = table.increment(Increment::new(&row).column("f", "n", 1)).await.expect("added");
+        count += 1;
+        assert_eq!(added.counter("f", "n"), Some(count), "writer {writer}");
+        table.append(Append::new(&row).column("f", "s", "x")).await.expect("appended");
+        table.put(Put::new(&row).column("f", "last", count.to_be_bytes())).await.expect("written");
+        let last = table.get(Get::new(&row)).await.expect("a row");
+        assert_eq!((last.counter("f", "last"), last.counter("f", "n")), (Some(count), Some(count)));
+        if count % 50 == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    count
+}
+
+/// Scans the fixed rows over and over; gives how often.
+async fn scan_until(table: Table, done: Arc<AtomicBool>) -> usize {
+    let mut want: Vec<_> = (0..FIXED).map(fixed).collect();
+    want.sort();
+    let mut scans = 0;
+    while !done.load(Ordering::Relaxed) {
+        let scan = Scan::new().column("f", "fixed").caching(7);
+        let scan = if scans % 2 == 0 { scan } else { scan.reversed() };
+        let mut scanner = table.scan(scan);
+        let mut seen = Vec::new();
+        while let Some(row) = scanner.next().await.expect("a row") {
+            seen.push(String::from_utf8_lossy(row.row().unwrap_or_default()).into_owned());
+        }
+        if scans % 2 == 1 {
+            seen.reverse();
+        }
+        assert_eq!(seen, want, "scan {scans}");
+        scans += 1;
+    }
+    scans
+}
+
+/// Closes and opens, merges and splits regions.
+async fn disturb(admin: &Admin, table: &TableName) {
+    let regions = admin.regions(table).await.expect("regions");
+    admin.flush_table(table).await.expect("flushed");
+    for region in &regions {
+        admin.unassign_region(&region.region).await.expect("closed");
+        admin.assign_region(&region.region).await.expect("opened");
+    }
+    let [a, b] = [&regions[0].region, &regions[1].region].map(Clone::clone);
+    admin.merge_regions(&[a, b], false).await.expect("merged");
+    admin.split_table(table, Some("8".into())).await.expect("split");
+    admin.compact_table(table, None, true).await.expect("asked");
+}
+
+async fn verify(table: &Table, counts: &[i64]) {
+    for (writer, count) in counts.iter().enumerate() {
+        let result = table.get(Get::new(format!("{}counter", writer * 3))).await.expect("a row");
+        assert_eq!(result.counter("f", "n"), Some(*count), "increments of writer {writer}");
+        assert_eq!(
+            result.value("f", "s").map(<[u8]>::len),
+            Some(*count as usize),
+            "appends of writer {writer}"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, by the same code: what it does
+//! (`suite`); and against Evenkeel what it does while sockets break, regions come and go and the server is killed (`chaos`).
+//!
+//! `EVENKEEL_INTEROP_TARGET` changes nothing here: both servers are started.
+
+mod chaos;
+mod suite;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use evenkeel_client::{ClientConfig, Connection};
+use interop::{Server, start_evenkeel_with, start_stock_with, work};
+
+/// Tests that run a stock server take turns: it is large.
+static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
+
+/// Which server is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// HBase 2.6.4.
+    Stock,
+    /// Ours.
+    Evenkeel,
+}
+
+/// A directory and ports of a server that may be killed and started again.
+pub struct Site {
+    kind: Kind,
+    settings: Vec<(String, String)>,
+}
+
+impl Site {
+    /// A new directory and ports that are free.
+    pub fn new(kind: Kind) -> Self {
+        let name = format!("native-{kind:?}.{}.{}", std::process::id(), rand_port());
+        let folder: PathBuf = work().join("run").join(name);
+        let mut settings = vec![("hbase.rootdir".to_owned(), format!("file://{}/hbase", folder.display()))];
+        let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let keys = ["hbase.zookeeper.property.clientPort", "hbase.master.port", "hbase.regionserver.port"];
+        for (key, socket) in keys.iter().zip(&held) {
+            settings.push(((*key).to_owned(), socket.local_addr().expect("an address").port().to_string()));
+        }
+        Self { kind, settings }
+    }
+
+    /// Starts the server, on what an earlier one has left if there was one.
+    pub fn start(&self) -> Server {
+        let started = match self.kind {
+            Kind::Stock => start_stock_with(&self.settings),
+            Kind::Evenkeel => start_evenkeel_with(&self.settings),
+        };
+        started.unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn setting(&self, key: &str) -> &str {
+        self.settings.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
+    }
+
+    /// A client's settings, through the registry of ZooKeeper.
+    pub fn config(&self) -> ClientConfig {
+        let port = self.setting("hbase.zookeeper.property.clientPort").parse().expect("a port");
+        patient(ClientConfig::zookeeper("127.0.0.1", port, "/hbase"))
+    }
+
+    /// The same, through the registry of the master.
+    pub fn config_by_master(&self) -> ClientConfig {
+        patient(ClientConfig::new([format!("127.0.0.1:{}", self.setting("hbase.master.port"))]))
+    }
+}
+
+fn patient(config: ClientConfig) -> ClientConfig {
+    ClientConfig {
+        rpc_timeout: Duration::from_secs(20),
+        operation_timeout: Duration::from_secs(120),
+        pause: Duration::from_millis(20),
+        retries: 200,
+        ..config
+    }
+}
+
+fn rand_port() -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    socket.local_addr().expect("an address").port()
+}
+
+/// A connection.
+pub async fn connect(config: ClientConfig) -> Connection {
+    Connection::connect(config).await.expect("the server answers")
+}
+
+fn run(kind: Kind) {
+    let _turn = match kind {
+        Kind::Stock => Some(ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
+        Kind::Evenkeel => None,
+    };
+    let site = Site::new(kind);
+    let server = site.start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        suite::all(&site).await;
+        // Over a restart stock HBase forgets the nonces of increments whose answers were lost, and makes them twice.
+        if kind == Kind::Evenkeel {
+            chaos::all(&site, server).await;
+        }
+    });
+}
+
+#[test]
+fn stock() {
+    run(Kind::Stock);
+}
+
+#[test]
+fn evenkeel() {
+    run(Kind::Evenkeel);
+}
