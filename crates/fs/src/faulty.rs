@@ -271,6 +271,10 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Rename, from, || self.inner.rename(from, to))
     }
 
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        self.inner.touch(path)
+    }
+
     fn delete(&self, path: &Path) -> io::Result<bool> {
         self.run(Op::Delete, path, || self.inner.delete(path))
     }

@@ -177,6 +177,12 @@ pub trait FileSystem: Send + Sync + Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Sets a file's modification time to now: what is put away is kept from that moment on.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn touch(&self, path: &Path) -> io::Result<()>;
+
     /// Removes a file, or a directory with all in it. Returns whether it was there.
     ///
     /// # Errors

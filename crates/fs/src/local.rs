@@ -72,6 +72,11 @@ impl FileSystem for LocalFileSystem {
         sync_parent(to)
     }
 
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        let touched = File::open(path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
+        touched.map_err(|e| at(path, e))
+    }
+
     fn delete(&self, path: &Path) -> io::Result<bool> {
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {

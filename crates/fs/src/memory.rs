@@ -231,6 +231,11 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        self.file(path)?.content.write().modified_ms = self.inner.next_change();
+        Ok(())
+    }
+
     fn delete(&self, path: &Path) -> io::Result<bool> {
         let mut nodes = self.inner.nodes.lock();
         let children: Vec<_> = below(&nodes, path).cloned().collect();

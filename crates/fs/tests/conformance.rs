@@ -251,6 +251,21 @@ fn only_empty_directories_are_deleted_as_such() {
 }
 
 #[test]
+fn a_touched_file_is_as_old_as_one_just_written() {
+    each_file_system(|room| {
+        room.write("old", b"1");
+        let modified_ms = |name: &str| room.fs.status(&room.path(name)).expect("status").modified_ms;
+        let before = modified_ms("old");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        room.fs.touch(&room.path("old")).expect("touched");
+        assert!(modified_ms("old") > before);
+        assert_eq!(room.read("old").expect("read"), b"1");
+        let error = room.fs.touch(&room.path("none")).expect_err("not there");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
 fn small_files_are_replaced_whole() {
     each_file_system(|room| {
         room.fs.write_atomically(&room.path("d/hbase.id"), b"one").expect("write");

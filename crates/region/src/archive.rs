@@ -23,7 +23,8 @@ pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms
         if fs.exists(&target)? {
             target = archive_dir.join(format!("{name}.{now_ms}"));
         }
-        match fs.rename(file, &target) {
+        // A cleaner counts from the moment that a file is put away, as in HBase.
+        match fs.touch(file).and_then(|()| fs.rename(file, &target)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS_MAX => {
                 if !fs.exists(file)? {
                     return Ok(());

@@ -94,6 +94,7 @@ fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mu
 
 fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<()> {
     fs.mkdirs(dir)?;
+    fs.touch(&file.path)?;
     Ok(fs.rename(&file.path, &dir.join(file.name()))?)
 }
 

@@ -110,7 +110,7 @@ fn family_text(family: &ColumnFamilyDescriptor) -> String {
     }
     let is_own =
         |key: &str| FAMILY_OWN.contains(&key) || FAMILY_DEFAULTS.iter().any(|(name, _)| *name == key);
-    let ordered = java_order(entries, |bytes| bytes_hash(bytes));
+    let ordered = java_order(entries, bytes_hash);
     let (mut own, mut others) = (String::new(), Vec::new());
     for (key, value) in &ordered {
         let (key, value) = (String::from_utf8_lossy(key), text::binary(value));

@@ -115,6 +115,7 @@ impl Worker {
             return Ok(()); // the master took the whole directory
         }
         self.fs.mkdirs(&self.old_dir)?;
+        self.fs.touch(path)?;
         self.fs.rename(path, &self.old_dir.join(name))
     }
 }
