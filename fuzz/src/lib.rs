@@ -6,8 +6,9 @@
 //! * where the input is damage done to a file known here: an error, or exactly what the file held.
 //!
 //! Two drivers call them: `tests/targets.rs`, which mutates seeds for `EVENKEEL_FUZZ_SECONDS` in `cargo test`, and libFuzzer
-//! through `libfuzzer/`, which finds more; CONTRIBUTING.md has its command. Seeds are made here ([`Target::seeds`]); files
-//! in `interop/work/corpus/<target>`, such as stock HBase wrote, join them.
+//! through `libfuzzer/`, which finds more; CONTRIBUTING.md has its command. Seeds are files: those of `seeds/<target>`, which
+//! `cargo run -p evenkeel-fuzz --example seeds` writes anew ([`Target::made`]), and those of `interop/work/corpus/<target>`,
+//! which the interop test of exchanged files leaves: some of stock HBase's writers, some of ours.
 
 pub mod memory;
 pub mod mutation;
@@ -15,6 +16,7 @@ mod small;
 mod store_file;
 mod wal;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The longest that any input of at most a few kilobytes may take, on a busy machine and without optimization.
@@ -26,8 +28,8 @@ pub struct Target {
     /// Its name, and that of its corpus.
     pub name: &'static str,
     run: fn(&[u8]),
-    /// Good inputs to begin with.
-    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Makes good inputs with the writers there are: what the committed seeds were made with.
+    pub made: fn() -> Vec<Vec<u8>>,
     /// How many bytes of memory a byte of input may take, above [`FIXED_BYTES`].
     factor: usize,
 }
@@ -36,6 +38,16 @@ pub struct Target {
 const FIXED_BYTES: usize = 16 << 20;
 
 impl Target {
+    /// Where its committed seeds lie.
+    pub fn seeds(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(self.name)
+    }
+
+    /// Where the interop tests leave files for it.
+    pub fn corpus(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/work/corpus").join(self.name)
+    }
+
     /// How much memory input of this length may take at once.
     pub fn bytes_max(&self, len: usize) -> usize {
         FIXED_BYTES.saturating_add(self.factor.saturating_mul(len))
@@ -63,7 +75,7 @@ macro_rules! targets {
     ($($name:literal, $run:path, $seeds:path, $factor:expr;)*) => {
         /// Every target.
         pub const TARGETS: &[Target] =
-            &[$(Target { name: $name, run: $run, seeds: $seeds, factor: $factor },)*];
+            &[$(Target { name: $name, run: $run, made: $seeds, factor: $factor },)*];
     };
 }
 

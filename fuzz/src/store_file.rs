@@ -132,8 +132,9 @@ fn checked_contexts() -> Vec<HFileContext> {
 
 fn seeds_of(encoding: DataBlockEncoding) -> Vec<Vec<u8>> {
     let plain = context(encoding, Compression::None, ChecksumType::Null);
-    let compressed_tags = HFileContext { compress_tags: true, ..plain.clone() };
-    [plain, compressed_tags].iter().map(write).collect()
+    let other =
+        HFileContext { compress_tags: true, includes_mvcc: false, bloom: BloomType::Row, ..plain.clone() };
+    [plain, other].iter().map(write).collect()
 }
 
 pub(crate) fn plain_seeds() -> Vec<Vec<u8>> {
@@ -157,5 +158,32 @@ pub(crate) fn row_index_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn codec_seeds() -> Vec<Vec<u8>> {
-    CODECS.iter().map(|codec| write(&context(DataBlockEncoding::None, *codec, ChecksumType::Null))).collect()
+    let of = |codec: &Compression| context(DataBlockEncoding::None, *codec, ChecksumType::Null);
+    let framed = HFileContext { zstd_framed: true, ..of(&Compression::Zstd) };
+    CODECS.iter().map(of).chain([framed]).map(|context| write(&context)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TARGETS;
+
+    #[test]
+    fn committed_seeds_hold_the_known_cells() {
+        let mut files = 0;
+        for target in
+            TARGETS.iter().filter(|target| target.name.starts_with("hfile") && target.name != "hfile_damage")
+        {
+            for file in std::fs::read_dir(target.seeds()).unwrap_or_else(|e| panic!("{}: {e}", target.name)) {
+                let path = file.unwrap_or_else(|e| panic!("{}: {e}", target.name)).path();
+                let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                let mut cells = Vec::new();
+                read_all(bytes, |cell| cells.push(cell))
+                    .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                assert!(cells == known_cells(), "{}", path.display());
+                files += 1;
+            }
+        }
+        assert!(files >= 16, "{files}");
+    }
 }

@@ -132,3 +132,24 @@ pub(crate) fn value_seeds() -> Vec<Vec<u8>> {
 pub(crate) fn recovered_edits_seeds() -> Vec<Vec<u8>> {
     [plain_seeds(), dictionary_seeds()].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TARGETS;
+
+    #[test]
+    fn committed_seeds_hold_the_known_entries() {
+        // A reader gives cells the sequence id of their entry: those of a log written now have it.
+        let known: Vec<_> = read_all("/wal", &write(None)).into_iter().map(|(_, entry)| entry).collect();
+        assert_eq!(known.len(), 4);
+        for target in TARGETS.iter().filter(|t| ["wal", "wal_dictionary", "wal_values"].contains(&t.name)) {
+            for file in std::fs::read_dir(target.seeds()).unwrap_or_else(|e| panic!("{}: {e}", target.name)) {
+                let path = file.unwrap_or_else(|e| panic!("{}: {e}", target.name)).path();
+                let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                let read: Vec<_> = read_all("/wal", &bytes).into_iter().map(|(_, entry)| entry).collect();
+                assert_eq!(read, known, "{}", path.display());
+            }
+        }
+    }
+}

@@ -226,6 +226,54 @@ fn store_files() {
             assert!(a.is_ok() && a.ok() == b.ok(), "{name} is not the same to the byte");
         }
     }
+    keep_store_files_for_fuzzing(&settings, &[("stock", &stock), ("ours", &ours)]);
+}
+
+/// What the fuzz targets (`fuzz/`) take as a seed: a few cells in a store file, whose trailer alone is 4 KiB; the head of a log.
+const SEED_BYTES_MAX: usize = 12 << 10;
+const LOG_SEED_BYTES: usize = 4 << 10;
+
+/// Keeps a seed of a fuzz target, from one interop run to the next.
+fn keep_for_fuzzing(target: &str, name: &str, bytes: &[u8]) {
+    let corpus = work().join("corpus").join(target);
+    let kept = fs::create_dir_all(&corpus).and_then(|()| fs::write(corpus.join(name), bytes));
+    kept.unwrap_or_else(|e| panic!("{}: {e}", corpus.display()));
+}
+
+/// The small store files of both writers, for the targets of their encodings and codecs.
+fn keep_store_files_for_fuzzing(settings: &Path, written: &[(&str, &Path)]) {
+    let encodings = [
+        ("encoding=PREFIX", "hfile_prefix"),
+        ("encoding=DIFF", "hfile_diff"),
+        ("encoding=FAST_DIFF", "hfile_fast_diff"),
+        ("encoding=ROW_INDEX_V1", "hfile_row_index"),
+        ("compression=", "hfile_codecs"),
+    ];
+    let mut kept = BTreeSet::new();
+    for line in fs::read_to_string(settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')) {
+        let Some(name) = line.split(' ').next() else { continue };
+        let form = encodings.iter().rev().find(|(part, _)| line.contains(part));
+        let target = form.map_or("hfile", |(_, target)| target);
+        for (writer, folder) in written {
+            let bytes = fs::read(folder.join(name)).unwrap_or_else(|e| panic!("{name} of {writer}: {e}"));
+            if bytes.len() <= SEED_BYTES_MAX {
+                keep_for_fuzzing(target, &format!("{writer}-{name}"), &bytes);
+                kept.insert((target, *writer));
+            }
+        }
+    }
+    assert_eq!(kept.len(), 2 * 6, "seeds of each form by each writer: {kept:?}");
+}
+
+/// The head of a log: one that its writer left open, whose entries end where they may.
+fn keep_log_for_fuzzing(writer: &str, mode: &str, log: &Path) {
+    let bytes = fs::read(log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+    let target = match mode {
+        "plain" => "wal",
+        "dict" | "dicttags" => "wal_dictionary",
+        _ => "wal_values",
+    };
+    keep_for_fuzzing(target, &format!("{writer}-{mode}"), &bytes[..bytes.len().min(LOG_SEED_BYTES)]);
 }
 
 /// Hadoop's tools leave checksums beside files, and refuse a file that does not agree with them: here each file of a
@@ -277,6 +325,7 @@ fn wals() {
             entries(wal(&[Path::new("print"), &run.join(mode)])) == written,
             "a {mode} WAL of stock HBase"
         );
+        keep_log_for_fuzzing("stock", mode, &run.join(mode));
     }
 
     let mut files = Vec::new();
@@ -286,6 +335,7 @@ fn wals() {
             wal(&[Path::new("write"), &run.join("ours").join(mode), Path::new("200"), Path::new(mode)])
                 .concat();
         let printed = entries(wal(&[Path::new("print"), Path::new(&file)]));
+        keep_log_for_fuzzing("ours", mode, Path::new(&file));
         assert_eq!(printed.len(), 200);
         ours.extend(printed);
         files.push(file);

@@ -76,6 +76,7 @@ fn make_cells(dir: &Path) -> Outcome<bool> {
     save(&dir.join("huge.txt"), &regular_cells(&mut random, 6, 700_000))?;
     save(&dir.join("keys.txt"), &long_keys(&mut random))?;
     save(&dir.join("values.txt"), &regular_cells(&mut random, 2, 10_000_000))?;
+    save(&dir.join("few.txt"), &random_cells(&mut random, Shape { cells: 25, tags: true, ..shape }))?;
     Ok(true)
 }
 
