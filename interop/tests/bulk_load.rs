@@ -38,6 +38,24 @@ fn files(dir: &Path, part: &str) -> Vec<PathBuf> {
     found
 }
 
+/// What `hbase wal`, stock's tool, shows of the logs of the tables of a directory whose server was killed. It ends with an
+/// error where a log has no trailer, which is when it has shown all entries.
+#[track_caller]
+fn pretty_printed(root: &Path) -> String {
+    let mut shown = String::new();
+    for log in
+        files(&root.join("WALs"), "").iter().filter(|log| !log.display().to_string().ends_with(".meta"))
+    {
+        let args = [format!("file://{}", log.display())];
+        let run = java("org.apache.hadoop.hbase.wal.WALPrettyPrinter", &args).label("bulk-wal").run();
+        let output = run.unwrap_or_else(|why| panic!("{why}"));
+        let ended = output.success || output.stderr.contains("EOF while reading message size");
+        assert!(ended, "{args:?}:\n{}", output.failures());
+        shown.push_str(&output.stdout);
+    }
+    shown
+}
+
 #[test]
 fn the_tool_splits_and_loads() {
     let input = folder("bulk-input");
@@ -84,6 +102,10 @@ fn a_directory_with_loaded_files_changes_hands() {
     assert_eq!(loaded.len(), 8, "two families of four regions: {loaded:?}");
     let left = files(&root.join("staging"), "");
     assert!(left.is_empty(), "{left:?}");
+    let shown = pretty_printed(&root);
+    for marker in ["HBASE::FLUSH", "HBASE::BULK_LOAD"] {
+        assert!(shown.contains(&format!("column=METAFAMILY:{marker}, ")), "{marker}:\n{shown}");
+    }
 
     let server = evenkeel();
     steps(&server, &["check=3", &load(4), "check=4"]);
@@ -96,5 +118,7 @@ fn a_directory_with_loaded_files_changes_hands() {
     let server = evenkeel();
     steps(&server, &["check=5", "compact", "check=5"]);
     server.kill();
+    let shown = pretty_printed(&root);
+    assert!(shown.contains("column=METAFAMILY:HBASE::COMPACTION, "), "{shown}");
     steps(&evenkeel(), &["check=5"]);
 }
