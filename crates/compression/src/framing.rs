@@ -18,18 +18,20 @@ pub(super) const LZ4_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 255 + 1
 /// As [`SNAPPY_CHUNK_BYTES`], for Zstandard; smaller than any of its writers' buffers.
 pub(super) const ZSTD_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES >> 8) - 64;
 
-/// Appends a body as one super-block.
+/// Appends a body as one super-block. `compress` appends a chunk, compressed.
 pub(super) fn write(
     body: &[u8],
     chunk_bytes: usize,
     out: &mut Vec<u8>,
-    mut compress: impl FnMut(&[u8]) -> Result<Vec<u8>>,
+    mut compress: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>,
 ) -> Result<()> {
     out.extend_from_slice(&(body.len() as u32).to_be_bytes());
     for raw in body.chunks(chunk_bytes) {
-        let chunk = compress(raw)?;
-        out.extend_from_slice(&(chunk.len() as u32).to_be_bytes());
-        out.extend_from_slice(&chunk);
+        let length_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        compress(raw, out)?;
+        let length = (out.len() - length_at - 4) as u32;
+        out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
     }
     Ok(())
 }
@@ -72,7 +74,11 @@ mod tests {
     #[test]
     fn a_body_is_one_super_block_of_chunks() {
         let mut out = Vec::new();
-        write(b"abcde", 2, &mut out, |chunk| Ok(chunk.to_vec())).unwrap();
+        write(b"abcde", 2, &mut out, |chunk, out| {
+            out.extend_from_slice(chunk);
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(out, b"\0\0\0\x05\0\0\0\x02ab\0\0\0\x02cd\0\0\0\x01e");
         assert_eq!(read(&out, 5, stored), Some(b"abcde".to_vec()));
     }

@@ -20,6 +20,7 @@ mod framing;
 mod gzip;
 mod kind;
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
@@ -35,13 +36,16 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 pub struct Compressor {
     kind: Compression,
     state: State,
+    /// Room for what a codec makes of a chunk; grows, and is not cleared between chunks, which would cost more than the
+    /// copy out of it.
+    room: Vec<u8>,
 }
 
 enum State {
     None,
     Gz(gzip::Deflater),
     Snappy(Box<snap::raw::Encoder>),
-    Lz4,
+    Lz4(lz4_flex::block::CompressTable),
     Zstd { codec: zstd::bulk::Compressor<'static>, framed: bool },
     Bzip2,
 }
@@ -56,14 +60,14 @@ impl Compressor {
             Compression::None => State::None,
             Compression::Gz => State::Gz(gzip::Deflater::new()),
             Compression::Snappy => State::Snappy(Box::new(snap::raw::Encoder::new())),
-            Compression::Lz4 => State::Lz4,
+            Compression::Lz4 => State::Lz4(lz4_flex::block::CompressTable::large()),
             Compression::Zstd => {
                 State::Zstd { codec: zstd::bulk::Compressor::new(ZSTD_LEVEL)?, framed: zstd_framed }
             }
             Compression::Bzip2 => State::Bzip2,
             Compression::Lzo | Compression::Lzma | Compression::Brotli => return Err(unsupported(kind)),
         };
-        Ok(Self { kind, state })
+        Ok(Self { kind, state, room: Vec::new() })
     }
 
     /// Which codec this is.
@@ -76,21 +80,29 @@ impl Compressor {
     /// # Errors
     /// What the codec says, which no body should make it do.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let room = &mut self.room;
         match &mut self.state {
             State::None => out.extend_from_slice(body),
             State::Gz(deflater) => deflater.compress(body, out)?,
-            State::Snappy(codec) => framing::write(body, framing::SNAPPY_CHUNK_BYTES, out, |chunk| {
-                codec.compress_vec(chunk).map_err(|e| HBaseError::io(e.to_string()))
+            State::Snappy(codec) => framing::write(body, framing::SNAPPY_CHUNK_BYTES, out, |chunk, out| {
+                grow(room, snap::raw::max_compress_len(chunk.len()));
+                let bytes = codec.compress(chunk, room).map_err(|e| HBaseError::io(e.to_string()))?;
+                out.extend_from_slice(&room[..bytes]);
+                Ok(())
             })?,
-            State::Lz4 => {
-                framing::write(body, framing::LZ4_CHUNK_BYTES, out, |chunk| {
-                    Ok(lz4_flex::block::compress(chunk))
+            State::Lz4(table) => framing::write(body, framing::LZ4_CHUNK_BYTES, out, |chunk, out| {
+                grow(room, lz4_flex::block::get_maximum_output_size(chunk.len()));
+                let bytes = lz4_flex::block::compress_into_with_table(chunk, room, table)
+                    .map_err(|e| HBaseError::io(e.to_string()))?;
+                out.extend_from_slice(&room[..bytes]);
+                Ok(())
+            })?,
+            State::Zstd { codec, framed: true } => {
+                framing::write(body, framing::ZSTD_CHUNK_BYTES, out, |chunk, out| {
+                    zstd_compress(codec, chunk, room, out)
                 })?;
             }
-            State::Zstd { codec, framed: true } => {
-                framing::write(body, framing::ZSTD_CHUNK_BYTES, out, |chunk| Ok(codec.compress(chunk)?))?;
-            }
-            State::Zstd { codec, framed: false } => out.extend_from_slice(&codec.compress(body)?),
+            State::Zstd { codec, framed: false } => zstd_compress(codec, body, room, out)?,
             State::Bzip2 => {
                 let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::best());
                 encoder.write_all(body)?;
@@ -99,6 +111,26 @@ impl Compressor {
         }
         Ok(())
     }
+}
+
+fn grow(room: &mut Vec<u8>, bytes: usize) {
+    if room.len() < bytes {
+        room.resize(bytes, 0);
+    }
+}
+
+/// Appends a frame, which replaces what is in `room`.
+fn zstd_compress(
+    codec: &mut zstd::bulk::Compressor<'_>,
+    raw: &[u8],
+    room: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    room.clear();
+    room.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+    codec.compress_to_buffer(raw, room)?;
+    out.extend_from_slice(room);
+    Ok(())
 }
 
 impl std::fmt::Debug for Compressor {
@@ -137,7 +169,7 @@ pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u
             framing::read(body, wanted, |chunk, out| lz4_flex::block::decompress_into(chunk, out).ok())
         }
         Compression::Zstd if body.starts_with(&ZSTD_MAGIC) => {
-            let mut out = vec![0; wanted];
+            let mut out = Vec::with_capacity(wanted);
             (zstd_chunk(body, &mut out)? == wanted).then_some(out)
         }
         Compression::Zstd => framing::read(body, wanted, zstd_chunk),
@@ -151,8 +183,19 @@ pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u
     }
 }
 
-fn zstd_chunk(chunk: &[u8], out: &mut [u8]) -> Option<usize> {
-    zstd::bulk::decompress_to_buffer(chunk, out).ok()
+thread_local! {
+    /// A context is some 160 KB, dear to make for each block.
+    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn zstd_chunk<B: zstd::zstd_safe::WriteBuf + ?Sized>(chunk: &[u8], out: &mut B) -> Option<usize> {
+    UNZSTD.with_borrow_mut(|codec| {
+        let codec = match codec {
+            Some(codec) => codec,
+            None => codec.insert(zstd::bulk::Decompressor::new().ok()?),
+        };
+        codec.decompress_to_buffer(chunk, out).ok()
+    })
 }
 
 /// How many bytes one stored byte may become at most, rounded up generously.
