@@ -1,4 +1,8 @@
-//! Reading blocks: from the cache, or from the file, verified, decompressed and walked once.
+//! Reading blocks: from the cache, or from the file, verified and decompressed.
+//!
+//! A data block that is to be kept is walked once, so that searches in it find seek points. One that is read for a single
+//! use (a compaction, a scan that keeps none, a block that is cached as it is on disk) is not: its cells are checked as a
+//! cursor comes to them; see [`crate::encoding`].
 //!
 //! A block that does not verify is read once more, past every shortcut and through the storage's own checksums
 //! ([`RandomAccessFile::read_verified_at`]), and its own are verified again, off what was read then. When they agree, the
@@ -15,7 +19,7 @@ use evenkeel_fs::{RandomAccessFile, StorageSum};
 
 use crate::checksum::verify;
 use crate::context::{CellLayout, Compression};
-use crate::encoding::{SeekPoints, index_cells};
+use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
 use crate::header::{BlockHeader, HEADER_BYTES};
 use crate::index::{BlockAt, check_leaf};
@@ -49,6 +53,20 @@ static CHECKSUM_FAILURES: AtomicU64 = AtomicU64::new(0);
 /// `checksumFailuresCount`.
 pub fn checksum_failures_count() -> u64 {
     CHECKSUM_FAILURES.load(Relaxed)
+}
+
+/// Whether the cells of a data block are walked, for seek points, as it is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    Once,
+    Never,
+}
+
+impl Walk {
+    /// Seek points pay when the block is kept.
+    fn of(hint: CacheHint, cache: &dyn BlockCache) -> Self {
+        if hint.keep && cache.keeps(hint.category) { Self::Once } else { Self::Never }
+    }
 }
 
 /// Why bytes from the file are not the block they should be.
@@ -91,7 +109,8 @@ impl BlockReader {
     /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
     pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
-        let block = self.cache.get_or_load(&key, hint, &mut || self.load(at))?;
+        let block =
+            self.cache.get_or_load(&key, hint, &mut || self.load(at, Walk::of(hint, &*self.cache)))?;
         let block = if block.is_packed() { self.unpack(at, &block)? } else { block };
         if !wanted(block.kind()) {
             return Err(self.corrupt(at.offset, format_args!("a {:?} block is out of place", block.kind())));
@@ -105,7 +124,7 @@ impl BlockReader {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
         header
             .and_then(BlockHeader::parse)
-            .and_then(|header| self.open_verified(at, &header, bytes))
+            .and_then(|header| self.open_verified(at, &header, bytes, Walk::Never))
             .map_err(|damage| self.corrupt(at.offset, damage))
     }
 
@@ -131,7 +150,7 @@ impl BlockReader {
             let mut header = [0; HEADER_BYTES];
             self.read_bytes(offset, &mut header, pass)?;
             let header = BlockHeader::parse(&header)?;
-            self.load_once(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }, pass)
+            self.load_once(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }, Walk::Once, pass)
         })
     }
 
@@ -140,9 +159,9 @@ impl BlockReader {
         corrupt(&self.name, offset, what)
     }
 
-    fn load(&self, at: BlockAt) -> Result<Block> {
+    fn load(&self, at: BlockAt, walk: Walk) -> Result<Block> {
         self.check_fits(at)?;
-        self.twice(at.offset, |pass| self.load_once(at, pass))
+        self.twice(at.offset, |pass| self.load_once(at, walk, pass))
     }
 
     /// Reads plainly, then through the storage's checksums.
@@ -171,11 +190,11 @@ impl BlockReader {
         }
     }
 
-    fn load_once(&self, at: BlockAt, pass: &Pass) -> Result<Block, Failure> {
+    fn load_once(&self, at: BlockAt, walk: Walk, pass: &Pass) -> Result<Block, Failure> {
         self.check_fits(at).map_err(|_| does_not_fit(at))?;
         let mut bytes = vec![0; at.on_disk_bytes as usize];
         self.read_bytes(at.offset, &mut bytes, pass)?;
-        Ok(self.open(at, bytes)?)
+        Ok(self.open(at, bytes, walk)?)
     }
 
     fn check_fits(&self, at: BlockAt) -> Result<()> {
@@ -195,8 +214,8 @@ impl BlockReader {
         read.map_err(|e| Failure::Io(io_at(&self.name, offset, e)))
     }
 
-    /// Verifies, decompresses and walks a block's bytes.
-    fn open(&self, at: BlockAt, bytes: Vec<u8>) -> Result<Block, Damage> {
+    /// Verifies, decompresses and maybe walks a block's bytes.
+    fn open(&self, at: BlockAt, bytes: Vec<u8>, walk: Walk) -> Result<Block, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
@@ -212,14 +231,20 @@ impl BlockReader {
         if self.packs && self.compression != Compression::None && header.kind.is_data() {
             return Ok(pack(at, &header, bytes));
         }
-        self.open_verified(at, &header, bytes)
+        self.open_verified(at, &header, bytes, walk)
     }
 
-    /// Decompresses and walks a block's bytes.
-    fn open_verified(&self, at: BlockAt, header: &BlockHeader, bytes: Vec<u8>) -> Result<Block, Damage> {
+    /// Decompresses and maybe walks a block's bytes.
+    fn open_verified(
+        &self,
+        at: BlockAt,
+        header: &BlockHeader,
+        bytes: Vec<u8>,
+        walk: Walk,
+    ) -> Result<Block, Damage> {
         let (bytes, start) = self.body(header, bytes)?;
         let end = start + header.uncompressed_bytes;
-        let points = self.walk(header.kind, &bytes[start as usize..end as usize])?;
+        let points = self.walk(header.kind, &bytes[start as usize..end as usize], walk)?;
         Ok(Block::new(BlockParts {
             kind: header.kind,
             offset: at.offset,
@@ -254,8 +279,12 @@ impl BlockReader {
             .ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
     }
 
-    fn walk(&self, kind: BlockType, body: &[u8]) -> Result<SeekPoints, Damage> {
+    fn walk(&self, kind: BlockType, body: &[u8], walk: Walk) -> Result<SeekPoints, Damage> {
         match kind {
+            BlockType::Data | BlockType::EncodedData if walk == Walk::Never => {
+                check_head(body, self.layout).map_err(|_| "the cells are malformed")?;
+                Ok(SeekPoints::default())
+            }
             BlockType::Data | BlockType::EncodedData => {
                 index_cells(body, self.layout).map_err(|_| "the cells are malformed".into())
             }

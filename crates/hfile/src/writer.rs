@@ -14,6 +14,7 @@
 //!
 //! Memory: one data block, its compressed form, one index leaf, the root so far, one bloom chunk for each filter.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use evenkeel_block_cache::BlockType;
@@ -24,7 +25,7 @@ use crate::block_writer::{BlockWriter, reset};
 use crate::bloom::BloomWriter;
 use crate::cache_on_write::CacheOnWrite;
 use crate::context::{BloomType, DataBlockEncoding, HFileContext};
-use crate::encoding::DataBlockEncoder;
+use crate::encoding::{DataBlockEncoder, key_body, shared_bytes};
 use crate::error::io_at;
 use crate::file_info::{FileInfo, compaction_event, keys};
 use crate::header::HEADER_BYTES;
@@ -141,8 +142,9 @@ impl HFileWriter {
     /// # Errors
     /// A cell before the one added last; what the file system says. The file must be given up then.
     pub fn append(&mut self, cell: &CellRef<'_>) -> Result<()> {
-        let repeats = self.check_order(cell)?;
-        self.append_to_blooms(cell);
+        let shared = shared_bytes(self.last_key.bytes(), cell.key());
+        let repeats = self.check_order(cell, shared)?;
+        self.append_to_blooms(cell, shared);
         if !repeats && !self.data.is_empty() && self.encoder.reached(self.context.block_bytes) {
             self.finish_data_block()?;
             self.write_inline_blocks()?;
@@ -150,7 +152,7 @@ impl HFileWriter {
         if self.data.is_empty() {
             self.begin_data_block(cell);
         }
-        self.encoder.append(cell, &mut self.data);
+        self.encoder.append(cell, self.last_key.bytes(), shared, &mut self.data);
         self.totals.add(cell);
         self.last_key.set_to(cell);
         Ok(())
@@ -190,30 +192,48 @@ impl HFileWriter {
         Ok(self.written(bytes))
     }
 
-    /// Whether the cell's key is the last one's again.
-    fn check_order(&self, cell: &CellRef<'_>) -> Result<bool> {
+    /// Whether the cell's key is the last one's again. `shared`: bytes that both have in common up to the qualifier's end.
+    fn check_order(&self, cell: &CellRef<'_>, shared: usize) -> Result<bool> {
         if self.last_key.is_empty() {
             return Ok(false);
         }
         let last = self.last_key.as_cell();
-        let order = self.context.comparator.compare_keys(&last, cell);
+        let order = match self.surely_after(cell, &last, shared) {
+            true => Ordering::Less,
+            false => self.context.comparator.compare_keys(&last, cell),
+        };
         if order.is_gt() {
             let message = format!("{}: {cell:?} comes before {last:?}, which was written last", self.name);
             return Err(HBaseError::io(message));
         }
-        if last.family() != cell.family() && self.needs_one_family() {
+        if self.needs_one_family() && last.family() != cell.family() {
             let message = format!("{}: {cell:?} and {last:?} are of two families", self.name);
             return Err(HBaseError::io(message));
         }
         Ok(order.is_eq())
     }
 
+    /// Whether the first byte that differs already says that the cell comes after the last one, as it mostly does.
+    fn surely_after(&self, cell: &CellRef<'_>, last: &CellRef<'_>, shared: usize) -> bool {
+        let (row_end, family_bytes) = (2 + cell.row().len(), cell.family().len());
+        let next_is_higher = || key_body(last.key()).get(shared) < key_body(cell.key()).get(shared);
+        if shared < row_end {
+            // Of rows as long as each other.
+            return shared >= 2 && self.context.comparator == CellComparator::Default && next_is_higher();
+        }
+        // A key without family may be one that comes after its whole row.
+        let same_family = family_bytes > 0 && shared > row_end + family_bytes;
+        same_family && next_is_higher()
+    }
+
     fn needs_one_family(&self) -> bool {
         matches!(self.context.encoding, DataBlockEncoding::Diff | DataBlockEncoding::FastDiff)
     }
 
-    fn append_to_blooms(&mut self, cell: &CellRef<'_>) {
-        if let Some(bloom) = &mut self.general_bloom {
+    fn append_to_blooms(&mut self, cell: &CellRef<'_>, shared: usize) {
+        if let Some(bloom) = &mut self.general_bloom
+            && (shared < 2 + cell.row().len() || !bloom.is_of_rows())
+        {
             bloom.append(cell);
         }
         match &mut self.delete_family_bloom {

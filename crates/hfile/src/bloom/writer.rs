@@ -63,6 +63,11 @@ impl BloomWriter {
         }
     }
 
+    /// Whether cells of one row have one key.
+    pub fn is_of_rows(&self) -> bool {
+        !matches!(self.kind, BloomType::RowCol)
+    }
+
     /// Adds a cell's key, unless the cell before had the same. Cells come in order.
     pub fn append(&mut self, cell: &CellRef<'_>) {
         if self.kind == BloomType::Row && self.keys > 0 && cell.row() == self.last_key {

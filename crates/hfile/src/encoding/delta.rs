@@ -69,6 +69,8 @@ pub(crate) struct DeltaCursor {
     /// Uncompressed tags, when the block has them compressed.
     tags: Vec<u8>,
     dictionary: TagDictionary,
+    /// Nobody has walked the block: its keys are checked as they are made.
+    checks_keys: bool,
 }
 
 /// Where the cell's parts lie in the body.
@@ -91,6 +93,7 @@ impl DeltaCursor {
             at: Spans::default(),
             tags: Vec::new(),
             dictionary: TagDictionary::default(),
+            checks_keys: false,
         }
     }
 
@@ -331,7 +334,8 @@ impl BlockCursor for DeltaCursor {
     }
 
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
-        if self.layout.compressed_tags {
+        self.checks_keys = block.seek_points().is_empty();
+        if self.layout.compressed_tags || self.checks_keys {
             return self.start(block.data());
         }
         let point = Point::of(block, point)?;
@@ -348,6 +352,9 @@ impl BlockCursor for DeltaCursor {
             return Ok(false);
         }
         self.advance(body)?;
+        if self.checks_keys {
+            CellRef::new(&self.key, &[], &[], 0).map_err(|_| Malformed)?;
+        }
         Ok(true)
     }
 

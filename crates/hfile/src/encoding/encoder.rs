@@ -21,9 +21,6 @@ pub(crate) struct DataBlockEncoder {
     cells: usize,
     /// Offsets of the rows, from the first cell on (ROW_INDEX_V1).
     row_offsets: Vec<u32>,
-    last_row: Vec<u8>,
-    /// The last cell's flat key (PREFIX, DIFF, FAST_DIFF).
-    last_key: Vec<u8>,
     /// Where the last value lies in the block.
     last_value: Range<usize>,
     dictionary: TagDictionary,
@@ -37,8 +34,6 @@ impl DataBlockEncoder {
             encoded_bytes: 0,
             cells: 0,
             row_offsets: Vec::new(),
-            last_row: Vec::new(),
-            last_key: Vec::new(),
             last_value: 0..0,
             dictionary: TagDictionary::default(),
         }
@@ -62,14 +57,16 @@ impl DataBlockEncoder {
         }
     }
 
-    /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family.
-    pub fn append(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+    /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family. `last_key` is the flat key of the cell
+    /// added before, in this block or an earlier one; `shared` its [`shared_bytes`] with this cell's.
+    pub fn append(&mut self, cell: &CellRef<'_>, last_key: &[u8], shared: usize, out: &mut Vec<u8>) {
+        let last = Last { key: last_key, shared };
         let start = out.len();
         self.unencoded_bytes += self.unencoded_len(cell);
         match self.layout.encoding {
             DataBlockEncoding::None => append_raw(cell, self.layout, out),
-            DataBlockEncoding::RowIndexV1 => self.append_indexed(cell, out),
-            _ => self.append_delta(cell, out),
+            DataBlockEncoding::RowIndexV1 => self.append_indexed(cell, &last, out),
+            _ => self.append_delta(cell, &last, out),
         }
         self.encoded_bytes += out.len() - start;
         self.cells += 1;
@@ -93,29 +90,25 @@ impl DataBlockEncoder {
         !matches!(self.layout.encoding, DataBlockEncoding::None | DataBlockEncoding::RowIndexV1)
     }
 
-    fn append_indexed(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
-        if self.cells == 0 || self.last_row != cell.row() {
+    fn append_indexed(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+        if self.cells == 0 || last.shared < 2 + cell.row().len() {
             self.row_offsets.push((self.encoded_bytes - 4 * self.row_offsets.len()) as u32);
-            self.last_row.clear();
-            self.last_row.extend_from_slice(cell.row());
             self.encoded_bytes += 4;
         }
         append_raw(cell, self.layout, out);
     }
 
-    fn append_delta(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+    fn append_delta(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
         match self.layout.encoding {
-            DataBlockEncoding::Prefix => self.append_prefix(cell, out),
-            DataBlockEncoding::Diff => self.append_diff(cell, out),
-            _ => self.append_fast_diff(cell, out),
+            DataBlockEncoding::Prefix => self.append_prefix(cell, last, out),
+            DataBlockEncoding::Diff => self.append_diff(cell, last, out),
+            _ => self.append_fast_diff(cell, last, out),
         }
         self.append_tags_and_mvcc(cell, out);
-        self.last_key.clear();
-        self.last_key.extend_from_slice(cell.key());
     }
 
-    fn append_prefix(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
-        let common = if self.cells == 0 { 0 } else { common_with_timestamp(&self.last_key, cell.key()) };
+    fn append_prefix(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+        let common = if self.cells == 0 { 0 } else { last.shared_with_timestamp(cell.key()) };
         write_varint(out, (cell.key().len() - common) as u64);
         write_varint(out, cell.value().len() as u64);
         write_varint(out, common as u64);
@@ -123,16 +116,16 @@ impl DataBlockEncoder {
         self.append_value(cell, out);
     }
 
-    fn append_diff(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+    fn append_diff(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
         use diff_flag::*;
         if self.cells == 0 {
             out.push(cell.family().len() as u8);
             out.extend_from_slice(cell.family());
         }
-        let same = self.same(cell);
+        let same = self.same(cell, last);
         let flags = [(same.key_len, SAME_KEY_LEN), (same.value_len, SAME_VALUE_LEN), (same.kind, SAME_TYPE)];
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
-        let timestamp = self.shortest_timestamp(cell.timestamp());
+        let timestamp = self.shortest_timestamp(last, cell.timestamp());
         let bytes = timestamp.bytes();
         out.push(flags | timestamp.flags | (bytes as u8 - 1) << TIMESTAMP_BYTES_SHIFT);
         self.append_lengths_and_body(cell, &same, out);
@@ -143,12 +136,12 @@ impl DataBlockEncoder {
         self.append_value(cell, out);
     }
 
-    fn append_fast_diff(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+    fn append_fast_diff(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
         use fast_flag::*;
-        let same = self.same(cell);
+        let same = self.same(cell, last);
         let same_value = self.cells > 0 && out[self.last_value.clone()] == *cell.value();
         let timestamp = cell.timestamp().to_be_bytes();
-        let timestamp_common = self.timestamp_common(timestamp);
+        let timestamp_common = self.timestamp_common(last, timestamp);
         let flags = [
             (same.key_len, SAME_KEY_LEN),
             (same.value_len, SAME_VALUE_LEN),
@@ -185,7 +178,7 @@ impl DataBlockEncoder {
             out.extend_from_slice(&cell.key()[same.common..row_part_end]);
             out.extend_from_slice(cell.qualifier());
         } else {
-            out.extend_from_slice(&body(cell.key())[same.common..]);
+            out.extend_from_slice(&key_body(cell.key())[same.common..]);
         }
     }
 
@@ -208,42 +201,55 @@ impl DataBlockEncoder {
         }
     }
 
-    fn same(&self, cell: &CellRef<'_>) -> Same {
+    fn same(&self, cell: &CellRef<'_>, last: &Last<'_>) -> Same {
         if self.cells == 0 {
             return Same::default();
         }
         Same {
-            key_len: self.last_key.len() == cell.key().len(),
+            key_len: last.key.len() == cell.key().len(),
             value_len: self.last_value.len() == cell.value().len(),
-            kind: self.last_key.last() == Some(&cell.type_code()),
-            common: common(body(&self.last_key), body(cell.key())),
+            kind: last.key.last() == Some(&cell.type_code()),
+            common: last.shared,
         }
     }
 
     /// The timestamp, or its difference from the last one when that is shorter.
-    fn shortest_timestamp(&self, timestamp: i64) -> Timestamp {
+    fn shortest_timestamp(&self, last: &Last<'_>, timestamp: i64) -> Timestamp {
         let plain = Timestamp::new(timestamp, 0);
         if self.cells == 0 {
             return plain;
         }
-        let difference =
-            Timestamp::new(self.last_timestamp().wrapping_sub(timestamp), diff_flag::IS_DIFFERENCE);
+        let difference = Timestamp::new(last.timestamp().wrapping_sub(timestamp), diff_flag::IS_DIFFERENCE);
         if difference.bytes() < plain.bytes() { difference } else { plain }
     }
 
-    fn timestamp_common(&self, timestamp: [u8; 8]) -> usize {
-        if self.cells == 0 { 0 } else { common(&self.last_timestamp().to_be_bytes()[..7], &timestamp[..7]) }
-    }
-
-    fn last_timestamp(&self) -> i64 {
-        let start = self.last_key.len() - TIMESTAMP_TYPE_BYTES;
-        self.last_key[start..].first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+    fn timestamp_common(&self, last: &Last<'_>, timestamp: [u8; 8]) -> usize {
+        if self.cells == 0 { 0 } else { common(&last.timestamp().to_be_bytes()[..7], &timestamp[..7]) }
     }
 
     fn unencoded_len(&self, cell: &CellRef<'_>) -> usize {
         let tags = if self.layout.includes_tags { 2 + cell.tags().len() } else { 0 };
         let mvcc = if self.layout.includes_mvcc { vlong_len(cell.seq_id() as i64) } else { 0 };
         8 + cell.key().len() + cell.value().len() + tags + mvcc
+    }
+}
+
+/// The cell before.
+struct Last<'a> {
+    key: &'a [u8],
+    /// See [`shared_bytes`].
+    shared: usize,
+}
+
+impl Last<'_> {
+    fn timestamp(&self) -> i64 {
+        self.key[key_body(self.key).len()..].first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+    }
+
+    /// Leading bytes shared by whole keys; timestamps are only looked at when all before them is equal.
+    fn shared_with_timestamp(&self, key: &[u8]) -> usize {
+        let bodies_are_equal = self.shared == key_body(key).len() && self.key.len() == key.len();
+        if bodies_are_equal { common(self.key, key) } else { self.shared }
     }
 }
 
@@ -274,8 +280,15 @@ impl Timestamp {
 }
 
 /// A flat key up to the end of its qualifier.
-fn body(key: &[u8]) -> &[u8] {
-    &key[..key.len() - TIMESTAMP_TYPE_BYTES]
+#[inline]
+pub(crate) fn key_body(key: &[u8]) -> &[u8] {
+    &key[..key.len().saturating_sub(TIMESTAMP_TYPE_BYTES)]
+}
+
+/// How many leading bytes two flat keys share, up to the end of their qualifiers.
+#[inline]
+pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    common(key_body(a), key_body(b))
 }
 
 /// How many leading bytes two byte strings share, eight at a time.
@@ -289,11 +302,6 @@ fn common(a: &[u8], b: &[u8]) -> usize {
         shared += 8;
     }
     shared + a[shared..].iter().zip(&b[shared..]).take_while(|(a, b)| a == b).count()
-}
-
-/// As [`common`] of whole keys; timestamps are only looked at when all before them is equal.
-fn common_with_timestamp(a: &[u8], b: &[u8]) -> usize {
-    if body(a) == body(b) { common(a, b) } else { common(body(a), body(b)) }
 }
 
 fn append_raw(cell: &CellRef<'_>, layout: CellLayout, out: &mut Vec<u8>) {

@@ -1,8 +1,12 @@
 //! Cells in data blocks: reading them in place, finding where a search may enter, and writing them.
 //!
-//! A block's body is walked once, when it is loaded ([`index_cells`]): that walk checks every length and leaves *seek
-//! points*. A cursor then binary-searches the points and steps through at most a handful of cells. Cursors check
-//! lengths again as they go (it costs next to nothing), so no block can make them read out of bounds.
+//! The body of a block that is kept in a cache is walked once, when it is loaded ([`index_cells`]): that walk checks every
+//! length and every key, and leaves *seek points*. A cursor then binary-searches the points and steps through at most a
+//! handful of cells. Cursors check lengths again as they go (it costs next to nothing), so no block can make them read out
+//! of bounds.
+//!
+//! A block without seek points has not been walked. Cursors check the keys of its cells too as they come to them, and
+//! search from its first cell on.
 
 mod delta;
 mod encoder;
@@ -16,7 +20,7 @@ use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef};
 
 use delta::DeltaCursor;
-pub(crate) use encoder::DataBlockEncoder;
+pub(crate) use encoder::{DataBlockEncoder, key_body, shared_bytes};
 use raw::RawCursor;
 
 use crate::context::{CellLayout, DataBlockEncoding};
@@ -46,6 +50,14 @@ pub(crate) fn index_cells(body: &[u8], layout: CellLayout) -> Result<SeekPoints,
     }
 }
 
+/// Checks what stands before the cells of a data block that is not walked.
+pub(crate) fn check_head(body: &[u8], layout: CellLayout) -> Result<(), Malformed> {
+    match layout.encoding {
+        DataBlockEncoding::None => Ok(()),
+        encoding => check_id(body, encoding),
+    }
+}
+
 fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
     let id = body.first_chunk::<2>().map(|id| u32::from(u16::from_be_bytes(*id)));
     if id == Some(encoding.code()) { Ok(()) } else { Err(Malformed) }
@@ -53,11 +65,11 @@ fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
 
 /// A place in a block. Only ever used with the block it last entered.
 trait BlockCursor {
-    /// How many seek points the block has.
+    /// How many seek points the block has; 0 when it was not walked.
     fn points(&self, block: &Block) -> usize;
     /// The cell at a seek point.
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
-    /// Goes to the cell at a seek point.
+    /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
     /// Goes to the next cell; `false` at the end, where the place stays.
     fn step(&mut self, block: &Block) -> Result<bool, Malformed>;
@@ -173,7 +185,8 @@ fn seek_forward(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    for _ in 0..FORWARD_STEPS {
+    let steps = if cursor.points(block) == 0 { usize::MAX } else { FORWARD_STEPS };
+    for _ in 0..steps {
         if order.compare(&cursor.cell(block), key) != Ordering::Less {
             return Ok(true);
         }
@@ -193,8 +206,15 @@ fn seek_before(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    let Some(point) = points_before(cursor, block, key, order)?.checked_sub(1) else { return Ok(false) };
+    let point = match points_before(cursor, block, key, order)?.checked_sub(1) {
+        Some(point) => point,
+        None if cursor.points(block) == 0 => 0,
+        None => return Ok(false),
+    };
     cursor.enter(block, point)?;
+    if order.compare(&cursor.cell(block), key) != Ordering::Less {
+        return Ok(false);
+    }
     let mut steps = 0usize;
     while cursor.step(block)? && order.compare(&cursor.cell(block), key) == Ordering::Less {
         steps += 1;

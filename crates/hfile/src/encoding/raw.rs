@@ -28,6 +28,8 @@ pub(crate) struct RawCursor {
     layout: CellLayout,
     at: RawCell,
     cells_end: usize,
+    /// Nobody has walked the block: its keys are checked as the cursor comes to them.
+    checks_keys: bool,
 }
 
 /// Where the parts of a cell lie in the body.
@@ -44,7 +46,17 @@ struct RawCell {
 
 impl RawCursor {
     pub fn new(layout: CellLayout) -> Self {
-        Self { layout, at: RawCell::default(), cells_end: 0 }
+        Self { layout, at: RawCell::default(), cells_end: 0, checks_keys: false }
+    }
+
+    /// Goes to the cell at an offset.
+    #[inline]
+    fn go(&mut self, data: &[u8], start: usize) -> Result<(), Malformed> {
+        self.at = parse(data, self.cells_end, start, self.layout).ok_or(Malformed)?;
+        if self.checks_keys {
+            CellRef::new(&data[self.at.key_start..self.at.key_end], &[], &[], 0).map_err(|_| Malformed)?;
+        }
+        Ok(())
     }
 }
 
@@ -62,10 +74,14 @@ impl BlockCursor for RawCursor {
 
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
         let data = block.data();
-        self.cells_end = cell_area(data, self.layout.encoding).ok_or(Malformed)?.1;
-        let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
-        self.at = parse(data, self.cells_end, start, self.layout).ok_or(Malformed)?;
-        Ok(())
+        let (first, end) = cell_area(data, self.layout.encoding).ok_or(Malformed)?;
+        (self.cells_end, self.checks_keys) = (end, block.seek_points().is_empty());
+        let start = match block.seek_points().get(point) {
+            Some(start) => *start as usize,
+            None if self.checks_keys && point == 0 => first,
+            None => return Err(Malformed),
+        };
+        self.go(data, start)
     }
 
     #[inline]
@@ -73,7 +89,7 @@ impl BlockCursor for RawCursor {
         if self.at.next >= self.cells_end {
             return Ok(false);
         }
-        self.at = parse(block.data(), self.cells_end, self.at.next, self.layout).ok_or(Malformed)?;
+        self.go(block.data(), self.at.next)?;
         Ok(true)
     }
 
