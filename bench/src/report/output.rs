@@ -11,6 +11,9 @@ use evenkeel_pe::report::{page, write_hgrm};
 use super::machine::{facts, load_average};
 use super::servers::{Kind, Lab};
 
+/// The load average above which a report says that it is not to be quoted: its own two processes make up to 2.
+const QUIET_LOAD_MAX: f64 = 2.0;
+
 /// One row of a report: what was done, and each server's report of it.
 struct Row {
     id: String,
@@ -42,13 +45,15 @@ pub struct Results {
     sayings: Vec<String>,
     order: Vec<Kind>,
     facts: Vec<String>,
+    load_at_start: String,
 }
 
 impl Results {
     /// None yet.
     pub fn new(lab: &Lab) -> Self {
         let facts = facts(lab.jdk.as_ref());
-        Self { rows: Vec::new(), sayings: Vec::new(), order: lab.plan.servers.clone(), facts }
+        let order = lab.plan.servers.clone();
+        Self { rows: Vec::new(), sayings: Vec::new(), order, facts, load_at_start: load_average() }
     }
 
     /// Adds a server's report of a row.
@@ -110,13 +115,22 @@ impl Results {
         self.facts.iter().for_each(|fact| out.push_str(&format!("- {fact}\n")));
         let _ = writeln!(
             out,
-            "- load average at the end {}; the machine was shared, cores included",
+            "- load average {} at the start, {} at the end",
+            self.load_at_start,
             load_average()
         );
         let _ = writeln!(
             out,
-            "- each server alone on core {} in turn, the load on core {}; {} s a row after {} s of warm-up",
-            plan.server_core, plan.load_core, plan.seconds, plan.warmup
+            "- one server at a time, confined to core {}, the load to core {}; other processes are not kept off them",
+            plan.server_core, plan.load_core
+        );
+        let _ = writeln!(
+            out,
+            "- {:.1} s a row after {:.1} s of warm-up, {:.0} s before the first row on each server process{}",
+            plan.seconds,
+            plan.warmup,
+            plan.first_warmup.max(plan.warmup),
+            plan.minutes.map_or_else(String::new, |m| format!("; bounded to {m} minutes"))
         );
         let _ = writeln!(
             out,
@@ -125,6 +139,14 @@ impl Results {
             plan.heap_mib, plan.cache_mib
         );
         self.sayings.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
+        if self.load_at_start.parse::<f64>().is_ok_and(|load| load > QUIET_LOAD_MAX) {
+            let _ = writeln!(
+                out,
+                "\n> **Not to be quoted.** The load average was {} when this began: other processes took time from the server, the \
+                 load or both, and latencies are partly waits for a core.",
+                self.load_at_start
+            );
+        }
         out.push_str(
             "\nCPU is the server's, user and system, for each row. Latencies are in microseconds, from when a request was due in \
              an open loop. Ratios are the server's figure to Evenkeel's: above 1, Evenkeel does better in CPU and latency; \

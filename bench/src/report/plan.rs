@@ -4,6 +4,15 @@ use std::path::PathBuf;
 
 use super::servers::Kind;
 
+/// Warm-up of the first row on each server process.
+const FIRST_WARMUP_S: f64 = 20.0;
+/// About what a start of a stock server takes, with loading its tables.
+const START_AND_LOAD_S: f64 = 22.0;
+/// The part of `--minutes` that is planned for.
+const BOUND_PART: f64 = 0.92;
+/// The shortest warm-up and measurement of a row of a bounded report.
+const ROW_LEAST_S: f64 = 1.5;
+
 /// A report's sizes and places.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -21,6 +30,10 @@ pub struct Plan {
     pub seconds: f64,
     /// Seconds of warm-up before each.
     pub warmup: f64,
+    /// Seconds of warm-up before the first row on each server process: a JVM must have compiled what serves.
+    pub first_warmup: f64,
+    /// Minutes that the report may take, by `--minutes`.
+    pub minutes: Option<f64>,
     /// Seconds of the steady writes of the write path.
     pub steady: f64,
     /// MiB of a JVM's heap, and what Evenkeel counts HBase's shares of the heap from.
@@ -43,15 +56,54 @@ impl Plan {
     pub fn of_words(words: &[String]) -> Result<Self, String> {
         let report = words.first().filter(|word| !word.starts_with("--")).ok_or_else(usage)?;
         let mut plan = Self::full(report);
+        let words = joined(words);
         if words.iter().any(|word| word == "--short") {
             plan.shorten();
         }
         plan.command = format!("cargo run --release -p evenkeel-bench --bin report -- {}", words.join(" "));
-        for word in words.iter().skip(1).filter(|word| *word != "--short") {
+        let others = words.iter().skip(1).filter(|word| *word != "--short");
+        let split = |word: &'_ String| -> Result<(String, String), String> {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("{word}\n{}", usage()))?;
+            Ok((key.to_owned(), value.to_owned()))
+        };
+        let mut pairs = others.map(split).collect::<Result<Vec<_>, _>>()?;
+        // What is bounded follows from the servers, and other options go over it.
+        pairs.sort_by_key(|(key, _)| match key.as_str() {
+            "--servers" => 0,
+            "--minutes" => 1,
+            _ => 2,
+        });
+        if pairs.iter().any(|(key, _)| key == "--minutes") {
+            plan.servers = vec![Kind::StockG1, Kind::Evenkeel];
+        }
+        for (key, value) in &pairs {
             plan.set(key, value)?;
         }
         Ok(plan)
+    }
+
+    /// Sizes and lengths such that the report takes at most so many minutes on an idle machine; rows that begin too late
+    /// are cut, see [`super::servers::Session::measure`].
+    fn bound(&mut self, minutes: f64) -> Result<(), String> {
+        // Rows that are measured on each server, and how often each server is started.
+        let (rows, starts) = match self.report.as_str() {
+            "read-path" => (12.0, 2.0),
+            "write-path" => (4.0, 2.0),
+            "deploys" => (20.0, 5.0),
+            _ => (6.0, 1.0),
+        };
+        let each = minutes * 60.0 / self.servers.len().max(1) as f64;
+        let measured = each * BOUND_PART - starts * (FIRST_WARMUP_S + START_AND_LOAD_S);
+        let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
+        let row = (measured - steady) / rows;
+        if row < ROW_LEAST_S {
+            return Err(format!("--minutes={minutes} is too short for {} servers", self.servers.len()));
+        }
+        (self.seconds, self.warmup, self.steady) = (row * 0.6, row * 0.4, steady);
+        (self.rows, self.heap_mib, self.cache_mib) =
+            (262_144, 1024, if self.report == "deploys" { 128 } else { 256 });
+        self.minutes = Some(minutes);
+        Ok(())
     }
 
     fn full(report: &str) -> Self {
@@ -63,6 +115,8 @@ impl Plan {
             rows: 1_000_000,
             seconds: 20.0,
             warmup: 10.0,
+            first_warmup: FIRST_WARMUP_S,
+            minutes: None,
             steady: 1800.0,
             heap_mib: 2048,
             cache_mib: 1024,
@@ -76,7 +130,7 @@ impl Plan {
         self.short = true;
         self.servers = vec![Kind::StockG1, Kind::Evenkeel];
         (self.rows, self.seconds, self.warmup, self.steady) = (2000, 0.6, 0.3, 2.0);
-        (self.heap_mib, self.cache_mib) = (512, 64);
+        (self.heap_mib, self.cache_mib, self.first_warmup) = (512, 64, self.warmup);
         self.out = std::env::temp_dir().join("evenkeel-report-short");
     }
 
@@ -89,6 +143,8 @@ impl Plan {
             "--rows" => self.rows = value.parse().map_err(|_| bad())?,
             "--seconds" => self.seconds = value.parse().map_err(|_| bad())?,
             "--warmup" => self.warmup = value.parse().map_err(|_| bad())?,
+            "--minutes" => self.bound(value.parse().map_err(|_| bad())?)?,
+            "--first-warmup" => self.first_warmup = value.parse().map_err(|_| bad())?,
             "--steady" => self.steady = value.parse().map_err(|_| bad())?,
             "--heap-mib" => self.heap_mib = value.parse().map_err(|_| bad())?,
             "--cache-mib" => self.cache_mib = value.parse().map_err(|_| bad())?,
@@ -101,9 +157,21 @@ impl Plan {
     }
 }
 
+/// The words with `--minutes N` as one.
+fn joined(words: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::with_capacity(words.len());
+    for word in words {
+        match joined.last_mut().filter(|last| *last == "--minutes") {
+            Some(last) => *last = format!("{last}={word}"),
+            None => joined.push(word.clone()),
+        }
+    }
+    joined
+}
+
 fn usage() -> String {
-    "report read-path|write-path|deploys|ycsb [--short] [--servers=stock-g1,stock-zgc,evenkeel] [--rows=N] [--seconds=S] \
-     [--warmup=S] [--steady=S] [--heap-mib=N] [--cache-mib=N] [--server-core=N] [--load-core=N] [--out=DIR]"
+    "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=stock-g1,stock-zgc,evenkeel] [--rows=N] [--seconds=S] \
+     [--warmup=S] [--first-warmup=S] [--steady=S] [--heap-mib=N] [--cache-mib=N] [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()
 }
 
@@ -120,6 +188,25 @@ mod tests {
         let plan = of("read-path --short --servers=evenkeel --rows=9").expect("reads");
         assert!(plan.short && plan.rows == 9 && plan.servers == [Kind::Evenkeel]);
         assert_eq!(of("ycsb").expect("reads").servers.len(), 3);
+        assert!(of("ycsb --minutes=x").is_err() && of("ycsb --minutes").is_err());
         assert!(of("").is_err() && of("ycsb --no=1").is_err() && of("ycsb --servers=x").is_err());
+    }
+
+    #[test]
+    fn minutes_bound_the_lengths() {
+        for (report, minutes, rows, starts) in
+            [("read-path", 8.0, 12.0, 2.0), ("write-path", 8.0, 4.0, 2.0), ("deploys", 20.0, 20.0, 5.0)]
+        {
+            let plan = of(&format!("{report} --minutes {minutes} --cache-mib=99")).expect("reads");
+            assert_eq!((plan.servers.len(), plan.cache_mib, plan.minutes), (2, 99, Some(minutes)));
+            assert!(plan.first_warmup >= 20.0 && plan.seconds >= 1.0, "{plan:?}");
+            let each = rows * (plan.seconds + plan.warmup) + plan.steady + starts * plan.first_warmup;
+            assert!(each * 2.0 < minutes * 60.0, "{report}: {plan:?}");
+        }
+        let three = of("read-path --minutes=8 --servers=stock-g1,stock-zgc,evenkeel").expect("reads");
+        assert!(
+            three.servers.len() == 3 && three.seconds < of("read-path --minutes=8").expect("reads").seconds
+        );
+        assert!(of("read-path --minutes=2").expect_err("too short").contains("too short"));
     }
 }

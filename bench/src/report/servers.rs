@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection};
@@ -16,6 +17,10 @@ use super::plan::Plan;
 
 /// The longest wait for a server to have nothing more to do.
 const IDLE_WAIT: Duration = Duration::from_secs(120);
+/// The same in a bounded report.
+const IDLE_WAIT_BOUNDED: Duration = Duration::from_secs(10);
+/// Seconds of warm-up, and measured, of a row that begins when a bounded report should be done.
+const CUT_S: f64 = 1.0;
 /// CPU share below which a server counts as idle.
 const IDLE_CORES: f64 = 0.15;
 /// The part of the heap that index and bloom blocks may take.
@@ -64,6 +69,8 @@ pub struct Lab {
     /// The newest JDK, when a stock server is asked for.
     pub jdk: Option<Jdk>,
     binary: PathBuf,
+    /// When a bounded report is to be done.
+    end: Option<Instant>,
 }
 
 /// Settings by key.
@@ -84,7 +91,13 @@ impl Lab {
         let stock = plan.servers.iter().any(|kind| *kind != Kind::Evenkeel);
         let jdk = if stock { Some(newest_jdk()?) } else { None };
         pin_this_process(plan.load_core)?;
-        Ok(Self { plan: plan.clone(), jdk, binary })
+        let end = plan.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
+        Ok(Self { plan: plan.clone(), jdk, binary, end })
+    }
+
+    /// Whether the time of a bounded report is over.
+    fn is_late(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() > end)
     }
 
     /// Starts a server with the common settings, a block cache of this size, and settings of the row.
@@ -169,6 +182,8 @@ pub struct Session<'a> {
     pub kind: Kind,
     target: Target,
     process: ServerProcess,
+    /// Whether a row was measured on it.
+    warm: AtomicBool,
     _server: Server,
 }
 
@@ -180,7 +195,7 @@ impl<'a> Session<'a> {
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
         let target = Target { name: kind.title().to_owned(), client };
-        Ok(Self { lab, kind, target, process, _server: server })
+        Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), _server: server })
     }
 
     /// The same kind of server anew, without data and with another cache; in a short run the one that runs.
@@ -253,11 +268,27 @@ impl<'a> Session<'a> {
         line: &str,
         options: Options,
     ) -> Result<Report, String> {
-        let plan = &self.lab.plan;
         eprintln!("{}: {title}: {line}", self.kind.title());
-        let report = self.run(Options { warmup: plan.warmup, duration: plan.seconds, ..options })?;
+        if self.lab.is_late() {
+            results
+                .say(&format!("{}, row {row}: cut to {CUT_S} s, the time was used up.", self.kind.title()));
+        }
+        let report = self.run(self.timed(options, self.lab.plan.seconds))?;
         results.add(row, title, line, self.kind, report.clone());
         Ok(report)
+    }
+
+    /// Options with the plan's warm-up, a longer one for the first row on this process, and so many measured seconds;
+    /// [`CUT_S`] of both once the time of a bounded report is over.
+    pub fn timed(&self, options: Options, seconds: f64) -> Options {
+        let plan = &self.lab.plan;
+        let first = !self.warm.swap(true, Ordering::Relaxed);
+        let warmup = if first { plan.first_warmup.max(plan.warmup) } else { plan.warmup };
+        let (warmup, duration) = match self.lab.is_late() {
+            true => (warmup.min(CUT_S), seconds.min(CUT_S)),
+            false => (warmup, seconds),
+        };
+        Options { warmup, duration, ..options }
     }
 
     /// Flushes and compacts a table and waits until the server has nothing more to do.
@@ -284,13 +315,14 @@ impl<'a> Session<'a> {
     /// Waits until the server uses little CPU for a second.
     pub fn wait_idle(&self) {
         let (start, step) = (Instant::now(), Duration::from_secs(if self.lab.plan.short { 0 } else { 1 }));
+        let longest = if self.lab.plan.minutes.is_some() { IDLE_WAIT_BOUNDED } else { IDLE_WAIT };
         let step = step.max(Duration::from_millis(200));
         let cpu = || self.process.usage().map_or(0.0, |usage| usage.cpu_s);
         loop {
             let before = cpu();
             std::thread::sleep(step);
             let cores = (cpu() - before) / step.as_secs_f64();
-            if cores < IDLE_CORES || start.elapsed() > IDLE_WAIT || self.lab.plan.short {
+            if cores < IDLE_CORES || start.elapsed() > longest || self.lab.plan.short {
                 return;
             }
         }

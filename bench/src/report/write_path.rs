@@ -51,7 +51,7 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     eprintln!("{}: steady writes: {line}", session.kind.title());
     let plan = &session.lab.plan;
     let interval = if plan.short { 0.25 } else { 1.0 };
-    let options = Options { warmup: plan.warmup, duration: plan.steady, interval, ..session.options(&line)? };
+    let options = session.timed(Options { interval, ..session.options(&line)? }, plan.steady);
     let report = session.run(options)?;
     let title = format!("4. {:.0} s of Puts at half of stock's peak, open loop", plan.steady);
     results.add("steady", &title, &line, session.kind, report);
@@ -67,12 +67,9 @@ fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) 
     let write =
         format!("--rows={} {written} --oneCon --autoFlush=true --multiPut=100 randomWrite 20", rows / 20);
     let read = format!("--rows={} --oneCon {table} randomRead 60", large / 60);
-    let plan = &lab.plan;
-    let timed = |line: &str| {
-        let options = session.options(line)?;
-        Ok::<_, String>(Options { warmup: plan.warmup, duration: plan.seconds, ..options })
-    };
-    let (reads, writes) = (timed(&read)?, timed(&write)?);
+    let reads = session.timed(session.options(&read)?, lab.plan.seconds);
+    let (warmup, duration) = (reads.warmup, reads.duration);
+    let writes = Options { warmup, duration, ..session.options(&write)? };
     eprintln!("{}: readers beside writers", kind.title());
     let (read_report, write_report) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| session.run(writes));

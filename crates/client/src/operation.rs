@@ -168,7 +168,7 @@ pub struct Scan {
     pub(crate) partial: bool,
     pub(crate) cursor: bool,
     on_demand: Option<bool>,
-    preads: bool,
+    read_type: Option<pb::scan::ReadType>,
     selection: Selection,
 }
 
@@ -197,7 +197,7 @@ impl Scan {
             partial: false,
             cursor: false,
             on_demand: None,
-            preads: false,
+            read_type: None,
             selection,
         }
     }
@@ -295,7 +295,13 @@ impl Scan {
 
     /// Reads by position rather than as a stream, for short scans.
     pub fn preads(mut self) -> Self {
-        self.preads = true;
+        self.read_type = Some(pb::scan::ReadType::Pread);
+        self
+    }
+
+    /// Reads as a stream from the first block on, for long scans. Unless said, the server decides.
+    pub fn streams(mut self) -> Self {
+        self.read_type = Some(pb::scan::ReadType::Stream);
         self
     }
 
@@ -319,7 +325,7 @@ impl Scan {
             include_stop_row: Some(self.stop_included),
             reversed: self.reverse.then_some(true),
             caching: self.caching,
-            read_type: self.preads.then_some(pb::scan::ReadType::Pread as i32),
+            read_type: self.read_type.map(|kind| kind as i32),
             ..Default::default()
         }
     }

@@ -64,7 +64,7 @@ pub struct Options {
     pub write_to_wal: bool,
     /// Durability of mutations, over `write_to_wal`: `SKIP_WAL`, `ASYNC_WAL`, `SYNC_WAL` or `FSYNC_WAL`.
     pub durability: Option<String>,
-    /// Tags on cells; they end in the client, see [`usage`].
+    /// Tags on the cells of Puts; the connection's codec then carries tags.
     pub use_tags: bool,
     /// Tags a cell.
     pub no_of_tags: usize,

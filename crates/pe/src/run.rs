@@ -51,7 +51,7 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
     let run = Arc::new(Run {
         shared: Arc::new(Shared::new(options.clone())),
         options: options.clone(),
-        client: target.client.clone(),
+        client: ClientConfig { tags: target.client.tags || options.use_tags, ..target.client.clone() },
         recorders: (0..threads).map(|_| Recorder::default()).collect(),
         ready: Barrier::new(threads + 1),
         started: Mutex::new(None),

@@ -13,7 +13,8 @@ use evenkeel_client::{
     Action, Append, CheckAndMutate, Comparator, CompareOp, Connection, Delete, Error, Filter, Get, Increment,
     Put, Result, RowResult, Scan, Scanner, Table,
 };
-use evenkeel_common::{Durability, TableName};
+use evenkeel_common::cell::{KeyValue, KeyValueBuilder, LATEST_TIMESTAMP};
+use evenkeel_common::{CellType, Durability, TableName};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -26,6 +27,9 @@ use crate::stats::Tally;
 const SEEK_SCAN_ROWS: i64 = 120;
 /// The longest scan of YCSB's workload E.
 const YCSB_SCAN_ROWS: i64 = 100;
+
+/// Bytes of a tag's value (`TAG_LENGTH` of HBase's tool).
+const TAG_BYTES: usize = 256;
 
 /// What workers of one run share.
 #[derive(Debug)]
@@ -210,7 +214,14 @@ impl Worker {
         for family in &self.families {
             for qualifier in &self.qualifiers {
                 let len = self.shared.lengths.next(&mut self.rng);
-                put = put.column(family, qualifier, value(&mut self.rng, len));
+                let value = value(&mut self.rng, len);
+                put = match self.options.use_tags {
+                    true => {
+                        let tags = tags(&mut self.rng, self.options.no_of_tags);
+                        put.cell(tagged(&row_key(row), family, qualifier, &value, &tags))
+                    }
+                    false => put.column(family, qualifier, value),
+                };
                 tally.cells_written += 1;
                 tally.bytes_written += len as u64;
             }
@@ -284,7 +295,11 @@ impl Worker {
 
     fn plain_scan(&self) -> Scan {
         let scan = Scan::new().caching(self.options.caching).cache_blocks(self.options.cache_blocks);
-        if self.options.scan_read_type == "PREAD" { scan.preads() } else { scan }
+        match self.options.scan_read_type.as_str() {
+            "PREAD" => scan.preads(),
+            "STREAM" => scan.streams(),
+            _ => scan,
+        }
     }
 
     fn filtered(&self, scan: Scan) -> Scan {
@@ -458,8 +473,39 @@ impl Worker {
     }
 }
 
+/// Tags of random bytes, of types 0, 1 and on: `u16 length of what follows | u8 type | bytes`.
+fn tags(rng: &mut SmallRng, count: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(count * (TAG_BYTES + 3));
+    for kind in 0..count {
+        out.extend_from_slice(&(TAG_BYTES as u16 + 1).to_be_bytes());
+        out.push(kind as u8);
+        out.extend_from_slice(&value(rng, TAG_BYTES));
+    }
+    out
+}
+
+fn tagged(row: &[u8], family: &[u8], qualifier: &[u8], value: &[u8], tags: &[u8]) -> KeyValue {
+    let (timestamp, kind) = (LATEST_TIMESTAMP, CellType::Put);
+    KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags }.build()
+}
+
 fn sum(a: &Tally, b: &Tally) -> Tally {
     let mut sum = *a;
     sum.add(b);
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_hbases() {
+        let raw = tags(&mut SmallRng::seed_from_u64(1), 2);
+        assert_eq!(raw.len(), 2 * (2 + 1 + TAG_BYTES));
+        assert_eq!(raw[..3], [1, 1, 0], "257 bytes follow, of type 0");
+        assert_eq!(raw[259..262], [1, 1, 1]);
+        let cell = tagged(b"row", b"info0", b"0", b"value", &raw);
+        assert_eq!((cell.as_cell().tags(), cell.as_cell().value()), (&raw[..], &b"value"[..]));
+    }
 }

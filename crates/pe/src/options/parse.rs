@@ -32,6 +32,8 @@ pub struct Parsed {
     pub notes: Vec<String>,
 }
 
+/// Tags of 256 bytes, with 3 more each, that fit the 65,535 bytes of a cell's tags.
+const TAGS_MAX: usize = 253;
 /// Rounds of a comparison unless said.
 const ROUNDS: usize = 5;
 
@@ -148,7 +150,7 @@ fn flag(_: &mut Options, parsed: &mut Parsed, key: &str) -> Option<fn(&mut Optio
         "oneCon" => |o, on| o.one_con = on,
         "latency" => |o, on| o.latency = on,
         "usetags" => {
-            let why = "--usetags: KeyValueCodec carries no tags, so none reach the server, as with HBase's own client";
+            let why = "--usetags: cells go out by KeyValueCodecWithTags; HBase's own client drops tags unless its codec is set to that";
             parsed.notes.push(why.to_owned());
             |o, on| o.use_tags = on
         }
@@ -195,8 +197,18 @@ fn set(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<(
         "latencyThreshold" => o.latency_threshold = number(value)?,
         "multiGet" => o.multi_get = number(value)?,
         "multiPut" => o.multi_put = number(value)?,
-        "numoftags" => o.no_of_tags = number(value)?,
-        "replicas" => o.replicas = number(value)?,
+        "numoftags" => match number(value)? {
+            n @ 0..=TAGS_MAX => o.no_of_tags = n,
+            _ => return Err(format!("at most {TAGS_MAX}, which fill a cell's 65,535 bytes of tags")),
+        },
+        "replicas" => {
+            o.replicas = number(value)?;
+            if o.replicas > 1 {
+                let why = "--replicas: the table gets as many, but reads are strong, of the first replica only: \
+                           there are no timeline reads here";
+                parsed.notes.push(why.to_owned());
+            }
+        }
         "size" => match number::<f32>(value)? {
             size if size > 1.0 => o.size = size,
             _ => return Err("gigabytes, above 1".to_owned()),
@@ -300,7 +312,7 @@ The table (made by write commands, again when it does not fit)
 
 Writes
   --valueSize=BYTES (1000)  --valueRandom  --valueZipf  --writeToWAL (true)  --autoFlush (false)  --bufferSize=BYTES
-  --multiPut=N (with --autoFlush)  --usetags  --numoftags=N
+  --multiPut=N (with --autoFlush)  --usetags (256 random bytes each)  --numoftags=N (1)
   --durability=SKIP_WAL|ASYNC_WAL|SYNC_WAL|FSYNC_WAL (SYNC_WAL, which HBase flushes and does not sync)
 
 Reads
