@@ -126,7 +126,7 @@ impl Results {
         );
         let _ = writeln!(
             out,
-            "- {:.1} s a row after {:.1} s of warm-up, {:.0} s before the first row on each server process{}",
+            "- {:.1} s a row after {:.1} s of warm-up, {:.1} s before the first row on each server process{}",
             plan.seconds,
             plan.warmup,
             plan.first_warmup.max(plan.warmup),
