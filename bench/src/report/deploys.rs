@@ -52,7 +52,15 @@ fn deploys(lab: &Lab) -> Vec<(&'static str, &'static str, Settings)> {
         ])
     };
     vec![
-        ("lru", "1, LruBlockCache", settings(&[("hfile.block.cache.size", "0.5")])),
+        (
+            "lru",
+            "1, LruBlockCache",
+            // HBase starts only when the shares of cache and MemStores leave a fifth of the heap.
+            settings(&[
+                ("hfile.block.cache.size", "0.5"),
+                ("hbase.regionserver.global.memstore.size", "0.25"),
+            ]),
+        ),
         ("offheap", "2, offheap", with("offheap")),
         ("heap", "3, heap", with("heap")),
         ("file", "4, file", with(&file)),
