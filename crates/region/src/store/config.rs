@@ -2,6 +2,8 @@
 
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
 
+use evenkeel_hfile::ChecksumType;
+
 use super::cache::StoreCacheConfig;
 
 /// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
@@ -34,6 +36,10 @@ pub struct StoreConfig {
     pub keep_seq_id_ms: i64,
     /// `hbase.io.compress.zstd.codec` names the codec of hbase-compression-zstd, whose blocks Hadoop's codec cannot read.
     pub zstd_framed: bool,
+    /// `hbase.hstore.checksum.algorithm`: the checksums in new files.
+    pub checksum: ChecksumType,
+    /// `hbase.hstore.bytes.per.checksum`: how many bytes of a block share a checksum.
+    pub bytes_per_checksum: u32,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
     /// What of its blocks is cached, and when.
@@ -60,6 +66,8 @@ impl Default for StoreConfig {
             time_to_purge_deletes_ms: 0,
             keep_seq_id_ms: KEEP_SEQ_ID_DAYS_MIN * DAY_MS,
             zstd_framed: false,
+            checksum: ChecksumType::Crc32C,
+            bytes_per_checksum: 16 << 10,
             verify_bulk_loads: false,
             cache: StoreCacheConfig::default(),
         }
@@ -79,6 +87,8 @@ const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
 const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
 const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
 const VERIFY_BULK_LOADS: &str = "hbase.hstore.bulkload.verify";
+const CHECKSUM: &str = "hbase.hstore.checksum.algorithm";
+const BYTES_PER_CHECKSUM: &str = "hbase.hstore.bytes.per.checksum";
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// Where HBase's own codecs are; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
@@ -107,6 +117,8 @@ impl StoreConfig {
             PURGE_DELETES,
             KEEP_SEQ_ID_DAYS,
             VERIFY_BULK_LOADS,
+            CHECKSUM,
+            BYTES_PER_CHECKSUM,
         ];
         for key in keys {
             if let Some(value) = conf.get_trimmed(key)? {
@@ -146,6 +158,13 @@ impl StoreConfig {
             PURGE_DELETES => parse(value, |n: i64| self.time_to_purge_deletes_ms = n.max(0)),
             KEEP_SEQ_ID_DAYS => {
                 parse(value, |n: i64| self.keep_seq_id_ms = n.max(KEEP_SEQ_ID_DAYS_MIN) * DAY_MS)
+            }
+            CHECKSUM => match ChecksumType::from_name(value) {
+                Some(kind) => self.checksum = kind,
+                None => tracing::warn!(value, "a checksum algorithm is not known and is not used"),
+            },
+            BYTES_PER_CHECKSUM => {
+                parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
             }
             VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
             _ => {}

@@ -159,6 +159,8 @@ impl Store {
             comparator: self.info.comparator,
             create_time_ms: self.env.clock.now_ms(),
             zstd_framed: self.config.zstd_framed,
+            checksum: self.config.checksum,
+            bytes_per_checksum: self.config.bytes_per_checksum,
             ..HFileContext::default()
         })
     }

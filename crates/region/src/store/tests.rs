@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{CellType, KeyBuf, RegionInfo};
+use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
 use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
@@ -242,4 +242,40 @@ fn a_major_compaction_comes_by_itself_when_files_are_old() {
     assert_eq!(test.compact(false, u64::MAX).map(|files| files.len()), Some(1));
     assert!(test.store.files()[0].is_major);
     assert!(test.store.select_compaction(false).is_none(), "once is enough");
+}
+
+/// Where a block's header says which checksums follow it, and of how many bytes each.
+const CHECKSUM_AT: std::ops::Range<usize> = 24..29;
+
+fn checksum_of_the_first_block(env: &StoreEnv, family: ColumnFamilyDescriptor) -> Vec<u8> {
+    let mut test = TestStore::new(&[]);
+    test.store = Store::open(env, family, &super::testing::region()).expect("opens");
+    test.env = env.clone();
+    test.add("a", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    let path = test.store.dirs.family.join(&names(&test.store)[0]);
+    let mut bytes = vec![0; CHECKSUM_AT.end];
+    test.env.fs.open(&path).expect("there").read_exact_at(0, &mut bytes).expect("read");
+    assert_eq!(test.scan(Scan::default()), ["a/q/1/v"]);
+    bytes[CHECKSUM_AT].to_vec()
+}
+
+#[test]
+fn new_files_have_the_checksums_of_the_configuration_and_the_family() {
+    let settings = |kind: &str, bytes: &str| {
+        [("hbase.hstore.checksum.algorithm", kind), ("hbase.hstore.bytes.per.checksum", bytes)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    };
+    let env = |conf: &Configuration| StoreEnv {
+        config: StoreConfig::from_configuration(conf).expect("readable"),
+        ..super::testing::env().0
+    };
+    let mut conf = Configuration::new();
+    assert_eq!(checksum_of_the_first_block(&env(&conf), family(b"f", &[])), [2, 0, 0, 0x40, 0]);
+    settings("CRC32", "4096").into_iter().for_each(|(key, value)| conf.set(key, value));
+    assert_eq!(checksum_of_the_first_block(&env(&conf), family(b"f", &[])), [1, 0, 0, 0x10, 0]);
+
+    let own = settings("NULL", "512").into_iter().collect();
+    let family = ColumnFamilyDescriptor::from_parts("f".into(), Default::default(), own).expect("legal");
+    assert_eq!(checksum_of_the_first_block(&env(&conf), family), [0, 0, 0, 2, 0]);
 }
