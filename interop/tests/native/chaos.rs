@@ -1,11 +1,20 @@
-//! Writes and scans while sockets break at random bytes, answers come late, regions close, open, merge and split, and the
-//! server is killed and started again. Afterwards every increment and append that was acknowledged has been made exactly
-//! once, and every scan has given each row once.
+//! Writes and scans while sockets break at random bytes, answers come late or as garbage, regions close, open, merge and
+//! split, and the server is killed and started again. Afterwards every increment and append that was acknowledged has been
+//! made exactly once, and every scan has given each row once.
+//!
+//! # What a restart proves
+//! A retry is known by its nonce, which a server that comes up learns from the edits it replays (in stock HBase,
+//! `ServerNonceManager.reportOperationFromWal`). What was flushed may not be replayed, and then its nonces are not known: an
+//! increment is made again when its answer was lost, its region was flushed, and the server was killed before the retry.
+//! `restart` loses answers on purpose. Both servers know the retry of what was not flushed; stock HBase makes again what
+//! was; Evenkeel knows that too, as its log is replayed from before the flush. Neither opens a region again that was split
+//! or merged away, so both forget what was in its log. The writers therefore have an answer to all they sent before the
+//! last split when the server is killed, and from them nothing is made twice, on either server.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,21 +25,25 @@ use evenkeel_client::{
 use interop::Server;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::suite::family;
-use crate::{Site, connect};
+use crate::{Kind, Site, connect};
 
 /// Tasks that write at the same time.
 const WRITERS: usize = 4;
 /// Rows that scans look for.
 const FIXED: usize = 60;
 
+/// How often each writer has been through.
+type Rounds = Arc<[AtomicI64; WRITERS]>;
+
 /// Breaks sockets of ClientService after a random number of bytes each way, and delays some reads.
 #[derive(Debug, Default)]
 struct Breaker {
     state: AtomicU64,
     calm: AtomicBool,
+    deaf: Arc<AtomicBool>,
     broken: Arc<AtomicUsize>,
 }
 
@@ -47,11 +60,21 @@ impl Opener for Breaker {
         Box::pin(async move {
             let breaks = service == "ClientService" && !self.calm.load(Ordering::Relaxed);
             let left = |below| if breaks { 200 + self.random(below) as usize } else { usize::MAX };
-            let broken = self.broken.clone();
+            let (broken, deaf) = (self.broken.clone(), self.deaf.clone());
+            let garbage = breaks && self.random(8) == 0;
             let delay_ms = if breaks { self.random(20) } else { 0 };
-            let (read_left, write_left) = (left(10_000), left(30_000));
-            let transport =
-                Box::new(Fragile { socket, read_left, write_left, delay_ms, sleep: None, broken });
+            let read_left = if garbage { 0 } else { left(10_000) };
+            let write_left = left(30_000);
+            let transport = Box::new(Fragile {
+                socket,
+                read_left,
+                write_left,
+                garbage,
+                delay_ms,
+                sleep: None,
+                deaf,
+                broken,
+            });
             Ok(Opened { transport, preamble: b"HBas\0\x50".to_vec() })
         })
     }
@@ -62,9 +85,13 @@ struct Fragile {
     socket: TcpStream,
     read_left: usize,
     write_left: usize,
+    /// Its first bytes are none that a server sends.
+    garbage: bool,
     /// Time that passes before each fourth or so read.
     delay_ms: u64,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// What the server says is lost.
+    deaf: Arc<AtomicBool>,
     broken: Arc<AtomicUsize>,
 }
 
@@ -82,7 +109,13 @@ impl AsyncRead for Fragile {
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.read_left == 0 {
-            return Poll::Ready(Err(self.reset()));
+            let reset = self.reset();
+            if !std::mem::take(&mut self.garbage) {
+                return Poll::Ready(Err(reset));
+            }
+            let garbage = [0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+            out.put_slice(&garbage[..out.remaining().min(garbage.len())]);
+            return Poll::Ready(Ok(()));
         }
         if let Some(sleep) = &mut self.sleep {
             std::task::ready!(sleep.as_mut().poll(cx));
@@ -92,6 +125,10 @@ impl AsyncRead for Fragile {
         let mut part = ReadBuf::new(&mut out.initialize_unfilled()[..room]);
         std::task::ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part))?;
         let read = part.filled().len();
+        if read > 0 && self.deaf.load(Ordering::Relaxed) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         out.advance(read);
         self.read_left -= read;
         if self.delay_ms > 0 && read % 4 == 0 {
@@ -135,11 +172,14 @@ pub async fn all(site: &Site, server: Server) {
 
     let done = Arc::new(AtomicBool::new(false));
     let scans = tokio::spawn(scan_until(table.clone(), done.clone()));
-    let writers: Vec<_> = (0..WRITERS).map(|w| tokio::spawn(write(table.clone(), w, done.clone()))).collect();
+    let rounds: Rounds = Arc::default();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|w| tokio::spawn(write(site.kind, table.clone(), w, done.clone(), rounds.clone())))
+        .collect();
     disturb(&admin, table.name()).await;
-    server.kill();
-    let _server = tokio::task::block_in_place(|| site.start());
-    sleep(Duration::from_millis(500)).await;
+    answered(&rounds).await;
+    let _server = restart(site, server).await;
+    answered(&rounds).await;
     done.store(true, Ordering::Relaxed);
     let mut counts = Vec::new();
     for writer in writers {
@@ -149,8 +189,64 @@ pub async fn all(site: &Site, server: Server) {
     breaker.calm.store(true, Ordering::Relaxed);
     let broken = breaker.broken.load(Ordering::Relaxed);
     assert!(broken > 5, "only {broken} sockets broke");
-    assert!(counts.iter().all(|n| *n > 10), "the writers came to {counts:?} only");
     verify(&table, &counts).await;
+}
+
+/// Waits until every writer has an answer to something it sent after now.
+async fn answered(rounds: &Rounds) {
+    let start: Vec<_> = rounds.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+    let end = Instant::now() + Duration::from_secs(60);
+    while rounds.iter().zip(&start).any(|(now, before)| now.load(Ordering::Relaxed) < before + 2) {
+        assert!(Instant::now() < end, "a writer does not get on: {start:?}, {rounds:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Kills the server and starts it again, while the answers to two increments are lost: one that is in the log only, and one
+/// that was flushed.
+async fn restart(site: &Site, server: Server) -> Server {
+    let calm = connect(site.config()).await;
+    let (admin, name) = (calm.admin(), "lost".parse::<TableName>().expect("legal"));
+    let descriptor = TableDescriptor::new(name.clone()).with_family(family("f"));
+    admin.create_table(&descriptor, &["m".into()]).await.expect("created");
+    let breaker = Arc::new(Breaker { calm: true.into(), ..Breaker::default() });
+    let opener: Arc<dyn Opener> = breaker.clone();
+    let deaf = connect(ClientConfig { opener: Some(opener), ..site.config() }).await.table(name.clone());
+    let (table, rows) = (calm.table(name.clone()), ["logged", "put away"]);
+    for row in rows {
+        assert!(!deaf.exists(Get::new(row)).await.expect("an answer"), "and the region is known");
+    }
+    breaker.deaf.store(true, Ordering::Relaxed);
+    let lost = rows.map(|row| {
+        let table = deaf.clone();
+        tokio::spawn(async move { table.increment(Increment::new(row).column("f", "n", 1)).await })
+    });
+    for row in rows {
+        while counter(&table, row).await != Some(1) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let regions = admin.regions(&name).await.expect("regions");
+    admin.flush_region(&regions[1].region, None).await.expect("flushed");
+    server.kill();
+    breaker.deaf.store(false, Ordering::Relaxed);
+    let server = tokio::task::block_in_place(|| site.start());
+    let mut answers = Vec::new();
+    for answer in lost {
+        answers.push(answer.await.expect("no panic").expect("an answer").counter("f", "n"));
+    }
+    let now = [counter(&table, rows[0]).await, counter(&table, rows[1]).await];
+    let want = match site.kind {
+        // It answers the retry of what it has replayed as of the time zero: with nothing.
+        Kind::Stock => ([None, Some(2)], [Some(1), Some(2)]),
+        Kind::Evenkeel => ([Some(1), Some(1)], [Some(1), Some(1)]),
+    };
+    assert_eq!((&answers[..], now), (&want.0[..], want.1));
+    server
+}
+
+async fn counter(table: &Table, row: &str) -> Option<i64> {
+    table.get(Get::new(row)).await.expect("a row").counter("f", "n")
 }
 
 /// Rows over the whole table.
@@ -159,17 +255,20 @@ fn fixed(i: usize) -> String {
 }
 
 /// Adds to a counter, appends to a value and writes a row, over and over; gives how often.
-async fn write(table: Table, writer: usize, done: Arc<AtomicBool>) -> i64 {
+async fn write(kind: Kind, table: Table, writer: usize, done: Arc<AtomicBool>, rounds: Rounds) -> i64 {
     let row = format!("{}counter", writer * 3);
     let mut count = 0;
     while !done.load(Ordering::Relaxed) {
         let added = table.increment(Increment::new(&row).column("f", "n", 1)).await.expect("added");
         count += 1;
-        assert_eq!(added.counter("f", "n"), Some(count), "writer {writer}");
+        // Nothing is what stock HBase answers to a retry over a restart (see `restart`); the Get below sees what it made.
+        let of_retry = (kind == Kind::Stock).then_some(count);
+        assert_eq!(added.counter("f", "n").or(of_retry), Some(count), "writer {writer}");
         table.append(Append::new(&row).column("f", "s", "x")).await.expect("appended");
         table.put(Put::new(&row).column("f", "last", count.to_be_bytes())).await.expect("written");
         let last = table.get(Get::new(&row)).await.expect("a row");
         assert_eq!((last.counter("f", "last"), last.counter("f", "n")), (Some(count), Some(count)));
+        rounds[writer].store(count, Ordering::Relaxed);
         if count % 50 == 0 {
             sleep(Duration::from_millis(1)).await;
         }

@@ -14,7 +14,7 @@ use evenkeel_common::ErrorKind;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use crate::{Kind, Site, connect};
+use crate::{Site, connect};
 
 pub async fn all(site: &Site) {
     let connection = connect(site.config()).await;
@@ -36,9 +36,7 @@ pub async fn all(site: &Site) {
     stage("cluster", cluster(&connection.admin(), table.name())).await;
     stage("regions", regions(&connection.admin(), table.name())).await;
     stage("switches", switches(&connection.admin())).await;
-    if site.kind == Kind::Stock {
-        stage("snapshots", snapshots(&connection, &table)).await;
-    }
+    stage("snapshots", snapshots(&connection, &table)).await;
 }
 
 /// A part of the suite within its time, so that one that hangs is named.
@@ -341,10 +339,6 @@ async fn writes(connection: &Connection) {
 /// The same through compressed cell blocks, several sockets, and cells with tags.
 async fn sockets(site: &Site, table: &Table) {
     for compressor in [Compressor::Gzip, Compressor::Snappy, Compressor::Lz4] {
-        // Stock's Snappy needs a native library that its server does not have here; it refuses the connection.
-        if site.kind == Kind::Stock && compressor != Compressor::Gzip {
-            continue;
-        }
         let compressor = Some(compressor);
         let config = ClientConfig { compressor, pool_size: 3, ..site.config() };
         let other = connect(config).await.table(table.name().clone());
