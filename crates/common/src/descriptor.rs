@@ -267,6 +267,11 @@ impl TableDescriptor {
         self.text("READONLY").is_some_and(|v| v.eq_ignore_ascii_case("true"))
     }
 
+    /// Whether its files may be compacted.
+    pub fn is_compaction_enabled(&self) -> bool {
+        !self.text("COMPACTION_ENABLED").is_some_and(|v| v.eq_ignore_ascii_case("false"))
+    }
+
     /// The durability of writes that ask for the table's.
     pub fn durability(&self) -> Durability {
         match self.text("DURABILITY") {

@@ -221,7 +221,8 @@ impl Background {
         self.shared.flushes.push(region.info().encoded_name().to_owned(), region.clone())
     }
 
-    /// Asks for a compaction of one family or all; says whether that is new.
+    /// Asks for a compaction of one family or all; says whether that is new. A table may have them switched off
+    /// (`COMPACTION_ENABLED`), for users too, as in HBase.
     pub fn request_compaction(&self, region: &Arc<Region>, family: Option<&[u8]>, major: bool) -> bool {
         self.shared.request_compaction(Compaction {
             region: region.clone(),
@@ -320,7 +321,8 @@ impl Shared {
     }
 
     fn request_compaction(&self, compaction: Compaction) -> bool {
-        if !self.compactions_enabled.load(Ordering::Relaxed) {
+        let enabled = self.compactions_enabled.load(Ordering::Relaxed);
+        if !enabled || !compaction.region.table().is_compaction_enabled() {
             return false;
         }
         // Counted first: a thread may have done it before this one goes on.

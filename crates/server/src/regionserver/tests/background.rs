@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::regionserver::RegionServerConfig;
 use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
 use crate::regionserver::testing::*;
 
@@ -55,6 +56,15 @@ fn switched_off_nothing_is_queued() {
     assert_eq!(background.compaction_state(region.info().encoded_name()), CompactionState::None);
     assert!(!background.switch_compactions(true));
     assert!(background.request_compaction(&region, None, true));
+}
+
+#[test]
+fn a_table_may_want_no_compactions() {
+    let server = TestServer::new(RegionServerConfig::default());
+    let region = server.open(b"", b"", table().with("COMPACTION_ENABLED", "false"));
+    let background = idle();
+    assert!(!background.request_compaction(&region, None, true));
+    assert_eq!(background.queued(), (0, 0));
 }
 
 #[test]
