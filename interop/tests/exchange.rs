@@ -170,6 +170,7 @@ fn killed_servers_take_turns() {
     let both = tables(&stock, "digest", "");
     same(&contents(&ours, "ours"), &contents(&both, "theirs"), "the same fill on both");
     stock.kill();
+    recovered_hfiles_are_taken_in(&root, &both);
 
     let evenkeel = Root::started(start_evenkeel_with(&root.compressing("snappy")));
     same(&both, &tables(&evenkeel, "digest", ""), "Evenkeel over what stock HBase wrote");
@@ -181,6 +182,60 @@ fn killed_servers_take_turns() {
     let stock = root.stock();
     same(&third, &tables(&stock, "digest", ""), "stock HBase over its own directory after Evenkeel");
     tables(&stock, "more", "fourth");
+}
+
+/// A copy of a directory that stock HBase was killed over, whose logs stock's splitter makes store files of, as it does with
+/// `hbase.wal.split.to.hfile`: Evenkeel has no other way to the rows of those logs, and serves all of them. The log of
+/// hbase:meta stays: a stock master splits that one first, to recovered edits.
+fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
+    let copy = Root::new("recovered-hfiles");
+    copy_folder(&root.0, &copy.0);
+    let logs = files_under(&copy.0.join("WALs"));
+    let logs: Vec<_> = logs.iter().filter(|log| !log.ends_with(".meta")).cloned().collect();
+    let args: Vec<String> = [copy.0.display().to_string()].into_iter().chain(logs.clone()).collect();
+    let split = program("FilesSplit", &args);
+    assert!(!logs.is_empty() && split.len() > 10, "{logs:?} {split:?}");
+    for log in logs {
+        fs::remove_file(&log).unwrap_or_else(|e| panic!("{log}: {e}"));
+    }
+    let recovered = || {
+        let files = files_under(&copy.0.join("data")).into_iter();
+        files.filter(|file| file.contains("/recovered.hfiles/")).collect::<Vec<_>>()
+    };
+    assert_eq!(recovered().len(), split.len(), "{split:?}");
+
+    let evenkeel = copy.evenkeel();
+    same(before, &tables(&evenkeel, "digest", ""), "Evenkeel over store files of stock HBase's log split");
+    assert_eq!(recovered(), Vec::<String>::new(), "all were taken in");
+    evenkeel.kill();
+    let again = copy.evenkeel();
+    same(before, &tables(&again, "digest", ""), "Evenkeel after that and a kill");
+}
+
+/// The paths of all files of a folder.
+fn files_under(folder: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for name in names(folder) {
+        let path = folder.join(name);
+        if path.is_dir() {
+            files.extend(files_under(&path));
+        } else {
+            files.push(path.display().to_string());
+        }
+    }
+    files
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+    for name in names(from) {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+        }
+    }
 }
 
 #[test]
