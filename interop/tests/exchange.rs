@@ -186,8 +186,14 @@ fn killed_servers_take_turns() {
 
 /// A copy of a directory that stock HBase was killed over, whose logs stock's splitter makes store files of, as it does with
 /// `hbase.wal.split.to.hfile`: Evenkeel has no other way to the rows of those logs, and serves all of them. The log of
-/// hbase:meta stays: a stock master splits that one first, to recovered edits.
+/// hbase:meta stays: a stock master splits that one first, to recovered edits. The splitter is not told what was flushed
+/// already, so such cells are in two files, and a raw scan, which shows both, is left out.
 fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
+    let visible = |digest: &[String]| -> Vec<String> {
+        digest.iter().filter(|line| !line.contains(" raw ")).cloned().collect()
+    };
+    let before = visible(before);
+    assert!(before.len() > 10, "{before:?}");
     let copy = Root::new("recovered-hfiles");
     copy_folder(&root.0, &copy.0);
     let logs = files_under(&copy.0.join("WALs"));
@@ -205,11 +211,15 @@ fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
     assert_eq!(recovered().len(), split.len(), "{split:?}");
 
     let evenkeel = copy.evenkeel();
-    same(before, &tables(&evenkeel, "digest", ""), "Evenkeel over store files of stock HBase's log split");
-    assert_eq!(recovered(), Vec::<String>::new(), "all were taken in");
+    let found = visible(&tables(&evenkeel, "digest", ""));
+    same(&before, &found, "Evenkeel over store files of stock HBase's log split");
+    // Parents of split and merged regions are not opened any more, and their last edits were flushed before.
+    let of_served = |file: &String| !file.contains("/split/") && !file.contains("/merged/");
+    let left: Vec<_> = recovered().into_iter().filter(of_served).collect();
+    assert_eq!(left, Vec::<String>::new(), "all were taken in");
     evenkeel.kill();
     let again = copy.evenkeel();
-    same(before, &tables(&again, "digest", ""), "Evenkeel after that and a kill");
+    same(&before, &visible(&tables(&again, "digest", "")), "Evenkeel after that and a kill");
 }
 
 /// The paths of all files of a folder.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use evenkeel_common::clock::Clock;
@@ -19,6 +20,10 @@ const WAITING_MAX: usize = 1024;
 const THREADS: usize = 4;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
 const KEPT_MS: i64 = 15 * 60 * 1000;
+
+/// How long after its work a procedure is done. HBase's async client reads a table's state as of *before* the millisecond in
+/// which it asks, and would not see one that was written in that very millisecond.
+const SETTLES: Duration = Duration::from_millis(2);
 
 /// What became of a procedure: its result's bytes, if it has any.
 pub type Outcome = Result<Vec<u8>>;
@@ -145,6 +150,7 @@ fn run(queue: &Receiver<(u64, Work)>, inner: &Mutex<Inner>, clock: &dyn Clock) {
         if let Err(error) = &outcome {
             tracing::warn!(id, %error, "procedure failed");
         }
+        std::thread::sleep(SETTLES);
         if let Some(state) = inner.lock().states.get_mut(&id) {
             state.updated_ms = clock.now_ms();
             state.outcome = Some(outcome);
