@@ -19,6 +19,22 @@ pub const TTL_FOREVER: i32 = i32::MAX;
 /// Default bytes of a data block before encoding and compression.
 pub const BLOCK_BYTES_DEFAULT: usize = 64 * 1024;
 
+/// The attributes that HBase writes of every family, with their defaults, in its order (`ColumnFamilyDescriptorBuilder`).
+pub const FAMILY_DEFAULTS: &[(&str, &str)] = &[
+    ("BLOOMFILTER", "ROW"),
+    ("REPLICATION_SCOPE", "0"),
+    ("VERSIONS", "1"),
+    ("MIN_VERSIONS", "0"),
+    ("COMPRESSION", "NONE"),
+    ("TTL", "2147483647"),
+    ("BLOCKSIZE", "65536"),
+    ("IN_MEMORY", "false"),
+    ("BLOCKCACHE", "true"),
+    ("KEEP_DELETED_CELLS", "FALSE"),
+    ("DATA_BLOCK_ENCODING", "NONE"),
+    ("INDEX_BLOCK_ENCODING", "NONE"),
+];
+
 /// What becomes of deleted cells until a major compaction (`KEEP_DELETED_CELLS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepDeletedCells {

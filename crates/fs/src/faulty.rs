@@ -35,6 +35,7 @@ pub enum Op {
     Flush,
     Sync,
     Rename,
+    Touch,
     Delete,
     Mkdirs,
     List,
@@ -272,7 +273,7 @@ impl FileSystem for FaultyFileSystem {
     }
 
     fn touch(&self, path: &Path) -> io::Result<()> {
-        self.inner.touch(path)
+        self.run(Op::Touch, path, || self.inner.touch(path))
     }
 
     fn delete(&self, path: &Path) -> io::Result<bool> {

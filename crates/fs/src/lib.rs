@@ -169,14 +169,6 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `NotFound`, or whatever the storage says.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name; each can be removed without the other.
-    ///
-    /// # Errors
-    /// `Unsupported` where files have one name only, `AlreadyExists`, `NotFound`, or whatever the storage says.
-    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Sets a file's modification time to now: what is put away is kept from that moment on.
     ///
     /// # Errors

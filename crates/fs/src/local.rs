@@ -67,11 +67,6 @@ impl FileSystem for LocalFileSystem {
         if from.parent() == to.parent() { Ok(()) } else { sync_parent(from) }
     }
 
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(from, to).map_err(|e| at(from, e))?;
-        sync_parent(to)
-    }
-
     fn touch(&self, path: &Path) -> io::Result<()> {
         let touched = File::open(path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
         touched.map_err(|e| at(path, e))

@@ -329,23 +329,6 @@ fn damage_is_seen_by_readers() {
 }
 
 #[test]
-fn a_second_name_outlives_the_first_or_is_refused() {
-    each_file_system(|room| {
-        room.write("one/a", b"bytes");
-        room.write("two/b", b"other");
-        match room.fs.link(&room.path("one/a"), &room.path("two/a")) {
-            Ok(()) => {
-                let again = room.fs.link(&room.path("one/a"), &room.path("two/a"));
-                assert_eq!(kind(again), ErrorKind::AlreadyExists);
-                assert!(room.fs.delete(&room.path("one")).expect("deleted"));
-                assert_eq!(room.read("two/a").expect("still there"), b"bytes");
-            }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
-        }
-    });
-}
-
-#[test]
 fn a_file_is_cut_where_it_is_told() {
     each_file_system(|room| {
         let mut file = room.fs.create(&room.path("cut/a"), PARENTS).expect("create");

@@ -17,7 +17,6 @@
 pub mod config;
 pub mod entry;
 mod format;
-pub mod index;
 pub mod log;
 pub mod markers;
 pub mod names;
@@ -27,7 +26,6 @@ pub mod split;
 pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
-pub use index::{LogIndex, RegionLog};
 pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats};
 pub use reader::{End, ReadError, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

@@ -17,7 +17,6 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -185,21 +184,6 @@ impl WalReader {
         input.start_next();
         let closed = input.find_trailer()?;
         Ok(Self { path: path.to_owned(), header, compression, input, closed, outcome })
-    }
-
-    /// Opens a plain file to read the entries in `part` alone, which begins and ends as entries do.
-    ///
-    /// # Errors
-    /// As [`WalReader::open`]; [`ReadError::Unsupported`] when the file is compressed.
-    pub fn open_part(fs: &dyn FileSystem, path: &Path, part: Range<u64>) -> Result<Self, ReadError> {
-        let mut reader = Self::open(fs, path)?;
-        if reader.compression.is_some() {
-            let what = "a compressed WAL cannot be read in parts".to_owned();
-            return Err(ReadError::Unsupported { path: path.to_owned(), what });
-        }
-        reader.input.restrict(part);
-        reader.closed = true;
-        Ok(reader)
     }
 
     /// The next entry, or `None` at the end.
@@ -371,14 +355,6 @@ impl Input {
     fn new(file: Arc<dyn RandomAccessFile>) -> Self {
         let end = file.len();
         Self { file, start: 0, end, buffer: Vec::new(), consumed: 0, at: 0 }
-    }
-
-    /// Goes on at the start of `part` and ends at its end, or at the end of the entries.
-    fn restrict(&mut self, part: Range<u64>) {
-        self.end = part.end.min(self.end);
-        self.start = part.start.min(self.end);
-        self.buffer.clear();
-        (self.consumed, self.at) = (0, 0);
     }
 
     /// What was parsed is done with.

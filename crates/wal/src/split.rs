@@ -32,9 +32,6 @@ use crate::reader::{ReadError, WalReader};
 /// How many digits a sequence id has in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
 
-/// What [`Edits::spill_if_long`] takes for long.
-const SPILL_BYTES: usize = 1 << 20;
-
 /// What of a region is flushed, as the master knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSeqIds {
@@ -131,7 +128,7 @@ enum Region {
 }
 
 /// The recovered edits of one region.
-pub(crate) struct Edits {
+struct Edits {
     temporary: PathBuf,
     file: Box<dyn AppendFile>,
     buffer: Vec<u8>,
@@ -261,7 +258,7 @@ impl Region {
 }
 
 impl Edits {
-    pub(crate) fn create(
+    fn create(
         fs: &dyn FileSystem,
         region_dir: &Path,
         wal: &Path,
@@ -276,7 +273,7 @@ impl Edits {
     }
 
     /// Adds an entry; how many bytes that took.
-    pub(crate) fn push(&mut self, entry: &WalEntry) -> usize {
+    fn push(&mut self, entry: &WalEntry) -> usize {
         let cells = entry.cells.iter().map(KeyValue::as_cell);
         let size = encode::measure(&entry.key(), cells.clone());
         encode::write(&mut self.buffer, size, &entry.key(), cells);
@@ -288,11 +285,6 @@ impl Edits {
         self.file.append(&self.buffer)?;
         self.buffer.clear();
         Ok(())
-    }
-
-    /// Writes what has gathered once it is worth a write.
-    pub(crate) fn spill_if_long(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= SPILL_BYTES { self.spill() } else { Ok(()) }
     }
 
     pub(crate) fn complete(&mut self) -> io::Result<()> {

@@ -145,8 +145,8 @@ impl Region {
             }),
             Ok(None) => {
                 self.env.nonces.end(nonce, false);
-                // The verdict may rest on a write that is not durable yet: it is told when that one is.
-                self.mvcc.when_current_is_visible(Box::new(|| done(Ok(CheckAndMutateResult::default()))));
+                // What the verdict rests on was durable before it was read, and stayed under the row lock.
+                done(Ok(CheckAndMutateResult::default()));
             }
             Err(error) => {
                 self.env.nonces.end(nonce, false);

@@ -14,6 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
+use evenkeel_common::descriptor::FAMILY_DEFAULTS;
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
@@ -121,21 +122,8 @@ fn sequence_of(name: &str) -> Option<u64> {
 
 /// A family with every attribute that HBase writes by itself, at its default.
 fn family_with_defaults(name: &str) -> Result<ColumnFamilyDescriptor> {
-    const DEFAULTS: [(&str, &str); 11] = [
-        ("BLOOMFILTER", "ROW"),
-        ("REPLICATION_SCOPE", "0"),
-        ("VERSIONS", "1"),
-        ("MIN_VERSIONS", "0"),
-        ("COMPRESSION", "NONE"),
-        ("TTL", "2147483647"),
-        ("BLOCKSIZE", "65536"),
-        ("IN_MEMORY", "false"),
-        ("BLOCKCACHE", "true"),
-        ("KEEP_DELETED_CELLS", "FALSE"),
-        ("DATA_BLOCK_ENCODING", "NONE"),
-    ];
     let family = ColumnFamilyDescriptor::new(name.as_bytes())?;
-    Ok(DEFAULTS.into_iter().fold(family, |family, (key, value)| family.with(key, value)))
+    Ok(FAMILY_DEFAULTS.iter().fold(family, |family, (key, value)| family.with(key, value)))
 }
 
 /// hbase:meta's own descriptor (`FSTableDescriptors.createMetaTableDescriptorBuilder`).

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_client::TableState;
+use evenkeel_common::descriptor::FAMILY_DEFAULTS;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
-use super::schema::FAMILY_DEFAULTS;
 use super::{Command, ddl};
 use crate::args::Args;
 use crate::error::CommandResult;

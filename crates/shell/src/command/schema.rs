@@ -1,6 +1,6 @@
 //! Tables and families as their options describe them.
 
-use evenkeel_common::descriptor::{Attributes, TTL_FOREVER};
+use evenkeel_common::descriptor::{Attributes, FAMILY_DEFAULTS, TTL_FOREVER};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 
 use crate::args;
@@ -8,22 +8,6 @@ use crate::error::{CommandResult, Failure};
 use crate::output::Output;
 use crate::text;
 use crate::value::{Hash, Value};
-
-/// A family's attributes that always are there, in the order of HBase's table (`ColumnFamilyDescriptorBuilder`).
-pub const FAMILY_DEFAULTS: &[(&str, &str)] = &[
-    ("BLOOMFILTER", "ROW"),
-    ("REPLICATION_SCOPE", "0"),
-    ("VERSIONS", "1"),
-    ("MIN_VERSIONS", "0"),
-    ("COMPRESSION", "NONE"),
-    ("TTL", "2147483647"),
-    ("BLOCKSIZE", "65536"),
-    ("IN_MEMORY", "false"),
-    ("BLOCKCACHE", "true"),
-    ("KEEP_DELETED_CELLS", "FALSE"),
-    ("DATA_BLOCK_ENCODING", "NONE"),
-    ("INDEX_BLOCK_ENCODING", "NONE"),
-];
 
 /// How the value of an attribute is checked and written.
 enum Form {
