@@ -1,0 +1,22 @@
+//! What a table is asked to do: [`Get`], [`Scan`], and the mutations [`Put`], [`Delete`], [`Increment`] and [`Append`].
+//!
+//! All are built by value: `Put::new("row").column("f", "q", "v")`. Timestamps are milliseconds since 1970; a cell without
+//! one gets the server's clock.
+//!
+//! | module | nouns |
+//! |---|---|
+//! | `read` | [`Get`], [`Scan`] and what both select |
+//! | `mutation` | [`Put`], [`Delete`], [`Increment`], [`Append`], [`Mutation`] |
+//! | `check` | [`CompareOp`], [`CheckAndMutate`] |
+//! | `action` | [`Action`] of a batch, [`RowMutations`] |
+
+mod action;
+mod check;
+mod mutation;
+mod read;
+
+pub use action::{Action, RowMutations};
+pub use check::{CheckAndMutate, CompareOp};
+pub(crate) use mutation::check_row;
+pub use mutation::{Append, Delete, Increment, Mutation, Put};
+pub use read::{Get, Scan};
