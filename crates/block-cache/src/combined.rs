@@ -2,7 +2,7 @@
 
 use evenkeel_common::Result;
 
-use crate::bucket::CachedFile;
+use crate::bucket::{BucketCache, CachedFile};
 use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
 };
@@ -58,6 +58,11 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
 
     fn evict_file(&self, file: FileId) -> usize {
         self.l1.evict_file(file) + self.l2.evict_file(file)
+    }
+
+    /// Beside the data blocks, or in L1 when those lie in files or nowhere.
+    fn rows(&self) -> Option<&BucketCache> {
+        self.l2.rows().or_else(|| self.l1.rows())
     }
 
     /// The sum of both.

@@ -7,6 +7,8 @@
 //!   so that a cache outlives readers, and a link or a half of a split file shares the blocks of the file behind it.
 //! * [`BlockCache`]: the seam. [`BucketCache`] is the engine, in memory or in files; its header is the design document.
 //!   [`LruBlockCache`] is one in memory for all blocks, [`CombinedBlockCache`] keeps data apart, [`NoCache`] nothing.
+//! * *Rows*: a [`BucketCache`] in memory also keeps what Gets answered, by the same budget and policy. What such an entry
+//!   means, and that it is never stale, is the region's to say.
 //! * [`CacheConfig`]: HBase's settings, and the deploy that they ask for.
 //!
 //! # Bounds
@@ -85,6 +87,11 @@ pub trait BlockCache: Send + Sync + Debug {
 
     /// Forgets every block of a file; returns how many there were.
     fn evict_file(&self, file: FileId) -> usize;
+
+    /// The engine that keeps rows beside blocks, if one does; see [`bucket::rows`].
+    fn rows(&self) -> Option<&BucketCache> {
+        None
+    }
 
     /// What happened so far, and what is held now.
     fn stats(&self) -> CacheStats;

@@ -59,6 +59,10 @@ impl BlockCache for LruBlockCache {
         self.0.evict_file(file)
     }
 
+    fn rows(&self) -> Option<&BucketCache> {
+        self.0.rows()
+    }
+
     fn stats(&self) -> CacheStats {
         self.0.stats()
     }

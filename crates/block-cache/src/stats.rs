@@ -38,7 +38,17 @@ pub struct CacheStats {
     pub bytes: u64,
     /// Bytes of the index: slots, buckets and what the policy remembers.
     pub index_bytes: u64,
-    /// The byte budget, index not counted.
+    /// Gets that a cached row answered (`rowCacheHitCount`).
+    pub row_hits: u64,
+    /// Gets that a cached row might have answered (`rowCacheMissCount`).
+    pub row_misses: u64,
+    /// Rows that made room for others (`rowCacheEvictedRowCount`); among `evictions` too.
+    pub row_evictions: u64,
+    /// Rows held now (`rowCacheCount`); among `blocks` too.
+    pub rows: u64,
+    /// Bytes of rows held now, each with its frame (`rowCacheSize`); among `bytes` too.
+    pub row_bytes: u64,
+    /// The byte budget. The index of blocks is beside it, that of rows in it.
     pub capacity_bytes: u64,
 }
 
@@ -82,6 +92,11 @@ impl AddAssign for CacheStats {
         self.blocks += other.blocks;
         self.bytes += other.bytes;
         self.index_bytes += other.index_bytes;
+        self.row_hits += other.row_hits;
+        self.row_misses += other.row_misses;
+        self.row_evictions += other.row_evictions;
+        self.rows += other.rows;
+        self.row_bytes += other.row_bytes;
         self.capacity_bytes += other.capacity_bytes;
     }
 }
@@ -103,6 +118,9 @@ struct Stripe {
     io_errors: AtomicU64,
     relocations: AtomicU64,
     relocated_bytes: AtomicU64,
+    row_hits: AtomicU64,
+    row_misses: AtomicU64,
+    row_evictions: AtomicU64,
 }
 
 /// The live counters. Each thread adds to one stripe; reading sums them.
@@ -124,8 +142,16 @@ impl Counters {
         if kept { &stripe.insertions } else { &stripe.failed_insertions }.fetch_add(1, Relaxed);
     }
 
-    pub fn eviction(&self) {
-        self.stripe().evictions.fetch_add(1, Relaxed);
+    pub fn eviction(&self, of_row: bool) {
+        let stripe = self.stripe();
+        stripe.evictions.fetch_add(1, Relaxed);
+        stripe.row_evictions.fetch_add(u64::from(of_row), Relaxed);
+    }
+
+    #[inline]
+    pub fn row(&self, hit: bool) {
+        let stripe = self.stripe();
+        if hit { &stripe.row_hits } else { &stripe.row_misses }.fetch_add(1, Relaxed);
     }
 
     pub fn invalidation(&self, blocks: usize) {
@@ -170,6 +196,9 @@ impl Stripe {
             io_errors: self.io_errors.load(Relaxed),
             relocations: self.relocations.load(Relaxed),
             relocated_bytes: self.relocated_bytes.load(Relaxed),
+            row_hits: self.row_hits.load(Relaxed),
+            row_misses: self.row_misses.load(Relaxed),
+            row_evictions: self.row_evictions.load(Relaxed),
             ..CacheStats::default()
         }
     }

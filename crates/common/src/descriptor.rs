@@ -283,6 +283,12 @@ impl TableDescriptor {
         self.text("READONLY").is_some_and(|v| v.eq_ignore_ascii_case("true"))
     }
 
+    /// Whether Gets of it are kept as rows in the block cache (`ROW_CACHE_ENABLED`, HBASE-29585); `None` when the server's
+    /// setting decides.
+    pub fn row_cache_enabled(&self) -> Option<bool> {
+        self.text("ROW_CACHE_ENABLED").map(|v| v.trim().eq_ignore_ascii_case("true"))
+    }
+
     /// Whether its files may be compacted.
     pub fn is_compaction_enabled(&self) -> bool {
         !self.text("COMPACTION_ENABLED").is_some_and(|v| v.eq_ignore_ascii_case("false"))

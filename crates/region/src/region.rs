@@ -15,6 +15,9 @@
 //! **One bulk load** (`bulk_load.rs`): check the files -> flush -> note down what goes where, the moment from which on it
 //! happens, whatever dies -> rename -> swap the file lists of all families at once.
 //!
+//! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without all this; writes tell it
+//! before they are visible.
+//!
 //! **Views without registration.** A flush or compaction drops versions that no reader at or above the current read
 //! point needs. A reader that took its read point before and its file list after such a change would miss them. So
 //! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
@@ -29,6 +32,7 @@ pub mod nonce;
 mod open;
 mod prepare;
 mod read;
+mod row_cache;
 pub mod row_lock;
 mod wait;
 mod write;
@@ -48,6 +52,7 @@ pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
+use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 use crate::store::{Store, StoreEnv};
 
@@ -152,6 +157,8 @@ pub struct Region {
     stores: Vec<Arc<Store>>,
     mvcc: Arc<Mvcc>,
     row_locks: RowLocks,
+    /// What Gets answered, when the table wants that kept.
+    row_cache: Option<Arc<RowCache>>,
     /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
     updates: RwLock<Phase>,
     /// One flush or commit of a bulk load at a time.
@@ -301,6 +308,13 @@ impl Region {
 
     fn not_serving(&self) -> HBaseError {
         HBaseError::not_serving(&self.info.name_text(), &self.env.server.to_string())
+    }
+
+    /// Ends the use of every row that is cached: what is read may be other than before, without a write.
+    fn forget_rows(&self) {
+        if let Some(rows) = &self.row_cache {
+            rows.forget_all();
+        }
     }
 
     /// Runs `swap` with the epoch odd, so that readers who straddle it start again.

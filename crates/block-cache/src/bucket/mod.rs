@@ -11,6 +11,7 @@
 //! | policy | `policy` | S3-FIFO in bytes, with a share for `IN_MEMORY` families |
 //! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
 //! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
+//! | rows | `rows` | what a Get answered, under the same budget and policy |
 //! | storage | `storage`, `mapping`, `files` | anonymous memory, a mapped file, or files by `pread` |
 //!
 //! *No slop.* HBase's buckets round a block up to a size class and keep memory in classes that are not wanted. Here any
@@ -44,6 +45,7 @@ mod graveyard;
 mod mapping;
 pub(crate) mod pin;
 mod policy;
+pub mod rows;
 mod shard;
 mod slot;
 mod space;
@@ -324,6 +326,10 @@ impl BlockCache for BucketCache {
         self.counters.insertion(self.shard(hash).insert(&key, hash, &block, in_memory));
     }
 
+    fn rows(&self) -> Option<&BucketCache> {
+        self.frames.is_some().then_some(self)
+    }
+
     fn evict_file(&self, file: FileId) -> usize {
         let removed = self.shards.iter().map(|shard| shard.remove_file(fold(file))).sum();
         self.counters.invalidation(removed);
@@ -337,11 +343,15 @@ impl BlockCache for BucketCache {
             sum.blocks += used.blocks;
             sum.bytes += used.bytes;
             sum.index_bytes += used.index_bytes;
+            sum.rows += used.rows;
+            sum.row_bytes += used.row_bytes;
         }
         CacheStats {
             blocks: sum.blocks,
             bytes: sum.bytes,
             index_bytes: sum.index_bytes,
+            rows: sum.rows,
+            row_bytes: sum.row_bytes,
             capacity_bytes: self.capacity_bytes.load(Relaxed),
             ..self.counters.snapshot()
         }

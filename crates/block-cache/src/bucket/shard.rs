@@ -18,6 +18,7 @@ use super::buckets::Buckets;
 use super::frame::{HEADER_BYTES, Header};
 use super::pin::{self, Pin};
 use super::policy::{Queues, Shares};
+use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
 use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
 use super::space::Space;
 use super::storage::Storage;
@@ -48,18 +49,18 @@ pub struct CachedFile {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    slots: Slots,
+    pub(super) slots: Slots,
     buckets: Buckets,
-    storage: Storage,
+    pub(super) storage: Storage,
     counters: Arc<Counters>,
     block_bytes_max: u64,
     poison: bool,
     errors: AtomicU32,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     space: Space,
     queues: Queues,
     /// The first free slot of those used before.
@@ -67,11 +68,24 @@ struct Inner {
     /// Slots from this one on were never used.
     fresh: u32,
     live: u32,
+    /// Those of them that are rows, and the bytes of their frames.
+    rows: u32,
+    row_bytes: u64,
     /// No more bytes are used than this.
     limit: u64,
     size: u64,
     limbo: Vec<u32>,
     files: HashMap<u64, CachedFile>,
+}
+
+/// A frame to be.
+struct New<'a> {
+    key: &'a BlockKey,
+    hash: u64,
+    block: &'a Block,
+    len: u64,
+    in_memory: bool,
+    row: u8,
 }
 
 /// What a shard is made of.
@@ -92,6 +106,8 @@ pub(crate) struct ShardUse {
     pub bytes: u64,
     pub index_bytes: u64,
     pub limbo: u64,
+    pub rows: u64,
+    pub row_bytes: u64,
 }
 
 impl Shard {
@@ -106,6 +122,8 @@ impl Shard {
             free: NONE,
             fresh: 1,
             live: 0,
+            rows: 0,
+            row_bytes: 0,
             limit: limit_of(parts.size),
             size: parts.size,
             limbo: Vec::new(),
@@ -149,7 +167,7 @@ impl Shard {
         self.pin(key, hash).is_some()
     }
 
-    fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
+    pub(super) fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
         let file = fold(key.file);
         // A slot that changes under the search is looked for again; a few times, for the caller can ask under the lock.
         for _ in 0..4 {
@@ -193,16 +211,46 @@ impl Shard {
 
     /// Keeps a block. `false` when there is no place for it.
     pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, in_memory: bool) -> bool {
-        let len = Header::of(key, block).frame_bytes().filter(|len| *len <= self.block_bytes_max);
-        let Some(len) = len.filter(|_| self.errors.load(Relaxed) < ERRORS_MAX) else { return false };
+        let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        self.sweep(inner);
+        self.sweep(&mut inner);
         if self.find(key, hash).is_some() {
             return true;
         }
+        self.fill(&mut inner, New { key, hash, block, len, in_memory, row: NO_ROW })
+    }
+
+    /// Keeps a row in place of what was under its key, if it is current when nobody else changes the shard.
+    pub fn insert_row(
+        &self,
+        key: &BlockKey,
+        hash: u64,
+        block: &Block,
+        is_current: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(len) = self.frame_bytes(key, block) else { return false };
+        let mut inner = self.inner.lock();
+        self.sweep(&mut inner);
+        if !is_current() {
+            return false;
+        }
+        if let Some(id) = self.find(key, hash) {
+            self.doom(&mut inner, id);
+        }
+        self.fill(&mut inner, New { key, hash, block, len, in_memory: false, row: ROW_OPEN })
+    }
+
+    /// What a block's frame takes, if it can be kept at all.
+    fn frame_bytes(&self, key: &BlockKey, block: &Block) -> Option<u64> {
+        let len = Header::of(key, block).frame_bytes().filter(|len| *len <= self.block_bytes_max);
+        len.filter(|_| self.errors.load(Relaxed) < ERRORS_MAX)
+    }
+
+    fn fill(&self, inner: &mut Inner, new: New<'_>) -> bool {
+        let New { key, hash, block, len, in_memory, row } = new;
         let Some(id) = self.take_slot(inner) else { return false };
-        let Some(before) = self.make_room(inner, len) else {
+        let index_bytes = if row == NO_ROW { 0 } else { ROW_INDEX_BYTES };
+        let Some(before) = self.make_room(inner, len, index_bytes) else {
             self.put_slot(inner, id);
             return false;
         };
@@ -218,6 +266,7 @@ impl Shard {
         slot.place.store(place.pack(), Relaxed);
         slot.on_disk_bytes.store(block.on_disk_bytes(), Relaxed);
         slot.verified.store(1, Relaxed);
+        slot.row.store(row, Relaxed);
         inner.space.link(&self.slots, before, id);
         inner.queues.admit(&self.slots, id, hash, in_memory, inner.live + 1);
         slot.revive();
@@ -257,7 +306,7 @@ impl Shard {
     pub fn resize(&self, size: u64) {
         let mut inner = self.inner.lock();
         inner.limit = limit_of(size.min(inner.size));
-        while inner.space.used() > inner.limit && self.evict_one(&mut inner) {}
+        while inner.used() > inner.limit && self.evict_one(&mut inner) {}
     }
 
     pub fn usage(&self) -> ShardUse {
@@ -269,13 +318,15 @@ impl Shard {
             bytes: inner.space.used(),
             index_bytes: (slots + self.buckets.bytes() + inner.queues.bytes()) as u64,
             limbo: inner.limbo.len() as u64,
+            rows: u64::from(inner.rows),
+            row_bytes: inner.row_bytes,
         }
     }
 
     /// Bytes that can be used without evicting.
     pub fn free_bytes(&self) -> u64 {
         let inner = self.inner.lock();
-        inner.limit.saturating_sub(inner.space.used())
+        inner.limit.saturating_sub(inner.used())
     }
 
     /// What is cached of each file.
@@ -314,7 +365,7 @@ impl Shard {
         assert_eq!(inner.files.values().map(|file| file.blocks).sum::<u64>(), u64::from(inner.live));
     }
 
-    fn find(&self, key: &BlockKey, hash: u64) -> Option<u32> {
+    pub(super) fn find(&self, key: &BlockKey, hash: u64) -> Option<u32> {
         let file = fold(key.file);
         let mut chain = self.buckets.chain(&self.slots, hash);
         chain.find_map(|(id, slot)| {
@@ -325,6 +376,10 @@ impl Shard {
     fn publish(&self, inner: &mut Inner, id: u32, hash: u64) {
         let slot = self.slots.get(id);
         inner.live += 1;
+        if slot.is_row() {
+            inner.rows += 1;
+            inner.row_bytes += slot.place().len;
+        }
         let cached = inner.files.entry(slot.file.load(Relaxed)).or_default();
         cached.blocks += 1;
         cached.on_disk_bytes += u64::from(slot.on_disk_bytes.load(Relaxed));
@@ -338,6 +393,10 @@ impl Shard {
         self.buckets.remove(&self.slots, hash(file, slot.offset.load(Relaxed)), id);
         inner.queues.remove(&self.slots, id);
         inner.live -= 1;
+        if slot.is_row() {
+            inner.rows -= 1;
+            inner.row_bytes -= slot.place().len;
+        }
         if let Some(cached) = inner.files.get_mut(&file) {
             cached.blocks -= 1;
             cached.on_disk_bytes -= u64::from(slot.on_disk_bytes.load(Relaxed));
@@ -348,7 +407,7 @@ impl Shard {
     }
 
     /// Forgets a live block now; frees its bytes now or when its last reader is done.
-    fn doom(&self, inner: &mut Inner, id: u32) {
+    pub(super) fn doom(&self, inner: &mut Inner, id: u32) {
         let slot = self.slots.get(id);
         slot.retire();
         self.unpublish(inner, id);
@@ -385,7 +444,7 @@ impl Shard {
         }
         inner.fresh += 1;
         // A later process looks at slots up to this one.
-        self.slots.get(NONE).unused.store(inner.fresh, Relaxed);
+        self.slots.get(NONE).extra.store(inner.fresh, Relaxed);
         Some(inner.fresh - 1)
     }
 
@@ -416,14 +475,14 @@ impl Shard {
         inner.queues.remember(slot, hash(slot.file.load(Relaxed), slot.offset.load(Relaxed)));
         self.unpublish(inner, id);
         self.release(inner, id);
-        self.counters.eviction();
+        self.counters.eviction(slot.is_row());
         true
     }
 
     /// The slot before a hole of at least `len` bytes, made when there is none.
-    fn make_room(&self, inner: &mut Inner, len: u64) -> Option<u32> {
+    fn make_room(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
         for _ in 0..ROUNDS_MAX {
-            if inner.space.used() + len <= inner.limit {
+            if inner.used() + index_bytes + len <= inner.limit {
                 if let Some(before) = inner.space.fit(len) {
                     return Some(before);
                 }
@@ -477,7 +536,7 @@ impl Shard {
     fn recover(&self) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        inner.fresh = self.slots.get(NONE).unused.load(Relaxed).clamp(1, self.slots.count());
+        inner.fresh = self.slots.get(NONE).extra.load(Relaxed).clamp(1, self.slots.count());
         let sentinel = self.slots.get(NONE);
         sentinel.place.store(0, Relaxed);
         sentinel.after.store(NONE, Relaxed);
@@ -488,7 +547,7 @@ impl Shard {
             slot.verified.store(0, Relaxed);
             slot.uses.store(slot.uses.load(Relaxed).min(USES_MAX), Relaxed);
             let place = slot.place();
-            let sane = place.len >= HEADER_BYTES as u64 && place.end() <= inner.size;
+            let sane = place.len >= HEADER_BYTES as u64 && place.end() <= inner.size && !slot.is_row();
             if sane && slot.live_version().is_some() {
                 kept.push((place, id));
             } else {
@@ -517,6 +576,13 @@ impl Shard {
     fn forget(&self, inner: &mut Inner, id: u32) {
         self.slots.get(id).retire();
         self.put_slot(inner, id);
+    }
+}
+
+impl Inner {
+    /// Bytes of the budget that are taken: frames, and the index of rows.
+    fn used(&self) -> u64 {
+        self.space.used() + u64::from(self.rows) * ROW_INDEX_BYTES
     }
 }
 

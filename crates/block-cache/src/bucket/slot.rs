@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::mapping::Mapping;
+use super::rows::NO_ROW;
 
 /// No slot. Slot 0 is the sentinel of the list by address.
 pub(crate) const NONE: u32 = 0;
@@ -37,7 +38,8 @@ pub(crate) struct Slot {
     pub queue: AtomicU8,
     /// Whether this process has checked, or written, the frame. Only asked for in file engines.
     pub verified: AtomicU8,
-    pub spare: AtomicU8,
+    /// Whether it is a row, and whether that can be served; see `rows`.
+    pub row: AtomicU8,
     /// The file, folded to 64 bits; the frame has all of it.
     pub file: AtomicU64,
     pub offset: AtomicU64,
@@ -53,7 +55,8 @@ pub(crate) struct Slot {
     /// The slots whose frames lie before and after.
     pub before: AtomicU32,
     pub after: AtomicU32,
-    pub unused: AtomicU32,
+    /// Of the sentinel: how many slots were ever used. Of a row that is held: by whom.
+    pub extra: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -96,6 +99,11 @@ impl Slot {
         if uses < USES_MAX {
             self.uses.store(uses + 1, Relaxed);
         }
+    }
+
+    #[inline]
+    pub fn is_row(&self) -> bool {
+        self.row.load(Relaxed) != NO_ROW
     }
 
     pub fn place(&self) -> Place {

@@ -37,6 +37,22 @@ impl CellBuffer {
         cell.write_key_value(&mut self.bytes, true);
     }
 
+    /// Copies cells without tags, as [`CellBuffer::bytes`] has them, to the end. Their sequence ids are 0.
+    ///
+    /// Bytes that are not such cells are left out from the first cell on that is none.
+    pub fn extend_untagged(&mut self, bytes: &[u8]) {
+        let (base, mut at) = (self.bytes.len(), 0);
+        while let Some(len) = crate::codec::read_u32(bytes, at) {
+            let end = at + 4 + len as usize;
+            if end > bytes.len() {
+                break;
+            }
+            self.entries.push(Entry { start: base + at + 4, seq_id: 0, tagged: false });
+            at = end;
+        }
+        self.bytes.extend_from_slice(&bytes[..at]);
+    }
+
     /// How many cells.
     pub fn len(&self) -> usize {
         self.entries.len()

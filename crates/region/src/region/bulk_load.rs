@@ -177,6 +177,7 @@ impl Region {
             for (one, file) in prepared.iter().zip(opened) {
                 one.store.add_files(vec![file]);
             }
+            self.forget_rows();
         });
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));

@@ -38,7 +38,14 @@ impl Region {
         let result = store.compact(&request, self.mvcc.read_point())?;
         let file = store.install_compaction(&result)?;
         self.mark_compaction(store, &result, file.as_ref().map(|file| file.name()))?;
-        self.with_new_epoch(|| store.swap_compaction(request, file));
+        self.with_new_epoch(|| {
+            let drops_markers = request.is_all_files();
+            store.swap_compaction(request, file);
+            if drops_markers {
+                // What they hid of the MemStore is hidden no more.
+                self.forget_rows();
+            }
+        });
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }

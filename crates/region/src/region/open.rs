@@ -24,6 +24,7 @@ use prost::Message;
 use super::flush::FlushNumber;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
+use super::row_cache::RowCache;
 use super::row_lock::RowLocks;
 use super::{Phase, Region, RegionEnv, RequestCounts, manifest};
 use crate::layout;
@@ -50,6 +51,7 @@ impl Region {
         let start = in_files.max(seq_id_file);
         let region = Arc::new(Self {
             row_locks: RowLocks::new(env.config.row_lock_wait),
+            row_cache: RowCache::open(&env.stores, &info, &table),
             env,
             encoded_name: info.encoded_name().to_owned().into(),
             info,
@@ -178,6 +180,7 @@ impl Region {
         if closed.is_err() && !self.is_closed() {
             self.cancel_compactions(false);
         }
+        self.forget_rows();
         closed
     }
 

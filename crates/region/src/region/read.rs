@@ -21,8 +21,19 @@ impl Region {
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         self.check_row(&scan.start_row, "Get")?;
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        let read_point = self.read_point_of(&scan);
-        self.read_row(scan, read_point)
+        let Some(cached) = self.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
+            let read_point = self.read_point_of(&scan);
+            return self.read_row(scan, read_point);
+        };
+        if let Some(row) = cached.find(&scan) {
+            return Ok(row);
+        }
+        let shape = cached.shape(&scan);
+        let mut row = CellBuffer::new();
+        let mut scanner = self.open_scanner(scan, None)?;
+        scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+        cached.keep(&row, shape, scanner.read_point(), scanner.saw_markers());
+        Ok(row)
     }
 
     /// Starts a scan of the part of its range that lies in this region.

@@ -13,6 +13,7 @@ use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
 use super::nonce::{NonceKey, NonceStart};
+use super::row_cache::HeldRows;
 use super::row_lock::LockMode;
 use super::{Phase, Region};
 use crate::ops::{
@@ -28,6 +29,7 @@ struct Applied {
     number: u64,
     logged: Option<(Txid, SyncLevel)>,
     cells: Arc<Vec<KeyValue>>,
+    held: HeldRows,
 }
 
 impl Region {
@@ -205,11 +207,13 @@ impl Region {
         nonce: NonceKey,
     ) -> Result<Applied> {
         let level = sync_level(durability);
+        let rows = self.row_cache.as_ref().map(|cache| cache.rows_of(&cells));
         let updates = self.updates.read();
         if *updates != Phase::Open {
             return Err(self.not_serving());
         }
         let (number, logged) = self.mvcc.begin(|number| {
+            rows.iter().for_each(|rows| rows.note(number));
             let level = level?;
             let appended = self.log(number, cells.iter().map(KeyValue::as_cell), nonce);
             Some(appended.map(|txid| (txid, level)))
@@ -229,28 +233,37 @@ impl Region {
             }
         }
         drop(updates);
+        let held = rows.map(|rows| rows.hold(number, &cells)).unwrap_or_default();
         // What a flush under way writes still counts; asking again would only flush the little that came since.
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
-        Ok(Applied { number, logged, cells: Arc::new(cells) })
+        Ok(Applied { number, logged, cells: Arc::new(cells), held })
     }
 
     /// Waits, without a thread, until a write is durable, makes it visible and then calls `done`.
     fn finish(self: &Arc<Self>, applied: Applied, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let Some((txid, level)) = applied.logged else {
-            return self.mvcc.complete_then(applied.number, Some(Box::new(move || done(Ok(())))));
-        };
+        let Applied { number, logged, cells, held } = applied;
+        let Some((txid, level)) = logged else { return self.show(number, held, done) };
         let region = Arc::clone(self);
         let on_durable = move |durable: Result<()>| match durable {
-            Ok(()) => region.mvcc.complete_then(applied.number, Some(Box::new(move || done(Ok(()))))),
+            Ok(()) => region.show(number, held, done),
             Err(error) => {
-                region.take_back(&applied.cells);
-                region.mvcc.complete(applied.number);
+                region.take_back(&cells);
+                region.mvcc.complete(number);
                 done(Err(error));
             }
         };
         self.env.wal.when_synced(txid, level, on_durable);
+    }
+
+    /// Makes a write visible when all before it are, and then calls `done`.
+    fn show(&self, number: u64, held: HeldRows, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let visible = move || {
+            held.settle();
+            done(Ok(()));
+        };
+        self.mvcc.complete_then(number, Some(Box::new(visible)));
     }
 
     /// Hides cells whose log entry failed, before their number becomes visible.

@@ -141,6 +141,7 @@ struct UserScan {
     /// With a filter: versions of a column at most, of those that it takes.
     versions_after_filter: u32,
     filtered: FilteredVersions,
+    saw_markers: bool,
 }
 
 /// Versions of a column that the filter took.
@@ -189,6 +190,7 @@ impl QueryMatcher {
             see_past_markers: info.keep_deleted_cells != KeepDeletedCells::False,
             versions_after_filter: result_max,
             filtered: FilteredVersions::default(),
+            saw_markers: false,
         };
         let trackers = if info.new_version_behavior && !scan.raw {
             let limits = info.limits(result_max, oldest_unexpired);
@@ -231,6 +233,11 @@ impl QueryMatcher {
             row: Vec::new(),
             hidden_column: HiddenColumn::default(),
         }
+    }
+
+    /// Whether a user scan came by any marker so far.
+    pub fn saw_markers(&self) -> bool {
+        matches!(&self.kind, Kind::User(user) if user.saw_markers)
     }
 
     /// The row that is being matched, when [`QueryMatcher::is_on_row`].
@@ -421,6 +428,7 @@ fn match_user(
     filter: &mut FilterSlot,
 ) -> Result<MatchCode> {
     if cell.is_delete() {
+        user.saw_markers = true;
         let order = user.range.compare(cell.timestamp());
         if order == 0 || (order > 0 && !user.see_past_markers) {
             trackers.add_delete(cell);

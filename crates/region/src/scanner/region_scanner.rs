@@ -103,6 +103,11 @@ impl RegionScanner {
         self.read_point
     }
 
+    /// Whether a marker was among what was read so far.
+    pub fn saw_markers(&self) -> bool {
+        self.stores.runs().iter().chain(self.joined.runs()).any(StoreScanner::saw_markers)
+    }
+
     /// Whether the filter wants no more rows.
     pub fn is_filter_done(&self) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.filter_all_remaining())

@@ -150,6 +150,11 @@ impl StoreScanner {
         })
     }
 
+    /// Whether a marker was among what was read so far.
+    pub fn saw_markers(&self) -> bool {
+        self.matcher.saw_markers()
+    }
+
     /// Whether there is no more cell.
     pub fn is_done(&self) -> bool {
         self.peek().is_none()

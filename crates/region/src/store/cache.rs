@@ -36,6 +36,8 @@ pub struct StoreCacheConfig {
     pub prefetch_on_open: bool,
     /// `hbase.hfile.prefetch.delay`, in milliseconds.
     pub prefetch_delay_ms: u64,
+    /// `row.cache.enabled`: Gets keep rows, where the table's `ROW_CACHE_ENABLED` says nothing.
+    pub rows: bool,
 }
 
 const PREFETCH_DELAY_MS: u64 = 1000;
@@ -53,6 +55,7 @@ impl Default for StoreCacheConfig {
             evict_on_close: false,
             prefetch_on_open: false,
             prefetch_delay_ms: PREFETCH_DELAY_MS,
+            rows: false,
         }
     }
 }
@@ -77,6 +80,7 @@ impl StoreCacheConfig {
             evict_on_close: conf.get_bool_or("hbase.rs.evictblocksonclose", false)?,
             prefetch_on_open: conf.get_bool_or("hbase.rs.prefetchblocksonopen", false)?,
             prefetch_delay_ms: delay.max(0) as u64,
+            rows: conf.get_bool_or("row.cache.enabled", false)?,
         })
     }
 

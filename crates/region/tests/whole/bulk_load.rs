@@ -32,15 +32,15 @@ fn write(cluster: &Cluster, path: &str, context: HFileContext, cells: &[KeyValue
     path
 }
 
-fn hfile(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
+pub fn hfile(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
     write(cluster, path, HFileContext::default(), cells)
 }
 
-fn file(family: &str, path: PathBuf, keep_source: bool) -> BulkFile {
+pub fn file(family: &str, path: PathBuf, keep_source: bool) -> BulkFile {
     BulkFile { family: Bytes::copy_from_slice(family.as_bytes()), path, keep_source }
 }
 
-fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {
+pub fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {
     BulkLoad {
         files,
         assign_seq_id: true,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_block_cache::NoCache;
+use evenkeel_block_cache::{BlockCache, NoCache};
 use evenkeel_common::clock::{Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
@@ -28,6 +28,8 @@ pub struct Cluster {
     pub clock: Arc<ManualClock>,
     pub wal_config: WalConfig,
     pub table: TableDescriptor,
+    /// Of the lives from the next one on.
+    pub cache: Arc<dyn BlockCache>,
     info: RegionInfo,
     life: i64,
     /// A crash has left logs whose ends may be anything.
@@ -73,6 +75,7 @@ impl Cluster {
             clock: ManualClock::at(NOW_MS),
             wal_config,
             table,
+            cache: Arc::new(NoCache),
             info,
             life: 0,
             torn: false,
@@ -121,7 +124,7 @@ impl Cluster {
                 pace: std::sync::Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
-                cache: Arc::new(NoCache),
+                cache: Arc::clone(&self.cache),
                 clock: Arc::clone(&clock),
                 chunks: ChunkPool::new(2),
                 config: StoreConfig::default(),

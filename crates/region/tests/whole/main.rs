@@ -6,3 +6,4 @@ mod durability;
 mod harness;
 mod model;
 mod power_cut;
+mod row_cache;

@@ -1,0 +1,272 @@
+//! Rows beside blocks: what a Get answered, kept under a key of the region and the row.
+//!
+//! A row is a frame like a block's, found, pinned, evicted and moved like one: one index, one budget, one policy. What it
+//! means is the region's. Unlike a block it can become wrong, so its slot says whether it may be served:
+//!
+//! ```text
+//!                      hold, no successor
+//!            +---------------------------------> gone
+//!  insert    |          hold                         settle
+//!  -------> open -----------------------------> held --------> open, with the successor's bytes
+//!            ^   a write is about to be visible  |  it is visible, and nobody held the row meanwhile
+//!            |                                   |
+//!            +-------- insert (replaces) --------+--> gone: held again, or evicted
+//! ```
+//!
+//! * [`BucketCache::get_row`] takes no lock and serves open rows only.
+//! * [`BucketCache::hold_row`] comes before a write of the row is visible. From then on nobody is served what was before it.
+//! * [`BucketCache::settle_row`] comes after it is visible, and writes the successor where the row lies, when it fits there and
+//!   no reader pins the row; otherwise the row goes. It never waits: it runs where writes are acknowledged.
+//! * [`BucketCache::insert_row`] asks whether the row is current under the shard's lock, which `hold_row` takes too: a writer
+//!   that has noted its write before is seen by the one, or its `hold_row` finds what was inserted.
+//!
+//! A held row whose writer never settles (its log failed) is like no row, and is replaced or evicted as any other.
+//!
+//! Rows are small and many, so each is charged [`ROW_INDEX_BYTES`] for its part of the index too. Rows of an earlier process
+//! are forgotten when a file engine opens. The `file:` engines keep no rows.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::frame::Header;
+use super::pin;
+use super::shard::Shard;
+use super::{BucketCache, hash_of};
+use crate::{Block, BlockKey, BlockParts, BlockType};
+
+/// A slot that has a block.
+pub(crate) const NO_ROW: u8 = 0;
+/// A row that may be served.
+pub(crate) const ROW_OPEN: u8 = 1;
+/// A row that a write under way will change.
+const ROW_HELD: u8 = 2;
+
+/// Bytes of slot, bucket and policy that a row is charged for.
+pub const ROW_INDEX_BYTES: u64 = 72;
+
+/// What a write makes of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// Nothing else: it is served as before.
+    Same,
+    /// Another one, once the write is visible.
+    Row(Vec<u8>),
+    /// Nothing that is known: the row goes.
+    Unknown,
+}
+
+impl BucketCache {
+    /// The row of a key, as it was inserted or settled last. Counts nothing; see [`BucketCache::count_row`].
+    #[inline]
+    pub fn get_row(&self, key: &BlockKey) -> Option<Block> {
+        let hash = hash_of(key);
+        self.shard(hash).get_row(key, hash)
+    }
+
+    /// Counts a Get that a row answered, or might have.
+    #[inline]
+    pub fn count_row(&self, hit: bool) {
+        self.counters.row(hit);
+    }
+
+    /// Keeps a row, in place of what was there before, if `is_current` says that no write noted so far changes it. Says
+    /// whether it is kept.
+    pub fn insert_row(&self, key: &BlockKey, bytes: Vec<u8>, is_current: impl FnOnce() -> bool) -> bool {
+        let hash = hash_of(key);
+        self.shard(hash).insert_row(key, hash, &block_of(bytes), is_current)
+    }
+
+    /// Stops serving a row, for the write `by`, unless that leaves it the same. `successor` makes the row after the write of
+    /// the row before it; quick, for it runs under the shard's lock. Returns what [`BucketCache::settle_row`] is to be given.
+    pub fn hold_row(
+        &self,
+        key: &BlockKey,
+        by: u32,
+        successor: impl FnOnce(&[u8]) -> Successor,
+    ) -> Option<Vec<u8>> {
+        let hash = hash_of(key);
+        self.shard(hash).hold_row(key, hash, by, successor)
+    }
+
+    /// Serves the successor of a row that `by` holds, if it holds it still.
+    pub fn settle_row(&self, key: &BlockKey, by: u32, successor: Vec<u8>) {
+        let hash = hash_of(key);
+        self.shard(hash).settle_row(key, hash, by, &block_of(successor));
+    }
+}
+
+fn block_of(bytes: Vec<u8>) -> Block {
+    Block::new(BlockParts {
+        kind: BlockType::Data,
+        offset: 0,
+        on_disk_bytes: 0,
+        prev_offset: -1,
+        body: 0..bytes.len() as u32,
+        bytes: bytes.into(),
+        seek_points: Box::default(),
+        seek_keys: Box::default(),
+        packed: false,
+    })
+}
+
+impl Shard {
+    #[inline]
+    fn get_row(&self, key: &BlockKey, hash: u64) -> Option<Block> {
+        let pin = self.pin(key, hash)?;
+        let slot = pin.slot();
+        if slot.row.load(Acquire) != ROW_OPEN {
+            return None;
+        }
+        slot.used();
+        let place = slot.place();
+        let frame = self.storage.frame(place)?;
+        frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
+    }
+
+    fn hold_row(
+        &self,
+        key: &BlockKey,
+        hash: u64,
+        by: u32,
+        successor: impl FnOnce(&[u8]) -> Successor,
+    ) -> Option<Vec<u8>> {
+        let mut inner = self.inner.lock();
+        let id = self.find(key, hash)?;
+        let slot = self.slots.get(id);
+        // Nobody moves or frees it under the lock.
+        let row = (slot.row.load(Relaxed) == ROW_OPEN).then(|| self.get_row(key, hash)).flatten();
+        match row.map_or(Successor::Unknown, |row| successor(row.data())) {
+            Successor::Same => None,
+            Successor::Row(next) => {
+                slot.extra.store(by, Relaxed);
+                slot.row.store(ROW_HELD, Release);
+                Some(next)
+            }
+            Successor::Unknown => {
+                self.doom(&mut inner, id);
+                None
+            }
+        }
+    }
+
+    fn settle_row(&self, key: &BlockKey, hash: u64, by: u32, successor: &Block) {
+        let Some(mut inner) = self.inner.try_lock() else { return };
+        let Some(id) = self.find(key, hash) else { return };
+        let slot = self.slots.get(id);
+        if slot.row.load(Relaxed) != ROW_HELD || slot.extra.load(Relaxed) != by {
+            return;
+        }
+        let place = slot.place();
+        let fits = Header::of(key, successor).frame_bytes().is_some_and(|bytes| bytes <= place.len);
+        slot.retire();
+        let written = fits && !pin::is_pinned(slot) && self.storage.write(place, key, successor).is_ok();
+        if written {
+            slot.row.store(ROW_OPEN, Relaxed);
+            slot.revive();
+        } else {
+            slot.revive();
+            self.doom(&mut inner, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockCache, BucketCacheConfig, FileId};
+
+    fn cache(bytes: u64) -> BucketCache {
+        BucketCache::open(&BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(bytes) }).unwrap()
+    }
+
+    fn key(row: u64) -> BlockKey {
+        BlockKey { file: FileId::from_bits(7), offset: row }
+    }
+
+    fn text(cache: &BucketCache, row: u64) -> Option<String> {
+        cache.get_row(&key(row)).map(|block| String::from_utf8_lossy(block.data()).into_owned())
+    }
+
+    #[test]
+    fn a_held_row_is_not_served_until_it_is_settled() {
+        let cache = cache(1 << 20);
+        assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
+        assert_eq!(text(&cache, 1).as_deref(), Some("one"));
+        let next = cache.hold_row(&key(1), 5, |old| Successor::Row([old, b"+"].concat())).unwrap();
+        assert_eq!(text(&cache, 1), None);
+        cache.settle_row(&key(1), 5, next);
+        assert_eq!(text(&cache, 1).as_deref(), Some("one+"));
+        assert_eq!((cache.stats().rows, cache.stats().blocks), (1, 1));
+    }
+
+    #[test]
+    fn a_row_that_is_held_twice_goes() {
+        let cache = cache(1 << 20);
+        assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
+        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(b"two".to_vec())).unwrap();
+        assert!(cache.hold_row(&key(1), 6, |_| Successor::Row(b"six".to_vec())).is_none());
+        cache.settle_row(&key(1), 5, next.clone());
+        assert_eq!(text(&cache, 1), None);
+        // Neither does it come back over what a reader put there meanwhile.
+        assert!(cache.insert_row(&key(1), b"new".to_vec(), || true));
+        cache.settle_row(&key(1), 5, next.clone());
+        assert_eq!(text(&cache, 1).as_deref(), Some("new"));
+        assert!(cache.hold_row(&key(1), 7, |_| Successor::Row(b"sev".to_vec())).is_some());
+        cache.settle_row(&key(1), 5, next);
+        assert_eq!(text(&cache, 1), None);
+    }
+
+    #[test]
+    fn a_row_that_is_not_current_or_has_no_successor_is_not_kept() {
+        let cache = cache(1 << 20);
+        assert!(!cache.insert_row(&key(1), b"one".to_vec(), || false));
+        assert!(cache.insert_row(&key(2), b"two".to_vec(), || true));
+        assert!(cache.hold_row(&key(2), 5, |_| Successor::Unknown).is_none());
+        assert_eq!((text(&cache, 1), text(&cache, 2), cache.stats().bytes), (None, None, 0));
+        assert!(cache.insert_row(&key(3), b"same".to_vec(), || true));
+        assert!(cache.hold_row(&key(3), 5, |_| Successor::Same).is_none());
+        assert_eq!(text(&cache, 3).as_deref(), Some("same"));
+    }
+
+    #[test]
+    fn a_reader_keeps_the_row_that_it_was_given() {
+        let cache = cache(1 << 20);
+        assert!(cache.insert_row(&key(1), b"old".to_vec(), || true));
+        let held = cache.get_row(&key(1)).unwrap();
+        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(b"new".to_vec())).unwrap();
+        cache.settle_row(&key(1), 5, next);
+        assert_eq!(held.data(), b"old");
+        assert_eq!(text(&cache, 1), None, "it was read, so it could not be changed in place");
+        assert_eq!(cache.limbo(), 1);
+    }
+
+    #[test]
+    fn a_successor_that_does_not_fit_goes_with_its_row() {
+        let cache = cache(1 << 20);
+        assert!(cache.insert_row(&key(1), b"short".to_vec(), || true));
+        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(vec![b'x'; 100])).unwrap();
+        cache.settle_row(&key(1), 5, next);
+        assert_eq!((text(&cache, 1), cache.stats().rows), (None, 0));
+    }
+
+    #[test]
+    fn rows_with_their_index_and_blocks_stay_within_the_budget() {
+        let bytes = 1 << 20;
+        let cache = cache(bytes);
+        let block = |fill: u8| block_of(vec![fill; 20_000]);
+        for n in 0..20_000 {
+            cache.insert_row(&key(n), vec![n as u8; 60 + n as usize % 90], || true);
+            if n % 100 == 0 {
+                cache.insert(BlockKey { file: FileId::from_bits(8), offset: n }, block(n as u8), false);
+            }
+            let stats = cache.stats();
+            assert!(stats.bytes + stats.rows * ROW_INDEX_BYTES <= bytes, "{stats:?}");
+        }
+        let stats = cache.stats();
+        assert!(stats.rows > 1000 && stats.blocks > stats.rows, "{stats:?}");
+        assert!(stats.row_evictions > 10_000 && stats.evictions > stats.row_evictions, "{stats:?}");
+        assert!(stats.bytes > bytes / 2 && stats.row_bytes < stats.bytes, "{stats:?}");
+        cache.shards.iter().for_each(Shard::check);
+        assert_eq!(cache.evict_file(FileId::from_bits(7)) as u64, stats.rows);
+        assert_eq!((cache.stats().rows, cache.stats().row_bytes), (0, 0));
+    }
+}

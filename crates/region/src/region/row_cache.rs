@@ -1,0 +1,311 @@
+//! [`RowCache`]: what Gets of a region answered, kept beside blocks (HBASE-29585), never stale.
+//!
+//! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of those that were asked for.
+//! It answers every Get of these columns, or of some of them, that wants one version, any time and no filter. All others
+//! read the stores, as do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows with
+//! tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not kept. A row of a family with a time
+//! to live is kept until the first of its cells expires.
+//!
+//! **Against writes.** Three steps of a write concern it:
+//!
+//! ```text
+//! with its number      note    the number, in a table by the row's hash
+//! before it is visible hold    the row's entry is not served any more; the entry after the write is made of it, if that is
+//!                              known without reading the stores
+//! once it is visible   settle  the new entry is served, written where the old one lay
+//! ```
+//! A reader that fills takes its read point after it computed the key and before it reads, and what it read is kept only if
+//! no write of a higher number was noted; that is asked under the lock which `hold` takes too. So either the reader sees
+//! the note, or the writer finds the entry. Two rows may share a place in the table: then one is not kept this time.
+//!
+//! A write that follows before another one of the row has settled finds the entry held, and drops it. So what a write makes of
+//! an entry always has every write before it.
+//!
+//! **In place.** Puts alone make a new entry, Increments and Appends among them: a cell that is not older than its column's is
+//! the newest, unless a marker hides it. So an entry says whether any marker was seen when it was read, and goes at the next
+//! write then. It goes also when it grows, when a reader pins it, and when cells have tags.
+//!
+//! **Against everything else.** Bulk loads, compactions that drop markers (a cell in the MemStore may come to light) and closing
+//! change the *generation*, which is part of the key, while readers cannot take a view: nobody finds the old entries, and they
+//! age out. A region that opens, be it after a move, split, merge, `alter`, truncation or restart, has an id of its own.
+//! Flushes and other compactions change no answer.
+//!
+//! **Off or on.** The table's `ROW_CACHE_ENABLED`, else `row.cache.enabled`, which is off. `cacheBlocks(false)` and
+//! `BLOCKCACHE => false` look and keep nothing new. The clock is taken not to go back.
+//!
+//! # Bounds
+//! Entries share the block cache's budget. A region has [`NOTES`] numbers. A write keeps the new entries of its rows until it is
+//! visible.
+
+mod entry;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use evenkeel_block_cache::bucket::rows::Successor;
+use evenkeel_block_cache::{BlockCache, BlockKey, BucketCache, FileId};
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, TableDescriptor};
+
+use self::entry::{Answer, Entry};
+use crate::ops::Scan;
+use crate::store::StoreEnv;
+
+/// Places for numbers of writes.
+const NOTES: usize = 1024;
+/// Larger entries are not kept: copying one must stay short.
+const ENTRY_BYTES_MAX: usize = 32 << 10;
+
+/// See the module.
+pub(super) struct RowCache {
+    blocks: Arc<dyn BlockCache>,
+    clock: Arc<dyn Clock>,
+    /// Of this opening of the region.
+    id: u128,
+    generation: AtomicU64,
+    families: Vec<Family>,
+    /// The highest number of a write to a row, by its hash.
+    notes: Box<[AtomicU64]>,
+    /// Whether there was ever an entry.
+    is_used: AtomicBool,
+}
+
+/// What matters of a family.
+struct Family {
+    name: Vec<u8>,
+    ttl_ms: i64,
+    /// Whether entries can answer for it.
+    is_served: bool,
+    /// Whether reads keep what they read.
+    is_kept: bool,
+}
+
+/// Where the row of a Get is, if it is cached.
+pub(super) struct Place<'a> {
+    cache: &'a RowCache,
+    rows: &'a BucketCache,
+    key: BlockKey,
+}
+
+/// Rows that a write changes: the hash of each, and its cells.
+pub(super) struct Rows {
+    cache: Arc<RowCache>,
+    rows: Vec<(u64, Range<usize>)>,
+}
+
+/// Entries as they are once a write is visible.
+#[derive(Default)]
+pub(super) struct HeldRows {
+    cache: Option<Arc<RowCache>>,
+    by: u32,
+    successors: Vec<(BlockKey, Vec<u8>)>,
+}
+
+impl RowCache {
+    /// Of a region that opens; `None` when its table wants none, or there is nowhere to keep rows.
+    pub fn open(env: &StoreEnv, info: &RegionInfo, table: &TableDescriptor) -> Option<Arc<Self>> {
+        let is_wanted = table.row_cache_enabled().unwrap_or(env.config.cache.rows) && !info.is_meta();
+        if !is_wanted || env.cache.rows().is_none() {
+            return None;
+        }
+        let family = |family: &evenkeel_common::ColumnFamilyDescriptor| Family {
+            name: family.name().to_vec(),
+            ttl_ms: family.ttl_ms(),
+            is_served: !family.new_version_behavior()
+                && (family.min_versions() == 0 || family.ttl_ms() == i64::MAX),
+            is_kept: env.config.for_family(family).cache.data_on_read,
+        };
+        Some(Arc::new(Self {
+            blocks: Arc::clone(&env.cache),
+            clock: Arc::clone(&env.clock),
+            id: uuid::Uuid::new_v4().as_u128(),
+            generation: AtomicU64::new(0),
+            families: table.families().map(family).collect(),
+            notes: (0..NOTES).map(|_| AtomicU64::new(0)).collect(),
+            is_used: AtomicBool::new(false),
+        }))
+    }
+
+    /// Where the answer to a Get may be; `None` when it is none that entries answer.
+    #[inline]
+    pub fn place(&self, scan: &Scan) -> Option<Place<'_>> {
+        let is_plain = scan.max_versions == 1
+            && scan.filter.is_none()
+            && scan.time_range.is_all()
+            && scan.family_time_ranges.is_empty()
+            && scan.store_limit < 0
+            && scan.store_offset <= 0
+            && scan.batch <= 0
+            && scan.is_get
+            && !(scan.raw || scan.reversed || scan.read_uncommitted)
+            && scan.mvcc_read_point.is_none();
+        if !is_plain || !self.all_asked(scan, |family| family.is_served) {
+            return None;
+        }
+        let rows = self.blocks.rows()?;
+        Some(Place { cache: self, rows, key: self.key(self.hash(&scan.start_row)) })
+    }
+
+    /// Ends the use of every entry.
+    pub fn forget_all(&self) {
+        self.generation.fetch_add(1, SeqCst);
+    }
+
+    /// The rows of a write's cells.
+    pub fn rows_of(self: &Arc<Self>, cells: &[KeyValue]) -> Rows {
+        let mut rows: Vec<(u64, Range<usize>)> = Vec::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let row = cell.as_cell().row();
+            match rows.last_mut() {
+                Some((_, range)) if cells[range.start].as_cell().row() == row => range.end = at + 1,
+                _ => rows.push((self.hash(row), at..at + 1)),
+            }
+        }
+        Rows { cache: Arc::clone(self), rows }
+    }
+
+    /// Whether all families that a scan asks for are there, and such.
+    fn all_asked(&self, scan: &Scan, such: impl Fn(&Family) -> bool) -> bool {
+        if scan.families.is_empty() {
+            return self.families.iter().all(such);
+        }
+        scan.families.iter().all(|asked| self.family(&asked.family).is_some_and(&such))
+    }
+
+    fn family(&self, name: &[u8]) -> Option<&Family> {
+        self.families.iter().find(|family| family.name == name)
+    }
+
+    fn ttl_ms(&self, family: &[u8]) -> i64 {
+        self.family(family).map_or(i64::MAX, |family| family.ttl_ms)
+    }
+
+    #[inline]
+    fn key(&self, hash: u64) -> BlockKey {
+        let generation = u128::from(self.generation.load(SeqCst));
+        BlockKey { file: FileId::from_bits(self.id.wrapping_add(generation)), offset: hash }
+    }
+
+    /// Of a row; other for each opening, so that nobody can choose rows that collide.
+    #[inline]
+    fn hash(&self, row: &[u8]) -> u64 {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let fold = |h: u64, word: u64| {
+            let product = u128::from(h ^ word) * u128::from(FACTOR);
+            (product >> 64) as u64 ^ product as u64
+        };
+        let (words, rest) = row.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let h = words.iter().fold(self.id as u64, |h, word| fold(h, u64::from_le_bytes(*word)));
+        fold(fold(h, u64::from_le_bytes(last)), row.len() as u64 ^ (self.id >> 64) as u64)
+    }
+
+    fn note_of(&self, hash: u64) -> &AtomicU64 {
+        &self.notes[hash as usize % NOTES]
+    }
+}
+
+impl Place<'_> {
+    /// The answer to a Get, when it is here.
+    #[inline]
+    pub fn find(&self, scan: &Scan) -> Option<CellBuffer> {
+        let block = self.rows.get_row(&self.key);
+        let answer = block.as_ref().and_then(|block| self.answer(Entry::parse(block.data())?, scan));
+        self.rows.count_row(answer.is_some());
+        answer
+    }
+
+    fn answer(&self, entry: Entry<'_>, scan: &Scan) -> Option<CellBuffer> {
+        let is_fresh = entry.expires_ms == i64::MAX || self.cache.clock.now_ms() <= entry.expires_ms;
+        if entry.row != scan.start_row || !is_fresh {
+            return None;
+        }
+        match entry.covers(scan) {
+            Answer::Whole => Some(entry.all()),
+            Answer::Part => Some(entry.select(scan)),
+            Answer::Unknown => None,
+        }
+    }
+
+    /// What a Get asks for, as [`Place::keep`] wants it; `None` when nothing is to be kept.
+    pub fn shape(&self, scan: &Scan) -> Option<Shape> {
+        let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.is_kept);
+        is_kept.then(|| Shape { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
+    }
+
+    /// Keeps a row that was read at a read point, unless a write has come since.
+    pub fn keep(&self, cells: &CellBuffer, shape: Option<Shape>, read_point: u64, saw_markers: bool) {
+        let Some(shape) = shape.filter(|_| !cells.has_tags()) else { return };
+        let expiries =
+            cells.iter().map(|cell| cell.timestamp().saturating_add(self.cache.ttl_ms(cell.family())));
+        let entry = Entry {
+            expires_ms: expiries.min().unwrap_or(i64::MAX),
+            saw_markers,
+            row: &shape.row,
+            coverage: &shape.coverage,
+            cells: cells.bytes(),
+        };
+        if entry.len() > ENTRY_BYTES_MAX {
+            return;
+        }
+        self.cache.is_used.store(true, SeqCst);
+        let note = self.cache.note_of(self.key.offset);
+        self.rows.insert_row(&self.key, entry.encode(), || note.load(SeqCst) <= read_point);
+    }
+}
+
+/// The row of a Get, and what it asks for there.
+pub(super) struct Shape {
+    row: bytes::Bytes,
+    coverage: Vec<u8>,
+}
+
+impl Rows {
+    /// Notes the number of the write. Numbers come in order.
+    pub fn note(&self, number: u64) {
+        self.rows.iter().for_each(|(hash, _)| self.cache.note_of(*hash).store(number, SeqCst));
+    }
+
+    /// Ends the use of the rows' entries, before the write is visible.
+    pub fn hold(self, number: u64, cells: &[KeyValue]) -> HeldRows {
+        let Some(rows) = self.cache.blocks.rows().filter(|_| self.cache.is_used.load(SeqCst)) else {
+            return HeldRows::default();
+        };
+        let by = number as u32;
+        let mut successors = Vec::new();
+        for (hash, range) in self.rows {
+            let key = self.cache.key(hash);
+            let next = |old: &[u8]| self.cache.successor(old, &cells[range]);
+            successors.extend(rows.hold_row(&key, by, next).map(|next| (key, next)));
+        }
+        HeldRows { cache: Some(self.cache), by, successors }
+    }
+}
+
+impl RowCache {
+    /// The entry after a write of some cells of one row.
+    fn successor(&self, old: &[u8], cells: &[KeyValue]) -> Successor {
+        let (Some(old), Some(first)) = (Entry::parse(old), cells.first()) else { return Successor::Unknown };
+        if old.row != first.as_cell().row() {
+            return Successor::Same;
+        }
+        let oldest = |family: &[u8]| self.clock.now_ms().saturating_sub(self.ttl_ms(family));
+        let cells = cells.iter().map(KeyValue::as_cell);
+        match old.after(cells, |family| (oldest(family), self.ttl_ms(family))) {
+            Successor::Row(next) if next.len() > ENTRY_BYTES_MAX => Successor::Unknown,
+            next => next,
+        }
+    }
+}
+
+impl HeldRows {
+    /// Has the new entries served: the write is visible.
+    pub fn settle(self) {
+        let Some(rows) = self.cache.as_ref().and_then(|cache| cache.blocks.rows()) else { return };
+        for (key, next) in self.successors {
+            rows.settle_row(&key, self.by, next);
+        }
+    }
+}

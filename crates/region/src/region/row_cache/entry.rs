@@ -1,0 +1,259 @@
+//! [`Entry`]: one row as it lies in the cache.
+//!
+//! ```text
+//! i64 expires, milliseconds since 1970 | u16 row bytes | u8 markers seen | u8 0 | u32 coverage bytes
+//! row | coverage | cells, each u32 big-endian length, KeyValue without tags
+//! ```
+//! The coverage says which columns the entry knows: empty for all; otherwise for each family `u8 bytes, name, u32 count`
+//! ([`ALL`] for all columns) and each qualifier as `u32 bytes, qualifier`, sorted. Numbers but those of cells are little-endian. A
+//! column that is covered and has no cell is known to have none.
+
+use std::cmp::Ordering;
+
+use evenkeel_block_cache::bucket::rows::Successor;
+use evenkeel_common::{CellBuffer, CellRef, CellType};
+
+use crate::ops::{FamilyColumns, Scan};
+
+const HEADER_BYTES: usize = 16;
+/// In place of a count: every column.
+const ALL: u32 = u32::MAX;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    /// Not to be served later than this; `i64::MAX` for never.
+    pub expires_ms: i64,
+    /// Whether markers were seen when it was read.
+    pub saw_markers: bool,
+    pub row: &'a [u8],
+    pub coverage: &'a [u8],
+    pub cells: &'a [u8],
+}
+
+/// How an entry answers a Get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// With all it has.
+    Whole,
+    /// With some of it.
+    Part,
+    /// Not.
+    Unknown,
+}
+
+impl<'a> Entry<'a> {
+    /// `None` for bytes that are no entry.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (expires, lengths) = header.split_first_chunk::<8>()?;
+        let (row_bytes, flags) = lengths.split_first_chunk::<2>()?;
+        let coverage_bytes = flags.last_chunk::<4>()?;
+        let (row, rest) = rest.split_at_checked(u16::from_le_bytes(*row_bytes).into())?;
+        let (coverage, cells) = rest.split_at_checked(u32::from_le_bytes(*coverage_bytes) as usize)?;
+        let expires_ms = i64::from_le_bytes(*expires);
+        Some(Self { expires_ms, saw_markers: flags.first() != Some(&0), row, coverage, cells })
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        HEADER_BYTES + self.row.len() + self.coverage.len() + self.cells.len()
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        bytes.extend(self.expires_ms.to_le_bytes());
+        bytes.extend((self.row.len() as u16).to_le_bytes());
+        bytes.extend([u8::from(self.saw_markers), 0]);
+        bytes.extend((self.coverage.len() as u32).to_le_bytes());
+        for part in [self.row, self.coverage, self.cells] {
+            bytes.extend_from_slice(part);
+        }
+        bytes
+    }
+
+    /// Whether it has what a Get of its row asks for.
+    #[inline]
+    pub fn covers(&self, scan: &Scan) -> Answer {
+        if self.coverage.is_empty() {
+            return if scan.families.is_empty() { Answer::Whole } else { Answer::Part };
+        }
+        if scan.families.is_empty() {
+            return Answer::Unknown;
+        }
+        let mut whole = self.families().count() == scan.families.len();
+        for asked in &scan.families {
+            let Some(known) = self.families().find(|known| known.name == asked.family) else {
+                return Answer::Unknown;
+            };
+            match known.covers(asked) {
+                Answer::Whole => {}
+                Answer::Part => whole = false,
+                Answer::Unknown => return Answer::Unknown,
+            }
+        }
+        if whole { Answer::Whole } else { Answer::Part }
+    }
+
+    /// All its cells.
+    pub fn all(&self) -> CellBuffer {
+        let mut all = CellBuffer::new();
+        all.extend_untagged(self.cells);
+        all
+    }
+
+    /// The cells that a Get asks for.
+    pub fn select(&self, scan: &Scan) -> CellBuffer {
+        let mut selected = CellBuffer::new();
+        for cell in self.iter() {
+            let wanted = scan.columns_of(cell.family()).is_some_and(|columns| {
+                columns
+                    .is_none_or(|columns| columns.binary_search_by(|q| q[..].cmp(cell.qualifier())).is_ok())
+            });
+            if wanted {
+                selected.push(&cell);
+            }
+        }
+        selected
+    }
+
+    /// The entry after a write of these cells to its row. `ages` tells, of a family, the oldest timestamp that has not expired,
+    /// and its time to live.
+    pub fn after<'b>(
+        &self,
+        written: impl Iterator<Item = CellRef<'b>>,
+        ages: impl Fn(&[u8]) -> (i64, i64),
+    ) -> Successor {
+        let mut cells: Vec<(CellRef<'_>, bool)> = self.iter().map(|cell| (cell, false)).collect();
+        let (mut expires_ms, mut is_same) = (self.expires_ms, true);
+        for cell in written.filter(|cell| self.is_changed_by(cell)) {
+            let (oldest, ttl_ms) = ages(cell.family());
+            let is_plain = cell.cell_type() == Some(CellType::Put) && cell.tags().is_empty();
+            if self.saw_markers || !is_plain || cell.timestamp() < oldest {
+                return Successor::Unknown;
+            }
+            match cells.binary_search_by(|(known, _)| compare_columns(known, &cell)) {
+                Ok(at) if cell.timestamp() < cells[at].0.timestamp() => continue,
+                // Twice in one write: which one counts is the MemStore's to say.
+                Ok(at) if cells[at].1 => return Successor::Unknown,
+                Ok(at) => cells[at] = (cell, true),
+                Err(at) => cells.insert(at, (cell, true)),
+            }
+            is_same = false;
+            expires_ms = expires_ms.min(cell.timestamp().saturating_add(ttl_ms));
+        }
+        if is_same {
+            return Successor::Same;
+        }
+        let mut buffer = CellBuffer::new();
+        cells.iter().for_each(|(cell, _)| buffer.push(cell));
+        Successor::Row(Entry { expires_ms, cells: buffer.bytes(), ..*self }.encode())
+    }
+
+    /// Whether a cell that is written concerns a column that is covered.
+    fn is_changed_by(&self, cell: &CellRef<'_>) -> bool {
+        let of_family =
+            matches!(cell.cell_type(), Some(CellType::DeleteFamily | CellType::DeleteFamilyVersion));
+        let known = || self.families().find(|known| known.name == cell.family());
+        self.coverage.is_empty() || known().is_some_and(|known| of_family || known.has(cell.qualifier()))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = CellRef<'a>> + use<'a> {
+        let mut rest = self.cells;
+        std::iter::from_fn(move || {
+            let (len, after) = rest.split_first_chunk::<4>()?;
+            let (cell, after) = after.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+            rest = after;
+            Some(CellRef::parse_checked(cell, 0))
+        })
+    }
+
+    fn families(&self) -> impl Iterator<Item = KnownFamily<'a>> + use<'a> {
+        let mut rest = self.coverage;
+        std::iter::from_fn(move || {
+            let (len, after) = rest.split_first()?;
+            let (name, after) = after.split_at_checked((*len).into())?;
+            let (count, mut after) = after.split_first_chunk::<4>()?;
+            let count = u32::from_le_bytes(*count);
+            let qualifiers = Qualifiers(after);
+            if count != ALL {
+                let mut each = Qualifiers(after);
+                each.by_ref().take(count as usize).for_each(|_| {});
+                after = each.0;
+            }
+            rest = after;
+            Some(KnownFamily { name, count, qualifiers })
+        })
+    }
+}
+
+/// A family of a coverage.
+struct KnownFamily<'a> {
+    name: &'a [u8],
+    count: u32,
+    /// `count` of them, and what comes after.
+    qualifiers: Qualifiers<'a>,
+}
+
+impl<'a> KnownFamily<'a> {
+    fn qualifiers(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.qualifiers.take(self.count as usize)
+    }
+
+    fn has(&self, qualifier: &[u8]) -> bool {
+        self.count == ALL || self.qualifiers().any(|known| known == qualifier)
+    }
+
+    fn covers(&self, asked: &FamilyColumns) -> Answer {
+        match &asked.qualifiers {
+            None if self.count == ALL => Answer::Whole,
+            None => Answer::Unknown,
+            Some(_) if self.count == ALL => Answer::Part,
+            Some(asked) => self.covers_columns(asked),
+        }
+    }
+
+    /// Both are sorted.
+    fn covers_columns(&self, asked: &[bytes::Bytes]) -> Answer {
+        let mut known = self.qualifiers();
+        match asked.iter().all(|asked| known.any(|known| known == asked)) {
+            true if asked.len() == self.count as usize => Answer::Whole,
+            true => Answer::Part,
+            false => Answer::Unknown,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Qualifiers<'a>(&'a [u8]);
+
+impl<'a> Iterator for Qualifiers<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (len, after) = self.0.split_first_chunk::<4>()?;
+        let (qualifier, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        self.0 = after;
+        Some(qualifier)
+    }
+}
+
+fn compare_columns(a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
+    a.family().cmp(b.family()).then_with(|| a.qualifier().cmp(b.qualifier()))
+}
+
+/// What a Get asks for, as a coverage.
+pub(super) fn coverage_of(scan: &Scan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for family in &scan.families {
+        bytes.push(family.family.len() as u8);
+        bytes.extend_from_slice(&family.family);
+        let count = family.qualifiers.as_ref().map_or(ALL, |qualifiers| qualifiers.len() as u32);
+        bytes.extend(count.to_le_bytes());
+        for qualifier in family.qualifiers.iter().flatten() {
+            bytes.extend((qualifier.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(qualifier);
+        }
+    }
+    bytes
+}
