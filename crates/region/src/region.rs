@@ -317,6 +317,11 @@ impl Region {
         }
     }
 
+    /// Evicts every row that is cached; returns how many there were.
+    pub fn evict_rows(&self) -> usize {
+        self.row_cache.as_ref().map_or(0, |rows| rows.evict_all())
+    }
+
     /// Runs `swap` with the epoch odd, so that readers who straddle it start again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
         let _one = self.swapping.lock();

@@ -180,7 +180,7 @@ impl Region {
         if closed.is_err() && !self.is_closed() {
             self.cancel_compactions(false);
         }
-        self.forget_rows();
+        self.evict_rows();
         closed
     }
 

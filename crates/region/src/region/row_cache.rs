@@ -25,9 +25,9 @@
 //! the newest, unless a marker hides it. So an entry says whether any marker was seen when it was read, and goes at the next
 //! write then. It goes also when it grows, when a reader pins it, and when cells have tags.
 //!
-//! **Against everything else.** Bulk loads, compactions that drop markers (a cell in the MemStore may come to light) and closing
-//! change the *generation*, which is part of the key, while readers cannot take a view: nobody finds the old entries, and they
-//! age out. A region that opens, be it after a move, split, merge, `alter`, truncation or restart, has an id of its own.
+//! **Against everything else.** Bulk loads and compactions that drop markers (a cell in the MemStore may come to light) change
+//! the *generation*, which is part of the key, while readers cannot take a view: nobody finds the old entries, and they age
+//! out. Closing evicts them. A region that opens, be it after a move, split, merge, `alter`, truncation or restart, has an id of its own.
 //! Flushes and other compactions change no answer.
 //!
 //! **Off or on.** The table's `ROW_CACHE_ENABLED`, else `row.cache.enabled`, which is off. `cacheBlocks(false)` and
@@ -150,6 +150,13 @@ impl RowCache {
     /// Ends the use of every entry.
     pub fn forget_all(&self) {
         self.generation.fetch_add(1, SeqCst);
+    }
+
+    /// As [`RowCache::forget_all`], and gives their space back; returns how many there were.
+    pub fn evict_all(&self) -> usize {
+        let old = self.key(0).file;
+        self.forget_all();
+        self.blocks.rows().map_or(0, |rows| rows.evict_file(old))
     }
 
     /// The rows of a write's cells.

@@ -252,7 +252,7 @@ fn evict(server: &RegionServer, region: &Region) -> usize {
     // Blocks are kept under the name of the file that has them; a reference's name begins with it.
     let blocks_of =
         |name: &str| server.cache.evict_file(FileId::of_name(name.split('.').next().unwrap_or(name)));
-    files.map(|file| blocks_of(&file.name)).sum()
+    files.map(|file| blocks_of(&file.name)).sum::<usize>() + region.evict_rows()
 }
 
 fn log_entries() -> pb::LogEntry {

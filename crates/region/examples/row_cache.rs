@@ -1,0 +1,173 @@
+//! What a Get costs with the row cache and without: all rows warm, in process, one thread.
+//!
+//! `cargo run --release -p evenkeel-region --example row_cache`
+//!
+//! CPU time of the thread, not wall time. Instructions of one case, the cache on or off, by value bytes, columns, files and
+//! the columns asked for:
+//!
+//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*' .../row_cache on 100 1 1 0`
+//!
+//! divided by the Gets that it prints.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_block_cache::LruBlockCache;
+use evenkeel_common::cell::LATEST_TIMESTAMP;
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::{
+    ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName, TableDescriptor, TableName,
+};
+use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+const ROWS: u64 = 20_000;
+const GETS: u64 = 100_000;
+const CACHE_BYTES: usize = 512 << 20;
+
+/// One table, and what is asked of it.
+#[derive(Clone, Copy)]
+struct Case {
+    value_bytes: usize,
+    columns: usize,
+    files: u64,
+    /// Columns asked for; 0 for the row.
+    asked: usize,
+}
+
+const CASES: &[Case] = &[
+    Case { value_bytes: 10, columns: 1, files: 1, asked: 0 },
+    Case { value_bytes: 100, columns: 1, files: 1, asked: 0 },
+    Case { value_bytes: 1000, columns: 1, files: 1, asked: 0 },
+    Case { value_bytes: 100, columns: 1, files: 3, asked: 0 },
+    Case { value_bytes: 100, columns: 10, files: 1, asked: 0 },
+    Case { value_bytes: 100, columns: 10, files: 3, asked: 2 },
+];
+
+fn open(enabled: bool) -> Result<(Arc<Region>, Arc<LruBlockCache>)> {
+    let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (root, server) = (PathBuf::from("/hbase"), ServerName::new("bench", 1, 1));
+    let (wal_dir, old_dir) = (root.join("WALs"), root.join("oldWALs"));
+    fs.mkdirs(&wal_dir)?;
+    let wal = Wal::open(WalOptions {
+        fs: Arc::clone(&fs),
+        wal_dir,
+        old_dir,
+        prefix: "bench".into(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: Arc::clone(&clock),
+        listener: Arc::new(NoListener),
+    })?;
+    let cache = Arc::new(LruBlockCache::new(CACHE_BYTES));
+    let stores = StoreEnv {
+        pace: Arc::default(),
+        fs,
+        root,
+        cache: Arc::clone(&cache) as _,
+        clock: Arc::clone(&clock),
+        chunks: ChunkPool::new(64),
+        config: StoreConfig::default(),
+    };
+    let env = RegionEnv {
+        stores,
+        wal,
+        config: RegionConfig::default(),
+        server,
+        nonces: Arc::new(NonceManager::new(clock, 60_000)),
+        events: Arc::new(NoEvents),
+    };
+    let name = TableName::new("default", "bench")?;
+    let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), 1);
+    let table = TableDescriptor::new(name).with_family(ColumnFamilyDescriptor::new(b"f")?);
+    let table = table.with("ROW_CACHE_ENABLED", &enabled.to_string());
+    Ok((Region::open(Arc::new(env), info, Arc::new(table))?, cache))
+}
+
+fn row(number: u64) -> Vec<u8> {
+    format!("{number:026}").into_bytes()
+}
+
+fn put(case: Case, number: u64) -> Mutation {
+    let row = row(number);
+    let cell = |column: usize| {
+        let qualifier = column.to_string();
+        KeyValue::put(&row, b"f", qualifier.as_bytes(), LATEST_TIMESTAMP, &vec![b'v'; case.value_bytes])
+    };
+    let cells = (0..case.columns).map(cell).collect();
+    Mutation::new(MutationKind::Put, row, cells)
+}
+
+/// Every file has every row, so that a Get reads them all: the worst that blooms allow.
+fn fill(region: &Arc<Region>, case: Case) -> Result<()> {
+    for _ in 0..case.files {
+        for first in (0..ROWS).step_by(1000) {
+            let outcomes = region.batch_mutate_wait((first..first + 1000).map(|n| put(case, n)).collect());
+            outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+        }
+        region.flush()?;
+    }
+    Ok(())
+}
+
+fn get(case: Case, number: u64) -> Scan {
+    let qualifiers = (0..case.asked).map(|column| Bytes::from(column.to_string())).collect();
+    let asked = FamilyColumns { family: Bytes::from_static(b"f"), qualifiers: Some(qualifiers) };
+    let families = if case.asked > 0 { vec![asked] } else { Vec::new() };
+    Scan { families, ..Scan::get(row(number)) }
+}
+
+#[inline(never)]
+fn measured(region: &Region, scans: Vec<Scan>) -> Result<usize> {
+    let mut bytes = 0;
+    for scan in scans {
+        bytes += black_box(region.get(scan)?).bytes().len();
+    }
+    Ok(bytes)
+}
+
+/// Nanoseconds that this thread has run (`/proc/thread-self/schedstat`).
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+/// CPU nanoseconds of a Get.
+fn run(enabled: bool, case: Case, gets: u64) -> Result<f64> {
+    let (region, cache) = open(enabled)?;
+    fill(&region, case)?;
+    (0..ROWS).try_for_each(|number| region.get(get(case, number)).map(drop))?;
+    let scans = (0..gets).map(|at| get(case, at * 7919 % ROWS)).collect();
+    let before = (cpu_ns(), cache.stats().row_hits);
+    black_box(measured(&region, scans)?);
+    let ns = (cpu_ns() - before.0) as f64 / gets as f64;
+    assert_eq!(cache.stats().row_hits - before.1, if enabled { gets } else { 0 });
+    Ok(ns)
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [enabled, numbers @ ..] = &args[..] {
+        let numbers: Vec<usize> = numbers.iter().filter_map(|text| text.parse().ok()).collect();
+        if let [value_bytes, columns, files, asked] = numbers[..] {
+            run(enabled == "on", Case { value_bytes, columns, files: files as u64, asked }, 10_000)?;
+            println!("10000 Gets");
+        }
+        return Ok(());
+    }
+    println!("value bytes, columns, files, asked: CPU ns of a Get without the row cache, with it, ratio");
+    for case in CASES {
+        let (off, on) = (run(false, *case, GETS)?, run(true, *case, GETS)?);
+        let Case { value_bytes, columns, files, asked } = case;
+        println!("{value_bytes:5} {columns:3} {files:2} {asked:2}: {off:7.0} {on:7.0}  {:.1}", off / on);
+    }
+    Ok(())
+}
