@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_block_cache::LruBlockCache;
+use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{
