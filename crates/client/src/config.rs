@@ -55,6 +55,11 @@ pub struct ClientConfig {
     pub operation_timeout: Duration,
     /// Time of one call of a scan (`hbase.client.scanner.timeout.period`).
     pub scanner_timeout: Duration,
+    /// How long a Get with [`crate::Consistency::Timeline`] waits for the first replica before it asks the others too
+    /// (`hbase.client.primaryCallTimeout.get`, in microseconds there).
+    pub primary_get_timeout: Duration,
+    /// The same for a scan, at each region (`hbase.client.replicaCallTimeout.scan`, in microseconds there).
+    pub primary_scan_timeout: Duration,
     /// The first pause between tries (`hbase.client.pause`).
     pub pause: Duration,
     /// The first pause when a server says that it is overloaded (`hbase.client.pause.server.overloaded`).
@@ -97,6 +102,8 @@ impl ClientConfig {
             rpc_timeout: Duration::from_secs(60),
             operation_timeout: Duration::from_secs(1200),
             scanner_timeout: Duration::from_secs(60),
+            primary_get_timeout: Duration::from_millis(10),
+            primary_scan_timeout: Duration::from_secs(1),
             pause: Duration::from_millis(100),
             pause_overloaded: Duration::from_millis(100),
             retries: 15,
@@ -173,6 +180,10 @@ impl ClientConfig {
             let number = conf.get_i64_or(key, i64::try_from(default).unwrap_or(i64::MAX))?;
             Ok(usize::try_from(number).unwrap_or_default())
         };
+        let us = |key: &str, default: Duration| {
+            let time = conf.get_i64_or(key, default.as_micros() as i64)?;
+            Ok::<_, ConfigError>(Duration::from_micros(u64::try_from(time).unwrap_or_default()))
+        };
         let pause = ms("hbase.client.pause", self.pause)?;
         let compressor = conf.get_trimmed("hbase.client.rpc.compressor")?;
         let known = |class: &String| Compressor::by_class_name(class);
@@ -186,6 +197,8 @@ impl ClientConfig {
             rpc_timeout: ms("hbase.rpc.timeout", self.rpc_timeout)?,
             operation_timeout: ms("hbase.client.operation.timeout", self.operation_timeout)?,
             scanner_timeout: ms("hbase.client.scanner.timeout.period", self.scanner_timeout)?,
+            primary_get_timeout: us("hbase.client.primaryCallTimeout.get", self.primary_get_timeout)?,
+            primary_scan_timeout: us("hbase.client.replicaCallTimeout.scan", self.primary_scan_timeout)?,
             pause,
             pause_overloaded: ms("hbase.client.pause.server.overloaded", pause)?,
             retries: count("hbase.client.retries.number", self.retries.into())? as u32,
@@ -272,12 +285,15 @@ mod tests {
         let config = config(&[
             ("hbase.rpc.timeout", "7s"),
             ("hbase.client.pause", "5"),
+            ("hbase.client.primaryCallTimeout.get", "2500"),
             ("hbase.client.retries.number", "2"),
             ("hbase.client.ipc.pool.size", "3"),
             ("hbase.client.rpc.compressor", "org.apache.hadoop.io.compress.GzipCodec"),
             ("hbase.client.rpc.codec", "org.apache.hadoop.hbase.codec.KeyValueCodecWithTags"),
         ]);
         assert_eq!((config.rpc_timeout, config.pause), (Duration::from_secs(7), Duration::from_millis(5)));
+        assert_eq!(config.primary_get_timeout, Duration::from_micros(2500));
+        assert_eq!(config.primary_scan_timeout, Duration::from_secs(1));
         assert_eq!((config.pause_overloaded, config.retries), (Duration::from_millis(5), 2));
         assert_eq!((config.pool_size, config.compressor, config.tags), (3, Some(Compressor::Gzip), true));
         assert_eq!(

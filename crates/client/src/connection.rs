@@ -19,7 +19,8 @@ use crate::operation::{Get, Scan};
 use crate::registry;
 use crate::result::RowResult;
 use crate::retry::Retry;
-use crate::rpc::{Call, Pool, Service};
+use crate::rpc::frame::Response;
+use crate::rpc::{Boxed, Call, Param, Pool, Service};
 use crate::table::Table;
 
 /// The priority of calls to system tables (`HConstants.SYSTEMTABLE_QOS`).
@@ -128,12 +129,8 @@ impl Connection {
     }
 
     /// Calls a method of a server.
-    pub(crate) async fn call<M: Message, R: Message + Default>(
-        &self,
-        address: &str,
-        call: Call<'_, M>,
-    ) -> Result<(R, Bytes)> {
-        self.inner.pool.call(address, call).await
+    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> Boxed<'a, Response> {
+        self.inner.pool.call(address, call)
     }
 
     /// Calls a method of ClientService where a region is, once.
@@ -157,12 +154,12 @@ impl Connection {
     }
 
     /// Calls a method of MasterService, once; the master is asked for anew after any failure.
-    pub(crate) async fn call_master<M: Message, R: Message + Default>(
+    pub(crate) async fn call_master(
         &self,
         method: &'static str,
-        param: &M,
+        param: &dyn Param,
         timeout: Duration,
-    ) -> Result<R> {
+    ) -> Result<Bytes> {
         let known = self.inner.master.lock().clone();
         let address = match known {
             Some(address) => address,
@@ -174,7 +171,7 @@ impl Connection {
         if answer.is_err() {
             *self.inner.master.lock() = None;
         }
-        answer.map(|(response, _)| response)
+        answer.map(|response| response.message)
     }
 
     /// The place of a region, from the cache or one lookup.
@@ -227,7 +224,7 @@ impl Connection {
         let scan =
             Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
         let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
-        let mut places = pick(seek, table, &rows)?.into_iter().map(Place::new).map(Arc::new);
+        let mut places = pick(seek, table, &rows)?.into_iter().map(Arc::new);
         let first = places.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
         places.for_each(|place| self.inner.locations.add(place));
         self.inner.locations.add(first.clone());
@@ -257,7 +254,8 @@ impl Connection {
         if table.is_meta() {
             let at = self.locate(table, b"", true).await?;
             let (region, server) = (at.region.clone(), Some(at.server.clone()));
-            return Ok(vec![MetaRow { region, server, seq_num: at.seq_num, state: Some("OPEN".to_owned()) }]);
+            let (seq_num, state) = (at.seq_num, Some("OPEN".to_owned()));
+            return Ok(vec![MetaRow { region, server, seq_num, state, replicas: Vec::new() }]);
         }
         // '-' follows ',': the first name after all rows of the table.
         let scan = Scan::new().family("info").from(format!("{table},,")).to(format!("{table}-")).preads();

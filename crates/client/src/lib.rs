@@ -26,6 +26,7 @@
 //! | `rpc` | one multiplexed socket per server and service |
 //! | `registry` | where a client begins: servers or ZooKeeper |
 //! | `location` | which server holds a row, cached, from hbase:meta |
+//! | `replica` | reads that any replica of a region may answer |
 //! | `retry` | how often and how soon to try again |
 //!
 //! # What it promises
@@ -42,6 +43,7 @@ mod cells;
 mod coprocessor;
 mod location;
 mod registry;
+mod replica;
 mod retry;
 mod rpc;
 mod zookeeper;
@@ -64,13 +66,17 @@ pub use admin::{
 pub use config::{ClientConfig, Registry};
 pub use connection::Connection;
 pub use error::{Error, RemoteException, Result};
+pub use evenkeel_common::descriptor::{
+    BlockEncoding, Bloom, Compression, Durability, InMemoryCompaction, KeepDeletedCells,
+};
 pub use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, ServerName, TableDescriptor, TableName};
 pub use filter::{Comparator, Filter};
 pub use futures_core::Stream;
 pub use location::RegionLocation;
 pub use mutator::{BufferedMutator, Failure};
 pub use operation::{
-    Action, Append, CheckAndMutate, CompareOp, Delete, Get, Increment, Mutation, Put, RowMutations, Scan,
+    Action, Append, CheckAndMutate, CompareOp, Consistency, Delete, Get, Increment, Mutation, Put,
+    RowMutations, Scan,
 };
 pub use result::{CheckAndMutateResult, RowResult};
 pub use rpc::{Compressor, Opened, Opener, Opening, Transport};

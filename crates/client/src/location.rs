@@ -42,11 +42,29 @@ pub(crate) struct Place {
     location: RegionLocation,
     /// Where the region's server takes reads and writes, once one was made.
     endpoint: OnceLock<Arc<Endpoint>>,
+    /// The region's other replicas, by id, where they are open.
+    replicas: Vec<Arc<Place>>,
 }
 
 impl Place {
     pub(crate) fn new(location: RegionLocation) -> Self {
-        Self { location, endpoint: OnceLock::new() }
+        Self { location, endpoint: OnceLock::new(), replicas: Vec::new() }
+    }
+
+    /// The region's other replicas.
+    pub(crate) fn replicas(&self) -> &[Arc<Place>] {
+        &self.replicas
+    }
+
+    /// The place of a replica, which for 0 is this one.
+    ///
+    /// # Errors
+    /// [`Error::NoServer`] when it is not open.
+    pub(crate) fn replica(self: &Arc<Self>, id: u32) -> Result<Arc<Self>> {
+        let of_id = |place: &&Arc<Self>| u32::try_from(place.region.replica_id()) == Ok(id);
+        std::iter::once(self).chain(&self.replicas).find(of_id).cloned().ok_or_else(|| {
+            Error::NoServer(format!("replica {id} of {} is not open", self.region.name_text()))
+        })
     }
 
     pub(crate) fn specifier(&self) -> pb::RegionSpecifier {
@@ -166,6 +184,11 @@ impl LocationCache {
         }
     }
 
+    /// Forgets the region that a place is a replica of.
+    pub(crate) fn remove_with_replicas(&self, place: &Place) {
+        self.of_table(place.region.table()).regions.write().remove(place.region.start_key());
+    }
+
     pub(crate) fn remove_table(&self, table: &TableName) {
         self.of_table(table).clear();
     }
@@ -173,7 +196,11 @@ impl LocationCache {
     fn remove_server(&self, server: &ServerName) {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         for table in tables {
-            table.regions.write().retain(|_, place| place.server != *server);
+            let elsewhere = |place: &Place| place.server != *server;
+            table
+                .regions
+                .write()
+                .retain(|_, place| elsewhere(place) && place.replicas.iter().all(|r| elsewhere(r)));
         }
     }
 
@@ -184,6 +211,9 @@ impl LocationCache {
         }
         if error.clears_server() {
             return self.remove_server(&place.server);
+        }
+        if place.region.replica_id() != 0 {
+            return self.remove_with_replicas(place);
         }
         self.remove(place);
         if let Some((host, port)) = moved_to(error) {
@@ -215,7 +245,12 @@ pub(crate) struct MetaRow {
     pub(crate) server: Option<ServerName>,
     pub(crate) seq_num: i64,
     pub(crate) state: Option<String>,
+    /// Where the region's other replicas are.
+    pub(crate) replicas: Vec<RegionLocation>,
 }
+
+/// The most replicas of a region that are looked for: their columns have ids of four hexadecimal digits.
+const REPLICAS_MAX: i32 = 0xffff;
 
 impl MetaRow {
     /// Reads a row; `None` for one that describes no region.
@@ -226,46 +261,68 @@ impl MetaRow {
         let region = RegionInfo::try_from(&pb::RegionInfo::decode(info)?)?;
         let state = row.value("info", "state").map(|v| String::from_utf8_lossy(v).into_owned());
         let seq_num = row.counter("info", "seqnumDuringOpen").unwrap_or(-1);
-        Ok(Some(Self { region, server: server_of(row), seq_num, state }))
+        let replicas = replica_ids(row).filter_map(|id| replica_location(row, &region, id)).collect();
+        Ok(Some(Self { region, server: server_of(row, ""), seq_num, state, replicas }))
     }
 
-    pub(crate) fn location(&self) -> Option<RegionLocation> {
-        let server = self.server.clone()?;
-        Some(RegionLocation { region: self.region.clone(), server, seq_num: self.seq_num })
+    /// Where the region and its replicas are; `None` when it has no server itself.
+    pub(crate) fn place(self) -> Option<Place> {
+        let location = RegionLocation { region: self.region, server: self.server?, seq_num: self.seq_num };
+        let replicas = self.replicas.into_iter().map(Place::new).map(Arc::new).collect();
+        Some(Place { replicas, ..Place::new(location) })
     }
 }
 
-fn server_of(row: &RowResult) -> Option<ServerName> {
-    let address = std::str::from_utf8(row.value("info", "server")?).ok()?;
+/// The server that a row names in the columns that end so.
+fn server_of(row: &RowResult, suffix: &str) -> Option<ServerName> {
+    let address = std::str::from_utf8(row.value("info", format!("server{suffix}"))?).ok()?;
     let (host, port) = address.rsplit_once(':')?;
-    let start_code = row.counter("info", "serverstartcode").unwrap_or(-1);
+    let start_code = row.counter("info", format!("serverstartcode{suffix}")).unwrap_or(-1);
     Some(ServerName::new(host, port.parse().ok()?, start_code))
 }
 
+/// Ids of the replicas that a row has servers for, by its columns `server_0001` and on.
+fn replica_ids(row: &RowResult) -> impl Iterator<Item = i32> {
+    let of_column = |qualifier: &[u8]| {
+        let digits = std::str::from_utf8(qualifier.strip_prefix(b"server_")?).ok()?;
+        i32::from_str_radix(digits, 16).ok().filter(|id| (1..=REPLICAS_MAX).contains(id))
+    };
+    row.cells().iter().filter_map(move |cell| of_column(cell.as_cell().qualifier()))
+}
+
+fn replica_location(row: &RowResult, region: &RegionInfo, id: i32) -> Option<RegionLocation> {
+    let suffix = format!("_{id:04X}");
+    let state = row.value("info", format!("state{suffix}"));
+    let server = server_of(row, &suffix).filter(|_| state.is_none_or(|state| state == b"OPEN"))?;
+    let (table, start, end) = (region.table().clone(), region.start_key().clone(), region.end_key().clone());
+    let region = RegionInfo::with_replica(table, start, end, region.region_id(), id);
+    let seq_num = row.counter("info", format!("seqnumDuringOpen{suffix}")).unwrap_or(-1);
+    Some(RegionLocation { region, server, seq_num })
+}
+
 /// The location of the sought region among rows of hbase:meta that were scanned backwards, and the others to cache.
-pub(crate) fn pick(seek: Seek<'_>, table: &TableName, rows: &[RowResult]) -> Result<Vec<RegionLocation>> {
+pub(crate) fn pick(seek: Seek<'_>, table: &TableName, rows: &[RowResult]) -> Result<Vec<Place>> {
     if rows.is_empty() {
         return Err(Error::TableNotFound(table.clone()));
     }
-    let mut locations: Vec<RegionLocation> = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     for row in rows.iter().map(MetaRow::read) {
         let Some(row) = row?.filter(|r| !r.region.is_split_parent() && r.region.table() == table) else {
             continue;
         };
-        if locations.is_empty() && !seek.holds(&row.region) {
+        if places.is_empty() && !seek.holds(&row.region) {
             return Err(Error::NoServer(format!("hbase:meta has a hole before {}", row.region.name_text())));
         }
-        match row.location().filter(|_| !row.region.is_offline()) {
-            Some(location) => locations.push(location),
-            None if locations.is_empty() => {
-                return Err(Error::NoServer(format!("{} is not online", row.region.name_text())));
-            }
+        let (offline, name) = (row.region.is_offline(), row.region.name_text());
+        match row.place().filter(|_| !offline) {
+            Some(place) => places.push(place),
+            None if places.is_empty() => return Err(Error::NoServer(format!("{name} is not online"))),
             None => {}
         }
     }
-    match locations.is_empty() {
+    match places.is_empty() {
         true => Err(Error::NoServer(format!("no region of {table} for the row"))),
-        false => Ok(locations),
+        false => Ok(places),
     }
 }
 
@@ -300,6 +357,35 @@ mod tests {
             put("serverstartcode", &location.server.start_code.to_be_bytes()),
         ];
         RowResult::new(cells, None, false)
+    }
+
+    fn found(seek: Seek<'_>, rows: &[RowResult]) -> Vec<RegionLocation> {
+        pick(seek, &table(), rows).expect("found").into_iter().map(|place| place.location).collect()
+    }
+
+    #[test]
+    fn replicas_are_found_in_their_columns() {
+        let location = location("", "g", 1);
+        let name = location.region.name();
+        let put = |q: &str, v: &[u8]| KeyValue::put(name, b"info", q.as_bytes(), 1, v);
+        let mut cells = meta_row(&location).into_cells();
+        cells.extend([put("server_0001", b"h2:7"), put("serverstartcode_0001", &9i64.to_be_bytes())]);
+        cells.extend([put("server_000A", b"h3:8"), put("state_000A", b"OPEN")]);
+        cells.extend([put("server_0002", b"h4:9"), put("state_0002", b"CLOSED"), put("server_x", b"h5:1")]);
+        let row = RowResult::new(cells, None, false);
+        let place = Arc::new(MetaRow::read(&row).expect("reads").and_then(MetaRow::place).expect("a place"));
+        let known: Vec<_> = place.replicas().iter().map(|r| (r.region.replica_id(), r.server.port)).collect();
+        assert_eq!(known, [(1, 7), (10, 8)]);
+        assert_eq!(place.replica(1).expect("open").server.start_code, 9);
+        assert_eq!(place.replica(0).expect("itself").server.port, 1);
+        assert!(matches!(place.replica(2), Err(Error::NoServer(_))), "it is closed");
+        assert_ne!(place.replica(1).expect("open").region.name(), name, "replicas have names of their own");
+        let cache = LocationCache::default();
+        let known = || cache.of_table(&table()).find(Seek::At(b"")).is_some();
+        cache.add(place.clone());
+        let moved = RemoteException::new("org.apache.hadoop.hbase.NotServingRegionException", "");
+        cache.on_error(&place.replicas()[0], &Error::Remote(Box::new(moved)));
+        assert!(!known(), "a replica that has gone has the region looked up again");
     }
 
     #[test]
@@ -349,7 +435,7 @@ mod tests {
     fn meta_rows_are_read_and_holes_are_not_covered_up() {
         let (a, b) = (location("", "g", 1), location("g", "", 1));
         let rows = [meta_row(&b), meta_row(&a)];
-        assert_eq!(pick(Seek::At(b"x"), &table(), &rows).expect("found"), [b, a]);
+        assert_eq!(found(Seek::At(b"x"), &rows), [b, a]);
         assert!(matches!(pick(Seek::At(b"x"), &table(), &rows[1..]), Err(Error::NoServer(_))));
         assert!(matches!(pick(Seek::At(b"x"), &table(), &[]), Err(Error::TableNotFound(_))));
     }
@@ -360,7 +446,7 @@ mod tests {
         parent.region = parent.region.with_flags(true, true);
         let daughter = location("", "g", 2);
         let rows = [meta_row(&parent), meta_row(&daughter)];
-        assert_eq!(pick(Seek::At(b"c"), &table(), &rows).expect("found"), [daughter]);
+        assert_eq!(found(Seek::At(b"c"), &rows), [daughter]);
     }
 
     #[test]

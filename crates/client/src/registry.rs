@@ -10,7 +10,7 @@ use prost::Message;
 
 use crate::config::{ClientConfig, Registry};
 use crate::error::{Error, Result};
-use crate::rpc::{Call, Pool, Service};
+use crate::rpc::{Call, Param, Pool, Service};
 use crate::zookeeper;
 
 /// First byte of a node with metadata (`ZKMetadata`).
@@ -57,18 +57,18 @@ pub(crate) async fn meta_server(pool: &Pool, config: &ClientConfig) -> Result<Se
 }
 
 /// Asks the first server of the bootstrap list that answers.
-async fn ask<M: Message, R: Message + Default>(
+async fn ask<R: Message + Default>(
     pool: &Pool,
     config: &ClientConfig,
     method: &'static str,
-    param: &M,
+    param: &dyn Param,
 ) -> Result<R> {
     let mut last = Error::InvalidArgument("no bootstrap server is configured".to_owned());
     for address in &config.bootstrap {
         let timeout = config.rpc_timeout;
         let call = Call { service: Service::ClientMeta, method, param, cells: &[], timeout, priority: 0 };
         match pool.call(address, call).await {
-            Ok((response, _)) => return Ok(response),
+            Ok(response) => return Ok(R::decode(response.message)?),
             Err(error) => last = error,
         }
     }

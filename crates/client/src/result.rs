@@ -64,8 +64,8 @@ impl RowResult {
     }
 
     /// A piece of a row, of which the next result may be another.
-    pub(crate) fn piece(cells: Vec<KeyValue>) -> Self {
-        Self { partial: true, ..Self::new(cells, None, false) }
+    pub(crate) fn piece(cells: Vec<KeyValue>, stale: bool) -> Self {
+        Self { partial: true, ..Self::new(cells, None, stale) }
     }
 
     /// Whether the next result of the scan may have more cells of the row. Only scans that asked for pieces

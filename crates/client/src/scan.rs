@@ -40,7 +40,8 @@ use crate::cells::{CellBlock, cell_of};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::location::{Place, Seek};
-use crate::operation::Scan;
+use crate::operation::{Replicas, Scan};
+use crate::replica::first_of;
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::{Call, Service};
@@ -53,6 +54,9 @@ struct Open {
     id: u64,
     next_call_seq: u64,
 }
+
+/// The first answer to a scan that any replica may give, and the replica that gave it.
+type Opened = (Arc<Place>, (pb::ScanResponse, CellBlock));
 
 /// Rows of a scan. Dropping it tells the server that it is no longer needed.
 #[derive(Debug)]
@@ -68,6 +72,8 @@ pub struct Scanner {
     read_point: Option<u64>,
     cursor: Option<Bytes>,
     lease: Option<Duration>,
+    /// Whether the last response came from a replica that may lag behind.
+    stale: bool,
     done: bool,
 }
 
@@ -95,6 +101,7 @@ impl Scanner {
             read_point: None,
             cursor: None,
             lease: None,
+            stale: false,
             done,
         }
     }
@@ -192,14 +199,55 @@ impl Scanner {
             Some(location) => location.clone(),
             None => at.insert(self.table.place(self.seek()).await?).clone(),
         };
-        let request = self.request(&location);
         let timeout = retry.call_timeout(connection.config().scanner_timeout);
-        let (response, cells): (pb::ScanResponse, _) =
-            connection.call_region(&location, "Scan", &request, &[], timeout).await?;
+        let (location, (response, cells)) = match (&self.open, self.scan.replicas()) {
+            (None, Replicas::Any) if !location.replicas().is_empty() => {
+                let answer = Box::pin(self.open_on_any(&location, timeout)).await?;
+                *at = Some(answer.0.clone());
+                answer
+            }
+            (None, Replicas::One(id)) if id > 0 => {
+                let known = location.replica(id);
+                let location =
+                    known.inspect_err(|_| connection.locations().remove_with_replicas(&location))?;
+                *at = Some(location.clone());
+                let request = self.request(&location);
+                (location.clone(), connection.call_region(&location, "Scan", &request, &[], timeout).await?)
+            }
+            _ => {
+                let request = self.request(&location);
+                (location.clone(), connection.call_region(&location, "Scan", &request, &[], timeout).await?)
+            }
+        };
         self.note_scanner(&location, &response)?;
         self.take_rows(&response, cells)?;
         self.move_on(&location, &response);
         Ok(())
+    }
+
+    /// Opens the scanner on the first replica, or on the others when it takes long; where it was opened. Scanners that were
+    /// opened too late are closed.
+    async fn open_on_any(&self, first: &Arc<Place>, timeout: Duration) -> Result<Opened> {
+        let connection = self.table.connection();
+        let open = |place: Arc<Place>| {
+            let (connection, request) = (connection.clone(), self.request(&place));
+            async move {
+                let answer = connection.call_region(&place, "Scan", &request, &[], timeout).await?;
+                Ok((place, answer))
+            }
+        };
+        let late = {
+            let connection = connection.clone();
+            move |(at, (response, _)): Opened| {
+                let Some(id) = response.scanner_id.filter(|_| response.more_results_in_region()) else {
+                    return;
+                };
+                let connection = connection.clone();
+                tokio::spawn(async move { close(&connection, Open { at, id, next_call_seq: 0 }).await });
+            }
+        };
+        let others = first.replicas().iter().cloned().map(open).collect();
+        first_of(open(first.clone()), connection.config().primary_scan_timeout, others, late).await
     }
 
     fn seek(&self) -> Seek<'_> {
@@ -239,6 +287,7 @@ impl Scanner {
     }
 
     fn note_scanner(&mut self, at: &Arc<Place>, response: &pb::ScanResponse) -> Result<()> {
+        self.stale = response.stale();
         self.lease = response.ttl.map(|ttl| Duration::from_millis(ttl.into()));
         self.cursor = response.cursor.as_ref().and_then(|cursor| cursor.row.clone());
         if self.open.is_none() {
@@ -301,7 +350,10 @@ impl Scanner {
         }
         if let Some(cell) = cells.last() {
             self.last = Some(cell.clone());
-            let result = if partial { RowResult::piece(cells) } else { RowResult::new(cells, None, false) };
+            let result = match partial {
+                true => RowResult::piece(cells, self.stale),
+                false => RowResult::new(cells, None, self.stale),
+            };
             self.ready.push_back(result);
         }
         if !partial {
@@ -316,7 +368,7 @@ impl Scanner {
             self.left = self.left.map(|n| n.saturating_sub(1));
             return;
         }
-        let row = RowResult::new(std::mem::take(&mut self.part), None, false);
+        let row = RowResult::new(std::mem::take(&mut self.part), None, self.stale);
         let Some(key) = row.row_bytes() else { return };
         if self.left == Some(0) {
             return;
@@ -448,8 +500,7 @@ async fn close(connection: &Connection, open: Open) {
     let timeout = connection.config().rpc_timeout;
     let call =
         Call { service: Service::Client, method: "Scan", param: &request, cells: &[], timeout, priority: 0 };
-    let answer: Result<(pb::ScanResponse, _)> = connection.call(&open.at.address(), call).await;
-    if let Err(error) = answer {
+    if let Err(error) = connection.call(&open.at.address(), call).await {
         tracing::debug!(%error, "a scanner was not closed");
     }
 }

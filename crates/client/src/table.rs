@@ -13,8 +13,10 @@ use crate::error::{Error, Result};
 use crate::location::{Place, Seek, TableLocations};
 use crate::mutator::BufferedMutator;
 use crate::operation::{
-    Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, RowMutations, Scan, check_row,
+    Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, Replicas, RowMutations, Scan,
+    check_row,
 };
+use crate::replica::first_of;
 use crate::result::{CheckAndMutateResult, RowResult};
 use crate::retry::Retry;
 use crate::scan::Scanner;
@@ -49,12 +51,37 @@ impl Table {
     /// The server's exception, or the last failure once all retries are spent; so for all operations.
     pub async fn get(&self, get: Get) -> Result<RowResult> {
         check_row(get.row())?;
-        let get = get.into_message();
+        match get.replicas() {
+            Replicas::One(replica) => self.get_of(get.into_message(), replica).await,
+            // Boxed, for few reads go this way and the others should carry no more than they need.
+            Replicas::Any => Box::pin(self.get_of_any(get.into_message())).await,
+        }
+    }
+
+    /// Reads a replica.
+    async fn get_of(&self, get: pb::Get, replica: u32) -> Result<RowResult> {
         let row = get.row.clone();
         let mut request = pb::GetRequest { region: pb::RegionSpecifier::default(), get };
         let at = |request: &mut pb::GetRequest, region| request.region = region;
-        let (answer, mut cells): (pb::GetResponse, _) = self.call(&row, "Get", &mut request, at, &[]).await?;
+        let (answer, mut cells): (pb::GetResponse, _) =
+            self.call_replica(Asked { row: &row, replica }, "Get", &mut request, at, &[]).await?;
         cells.result(&answer.result.unwrap_or_default())
+    }
+
+    /// Reads the first replica, and the others when it takes long.
+    async fn get_of_any(&self, get: pb::Get) -> Result<RowResult> {
+        let read = |replica: i32| {
+            let (table, get) = (self.clone(), get.clone());
+            let replica = u32::try_from(replica).unwrap_or_default();
+            async move { table.get_of(get, replica).await }
+        };
+        let known = self.place(Seek::At(&get.row)).await;
+        let others = known.iter().flat_map(|place| place.replicas());
+        let others: Vec<_> = others.map(|other| read(other.region.replica_id())).collect();
+        match others.is_empty() {
+            true => read(0).await,
+            false => first_of(read(0), self.connection.config().primary_get_timeout, others, drop).await,
+        }
     }
 
     /// Whether a row has any of the cells that a Get asks for.
@@ -121,7 +148,8 @@ impl Table {
         Ok(self.mutate_atomically(mutations, None).await?.result)
     }
 
-    /// Reads many rows. Each has its own outcome, at its own index.
+    /// Reads many rows. Each has its own outcome, at its own index. The first replica of each region is asked, whatever a
+    /// Get's [`crate::Consistency`].
     pub async fn get_all(&self, gets: impl IntoIterator<Item = Get>) -> Vec<Result<RowResult>> {
         self.batch(gets.into_iter().map(Action::from).collect()).await
     }
@@ -196,8 +224,8 @@ impl Table {
         };
         let mut retry = Retry::new(self.connection.config());
         loop {
-            let row = mutations.row();
-            let outcome = self.try_call(row, "Multi", &mut request, &at, &block, &retry).await;
+            let asked = Asked { row: mutations.row(), replica: 0 };
+            let outcome = self.try_call(asked, "Multi", &mut request, &at, &block, &retry).await;
             let outcome =
                 outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
             match outcome {
@@ -222,9 +250,21 @@ impl Table {
         at: impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
     ) -> Result<(R, CellBlock)> {
+        self.call_replica(Asked { row, replica: 0 }, method, request, at, cells).await
+    }
+
+    /// As [`Table::call`], a replica of the region.
+    async fn call_replica<M: Message, R: Message + Default>(
+        &self,
+        asked: Asked<'_>,
+        method: &'static str,
+        request: &mut M,
+        at: impl Fn(&mut M, pb::RegionSpecifier),
+        cells: &[u8],
+    ) -> Result<(R, CellBlock)> {
         let mut retry = Retry::new(self.connection.config());
         loop {
-            match self.try_call(row, method, request, &at, cells, &retry).await {
+            match self.try_call(asked, method, request, &at, cells, &retry).await {
                 Ok((_, answer)) => return Ok(answer),
                 Err((place, error)) => self.recover(place.as_ref(), error, &mut retry).await?,
             }
@@ -233,14 +273,21 @@ impl Table {
 
     async fn try_call<M: Message, R: Message + Default>(
         &self,
-        row: &[u8],
+        asked: Asked<'_>,
         method: &'static str,
         request: &mut M,
         at: &impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
         retry: &Retry,
     ) -> Result<Located<(R, CellBlock)>, (Option<Arc<Place>>, Error)> {
-        let place = self.place(Seek::At(row)).await.map_err(|e| (None, e))?;
+        let region = self.place(Seek::At(asked.row)).await.map_err(|e| (None, e))?;
+        let place = match asked.replica {
+            0 => region,
+            id => region.replica(id).map_err(|e| {
+                self.connection.locations().remove_with_replicas(&region);
+                (None, e)
+            })?,
+        };
         let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
         at(request, place.specifier());
         match self.connection.call_region(&place, method, request, cells, timeout).await {
@@ -280,6 +327,13 @@ impl Table {
             _ => Ok(()),
         }
     }
+}
+
+/// A row, and the replica of its region that is asked for it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    row: &'a [u8],
+    replica: u32,
 }
 
 type Located<T> = (Option<Arc<Place>>, T);

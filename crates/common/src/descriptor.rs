@@ -11,6 +11,10 @@ use crate::cell::FAMILY_BYTES_MAX;
 use crate::error::{ErrorKind, HBaseError, Result};
 use crate::names::TableName;
 
+mod setters;
+
+pub use setters::{BlockEncoding, Bloom, Compression, InMemoryCompaction};
+
 /// Attributes by name; both are bytes on the wire and text in practice.
 pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 

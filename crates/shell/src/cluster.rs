@@ -4,6 +4,7 @@
 //! the client checks a socket before it trusts it. Ctrl-C is heard by a thread of its own, started with the first
 //! interactive wait, so that it ends the command and not the shell.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -103,8 +104,18 @@ impl Cluster {
     }
 
     fn until_interrupt<T>(&self, work: impl Future<Output = T>) -> Result<T, Flow> {
+        let mut done = None;
+        self.finish(Box::pin(async { done = Some(work.await) }))?;
+        done.ok_or(Flow::Interrupted)
+    }
+
+    /// Runs work to its end or to a Ctrl-C. Boxed, for each kind of future would have the runtime compiled anew for it.
+    fn finish(&self, work: Pin<Box<dyn Future<Output = ()> + '_>>) -> Result<(), Flow> {
         self.check_interrupt()?;
-        let Some(interrupt) = self.interrupt.clone() else { return Ok(self.runtime.block_on(work)) };
+        let Some(interrupt) = self.interrupt.clone() else {
+            self.runtime.block_on(work);
+            return Ok(());
+        };
         let pressed = async {
             while !interrupt.pressed.load(Ordering::SeqCst) {
                 interrupt.wake.notified().await;
@@ -113,7 +124,7 @@ impl Cluster {
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                done = work => Ok(done),
+                () = work => Ok(()),
                 () = pressed => Err(Flow::Interrupted),
             }
         })

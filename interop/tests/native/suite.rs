@@ -1,20 +1,23 @@
 //! What the native client does, checked by what the server then answers.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_client::filter::{self, RowRange};
 use evenkeel_client::{
     Admin, Append, CheckAndMutate, ClientConfig, ClusterOption, ColumnFamilyDescriptor, Comparator,
-    CompareOp, Compressor, Connection, Delete, Filter, Get, Increment, NamespaceDescriptor, Put, RowResult,
-    Scan, SnapshotDescription, Table, TableDescriptor, TableName, TableState,
+    CompareOp, Compressor, Connection, Consistency, Delete, Filter, Get, Increment, NamespaceDescriptor,
+    Opened, Opener, Opening, Put, RowResult, Scan, SnapshotDescription, Table, TableDescriptor, TableName,
+    TableState, Transport,
 };
 use evenkeel_common::ErrorKind;
 use evenkeel_protocol::pb;
 use prost::Message;
+use tokio::net::TcpStream;
 
-use crate::{Site, connect};
+use crate::{Kind, Site, connect};
 
 pub async fn all(site: &Site) {
     let connection = connect(site.config()).await;
@@ -31,6 +34,7 @@ pub async fn all(site: &Site) {
     stage("checks", checks(&table)).await;
     stage("scans", scans(&table)).await;
     stage("writes", writes(&connection)).await;
+    stage("replicas", replicas(site, &connection)).await;
     stage("sockets", sockets(site, &table)).await;
     stage("endpoints", endpoints(&connection)).await;
     stage("cluster", cluster(&connection.admin(), table.name())).await;
@@ -337,7 +341,80 @@ async fn writes(connection: &Connection) {
 }
 
 /// The same through compressed cell blocks, several sockets, and cells with tags.
+/// Reads of replicas. Stock's second replica has what was flushed before it was opened, and no more until it is opened again;
+/// Evenkeel has one replica of each region, so reads that any may answer are answered by that.
+async fn replicas(site: &Site, connection: &Connection) {
+    let (admin, name) = (connection.admin(), name("replicas"));
+    let descriptor = TableDescriptor::new(name.clone()).with_region_replication(2).with_family(family("f"));
+    admin.create_table(&descriptor, &["m".into()]).await.expect("created");
+    let table = connection.table(name.clone());
+    let put = |row: &'static str, value: &'static str| table.put(Put::new(row).column("f", "q", value));
+    put("a", "old").await.expect("written");
+    put("z", "old").await.expect("written");
+    admin.flush_table(&name).await.expect("flushed");
+    admin.disable_table(&name).await.expect("disabled");
+    admin.enable_table(&name).await.expect("enabled");
+    put("a", "new").await.expect("written");
+
+    // Anew, so that it learns where the replicas are now.
+    let at_once = ClientConfig { primary_get_timeout: Duration::ZERO, ..site.config() };
+    let at_once = ClientConfig { primary_scan_timeout: Duration::ZERO, ..at_once };
+    let patient = ClientConfig { primary_get_timeout: Duration::from_secs(60), ..site.config() };
+    let table = connect(at_once).await.table(name.clone());
+    let value = |result: &RowResult| result.value("f", "q").map(<[u8]>::to_vec).unwrap_or_default();
+    let strong = table.get(Get::new("a")).await.expect("a row");
+    assert_eq!((value(&strong), strong.is_stale()), (b"new".to_vec(), false));
+    for _ in 0..20 {
+        let any = table.get(Get::new("a").consistency(Consistency::Timeline)).await.expect("a row");
+        assert_eq!(value(&any), if any.is_stale() { b"old" } else { b"new" });
+        let mut scanner = table.scan(Scan::new().consistency(Consistency::Timeline));
+        let mut rows = Vec::new();
+        while let Some(row) = scanner.next().await.expect("a row") {
+            assert_eq!(value(&row) == b"new", row.row() == Some(b"a") && !row.is_stale());
+            rows.push(self::row(&row));
+        }
+        assert_eq!(rows, ["a", "z"]);
+    }
+    let first = connect(patient).await.table(name.clone());
+    let timely = first.get(Get::new("a").consistency(Consistency::Timeline)).await.expect("a row");
+    assert!(!timely.is_stale() && value(&timely) == b"new", "the first replica was quick enough");
+
+    let brief = ClientConfig { retries: 2, ..site.config() };
+    let second = connect(brief).await.table(name.clone());
+    let lagging = second.get(Get::new("a").replica(1)).await;
+    let scanned = second.scan(Scan::new().replica(1)).next().await;
+    if site.kind == Kind::Stock {
+        let (lagging, scanned) = (lagging.expect("a row"), scanned.expect("a row").expect("a first row"));
+        assert!(lagging.is_stale() && scanned.is_stale());
+        assert_eq!((value(&lagging), value(&scanned)), (b"old".to_vec(), b"old".to_vec()));
+    } else {
+        assert!(lagging.is_err() && scanned.is_err(), "{lagging:?} {scanned:?}");
+    }
+    admin.disable_table(&name).await.expect("disabled");
+    admin.delete_table(&name).await.expect("deleted");
+}
+
+/// An opener that leaves sockets as they are and notes what they are for.
+#[derive(Debug, Default)]
+struct Noting {
+    seen: Mutex<Vec<(String, &'static str)>>,
+}
+
+impl Opener for Noting {
+    fn open<'a>(&'a self, address: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a> {
+        self.seen.lock().expect("no panic").push((address.to_owned(), service));
+        let transport: Box<dyn Transport> = Box::new(socket);
+        Box::pin(async { Ok(Opened { transport, preamble: b"HBas\0\x50".to_vec() }) })
+    }
+}
+
 async fn sockets(site: &Site, table: &Table) {
+    let noting = Arc::new(Noting::default());
+    let opener: Arc<dyn Opener> = noting.clone();
+    let opened = connect(ClientConfig { opener: Some(opener), ..site.config() }).await;
+    assert_eq!(rows(&opened.table(table.name().clone()), Scan::new().prefix("0")).await.len(), 10);
+    assert!(noting.seen.lock().expect("no panic").iter().any(|(_, service)| *service == "ClientService"));
+
     for compressor in [Compressor::Gzip, Compressor::Snappy, Compressor::Lz4] {
         let compressor = Some(compressor);
         let config = ClientConfig { compressor, pool_size: 3, ..site.config() };

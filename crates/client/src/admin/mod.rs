@@ -16,10 +16,10 @@
 //!
 //! ```no_run
 //! # async fn example(connection: evenkeel_client::Connection) -> evenkeel_client::Result<()> {
-//! use evenkeel_client::{ColumnFamilyDescriptor, TableDescriptor};
+//! use evenkeel_client::{ColumnFamilyDescriptor, Compression, Durability, TableDescriptor};
 //! let admin = connection.admin();
-//! let family = ColumnFamilyDescriptor::new(b"f")?.with("VERSIONS", "3").with("COMPRESSION", "ZSTD");
-//! let table = TableDescriptor::new("t".parse()?).with_family(family);
+//! let family = ColumnFamilyDescriptor::new(b"f")?.with_max_versions(3).with_compression(Compression::Zstd);
+//! let table = TableDescriptor::new("t".parse()?).with_family(family).with_durability(Durability::AsyncWal);
 //! admin.create_table(&table, &["g".into(), "p".into()]).await?;
 //! admin.flush_table(table.name()).await?;
 //! for region in admin.regions(table.name()).await? {
@@ -45,6 +45,7 @@ pub use switches::Balance;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenkeel_common::{RegionInfo, ServerName, TableName};
 use evenkeel_protocol::pb;
 use prost::Message;
@@ -54,7 +55,7 @@ use crate::connection::Connection;
 use crate::error::{Error, RemoteException, Result};
 use crate::location::MetaRow;
 use crate::retry::{Retry, backoff};
-use crate::rpc::{Call, Service};
+use crate::rpc::{Boxed, Call, Param, Service};
 
 /// The longest pause between two looks at a procedure.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -173,20 +174,37 @@ impl Admin {
         method: &'static str,
         param: &M,
     ) -> Result<R> {
-        let timeout = self.connection.config().rpc_timeout;
-        let call = Call { service: Service::Admin, method, param, cells: &[], timeout, priority: 0 };
-        Ok(self.connection.call(&server.host_port(), call).await?.0)
+        Ok(R::decode(self.ask_server(server, method, param).await?)?)
     }
 
     async fn call<M: Message, R: Message + Default>(&self, method: &'static str, param: &M) -> Result<R> {
-        let mut retry = Retry::new(self.connection.config());
-        loop {
-            let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
-            match self.connection.call_master(method, param, timeout).await {
-                Ok(response) => return Ok(response),
-                Err(error) => retry.after(error).await?,
+        Ok(R::decode(self.ask_master(method, param).await?)?)
+    }
+
+    /// As [`Admin::call_server`], undecoded.
+    fn ask_server<'a>(
+        &'a self,
+        server: &'a ServerName,
+        method: &'static str,
+        param: &'a dyn Param,
+    ) -> Boxed<'a, Bytes> {
+        let timeout = self.connection.config().rpc_timeout;
+        let call = Call { service: Service::Admin, method, param, cells: &[], timeout, priority: 0 };
+        Box::pin(async move { Ok(self.connection.call(&server.host_port(), call).await?.message) })
+    }
+
+    /// As [`Admin::call_master`], undecoded.
+    fn ask_master<'a>(&'a self, method: &'static str, param: &'a dyn Param) -> Boxed<'a, Bytes> {
+        Box::pin(async move {
+            let mut retry = Retry::new(self.connection.config());
+            loop {
+                let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
+                match self.connection.call_master(method, param, timeout).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) => retry.after(error).await?,
+                }
             }
-        }
+        })
     }
 }
 

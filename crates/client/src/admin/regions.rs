@@ -9,6 +9,7 @@ use super::{Admin, RegionState, TableState};
 use crate::error::{Error, Result};
 use crate::location::{MetaRow, Seek, region_specifier};
 use crate::retry::Retry;
+use crate::rpc::{Boxed, Param};
 
 /// What compactions a region or table is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -293,38 +294,45 @@ impl Admin {
         method: &'static str,
         param: &M,
     ) -> Result<R> {
-        let mut retry = Retry::new(self.connection.config());
-        loop {
-            let at = self.connection.locate_once(region.table(), Seek::At(region.start_key())).await;
-            let error = match at {
-                Err(error) => error,
-                Ok(at) if at.region.encoded_name() != region.encoded_name() => {
-                    self.connection.locations().remove(&at);
-                    return self.call_moved(region, method, param).await;
-                }
-                Ok(at) => match self.call_server(&at.server, method, param).await {
-                    Ok(answer) => return Ok(answer),
-                    Err(error) => {
-                        self.connection.locations().on_error(&at, &error);
-                        error
-                    }
-                },
-            };
-            retry.after(error).await?;
-        }
+        Ok(R::decode(self.ask_region(region, method, param).await?)?)
     }
 
-    /// As [`Admin::call_region`], once, by what hbase:meta says of that very region.
-    async fn call_moved<M: Message, R: Message + Default>(
-        &self,
-        region: &RegionInfo,
+    /// As [`Admin::call_region`], undecoded.
+    fn ask_region<'a>(
+        &'a self,
+        region: &'a RegionInfo,
         method: &'static str,
-        param: &M,
-    ) -> Result<R> {
+        param: &'a dyn Param,
+    ) -> Boxed<'a, Bytes> {
+        Box::pin(async move {
+            let mut retry = Retry::new(self.connection.config());
+            loop {
+                let at = self.connection.locate_once(region.table(), Seek::At(region.start_key())).await;
+                let error = match at {
+                    Err(error) => error,
+                    Ok(at) if at.region.encoded_name() != region.encoded_name() => {
+                        self.connection.locations().remove(&at);
+                        return self.ask_moved(region, method, param).await;
+                    }
+                    Ok(at) => match self.ask_server(&at.server, method, param).await {
+                        Ok(answer) => return Ok(answer),
+                        Err(error) => {
+                            self.connection.locations().on_error(&at, &error);
+                            error
+                        }
+                    },
+                };
+                retry.after(error).await?;
+            }
+        })
+    }
+
+    /// As [`Admin::ask_region`], once, by what hbase:meta says of that very region.
+    async fn ask_moved(&self, region: &RegionInfo, method: &'static str, param: &dyn Param) -> Result<Bytes> {
         let gone = || Error::NoServer(format!("{} is not online", region.name_text()));
         let row = self.connection.meta_row(region.name()).await?;
         let server = row.and_then(|row| row.server).ok_or_else(gone)?;
-        self.call_server(&server, method, param).await
+        self.ask_server(&server, method, param).await
     }
 }
 

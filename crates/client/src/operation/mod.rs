@@ -5,7 +5,7 @@
 //!
 //! | module | nouns |
 //! |---|---|
-//! | `read` | [`Get`], [`Scan`] and what both select |
+//! | `read` | [`Get`], [`Scan`], [`Consistency`] and what both select |
 //! | `mutation` | [`Put`], [`Delete`], [`Increment`], [`Append`], [`Mutation`] |
 //! | `check` | [`CompareOp`], [`CheckAndMutate`] |
 //! | `action` | [`Action`] of a batch, [`RowMutations`] |
@@ -19,4 +19,5 @@ pub use action::{Action, RowMutations};
 pub use check::{CheckAndMutate, CompareOp};
 pub(crate) use mutation::check_row;
 pub use mutation::{Append, Delete, Increment, Mutation, Put};
-pub use read::{Get, Scan};
+pub(crate) use read::Replicas;
+pub use read::{Consistency, Get, Scan};

@@ -16,6 +16,26 @@ struct Selection {
     store_limit: Option<u32>,
     store_offset: Option<u32>,
     attributes: Vec<pb::NameBytesPair>,
+    consistency: Consistency,
+    replica: Option<u32>,
+}
+
+/// Which replicas of a region may answer a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// The first one alone, which has every write that was acknowledged.
+    #[default]
+    Strong,
+    /// Any, which may lag behind ([`crate::RowResult::is_stale`]): the others are asked when the first one takes longer than
+    /// [`crate::ClientConfig::primary_get_timeout`] or [`crate::ClientConfig::primary_scan_timeout`].
+    Timeline,
+}
+
+impl Consistency {
+    /// For the wire, where the strong one goes without saying.
+    fn message(self) -> Option<i32> {
+        (self == Self::Timeline).then_some(pb::Consistency::Timeline as i32)
+    }
 }
 
 impl Selection {
@@ -26,6 +46,15 @@ impl Selection {
         }
         &mut self.columns[at]
     }
+}
+
+/// Which replicas a read goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replicas {
+    /// This one.
+    One(u32),
+    /// The first, and the others when it takes long.
+    Any,
 }
 
 macro_rules! selects {
@@ -85,6 +114,30 @@ macro_rules! selects {
                 self
             }
 
+            /// Which replicas may answer; the first alone unless said.
+            pub fn consistency(mut self, consistency: Consistency) -> Self {
+                self.selection.consistency = consistency;
+                self
+            }
+
+            /// Reads this replica of the regions and no other; with [`Consistency::Timeline`], which it implies for any but
+            /// the first (0).
+            pub fn replica(mut self, id: u32) -> Self {
+                self.selection.replica = Some(id);
+                if id > 0 {
+                    self.selection.consistency = Consistency::Timeline;
+                }
+                self
+            }
+
+            pub(crate) fn replicas(&self) -> Replicas {
+                match (self.selection.consistency, self.selection.replica) {
+                    (Consistency::Strong, _) => Replicas::One(0),
+                    (Consistency::Timeline, Some(id)) => Replicas::One(id),
+                    (Consistency::Timeline, None) => Replicas::Any,
+                }
+            }
+
             /// An attribute of the operation.
             pub fn attribute(mut self, name: &str, value: impl Into<Bytes>) -> Self {
                 self.selection
@@ -141,6 +194,7 @@ impl Get {
             store_limit: selection.store_limit,
             store_offset: selection.store_offset,
             existence_only: self.existence_only.then_some(true),
+            consistency: selection.consistency.message(),
             ..Default::default()
         }
     }
@@ -319,6 +373,7 @@ impl Scan {
             reversed: self.reverse.then_some(true),
             caching: self.caching,
             read_type: self.read_type.map(|kind| kind as i32),
+            consistency: selection.consistency.message(),
             ..Default::default()
         }
     }

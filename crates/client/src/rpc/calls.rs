@@ -15,7 +15,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prost::Message;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -89,11 +88,7 @@ impl Calls {
     }
 
     /// Enters a call and encodes its request, once there is room.
-    pub(super) async fn enter<M: Message>(
-        &self,
-        call: &Call<'_, M>,
-        compressor: Option<Compressor>,
-    ) -> Result<Answer<'_>> {
+    pub(super) async fn enter(&self, call: &Call<'_>, compressor: Option<Compressor>) -> Result<Answer<'_>> {
         loop {
             let room = self.room.notified();
             if let Some(answer) = self.try_enter(call, compressor)? {
@@ -104,11 +99,7 @@ impl Calls {
         }
     }
 
-    fn try_enter<M: Message>(
-        &self,
-        call: &Call<'_, M>,
-        compressor: Option<Compressor>,
-    ) -> Result<Option<Answer<'_>>> {
+    fn try_enter(&self, call: &Call<'_>, compressor: Option<Compressor>) -> Result<Option<Answer<'_>>> {
         let mut state = self.state.lock();
         if let Some(error) = &state.closed {
             return Err(error.clone());
@@ -234,7 +225,7 @@ mod tests {
     use super::super::Service;
     use super::*;
 
-    fn call(param: &pb::GetClusterIdRequest, timeout: Duration) -> Call<'_, pb::GetClusterIdRequest> {
+    fn call(param: &pb::GetClusterIdRequest, timeout: Duration) -> Call<'_> {
         Call { service: Service::ClientMeta, method: "M", param, cells: &[], timeout, priority: 0 }
     }
 

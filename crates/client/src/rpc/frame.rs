@@ -51,10 +51,10 @@ fn version_info(user: &str) -> pb::VersionInfo {
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] when it does not fit a frame.
-pub(super) fn request<M: Message>(
+pub(super) fn request(
     out: &mut Vec<u8>,
     call_id: u32,
-    call: &Call<'_, M>,
+    call: &Call<'_>,
     compressor: Option<Compressor>,
 ) -> Result<()> {
     let mut compressed = Vec::new();
@@ -65,7 +65,7 @@ pub(super) fn request<M: Message>(
             &compressed
         }
     };
-    let param_len = call.param.encoded_len();
+    let param_len = call.param.len();
     let too_long = || Error::InvalidArgument("a request of more than 2 GiB".to_owned());
     if param_len.saturating_add(cells.len()) > FRAME_BYTES_MAX {
         return Err(too_long());
@@ -74,7 +74,7 @@ pub(super) fn request<M: Message>(
     out.extend_from_slice(&[0; 4]);
     header(out, call_id, call, cells.len());
     codec::write_varint(out, param_len as u64);
-    call.param.encode_raw(out);
+    call.param.write(out);
     out.extend_from_slice(cells);
     let len = ((out.len() - start - 4) as u32).to_be_bytes();
     out[start..start + 4].copy_from_slice(&len);
@@ -86,7 +86,7 @@ const FRAME_BYTES_MAX: usize = (i32::MAX as usize) - (1 << 16);
 
 /// Appends a delimited `RequestHeader`: `1` call id, `3` method, `4` parameter follows, `5` cell block `{1 length}`,
 /// `6` priority, `7` timeout in ms. By hand, since it is all that is encoded besides the parameter in every call.
-fn header<M>(out: &mut Vec<u8>, call_id: u32, call: &Call<'_, M>, cells_len: usize) {
+fn header(out: &mut Vec<u8>, call_id: u32, call: &Call<'_>, cells_len: usize) {
     let mut fields = FieldBuffer::default();
     fields.number(1, u64::from(call_id));
     fields.text(3, call.method);

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -94,7 +93,7 @@ impl Link {
     }
 
     /// Makes a call and waits for its answer, for the call's time at most.
-    pub(crate) async fn call<M: Message>(&self, call: &Call<'_, M>) -> Result<frame::Response> {
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<frame::Response> {
         let exchange = async { self.calls.enter(call, self.compressor).await?.await };
         let response = match call.timeout < OWN_TIMER_MAX {
             true => {

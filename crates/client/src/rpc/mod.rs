@@ -4,6 +4,11 @@
 //! one service of one server, with as many [`link::Link`]s as `hbase.client.ipc.pool.size` says, used in turn. When a
 //! socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
 //! the bytes, [`calls`] who waits for what, [`open`] what comes before the first request.
+//!
+//! Messages are told apart at the edges alone: a parameter is a [`Param`], an answer bytes until its caller decodes it. An
+//! async function is compiled anew for each message that it is generic over, and in each crate that awaits it unless it is
+//! boxed where it is written; so what is seldom done is a [`Boxed`] future, and the way of a call through an open socket,
+//! which is done all the time, is not.
 
 mod calls;
 mod compress;
@@ -12,6 +17,8 @@ pub(crate) mod link;
 mod open;
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +29,7 @@ use prost::Message;
 
 use crate::config::ClientConfig;
 use crate::error::{Error, RemoteException, Result};
+use frame::Response;
 use link::Link;
 
 pub use compress::Compressor;
@@ -51,12 +59,34 @@ impl Service {
     }
 }
 
+/// A future whose code is here, once, and not where it is awaited.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// The parameter of a call: any message.
+pub(crate) trait Param: Send + Sync {
+    /// Bytes that it takes.
+    fn len(&self) -> usize;
+
+    /// Appends it.
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+impl<M: Message> Param for M {
+    fn len(&self) -> usize {
+        self.encoded_len()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.encode_raw(out);
+    }
+}
+
 /// One call: what is common to all methods.
-#[derive(Debug)]
-pub(crate) struct Call<'a, M> {
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
     pub(crate) service: Service,
     pub(crate) method: &'static str,
-    pub(crate) param: &'a M,
+    pub(crate) param: &'a dyn Param,
     /// A cell block, empty for none.
     pub(crate) cells: &'a [u8],
     pub(crate) timeout: Duration,
@@ -69,6 +99,13 @@ pub(crate) struct Call<'a, M> {
 struct Slot {
     link: RwLock<Option<Arc<Link>>>,
     connecting: tokio::sync::Mutex<()>,
+}
+
+impl Slot {
+    /// Its link, while that is open.
+    fn open(&self) -> Option<Arc<Link>> {
+        self.link.read().clone().filter(|link| link.is_open())
+    }
 }
 
 /// One service of one server.
@@ -93,18 +130,24 @@ impl Drop for Counted<'_> {
 
 impl Endpoint {
     /// Calls a method; gives the response and its cell block.
-    pub(crate) async fn call<M: Message, R: Message + Default>(
-        &self,
-        call: Call<'_, M>,
-    ) -> Result<(R, Bytes)> {
+    pub(crate) async fn call<R: Message + Default>(&self, call: Call<'_>) -> Result<(R, Bytes)> {
+        let response = self.exchange(call).await?;
+        Ok((R::decode(response.message)?, response.cells))
+    }
+
+    async fn exchange(&self, call: Call<'_>) -> Result<Response> {
         let _counted = self.count()?;
         let turn = match self.slots.len() {
             1 => 0,
             n => self.turn.fetch_add(1, Ordering::Relaxed) % n,
         };
-        let link = self.link(&self.slots[turn]).await?;
-        let response = link.call(&call).await?;
-        Ok((R::decode(response.message)?, response.cells))
+        let slot = &self.slots[turn];
+        let open = slot.open();
+        let link = match open {
+            Some(link) => link,
+            None => self.connect(slot).await?,
+        };
+        link.call(&call).await
     }
 
     fn count(&self) -> Result<Counted<'_>> {
@@ -120,18 +163,16 @@ impl Endpoint {
         })))
     }
 
-    async fn link(&self, slot: &Slot) -> Result<Arc<Link>> {
-        let open = || slot.link.read().clone().filter(|link| link.is_open());
-        if let Some(link) = open() {
-            return Ok(link);
-        }
-        let _one = slot.connecting.lock().await;
-        if let Some(link) = open() {
-            return Ok(link);
-        }
-        let link = Arc::new(Link::connect(&self.address, self.service, &self.config).await?);
-        *slot.link.write() = Some(link.clone());
-        Ok(link)
+    fn connect<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Arc<Link>> {
+        Box::pin(async move {
+            let _one = slot.connecting.lock().await;
+            if let Some(link) = slot.open() {
+                return Ok(link);
+            }
+            let link = Arc::new(Link::connect(&self.address, self.service, &self.config).await?);
+            *slot.link.write() = Some(link.clone());
+            Ok(link)
+        })
     }
 }
 
@@ -147,13 +188,9 @@ impl Pool {
         Self { config, endpoints: Mutex::default() }
     }
 
-    /// Calls a method at `host:port`; gives the response and its cell block.
-    pub(crate) async fn call<M: Message, R: Message + Default>(
-        &self,
-        address: &str,
-        call: Call<'_, M>,
-    ) -> Result<(R, Bytes)> {
-        self.endpoint(address, call.service).call(call).await
+    /// Calls a method at `host:port`; gives the response.
+    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> Boxed<'a, Response> {
+        Box::pin(async move { self.endpoint(address, call.service).exchange(call).await })
     }
 
     /// A service of a server, with its sockets. It stays the same as long as the pool.

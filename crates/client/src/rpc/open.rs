@@ -39,6 +39,34 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>
 /// sends `HBas`, 0 and its method (81 Kerberos, 82 token), exchanges its tokens (`u32 len | bytes` to the server,
 /// `u32 status | u32 len | bytes` back) and gives a transport that wraps what the quality of protection asks for.
 ///
+/// One for TLS, with the TLS library of your choice behind `tls_handshake`:
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use evenkeel_client::{ClientConfig, Error, Opened, Opener, Opening, Transport};
+/// use tokio::net::TcpStream;
+///
+/// #[derive(Debug)]
+/// struct Tls;
+///
+/// # async fn tls_handshake(_host: &str, socket: TcpStream) -> std::io::Result<TcpStream> { Ok(socket) }
+/// impl Opener for Tls {
+///     fn open<'a>(&'a self, address: &'a str, _service: &'static str, socket: TcpStream) -> Opening<'a> {
+///         Box::pin(async move {
+///             let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+///             let encrypted = tls_handshake(host, socket).await;
+///             let encrypted = encrypted.map_err(|e| Error::Connection(e.to_string()))?;
+///             let transport: Box<dyn Transport> = Box::new(encrypted);
+///             // `HBas`, version 0, and 80 for simple authentication, which TLS does not change.
+///             Ok(Opened { transport, preamble: b"HBas\0\x50".to_vec() })
+///         })
+///     }
+/// }
+///
+/// let config = ClientConfig { opener: Some(Arc::new(Tls)), ..ClientConfig::new(["master:16000"]) };
+/// ```
+///
 /// Its time is bounded by the connect timeout. Without an opener ([`crate::ClientConfig::opener`]) sockets are used as
 /// they are.
 pub trait Opener: Send + Sync + fmt::Debug {
