@@ -106,6 +106,54 @@ fn shared_rows_end_alike() {
     writes_alike("Increment", &["--rows=60"], "--families=2", "increment");
     writes_alike("Append", &["--rows=60"], "--families=2", "append");
     writes_alike("Check", &["--rows=60"], "--families=1", "checkAndPut");
+    writes_alike("Mutate", &["--rows=60"], "--families=1", "checkAndMutate");
+}
+
+/// By one client: of two that meet in a row, one deletes the newest version and leaves the other's.
+#[test]
+fn checked_deletes_leave_as_much() {
+    let options = |table| ["--rows=60", table];
+    let [theirs, ours] = ["--table=StockUnchecked", "--table=NativeUnchecked"].map(options);
+    for table in [theirs, ours] {
+        native(&table, "checkAndPut", "1");
+    }
+    let (run, report) = (stock(&theirs, "checkAndDelete", "1"), native(&ours, "checkAndDelete", "1"));
+    assert_eq!(said(&run).1, number(&report, "latency", "count"));
+    let left = contents("StockUnchecked", "--families=1");
+    assert_eq!(left[..2], [60, 60], "what was put and not deleted");
+    assert_eq!(left, contents("NativeUnchecked", "--families=1"));
+}
+
+/// Reads and scans over one table, by both tools: as many rows run and requests measured, and as many cells as there are.
+#[test]
+fn reads_measure_alike() {
+    native(&["--table=Read", "--rows=300", "--columns=2"], "sequentialWrite", "2");
+    let alike = |command: &str, options: &[&str], cells: Option<u64>| {
+        let options = [&["--table=Read", "--rows=300", "--columns=2"][..], options].concat();
+        let (run, report) = (stock(&options, command, "2"), native(&options, command, "2"));
+        let ours = (number(&report, "tally", "rows"), number(&report, "latency", "count"));
+        assert_eq!(said(&run), ours, "{command}");
+        if let Some(cells) = cells {
+            assert_eq!(number(&report, "tally", "cellsRead"), cells, "{command}");
+        }
+    };
+    alike("sequentialRead", &[], Some(1200));
+    alike("randomRead", &["--sampleRate=0.5", "--cycles=2"], None);
+    alike("randomSeekScan", &["--caching=50"], None);
+    alike("scanRange10", &[], None);
+    alike("scanRange1000", &["--caching=100", "--filterAll"], Some(0));
+    alike("filterScan", &["--rows=5"], None);
+    alike("metaRandomRead", &[], None);
+}
+
+#[test]
+fn random_writes_measure_alike() {
+    let options = ["--rows=300", "--autoFlush=true", "--valueRandom", "--writeToWAL=false"];
+    let with = |table| [&[table][..], &options].concat();
+    let (_, measures) = said(&stock(&with("--table=StockRandom"), "randomWrite", CLIENTS));
+    let report = native(&with("--table=NativeRandom"), "randomWrite", CLIENTS);
+    assert_eq!(measures, number(&report, "latency", "count"));
+    assert_eq!(number(&report, "tally", "rowsWritten"), 900);
 }
 
 #[test]

@@ -76,6 +76,8 @@ pub struct ServerReport {
     pub rss_bytes: u64,
     /// Bytes that it caused to be written to storage.
     pub disk_written_bytes: u64,
+    /// Bytes that it read, see [`Usage::read_bytes`].
+    pub read_bytes: u64,
     /// CPU seconds of collector threads.
     pub gc_cpu_s: Option<f64>,
     /// Seconds of collections, see [`Usage::gc_time_s`].
@@ -93,6 +95,7 @@ impl ServerReport {
             cpu_s: after.cpu_s - before.cpu_s,
             rss_bytes,
             disk_written_bytes: after.disk_written_bytes.saturating_sub(before.disk_written_bytes),
+            read_bytes: after.read_bytes.saturating_sub(before.read_bytes),
             gc_cpu_s: difference(before.gc_cpu_s, after.gc_cpu_s),
             gc_time_s: difference(before.gc_time_s, after.gc_time_s),
             gc_count: before.gc_count.zip(after.gc_count).map(|(a, b)| b.saturating_sub(a)),

@@ -20,6 +20,8 @@ pub struct Usage {
     pub rss_bytes: u64,
     /// Bytes that it caused to be written to storage.
     pub disk_written_bytes: u64,
+    /// Bytes that its `read` calls gave it, cached by the system or not: files, and sockets where it reads them so.
+    pub read_bytes: u64,
     /// CPU seconds of the JVM's collector threads; `None` when it is no JVM.
     pub gc_cpu_s: Option<f64>,
     /// Seconds in which collections stopped the JVM or, for a concurrent collector, were under way, as `jstat` counts.
@@ -78,12 +80,16 @@ impl ServerProcess {
             .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
             .unwrap_or_default();
         let io = fs::read_to_string(format!("/proc/{}/io", self.pid)).unwrap_or_default();
-        let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        let count = |name: &str| {
+            let found = io.lines().find_map(|line| line.strip_prefix(name));
+            found.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
+        };
         let gc = self.counters.as_deref().and_then(hsperf::collections);
         Some(Usage {
             cpu_s: ticks / self.ticks_per_s,
             rss_bytes: rss_kib * 1024,
-            disk_written_bytes: written.and_then(|n| n.trim().parse().ok()).unwrap_or_default(),
+            disk_written_bytes: count("write_bytes:"),
+            read_bytes: count("rchar:"),
             gc_cpu_s: self.is_jvm().then(|| self.collector_ticks() / self.ticks_per_s),
             gc_time_s: gc.map(|gc| gc.seconds),
             gc_count: gc.map(|gc| gc.count),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use evenkeel_client::{
-    Action, Append, CheckAndMutate, Comparator, CompareOp, Connection, Delete, Error, Filter, Get, Increment,
-    Put, Result, RowResult, Scan, Scanner, Table,
+    Action, Append, CheckAndMutate, Comparator, CompareOp, Connection, Consistency, Delete, Error, Filter,
+    Get, Increment, Put, Result, RowResult, Scan, Scanner, Table,
 };
 use evenkeel_common::cell::{KeyValue, KeyValueBuilder, LATEST_TIMESTAMP};
 use evenkeel_common::{CellType, Durability, TableName};
@@ -191,6 +191,9 @@ impl Worker {
                 true => get = self.qualifiers.iter().fold(get, |get, q| get.column(family, q)),
                 false => get = get.family(family),
             }
+        }
+        if self.options.replicas > 1 && self.command == Command::RandomRead {
+            get = get.consistency(Consistency::Timeline);
         }
         match self.options.filter_all {
             true => get.filter(Filter::FilterAll),

@@ -62,7 +62,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, String> {
             continue;
         }
         let Some(option) = word.strip_prefix("--") else {
-            Command::of_name(word).ok_or_else(|| format!("unknown command: {word}"))?;
+            Command::of_name(word).ok_or_else(|| no_command(word))?;
             let clients = words.next().and_then(|n| n.parse().ok()).filter(|n: &usize| *n > 0);
             options.command = word.to_owned();
             options.clients = clients.ok_or_else(|| format!("{word} needs a number of clients"))?;
@@ -101,6 +101,20 @@ pub fn parse(words: &[String]) -> Result<Parsed, String> {
         }
     }
     Err("no command".to_owned())
+}
+
+/// Why a word is no command.
+fn no_command(word: &str) -> String {
+    match word {
+        "metaWrite" | "cleanMeta" => format!(
+            "{word} is not there: it writes regions that do not exist into hbase:meta, or removes them again, behind the \
+             master's back"
+        ),
+        class if class.contains('.') => {
+            format!("{class}: test classes are Java, for HBase's own tool; here are its own commands only")
+        }
+        _ => format!("unknown command: {word}"),
+    }
 }
 
 fn named(pair: &str) -> Result<(String, String), String> {
@@ -203,11 +217,6 @@ fn set(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<(
         },
         "replicas" => {
             o.replicas = number(value)?;
-            if o.replicas > 1 {
-                let why = "--replicas: the table gets as many, but reads are strong, of the first replica only: \
-                           there are no timeline reads here";
-                parsed.notes.push(why.to_owned());
-            }
         }
         "size" => match number::<f32>(value)? {
             size if size > 1.0 => o.size = size,
@@ -230,7 +239,9 @@ fn set(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<(
         "caching" => o.caching = number(value)?,
         "scanReadType" => o.scan_read_type = one_of(&value.to_uppercase(), &["DEFAULT", "STREAM", "PREAD"])?,
         "bufferSize" => o.buffer_size = number(value)?,
-        "commandPropertiesFile" => return Err("is for test classes of HBase's own tool".to_owned()),
+        "commandPropertiesFile" => {
+            return Err("is for test classes of HBase's own tool, which are Java".to_owned());
+        }
         "durability" => {
             o.durability = Some(one_of(value, &["SKIP_WAL", "ASYNC_WAL", "SYNC_WAL", "FSYNC_WAL"])?);
         }
@@ -385,6 +396,7 @@ mod tests {
             "--compress=ZIP: one of LZO, GZ, NONE, SNAPPY, LZ4, BZIP2, ZSTD, LZMA, BROTLI"
         );
         assert_eq!(why("wash 1"), "unknown command: wash");
+        assert!(why("metaWrite 1").contains("hbase:meta") && why("org.acme.Mine 1").contains("Java"));
         assert_eq!(why("scan"), "scan needs a number of clients");
         assert_eq!(why("scan 0"), "scan needs a number of clients");
         assert_eq!(why("scan 1 2"), "nothing is expected after the clients: 2");

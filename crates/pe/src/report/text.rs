@@ -25,6 +25,9 @@ pub fn summary(report: &Report) -> String {
     ));
     lines.push(moved("written", tally.rows_written, tally.cells_written, tally.bytes_written));
     lines.push(moved("read", tally.rows_read, tally.cells_read, tally.bytes_read));
+    if report.options.replicas > 1 {
+        lines.push(format!("  {} rows came from a replica that may lag behind", tally.stale));
+    }
     let measures = report.latency.count;
     lines.push(format!("  latency   {}, {measures} measured", latencies(&report.latency)));
     if report.options.rate.is_some() {
