@@ -1,8 +1,9 @@
-//! What the benchmarks share: a region in a directory of its own; and [`report`], stock HBase and Evenkeel side by side.
-
-pub mod report;
+//! What the benchmarks share: a region in a directory of its own; [`report`], stock HBase and Evenkeel side by
+//! side; and [`hit_ratio`], eviction policies on the same traces.
 
 pub mod hfile_report;
+pub mod hit_ratio;
+pub mod report;
 
 use std::path::PathBuf;
 use std::sync::Arc;

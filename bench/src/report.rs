@@ -6,6 +6,7 @@
 //! | [`machine`] | the machine, the versions, the newest JDK |
 //! | [`servers`] | [`Kind`], [`Lab`] and [`Session`]: a server on its core, and rows measured on it |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
+//! | `memory` | bytes that a cell takes in a MemStore |
 //! | [`output`] | tables, plots, raw histograms |
 //!
 //! Rules. Both sides hold the same data, made by the same client with the same codec, and acknowledge at the same
@@ -14,6 +15,7 @@
 
 pub mod deploys;
 pub mod machine;
+mod memory;
 pub mod output;
 pub mod plan;
 pub mod read_path;

@@ -23,6 +23,9 @@ fn the_read_path_beside_stock_hbase() {
         assert!(text.contains(row), "{row} is missing:\n{text}");
     }
     assert_eq!(text.matches("| HBase, G1 |").count(), text.matches("| Evenkeel |").count());
+    for section in ["6. Hit ratio at equal memory", "One load process and a server's core"] {
+        assert!(text.contains(section), "{section} is missing:\n{text}");
+    }
     assert!(!text.contains("NaN"), "every ratio has both sides:\n{text}");
     let histogram = std::fs::read_to_string(folder.join("get-evenkeel.hgrm")).expect("a histogram");
     assert!(histogram.contains("Total count"));

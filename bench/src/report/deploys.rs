@@ -2,7 +2,8 @@
 //!
 //! Cells of 1 byte to 256 KiB (zipf), 21 regions, 25 clients that read at random among the first part of the table: half
 //! of the cache, a little more than it, twice and a half of it, and all of the table. HBase's own settings go to both
-//! servers; what a server refuses or passes over is said.
+//! servers; what a server refuses or passes over is said. Charts over all of it show throughput, latency, CPU, collections
+//! and what was read from files.
 
 use super::output::Results;
 use super::servers::{Kind, Lab, Settings, settings};
@@ -24,16 +25,19 @@ const LOADINGS: [(&str, &str, f64); 4] = [
 /// What failed, but for a server that refuses a deploy.
 pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed.");
-    let deploys = deploys(lab);
-    let deploys = if lab.plan.short { &deploys[..1] } else { &deploys[..] };
+    let chosen = |n: &usize| lab.plan.deploys.contains(n);
+    let deploys: Vec<_> =
+        (1..).zip(deploys(lab)).filter(|(n, _)| chosen(n)).map(|(_, deploy)| deploy).collect();
     for kind in lab.plan.servers.clone() {
-        for (name, title, own) in deploys {
+        for (name, title, own) in &deploys {
             match deploy(lab, kind, name, title, own, results) {
                 Err(why) if why.contains("ended while starting") => {
                     results.say(&format!("{} refuses deploy {title}.", kind.title()));
                 }
                 other => other?,
             }
+            let groups: Vec<_> = deploys.iter().map(|(name, title, _)| (*name, *title)).collect();
+            results.charts_over("Deploys", &groups, &LOADINGS.map(|(loading, what, _)| (loading, what)));
             results.write(lab)?;
         }
     }

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_pe::Report;
-use evenkeel_pe::report::{page, write_hgrm};
+use evenkeel_pe::report::plot::{Plot, Scale, Series};
+use evenkeel_pe::report::{ServerReport, page, write_hgrm};
 
 use super::machine::{facts, load_average};
 use super::servers::{Kind, Lab};
@@ -34,8 +35,23 @@ impl Row {
         }
     }
 
+    /// A figure of the server for each row.
+    fn of_server(&self, report: &Report, of: fn(&ServerReport) -> f64) -> f64 {
+        report.server.as_ref().map_or(f64::NAN, |server| of(server) / self.rows(report).max(1.0))
+    }
+
     fn cpu_us(&self, report: &Report) -> f64 {
-        report.server.as_ref().map_or(f64::NAN, |server| server.cpu_s * 1e6 / self.rows(report).max(1.0))
+        self.of_server(report, |server| server.cpu_s * 1e6)
+    }
+
+    /// CPU microseconds of this process, which makes the load.
+    fn load_us(&self, report: &Report) -> f64 {
+        report.own_cpu_s * 1e6 / self.rows(report).max(1.0)
+    }
+
+    /// Per cent of its core that the server used.
+    fn busy(report: &Report) -> f64 {
+        report.server.as_ref().map_or(f64::NAN, |server| 100.0 * server.cpu_s / report.seconds)
     }
 }
 
@@ -43,17 +59,36 @@ impl Row {
 pub struct Results {
     rows: Vec<Row>,
     sayings: Vec<String>,
+    sections: Vec<(String, String)>,
+    charts: Vec<(String, Plot)>,
+    memory: BTreeMap<Kind, f64>,
     order: Vec<Kind>,
     facts: Vec<String>,
     load_at_start: String,
 }
+
+/// A figure of a row for one server, for a chart over many rows.
+type Figure = (&'static str, &'static str, fn(&Row, &Report) -> f64);
+
+/// What a chart over many rows shows: name, unit, figure.
+const FIGURES: [Figure; 6] = [
+    ("throughput", "requests/s", |_, r| r.requests_per_s),
+    ("mean latency", "µs", |_, r| r.latency.mean_us),
+    ("P99", "µs", |_, r| r.latency.p99_us),
+    ("server CPU", "µs a row", Row::cpu_us),
+    ("collections", "ms a second", |_, r| {
+        r.server.as_ref().and_then(|s| s.gc_time_s).unwrap_or(0.0) * 1e3 / r.seconds
+    }),
+    ("read", "KiB a row", |row, r| row.of_server(r, |s| s.read_bytes as f64 / 1024.0)),
+];
 
 impl Results {
     /// None yet.
     pub fn new(lab: &Lab) -> Self {
         let facts = facts(lab.jdk.as_ref());
         let order = lab.plan.servers.clone();
-        Self { rows: Vec::new(), sayings: Vec::new(), order, facts, load_at_start: load_average() }
+        let (rows, sayings, sections, charts, memory) = Default::default();
+        Self { rows, sayings, sections, charts, memory, order, facts, load_at_start: load_average() }
     }
 
     /// Adds a server's report of a row.
@@ -82,6 +117,67 @@ impl Results {
         self.sayings.push(line.to_owned());
     }
 
+    /// Adds or replaces a section of its own, behind the rows.
+    pub fn section(&mut self, title: &str, text: String) {
+        self.sections.retain(|(known, _)| known != title);
+        self.sections.push((title.to_owned(), text));
+    }
+
+    /// Says how many bytes of memory a server counts for a cell in its MemStore.
+    pub fn memory_a_cell(&mut self, kind: Kind, bytes: f64) {
+        self.memory.insert(kind, bytes);
+        let of = |kind: &Kind| self.memory.get(kind).copied();
+        let ratio =
+            |bytes: f64| of(&Kind::Evenkeel).map_or("-".to_owned(), |own| format!("{:.2}", bytes / own));
+        let lines = self.order.iter().filter_map(|kind| {
+            let bytes = of(kind)?;
+            Some(format!("| {} | {bytes:.0} | {} |\n", kind.title(), ratio(bytes)))
+        });
+        let text = format!(
+            "Cells of 200-byte values in rows of 26 bytes, family `info0`, qualifier `0`; what each server itself counts for them \
+             when it flushes them.\n\n| | bytes a cell | ratio |\n|---|---|---|\n{}",
+            lines.collect::<String>()
+        );
+        self.section("Bytes of memory a cell in the MemStore", text);
+    }
+
+    /// The servers that were asked for, in order.
+    pub fn order(&self) -> &[Kind] {
+        &self.order
+    }
+
+    /// A server's report of a row.
+    pub fn report(&self, id: &str, kind: Kind) -> Option<&Report> {
+        self.rows.iter().find(|row| row.id == id)?.servers.get(&kind)
+    }
+
+    /// Charts over rows named `GROUP-PART`: a line for each server and part, a point for each group.
+    pub fn charts_over(&mut self, title: &str, groups: &[(&str, &str)], parts: &[(&str, &str)]) {
+        self.charts.clear();
+        for (name, unit, figure) in FIGURES {
+            let mut series = Vec::new();
+            for kind in &self.order {
+                for (part, what) in parts {
+                    let at = |group: &str| {
+                        let row = self.rows.iter().find(|row| row.id == format!("{group}-{part}"))?;
+                        Some(figure(row, row.servers.get(kind)?))
+                    };
+                    let points =
+                        (1..).zip(groups).filter_map(|(x, (group, _))| Some((f64::from(x), at(group)?)));
+                    let points: Vec<_> = points.filter(|(_, y)| y.is_finite()).collect();
+                    if !points.is_empty() {
+                        series.push(Series { name: format!("{}, {what}", kind.title()), points });
+                    }
+                }
+            }
+            let x = groups.iter().map(|(_, what)| *what).collect::<Vec<_>>().join("; ");
+            let title = format!("{title}: {name}");
+            let plot =
+                Plot { title, x: (x, Scale::Linear), y: (format!("{name}, {unit}"), Scale::Linear), series };
+            self.charts.push((name.replace(' ', "-"), plot));
+        }
+    }
+
     /// Half of the requests a second that the first stock server reached in a row, or the first server without one.
     pub fn half_of_peak(&self, id: &str) -> f64 {
         let row = self.rows.iter().find(|row| row.id == id);
@@ -101,6 +197,10 @@ impl Results {
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         for row in &self.rows {
             write_row(row, &folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        for (name, plot) in &self.charts {
+            let path = folder.join(format!("all-{name}.svg"));
+            fs::write(&path, plot.svg()).map_err(|e| format!("{}: {e}", path.display()))?;
         }
         let path = out.join(format!("{report}.md"));
         let text = self.markdown(lab);
@@ -126,10 +226,11 @@ impl Results {
         );
         let _ = writeln!(
             out,
-            "- {:.1} s a row after {:.1} s of warm-up, {:.1} s before the first row on each server process{}",
+            "- {:.1} s a row after {:.1} s of warm-up, {:.1} s before the first row on each process of a JVM ({:.1} s on Evenkeel's){}",
             plan.seconds,
             plan.warmup,
             plan.first_warmup.max(plan.warmup),
+            plan.first_warmup_of(Kind::Evenkeel),
             plan.minutes.map_or_else(String::new, |m| format!("; bounded to {m} minutes"))
         );
         let _ = writeln!(
@@ -150,9 +251,18 @@ impl Results {
         out.push_str(
             "\nCPU is the server's, user and system, for each row. Latencies are in microseconds, from when a request was due in \
              an open loop. Ratios are the server's figure to Evenkeel's: above 1, Evenkeel does better in CPU and latency; \
-             below 1 it does better in rate. GC is CPU of collector threads, then time of collections as `jstat` counts.\n",
+             below 1 it does better in rate. Core is how much of its core the server used; load is the CPU of the load for each \
+             row; read is what the server read from files for each row, cached by the system or not (a JVM's socket reads \
+             count too). GC is CPU of collector threads, then time of collections as `jstat` counts.\n",
         );
+        if !self.charts.is_empty() {
+            out.push('\n');
+        }
+        for (name, plot) in &self.charts {
+            let _ = writeln!(out, "![{}]({}/all-{name}.svg)", plot.title, plan.report);
+        }
         self.rows.iter().for_each(|row| self.table(row, &plan.report, &mut out));
+        self.sections.iter().for_each(|(title, text)| out.push_str(&format!("\n## {title}\n\n{text}\n")));
         out
     }
 
@@ -160,7 +270,7 @@ impl Results {
         let _ = write!(
             out,
             "\n## {}\n\n`{}`\n\n| | rows/s | requests/s | CPU µs/row | P50 | P99 | P99.9 | P99.99 | max | RSS MiB | GC s | \
-             rate | CPU | P99.9 |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+             core % | load µs/row | read KiB/row | rate | CPU | P99.9 |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
             row.title, row.line
         );
         let base = row.servers.get(&Kind::Evenkeel);
@@ -174,7 +284,7 @@ impl Results {
             let l = &r.latency;
             let _ = writeln!(
                 out,
-                "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {} | {} | {} |",
+                "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.2} | {:.2} | {} | {} | {} |",
                 kind.title(),
                 row.rows(r) / r.seconds,
                 r.requests_per_s,
@@ -186,6 +296,9 @@ impl Results {
                 l.max_us,
                 server.map_or(0, |s| s.rss_bytes >> 20),
                 gc.unwrap_or_else(|| "-".to_owned()),
+                Row::busy(r),
+                row.load_us(r),
+                row.of_server(r, |s| s.read_bytes as f64 / 1024.0),
                 ratio(&|r| r.requests_per_s),
                 ratio(&|r| row.cpu_us(r)),
                 ratio(&|r| r.latency.p999_us),
@@ -194,12 +307,26 @@ impl Results {
         if row.id == "steady" {
             self.worst_seconds(row, out);
         }
+        if row.servers.values().all(|r| r.tally.rows_written > 0 && r.tally.rows_read == 0) {
+            self.write_amplification(row, out);
+        }
         row.note.iter().for_each(|note| out.push_str(&format!("\n{note}\n")));
         let _ = writeln!(out, "\n![latency by percentile]({report}/{}-percentiles.svg)", row.id);
         let _ = writeln!(out, "![latency over time]({report}/{}-time.svg)", row.id);
     }
 
-    /// The worst second of each server, beside its median one, and what it wrote to the disk.
+    /// What went to storage for each byte of values, of each server.
+    fn write_amplification(&self, row: &Row, out: &mut String) {
+        let of = |kind: &Kind| {
+            let report = row.servers.get(kind)?;
+            let written = report.server.as_ref()?.disk_written_bytes as f64;
+            Some(format!("{} {:.1}", kind.title(), written / report.tally.bytes_written.max(1) as f64))
+        };
+        let said: Vec<String> = self.order.iter().filter_map(of).collect();
+        let _ = writeln!(out, "\nBytes to storage for each byte of values: {}.", said.join("; "));
+    }
+
+    /// The worst second of each server, beside its median one.
     fn worst_seconds(&self, row: &Row, out: &mut String) {
         for kind in &self.order {
             let Some(report) = row.servers.get(kind) else { continue };
@@ -208,12 +335,9 @@ impl Results {
             let (Some(worst), Some(median)) = (seconds.last(), seconds.get(seconds.len() / 2)) else {
                 continue;
             };
-            let payload = report.tally.bytes_written.max(1) as f64;
-            let written = report.server.as_ref().map_or(f64::NAN, |s| s.disk_written_bytes as f64 / payload);
             let _ = writeln!(
                 out,
-                "\n{}: the worst second begins at {:.0} s, its P99 {:.0} µs, {:.1} times that of the median second ({:.0} µs); \
-                 {written:.1} bytes went to storage for each byte of values.",
+                "\n{}: the worst second begins at {:.0} s, its P99 {:.0} µs, {:.1} times that of the median second ({:.0} µs).",
                 kind.title(),
                 worst.1,
                 worst.0,

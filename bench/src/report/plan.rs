@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use super::servers::Kind;
 
-/// Warm-up of the first row on each server process.
-const FIRST_WARMUP_S: f64 = 20.0;
-/// About what a start of a stock server takes, with loading its tables.
-const START_AND_LOAD_S: f64 = 22.0;
+/// Warm-up of the first row on each process of a JVM.
+const FIRST_WARMUP_S: f64 = 30.0;
+/// The same on a server that compiles nothing while it runs: caches and branch predictors only.
+const FIRST_WARMUP_NATIVE_S: f64 = 5.0;
+/// About what a start of a server takes, with loading its tables: of a stock one, and of ours.
+const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
 /// The part of `--minutes` that is planned for.
 const BOUND_PART: f64 = 0.92;
 /// The shortest warm-up and measurement of a row of a bounded report.
@@ -30,7 +32,8 @@ pub struct Plan {
     pub seconds: f64,
     /// Seconds of warm-up before each.
     pub warmup: f64,
-    /// Seconds of warm-up before the first row on each server process: a JVM must have compiled what serves.
+    /// Seconds of warm-up before the first row on each process of a JVM, which must have compiled what serves;
+    /// see [`Plan::first_warmup`].
     pub first_warmup: f64,
     /// Minutes that the report may take, by `--minutes`.
     pub minutes: Option<f64>,
@@ -40,6 +43,8 @@ pub struct Plan {
     pub heap_mib: u64,
     /// MiB of block cache off the heap.
     pub cache_mib: u64,
+    /// Block-cache deploys, 1 to 5, that `deploys` measures.
+    pub deploys: Vec<usize>,
     /// The servers' core.
     pub server_core: usize,
     /// The load's core.
@@ -69,7 +74,7 @@ impl Plan {
         let mut pairs = others.map(split).collect::<Result<Vec<_>, _>>()?;
         // What is bounded follows from the servers, and other options go over it.
         pairs.sort_by_key(|(key, _)| match key.as_str() {
-            "--servers" => 0,
+            "--servers" | "--first-warmup" | "--deploys" => 0,
             "--minutes" => 1,
             _ => 2,
         });
@@ -87,13 +92,17 @@ impl Plan {
     fn bound(&mut self, minutes: f64) -> Result<(), String> {
         // Rows that are measured on each server, and how often each server is started.
         let (rows, starts) = match self.report.as_str() {
-            "read-path" => (12.0, 2.0),
+            "read-path" => (9.0, 2.0),
             "write-path" => (4.0, 2.0),
-            "deploys" => (20.0, 5.0),
+            "deploys" => (4.0 * self.deploys.len() as f64, self.deploys.len() as f64),
             _ => (6.0, 1.0),
         };
-        let each = minutes * 60.0 / self.servers.len().max(1) as f64;
-        let measured = each * BOUND_PART - starts * (FIRST_WARMUP_S + START_AND_LOAD_S);
+        let begin = |kind: &Kind| {
+            let load = if kind.is_jvm() { START_AND_LOAD_S.0 } else { START_AND_LOAD_S.1 };
+            starts * (self.first_warmup_of(*kind) + load)
+        };
+        let begins: f64 = self.servers.iter().map(begin).sum();
+        let measured = (minutes * 60.0 * BOUND_PART - begins) / self.servers.len().max(1) as f64;
         let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
         let row = (measured - steady) / rows;
         if row < ROW_LEAST_S {
@@ -104,6 +113,12 @@ impl Plan {
             (262_144, 1024, if self.report == "deploys" { 128 } else { 256 });
         self.minutes = Some(minutes);
         Ok(())
+    }
+
+    /// Seconds of warm-up before the first row on a server process.
+    pub fn first_warmup_of(&self, kind: Kind) -> f64 {
+        let native = self.first_warmup.min(FIRST_WARMUP_NATIVE_S);
+        if kind.is_jvm() { self.first_warmup } else { native }.max(self.warmup)
     }
 
     fn full(report: &str) -> Self {
@@ -120,6 +135,7 @@ impl Plan {
             steady: 1800.0,
             heap_mib: 2048,
             cache_mib: 1024,
+            deploys: (1..=5).collect(),
             server_core: 0,
             load_core: 1,
             out: PathBuf::from("docs/benchmarks"),
@@ -131,6 +147,7 @@ impl Plan {
         self.servers = vec![Kind::StockG1, Kind::Evenkeel];
         (self.rows, self.seconds, self.warmup, self.steady) = (2000, 0.6, 0.3, 2.0);
         (self.heap_mib, self.cache_mib, self.first_warmup) = (512, 64, self.warmup);
+        self.deploys = vec![1, 5];
         self.out = std::env::temp_dir().join("evenkeel-report-short");
     }
 
@@ -148,6 +165,10 @@ impl Plan {
             "--steady" => self.steady = value.parse().map_err(|_| bad())?,
             "--heap-mib" => self.heap_mib = value.parse().map_err(|_| bad())?,
             "--cache-mib" => self.cache_mib = value.parse().map_err(|_| bad())?,
+            "--deploys" => {
+                let known = |n: &str| n.parse().ok().filter(|n| (1..=5).contains(n));
+                self.deploys = value.split(',').map(known).collect::<Option<_>>().ok_or_else(bad)?;
+            }
             "--server-core" => self.server_core = value.parse().map_err(|_| bad())?,
             "--load-core" => self.load_core = value.parse().map_err(|_| bad())?,
             "--out" => self.out = value.into(),
@@ -170,8 +191,8 @@ fn joined(words: &[String]) -> Vec<String> {
 }
 
 fn usage() -> String {
-    "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=stock-g1,stock-zgc,evenkeel] [--rows=N] [--seconds=S] \
-     [--warmup=S] [--first-warmup=S] [--steady=S] [--heap-mib=N] [--cache-mib=N] [--server-core=N] [--load-core=N] [--out=DIR]"
+    "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
+     [--warmup=S] [--first-warmup=S] [--steady=S] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5] [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()
 }
 
@@ -188,6 +209,8 @@ mod tests {
         let plan = of("read-path --short --servers=evenkeel --rows=9").expect("reads");
         assert!(plan.short && plan.rows == 9 && plan.servers == [Kind::Evenkeel]);
         assert_eq!(of("ycsb").expect("reads").servers.len(), 3);
+        assert_eq!(of("deploys --deploys=2,4").expect("reads").deploys, [2, 4]);
+        assert!(of("deploys --deploys=6").is_err());
         assert!(of("ycsb --minutes=x").is_err() && of("ycsb --minutes").is_err());
         assert!(of("").is_err() && of("ycsb --no=1").is_err() && of("ycsb --servers=x").is_err());
     }
@@ -195,15 +218,16 @@ mod tests {
     #[test]
     fn minutes_bound_the_lengths() {
         for (report, minutes, rows, starts) in
-            [("read-path", 8.0, 12.0, 2.0), ("write-path", 8.0, 4.0, 2.0), ("deploys", 20.0, 20.0, 5.0)]
+            [("read-path", 8.0, 9.0, 2.0), ("write-path", 8.0, 4.0, 2.0), ("deploys", 20.0, 20.0, 5.0)]
         {
             let plan = of(&format!("{report} --minutes {minutes} --cache-mib=99")).expect("reads");
             assert_eq!((plan.servers.len(), plan.cache_mib, plan.minutes), (2, 99, Some(minutes)));
-            assert!(plan.first_warmup >= 20.0 && plan.seconds >= 1.0, "{plan:?}");
-            let each = rows * (plan.seconds + plan.warmup) + plan.steady + starts * plan.first_warmup;
-            assert!(each * 2.0 < minutes * 60.0, "{report}: {plan:?}");
+            assert!(plan.first_warmup_of(Kind::StockG1) >= 30.0 && plan.seconds >= 1.0, "{plan:?}");
+            let each = rows * (plan.seconds + plan.warmup) + plan.steady;
+            let first = plan.first_warmup_of(Kind::StockG1) + plan.first_warmup_of(Kind::Evenkeel);
+            assert!(each * 2.0 + starts * first < minutes * 60.0, "{report}: {plan:?}");
         }
-        let three = of("read-path --minutes=8 --servers=stock-g1,stock-zgc,evenkeel").expect("reads");
+        let three = of("read-path --minutes=8 --servers=g1,stock-zgc,evenkeel").expect("reads");
         assert!(
             three.servers.len() == 3 && three.seconds < of("read-path --minutes=8").expect("reads").seconds
         );

@@ -2,6 +2,7 @@
 
 use super::output::Results;
 use super::servers::{Lab, Session, settings};
+use crate::hit_ratio;
 
 /// Callers of a batch, as published for HBase's off-heap read path.
 const BATCH_CALLERS: [usize; 6] = [5, 10, 20, 25, 50, 75];
@@ -18,9 +19,11 @@ const LARGE_ROWS_MIN: i64 = 64_000;
 /// What failed.
 pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
+    hit_ratios(lab, results);
     for kind in lab.plan.servers.clone() {
         let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
         cached(&session, results)?;
+        saturation(results);
         let cache_mib = partial_cache_mib(lab);
         let session = session.restarted(cache_mib)?;
         partly_cached(&session, cache_mib, results)?;
@@ -96,8 +99,50 @@ fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -
     Ok(())
 }
 
+/// Row 6: what part of a trace each policy finds in the same memory.
+fn hit_ratios(lab: &Lab, results: &mut Results) {
+    eprintln!("hit ratios of policies");
+    let sizes = if lab.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
+    let text = hit_ratio::table(&sizes, &["zipf 0.9", "zipf 0.9 and scans"]);
+    results.section(
+        "6. Hit ratio at equal memory",
+        format!(
+            "{text}\nPer cent of requests, the first quarter left out. *Ours* is the engine itself, frames and free bytes counted; \
+             the others are simulated with exact bytes, but *BucketCache*, which has stock's slots. All traces and policies: \
+             `cargo run --release -p evenkeel-bench --example policies`. What the servers themselves read from files is in the row \
+             of Gets that half fit the cache."
+        ),
+    );
+}
+
+/// All of them in a full run, the ends and the middle in a bounded one.
 fn batch_callers(lab: &Lab) -> Vec<usize> {
-    if lab.plan.short { vec![5] } else { BATCH_CALLERS.to_vec() }
+    match (lab.plan.short, lab.plan.minutes) {
+        (true, _) => vec![5],
+        (false, Some(_)) => vec![5, 25, 75],
+        (false, None) => BATCH_CALLERS.to_vec(),
+    }
+}
+
+/// Whether one process of load saturates a server's core, by the first row: what it used beside what the server did.
+fn saturation(results: &mut Results) {
+    let mut text = String::from(
+        "One process of load on one core, 60 callers on one connection, a server on another core; the table is flushed, \
+         compacted and cached (the row above of that name).\n\n\
+         | | core % | server CPU µs/Get | load CPU µs/Get | load to server |\n|---|---|---|---|---|\n",
+    );
+    for kind in results.order().to_vec() {
+        let Some(report) = results.report("get", kind) else { continue };
+        let (server, load) =
+            (report.server_us_per_request().unwrap_or(f64::NAN), report.own_us_per_request());
+        let busy = report.server.as_ref().map_or(f64::NAN, |s| 100.0 * s.cpu_s / report.seconds);
+        text.push_str(&format!(
+            "| {} beside the load | {busy:.0} | {server:.2} | {load:.2} | {:.2} |\n",
+            kind.title(),
+            load / server
+        ));
+    }
+    results.section("One load process and a server's core", text);
 }
 
 /// Loads a table by 4 writers of batches, compacts it, and reads it once.

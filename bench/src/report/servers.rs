@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::TableName;
 use evenkeel_pe::server::ServerProcess;
 use evenkeel_pe::{Options, Report, Target, run};
@@ -38,9 +38,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The server of a name on the command line.
+    /// The server of a name on the command line: `evenkeel`, `stock-g1` or `g1`, `stock-zgc` or `zgc`.
     pub fn of_name(name: &str) -> Option<Self> {
-        [Self::Evenkeel, Self::StockG1, Self::StockZgc].into_iter().find(|kind| kind.name() == name)
+        let known = |kind: &Self| kind.name() == name || kind.name().strip_prefix("stock-") == Some(name);
+        [Self::Evenkeel, Self::StockG1, Self::StockZgc].into_iter().find(known)
+    }
+
+    /// Whether it compiles its code while it serves, and so needs a long warm-up.
+    pub fn is_jvm(self) -> bool {
+        self != Self::Evenkeel
     }
 
     /// Its name on the command line and in files.
@@ -184,7 +190,7 @@ pub struct Session<'a> {
     process: ServerProcess,
     /// Whether a row was measured on it.
     warm: AtomicBool,
-    _server: Server,
+    server: Server,
 }
 
 impl<'a> Session<'a> {
@@ -195,7 +201,7 @@ impl<'a> Session<'a> {
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
         let target = Target { name: kind.title().to_owned(), client };
-        Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), _server: server })
+        Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), server })
     }
 
     /// The same kind of server anew, without data and with another cache; in a short run the one that runs.
@@ -283,7 +289,7 @@ impl<'a> Session<'a> {
     pub fn timed(&self, options: Options, seconds: f64) -> Options {
         let plan = &self.lab.plan;
         let first = !self.warm.swap(true, Ordering::Relaxed);
-        let warmup = if first { plan.first_warmup.max(plan.warmup) } else { plan.warmup };
+        let warmup = if first { plan.first_warmup_of(self.kind) } else { plan.warmup };
         let (warmup, duration) = match self.lab.is_late() {
             true => (warmup.min(CUT_S), seconds.min(CUT_S)),
             false => (warmup, seconds),
@@ -296,20 +302,35 @@ impl<'a> Session<'a> {
     /// # Errors
     /// What failed.
     pub fn settle(&self, table: &str) -> Result<(), String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let settled = runtime.map_err(|e| e.to_string())?.block_on(async {
-            let table: TableName = table.parse().map_err(|e| format!("{e}"))?;
-            let connection =
-                Connection::connect(self.target.client.clone()).await.map_err(|e| e.to_string())?;
-            let admin = connection.admin();
-            admin.flush_table(&table).await.map_err(|e| e.to_string())?;
-            for region in admin.regions(&table).await.map_err(|e| e.to_string())? {
-                admin.compact_region(&region.region, true).await.map_err(|e| e.to_string())?;
-            }
-            Ok(())
-        });
+        let settled = self.flush(table, true).map(drop);
         self.wait_idle();
         settled
+    }
+
+    /// Flushes a table, and compacts it when asked to; the encoded names of its regions.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn flush(&self, table: &str, compact: bool) -> Result<Vec<String>, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let flushed = runtime.map_err(|e| e.to_string())?.block_on(async {
+            let table: TableName = table.parse().map_err(|_| Error::InvalidArgument(table.to_owned()))?;
+            let admin = Connection::connect(self.target.client.clone()).await?.admin();
+            admin.flush_table(&table).await?;
+            let regions = admin.regions(&table).await?;
+            for region in regions.iter().filter(|_| compact) {
+                admin.compact_region(&region.region, true).await?;
+            }
+            Ok(regions.iter().map(|region| region.region.encoded_name().to_owned()).collect())
+        });
+        flushed.map_err(|e: Error| e.to_string())
+    }
+
+    /// What the server has logged.
+    pub fn log(&self) -> String {
+        let logs = ["server.log", "hbase.log"].iter();
+        let folder = self.server.folder();
+        logs.filter_map(|log| fs::read_to_string(folder?.join(log)).ok()).collect()
     }
 
     /// Waits until the server uses little CPU for a second.

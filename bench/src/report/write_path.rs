@@ -2,6 +2,7 @@
 
 use evenkeel_pe::Options;
 
+use super::memory;
 use super::output::Results;
 use super::read_path::{load_large, partial_cache_mib};
 use super::servers::{Lab, Session, settings};
@@ -21,6 +22,7 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     for kind in lab.plan.servers.clone() {
         let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
         puts(&session, results)?;
+        memory::measure(&session, results)?;
         let cache_mib = partial_cache_mib(lab);
         let session = session.restarted(cache_mib)?;
         beside_readers(&session, cache_mib, results)?;

@@ -20,6 +20,7 @@ use evenkeel_common::Result;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 
 use super::{Phase, Region};
+use crate::memstore::MemStoreSize;
 use crate::store::{Store, StoreFile};
 
 /// A store and the file its snapshot became, below `.tmp`.
@@ -65,12 +66,14 @@ impl Region {
         let swapped_ms = self.env.stores.clock.now_ms();
         let seq_id = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
+        let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
+        let (cells, heap_bytes) = (size.cells, size.heap_bytes);
         match self.write_snapshots(seq_id).and_then(|files| self.install_snapshots(files)) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
                 self.last_flush_ms.store(swapped_ms, Ordering::Relaxed);
                 let ms = started.elapsed().as_millis() as u64;
-                tracing::info!(region = %self.info.name_text(), seq_id, ms, "flushed");
+                tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");
                 Ok(FlushOutcome { flushed: true, seq_id })
             }
             Err(error) => {

@@ -1,0 +1,85 @@
+//! Traces: which blocks are asked for, in order, and how large each is. The same each time.
+
+use super::Sizes;
+
+/// Numbers that look random and are the same each time (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Keys from 0 on, the first the most frequent, by the given exponent; shuffled over the blocks.
+struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    fn new(keys: usize, exponent: f64) -> Self {
+        let mut sum = 0.0;
+        let sums = (1..=keys).map(|rank| {
+            sum += 1.0 / (rank as f64).powf(exponent);
+            sum
+        });
+        Self { sums: sums.collect() }
+    }
+
+    fn pick(&self, random: &mut Random) -> u64 {
+        let at = random.unit() * self.sums.last().copied().unwrap_or(1.0);
+        let rank = self.sums.partition_point(|sum| *sum < at) as u64;
+        rank.wrapping_mul(7_919) % self.sums.len() as u64
+    }
+}
+
+/// Blocks in the order they are asked for.
+pub(super) type Trace = Vec<u64>;
+
+pub(super) fn zipf(sizes: &Sizes, exponent: f64) -> Trace {
+    let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(1));
+    (0..sizes.requests).map(|_| zipf.pick(&mut random)).collect()
+}
+
+/// Zipf reads, and between them scans over blocks that nobody else reads, a third of all requests.
+pub(super) fn zipf_and_scans(sizes: &Sizes, exponent: f64) -> Trace {
+    let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(2));
+    let mut trace = Vec::with_capacity(sizes.requests);
+    let mut cold = sizes.keys as u64;
+    while trace.len() < sizes.requests {
+        trace.extend((0..4000).map(|_| zipf.pick(&mut random)));
+        trace.extend(cold..cold + 2000);
+        cold += 2000;
+        if cold > 6 * sizes.keys as u64 {
+            cold = sizes.keys as u64;
+        }
+    }
+    trace
+}
+
+/// The popular blocks change slowly.
+pub(super) fn drifting(sizes: &Sizes, exponent: f64) -> Trace {
+    let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(3));
+    (0..sizes.requests)
+        .map(|i| (zipf.pick(&mut random) + (i / 20_000 * 300) as u64) % sizes.keys as u64)
+        .collect()
+}
+
+/// Blocks as tables with compression and values of all sizes give them: 4 KB to 256 KB, most about 64 KB.
+pub(super) fn size_of(key: u64) -> u64 {
+    let mut random = Random(key ^ 0x5eed);
+    match random.next() % 10 {
+        0 => 4_096 + random.next() % 12_000,
+        1..3 => 16_000 + random.next() % 30_000,
+        9 => 80_000 + random.next() % 176_000,
+        _ => 65_536 + random.next() % 2_500,
+    }
+}
