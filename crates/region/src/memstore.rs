@@ -1,10 +1,10 @@
 //! The MemStore: what was written and is not in a file yet.
 //!
-//! A store's MemStore is a list of [`Segment`]s, the newest first: one *active* one that takes writes, and those that
-//! a flush has frozen. The list itself is part of the store's state, an immutable snapshot that readers hold; see
-//! [`crate::store`].
+//! A store's MemStore is a list of [`Segment`]s, the newest first: one *active* one that takes writes, the *pipeline* of
+//! those that an in-memory flush has put behind it, and those that a flush has frozen. The list itself is part of the
+//! store's state, an immutable snapshot that readers hold; see [`crate::store`].
 //!
-//! A segment is a skip list whose nodes, index and cell bytes alike, lie in 2 MiB chunks outside the general heap
+//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in 2 MiB chunks outside the general heap
 //! (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed but the links; dropping the
 //! segment gives whole chunks back.
 //!
@@ -17,29 +17,40 @@
 //! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
 //! | `Arena` | chunks of one segment; hands out space by one atomic addition |
 //! | `SkipList` | sorted cells; inserts by compare-and-swap, readers wait for nothing |
-//! | [`Segment`] | a skip list, its sizes and its time range |
+//! | `FlatIndex` | sorted cells that never change: an array of where they are |
+//! | [`Segment`] | one of these two, its sizes and its time range |
+//! | [`FlatSegmentBuilder`] | cells in order to a flat segment |
+//! | [`InMemoryConfig`], `Strategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
 //! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
 //!
-//! Memory: `Segment::size().heap_bytes` counts node bytes exactly. Chunks round that up by at most one chunk a segment.
+//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes, or of records and entries, exactly. Chunks round that up by at most one chunk a segment.
 
 mod arena;
 mod chunk;
+#[cfg(test)]
+mod core_tests;
+mod flat;
+mod record;
 mod scanner;
 mod segment;
 mod skip_list;
+mod strategy;
+mod sync;
 #[cfg(test)]
 mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool};
 pub use scanner::SegmentScanner;
-pub use segment::Segment;
+pub use segment::{FlatSegmentBuilder, Segment};
+pub(crate) use strategy::{Action, Strategy};
+pub use strategy::{InMemoryCompaction, InMemoryConfig};
 
 /// How much a MemStore holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemStoreSize {
     /// Bytes of the cells as KeyValues.
     pub data_bytes: u64,
-    /// Bytes of the nodes: cells, index and padding.
+    /// Bytes of the nodes or records: cells, index and padding.
     pub heap_bytes: u64,
     /// Cells.
     pub cells: u64,

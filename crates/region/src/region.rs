@@ -12,6 +12,9 @@
 //!
 //! Lock order: row locks, then bulk load's, then flush's, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
 //!
+//! **One in-memory flush** (`in_memory.rs`): a pointer swap, no lock -> wait until what was taken is durable -> make it
+//! flat -> swap. Writers and readers wait for none of it.
+//!
 //! **One bulk load** (`bulk_load.rs`): check the files -> flush -> note down what goes where, the moment from which on it
 //! happens, whatever dies -> rename -> swap the file lists of all families at once.
 //!
@@ -25,6 +28,7 @@
 pub mod bulk_load;
 mod compaction;
 mod flush;
+mod in_memory;
 mod manifest;
 mod marker;
 pub mod mvcc;
@@ -54,6 +58,7 @@ use self::nonce::NonceManager;
 pub use self::open::write_region_info;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
+use crate::memstore::MemStoreSize;
 use crate::store::{Store, StoreEnv};
 
 /// Limits of a region; defaults and keys are HBase's.
@@ -84,6 +89,10 @@ impl Default for RegionConfig {
 pub trait RegionEvents: Send + Sync {
     /// The MemStore is large enough to flush.
     fn flush_wanted(&self, region: &Arc<Region>);
+
+    /// A part of the MemStore is large enough for an in-memory flush ([`Region::flush_in_memory`]). Told once, until that
+    /// begins. Whoever does nothing about it has a MemStore without.
+    fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
 }
 
 /// Hears nothing.
@@ -161,6 +170,7 @@ pub struct Region {
     row_cache: Option<Arc<RowCache>>,
     /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
     updates: RwLock<Phase>,
+    in_memory: in_memory::InMemoryFlushes,
     /// One flush or commit of a bulk load at a time.
     flushing: Mutex<()>,
     /// One compaction at a time.
@@ -175,6 +185,8 @@ pub struct Region {
     swapping: Mutex<()>,
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
+    /// How many bytes earlier than at its size the first flush is wanted; 0 from then on.
+    first_flush_lead: AtomicU64,
     /// When the MemStore was last empty: at the last flush or the opening.
     last_flush_ms: AtomicI64,
     counts: RequestCounts,
@@ -223,7 +235,18 @@ impl Region {
 
     /// Bytes of cells in the MemStore, snapshots included.
     pub fn memstore_bytes(&self) -> u64 {
-        self.stores.iter().map(|s| s.memstore_size().data_bytes).sum()
+        self.memstore_size().data_bytes
+    }
+
+    /// What the MemStore holds, snapshots included. Limits are on `heap_bytes`, as HBase's are on heap and off-heap size
+    /// together; reports give `data_bytes`.
+    pub fn memstore_size(&self) -> MemStoreSize {
+        self.stores.iter().map(|s| s.memstore_size()).sum()
+    }
+
+    /// Bytes of the segments that a flush has frozen, as limits count them.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.stores.iter().map(|s| s.snapshot_size().heap_bytes).sum()
     }
 
     /// Where its files are.
@@ -232,15 +255,18 @@ impl Region {
     }
 
     /// Whether the MemStore is large enough to flush.
+    ///
+    /// The first flush after opening comes up to a quarter earlier, by the region's name: regions that are written to
+    /// evenly, as those of a new table are, would otherwise be full at the same moment, then and ever after.
     pub fn needs_flush(&self) -> bool {
-        self.memstore_bytes() >= self.flush_bytes()
+        self.memstore_size().heap_bytes >= self.flush_bytes() - self.first_flush_lead.load(Ordering::Relaxed)
     }
 
     /// How near this region is to a limit on writes: 0 far from any, 1 at it. Its unflushed bytes count from half of where
     /// writes are refused, the files of a store from `hbase.hstore.blockingStoreFiles` to twice as many.
     pub fn write_pressure(&self) -> f64 {
         let limit = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
-        let over = self.memstore_bytes().saturating_sub(limit / 2);
+        let over = self.memstore_size().heap_bytes.saturating_sub(limit / 2);
         let of_memory = over as f64 / (limit / 2).max(1) as f64;
         let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
         of_memory.max(of_files)

@@ -1,7 +1,7 @@
 //! A store: one family of one region.
 //!
-//! Its state is an immutable [`StoreView`] behind one pointer: the segment that takes writes, the segments that a flush
-//! froze, and the open files, oldest first. Readers take the pointer and keep what it points to; a flush or a
+//! Its state is an immutable [`StoreView`] behind one pointer: the segment that takes writes, those behind it in memory,
+//! the segments that a flush froze, and the open files, oldest first. Readers take the pointer and keep what it points to; a flush or a
 //! compaction puts a new state in its place. So readers take no lock, and whoever reads sees every cell once.
 //!
 //! ```text
@@ -20,6 +20,7 @@
 //! | `cache` | [`StoreCacheConfig`]; files read into the cache when they are opened |
 //! | `file` | [`StoreFile`], an open file; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
+//! | `in_memory` | segments to flat ones, before a flush |
 //! | `flush` | frozen segments to a file |
 //! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
 //! | `compact` | many files to one |
@@ -35,6 +36,7 @@ mod compact;
 mod config;
 mod file;
 mod flush;
+mod in_memory;
 mod name;
 mod pace;
 mod selection;
@@ -64,6 +66,7 @@ pub use self::cache::StoreCacheConfig;
 pub use self::compact::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
+pub use self::in_memory::InMemoryChange;
 pub use self::pace::{CompactionPace, OffPeakTurn};
 pub use self::view::StoreView;
 use crate::archive::archive_file;
@@ -127,6 +130,8 @@ pub struct Store {
     dirs: Dirs,
     state: ArcSwap<view::State>,
     changes: Mutex<()>,
+    /// In-memory flushes; `None` for families without.
+    in_memory: Option<in_memory::InMemory>,
     /// Names of files that a compaction is working on.
     compacting: Arc<Mutex<HashSet<String>>>,
     /// What a flush wrote and has not committed.
@@ -156,6 +161,7 @@ impl Store {
         env.fs.delete(&dirs.tmp)?;
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
         let segment = Segment::new(comparator, Arc::clone(&env.chunks));
+        let in_memory = config.in_memory.for_family(&family, region.table().is_system());
         let store = Self {
             env: env.clone(),
             config,
@@ -165,6 +171,7 @@ impl Store {
             dirs,
             state: ArcSwap::from_pointee(view::State::new(segment)),
             changes: Mutex::new(()),
+            in_memory: in_memory::InMemory::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
             replaced: Mutex::default(),
@@ -217,7 +224,7 @@ impl Store {
         StoreView::new(Arc::clone(self), self.state.load_full())
     }
 
-    /// Active segment and frozen ones together.
+    /// All segments together.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.state.load().segments().map(|segment| segment.size()).sum()
     }

@@ -2,14 +2,9 @@
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-use parking_lot::Mutex;
-
-use super::chunk::{ALIGN, CHUNK_BYTES, Chunk, ChunkPool};
-
-/// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
-const SHARED_BYTES_MAX: usize = 256 << 10;
+use super::chunk::{ALIGN, CHUNK_BYTES, Chunk, ChunkPool, SHARED_BYTES_MAX};
+use super::sync::{AtomicPtr, Mutex, Ordering};
 
 /// Memory that many threads take from at once and that is freed all together.
 ///
@@ -48,7 +43,7 @@ impl Arena {
     }
 
     fn alloc_alone(&self, bytes: usize) -> NonNull<u8> {
-        let chunk = Chunk::new(bytes);
+        let chunk = self.pool.take_large(bytes);
         let space = chunk.take(bytes).expect("the chunk was made for this");
         self.chunks.lock().push(own(chunk));
         space
@@ -77,4 +72,4 @@ fn own(chunk: Chunk) -> NonNull<Chunk> {
     NonNull::from(Box::leak(Box::new(chunk)))
 }
 
-const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES && CHUNK_BYTES.is_multiple_of(ALIGN));
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(ALIGN));

@@ -3,12 +3,14 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use super::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Bytes of a chunk (`hbase.hregion.memstore.mslab.chunksize`).
 pub const CHUNK_BYTES: usize = 2 << 20;
+/// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
+pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES);
 /// Space is handed out in multiples of this.
 pub(super) const ALIGN: usize = 8;
 
@@ -45,8 +47,13 @@ impl Chunk {
         Some(unsafe { self.base.add(start) })
     }
 
+    /// Where its first byte is.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
     fn reset(&mut self) {
-        *self.used.get_mut() = 0;
+        self.used = AtomicUsize::new(0);
     }
 }
 
@@ -64,16 +71,19 @@ fn layout(len: usize) -> Layout {
 
 /// Spare chunks of [`CHUNK_BYTES`], kept for the next segment.
 ///
-/// Bound: at most `spare_max` chunks are kept; what comes back beyond that is freed.
+/// Bound: at most `spare_max` chunks are kept; what comes back beyond that is freed. How many are out is counted, not
+/// bounded: writers are slowed and refused by the bytes of their cells, long before.
 pub struct ChunkPool {
     spare: Mutex<Vec<Chunk>>,
     spare_max: usize,
+    /// Bytes of chunks that segments hold, those that are larger than usual included.
+    out_bytes: AtomicUsize,
 }
 
 impl ChunkPool {
     /// A pool that keeps at most `spare_max` chunks.
     pub fn new(spare_max: usize) -> Arc<Self> {
-        Arc::new(Self { spare: Mutex::new(Vec::new()), spare_max })
+        Arc::new(Self { spare: Mutex::new(Vec::new()), spare_max, out_bytes: AtomicUsize::new(0) })
     }
 
     /// Chunks that lie ready.
@@ -81,12 +91,26 @@ impl ChunkPool {
         self.spare.lock().len()
     }
 
+    /// Bytes of the chunks that segments hold now, used up or not.
+    pub fn out_bytes(&self) -> usize {
+        self.out_bytes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn take(&self) -> Chunk {
+        self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
         let spare = self.spare.lock().pop();
         spare.unwrap_or_else(|| Chunk::new(CHUNK_BYTES))
     }
 
+    /// A chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
+    pub(super) fn take_large(&self, bytes: usize) -> Chunk {
+        self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Chunk::new(bytes)
+    }
+
+    /// Takes back what [`ChunkPool::take`] or [`ChunkPool::take_large`] gave.
     pub(super) fn give_back(&self, mut chunk: Chunk) {
+        self.out_bytes.fetch_sub(chunk.len, Ordering::Relaxed);
         if chunk.len != CHUNK_BYTES {
             return;
         }
@@ -100,33 +124,9 @@ impl ChunkPool {
 
 impl std::fmt::Debug for ChunkPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChunkPool").field("spare", &self.spare()).field("spare_max", &self.spare_max).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_chunk_hands_out_no_byte_twice() {
-        let chunk = Chunk::new(64);
-        let a = chunk.take(32).expect("room");
-        let b = chunk.take(32).expect("room");
-        assert_eq!(b.as_ptr() as usize - a.as_ptr() as usize, 32);
-        assert!(chunk.take(8).is_none());
-    }
-
-    #[test]
-    fn the_pool_keeps_no_more_than_it_may() {
-        let pool = ChunkPool::new(1);
-        let (a, b) = (pool.take(), pool.take());
-        a.take(8);
-        pool.give_back(a);
-        pool.give_back(b);
-        assert_eq!(pool.spare(), 1);
-        assert!(pool.take().take(CHUNK_BYTES).is_some(), "a chunk comes back empty");
-        pool.give_back(Chunk::new(16));
-        assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
+        f.debug_struct("ChunkPool")
+            .field("spare", &self.spare())
+            .field("out_bytes", &self.out_bytes())
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenkeel_common::{CellRef, KeyBuf, Result};
 
 use super::Segment;
-use super::skip_list::Cursor;
+use super::segment::Cursor;
 use crate::scanner::KeyValueScanner;
 
 /// Steps that [`SegmentScanner::reseek`] tries before it descends from the top of the list.
@@ -14,20 +14,20 @@ const STEPS_BEFORE_DESCENT: usize = 4;
 /// A cursor over a segment that passes over cells beyond its read point.
 pub struct SegmentScanner {
     segment: Arc<Segment>,
-    node: Cursor,
-    /// The cell at `node`. Borrows from `segment`'s arena, not for `'static`: only [`SegmentScanner::peek`] hands it out,
+    at: Cursor,
+    /// The cell at `at`. Borrows from `segment`, not for `'static`: only [`SegmentScanner::peek`] hands it out,
     /// for no longer than `self` is borrowed.
     cell: Option<CellRef<'static>>,
     read_point: u64,
 }
 
-// SAFETY: `node` and `cell` point into the arena that `segment` keeps alive, which is Sync.
+// SAFETY: `at` and `cell` point into memory that `segment` keeps alive, which is Sync.
 unsafe impl Send for SegmentScanner {}
 
 impl SegmentScanner {
     /// A cursor at no cell; seek before use.
     pub fn new(segment: Arc<Segment>, read_point: u64) -> Self {
-        Self { segment, node: std::ptr::null(), cell: None, read_point }
+        Self { segment, at: Cursor::NONE, cell: None, read_point }
     }
 
     /// The segment that is scanned.
@@ -35,15 +35,15 @@ impl SegmentScanner {
         &self.segment
     }
 
-    /// Goes to `node`, or to the first visible cell after it.
-    fn settle(&mut self, mut node: Cursor) {
-        let mut cell = self.segment.list.cell(node);
-        while cell.is_some_and(|cell| cell.seq_id() > self.read_point) || self.segment.list.is_hidden(node) {
-            node = self.segment.list.after(node);
-            cell = self.segment.list.cell(node);
+    /// Goes to `at`, or to the first visible cell after it.
+    fn settle(&mut self, mut at: Cursor) {
+        let mut cell = self.segment.cell(at);
+        while cell.is_some_and(|cell| cell.seq_id() > self.read_point) || self.segment.is_hidden(at) {
+            at = self.segment.after(at);
+            cell = self.segment.cell(at);
         }
-        self.node = node;
-        // SAFETY: the cell's bytes live in the arena of `self.segment`, which `self` keeps alive; see `cell`.
+        self.at = at;
+        // SAFETY: the cell's bytes live as long as `self.segment`, which `self` keeps alive; see `cell`.
         self.cell = cell.map(|cell| unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) });
     }
 
@@ -52,15 +52,15 @@ impl SegmentScanner {
         let mut key = KeyBuf::default();
         loop {
             let segment = Arc::clone(&self.segment);
-            let Some(cell) = segment.list.cell(last) else {
-                return self.settle(std::ptr::null());
+            let Some(cell) = segment.cell(last) else {
+                return self.settle(Cursor::NONE);
             };
             key.set_to(&KeyBuf::first_on_row(cell.row()).as_cell());
-            self.settle(segment.list.at_or_after(&key.as_cell()));
+            self.settle(segment.at_or_after(&key.as_cell()));
             if self.cell.is_some_and(|found| found.row() == cell.row()) {
                 return;
             }
-            last = segment.list.before(&key.as_cell());
+            last = segment.before(&key.as_cell());
         }
     }
 }
@@ -73,19 +73,19 @@ impl KeyValueScanner for SegmentScanner {
 
     #[inline]
     fn advance(&mut self) -> Result<()> {
-        if !self.node.is_null() {
-            self.settle(self.segment.list.after(self.node));
+        if !self.at.is_none() {
+            self.settle(self.segment.after(self.at));
         }
         Ok(())
     }
 
     fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
-        self.settle(self.segment.list.at_or_after(key));
+        self.settle(self.segment.at_or_after(key));
         Ok(())
     }
 
     fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
-        let comparator = self.segment.list.comparator();
+        let comparator = self.segment.comparator();
         for _ in 0..STEPS_BEFORE_DESCENT {
             match self.peek() {
                 Some(cell) if comparator.compare(&cell, key).is_lt() => self.advance()?,
@@ -99,13 +99,13 @@ impl KeyValueScanner for SegmentScanner {
     }
 
     fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
-        let last = self.segment.list.before(&KeyBuf::first_on_row(row).as_cell());
+        let last = self.segment.before(&KeyBuf::first_on_row(row).as_cell());
         self.settle_in_row_of(last);
         Ok(())
     }
 
     fn seek_to_last_row(&mut self) -> Result<()> {
-        self.settle_in_row_of(self.segment.list.last());
+        self.settle_in_row_of(self.segment.last_cursor());
         Ok(())
     }
 }

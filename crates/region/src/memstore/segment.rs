@@ -1,51 +1,105 @@
-//! [`Segment`]: a skip list, its sizes and its time range.
+//! [`Segment`]: sorted cells, their sizes and their time range.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use evenkeel_common::{CellComparator, CellRef};
 
+use super::flat::{FlatBuilder, FlatIndex};
 use super::skip_list::SkipList;
 use super::{ChunkPool, MemStoreSize};
 use crate::ops::TimeRange;
 
-/// Cells of one store in memory. Takes inserts from many threads; readers wait for nothing.
+/// A place in a segment, or none. Made by a segment and good for that one only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cursor(*const ());
+
+impl Cursor {
+    pub(super) const NONE: Self = Self(std::ptr::null());
+
+    pub(super) fn is_none(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+/// How a segment finds its cells.
+enum Index {
+    /// Takes writes.
+    List(SkipList),
+    /// Never changes.
+    Flat(FlatIndex),
+}
+
+/// Calls what both kinds of index have. Their cursors are thin pointers.
+macro_rules! each {
+    ($self:ident, $index:ident => $call:expr) => {
+        match &$self.index {
+            Index::List($index) => $call,
+            Index::Flat($index) => $call,
+        }
+    };
+}
+
+/// Cells of one store in memory. As long as it is a list it takes inserts from many threads; readers wait for nothing.
 pub struct Segment {
-    pub(super) list: SkipList,
+    index: Index,
     data_bytes: AtomicU64,
     heap_bytes: AtomicU64,
     cells: AtomicU64,
     min_timestamp: AtomicI64,
     max_timestamp: AtomicI64,
+    /// Different columns; 0 for not known.
+    columns: AtomicU64,
 }
 
 impl Segment {
     /// An empty segment. Takes its first chunk with the first cell.
     pub fn new(comparator: CellComparator, pool: Arc<ChunkPool>) -> Arc<Self> {
-        Arc::new(Self {
-            list: SkipList::new(comparator, pool),
-            data_bytes: AtomicU64::new(0),
-            heap_bytes: AtomicU64::new(0),
-            cells: AtomicU64::new(0),
+        Arc::new(Self::with(Index::List(SkipList::new(comparator, pool)), MemStoreSize::default()))
+    }
+
+    fn with(index: Index, size: MemStoreSize) -> Self {
+        Self {
+            index,
+            data_bytes: AtomicU64::new(size.data_bytes),
+            heap_bytes: AtomicU64::new(size.heap_bytes),
+            cells: AtomicU64::new(size.cells),
             min_timestamp: AtomicI64::new(i64::MAX),
             max_timestamp: AtomicI64::new(i64::MIN),
-        })
+            columns: AtomicU64::new(0),
+        }
     }
 
     /// Copies a cell in. It is visible to scanners whose read point has reached its sequence id.
+    ///
+    /// # Panics
+    /// When the segment is flat.
     pub fn add(&self, cell: &CellRef<'_>) {
+        let Index::List(list) = &self.index else { panic!("a flat segment takes no writes") };
         // Before the cell can be seen, so that no reader skips the segment for a range that the cell is in.
-        self.min_timestamp.fetch_min(cell.timestamp(), Ordering::Relaxed);
-        self.max_timestamp.fetch_max(cell.timestamp(), Ordering::Relaxed);
-        let bytes = self.list.insert(cell);
+        self.widen(cell.timestamp());
+        let bytes = list.insert(cell);
         self.data_bytes.fetch_add(cell.key_value_len() as u64, Ordering::Relaxed);
         self.heap_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.cells.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hides every cell with this key and sequence id, for ever. The sizes stay: the bytes do.
+    fn widen(&self, timestamp: i64) {
+        // Loads first: as good as every cell is inside, and lines that are only read do not move between cores.
+        if timestamp < self.min_timestamp() {
+            self.min_timestamp.fetch_min(timestamp, Ordering::Relaxed);
+        }
+        if timestamp > self.max_timestamp() {
+            self.max_timestamp.fetch_max(timestamp, Ordering::Relaxed);
+        }
+    }
+
+    /// Hides every cell with this key and sequence id, for ever. The sizes stay: the bytes do. A flat segment has no such
+    /// cell: it was made when all its cells were durable.
     pub fn take_back(&self, cell: &CellRef<'_>) {
-        self.list.hide(cell);
+        if let Index::List(list) = &self.index {
+            list.hide(cell);
+        }
     }
 
     /// What the segment holds.
@@ -59,12 +113,17 @@ impl Segment {
 
     /// Whether there is no cell.
     pub fn is_empty(&self) -> bool {
-        self.list.first().is_null()
+        self.first_cursor().is_none()
+    }
+
+    /// Whether it is flat, and so never changes.
+    pub fn is_flat(&self) -> bool {
+        matches!(self.index, Index::Flat(_))
     }
 
     /// The first cell of all.
     pub fn first(&self) -> Option<CellRef<'_>> {
-        self.list.cell(self.list.first())
+        self.cell(self.first_cursor())
     }
 
     /// The least timestamp; `i64::MAX` when there is no cell.
@@ -82,10 +141,121 @@ impl Segment {
         let (min, max) = (self.min_timestamp(), self.max_timestamp());
         max >= oldest_unexpired && max >= range.min && range.compare(min) <= 0
     }
+
+    /// Which part of its cells are the only one of their column, as counted by [`Segment::count_columns`].
+    pub fn unique_part(&self) -> Option<f64> {
+        let columns = self.columns.load(Ordering::Relaxed);
+        (columns > 0).then(|| columns as f64 / self.size().cells.max(1) as f64)
+    }
+
+    /// Counts the columns of a flat segment.
+    pub fn count_columns(&self) {
+        if let Index::Flat(index) = &self.index {
+            self.columns.store(index.count_columns() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The cells of two flat segments, this one the newer; `None` when one is not flat, or both are too much for one.
+    pub fn merge_with(&self, older: &Self) -> Option<Arc<Self>> {
+        let (Index::Flat(new), Index::Flat(old)) = (&self.index, &older.index) else { return None };
+        let merged = Self::with(Index::Flat(new.merge_with(old)?), self.size() + older.size());
+        for segment in [self, older] {
+            merged.widen(segment.min_timestamp());
+            merged.widen(segment.max_timestamp());
+        }
+        Some(Arc::new(merged))
+    }
+
+    pub(super) fn comparator(&self) -> CellComparator {
+        each!(self, index => index.comparator())
+    }
+
+    pub(super) fn first_cursor(&self) -> Cursor {
+        each!(self, index => Cursor(index.first().cast()))
+    }
+
+    pub(super) fn last_cursor(&self) -> Cursor {
+        each!(self, index => Cursor(index.last().cast()))
+    }
+
+    /// The first cell that is not before `key`.
+    pub(super) fn at_or_after(&self, key: &CellRef<'_>) -> Cursor {
+        each!(self, index => Cursor(index.at_or_after(key).cast()))
+    }
+
+    /// The last cell that is before `key`.
+    pub(super) fn before(&self, key: &CellRef<'_>) -> Cursor {
+        each!(self, index => Cursor(index.before(key).cast()))
+    }
+
+    /// The cell after a cursor, which is not none.
+    #[inline]
+    pub(super) fn after(&self, at: Cursor) -> Cursor {
+        each!(self, index => Cursor(index.after(at.0.cast()).cast()))
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, at: Cursor) -> Option<CellRef<'_>> {
+        each!(self, index => index.cell(at.0.cast()))
+    }
+
+    /// Whether the cell belongs to a write that failed.
+    #[inline]
+    pub(super) fn is_hidden(&self, at: Cursor) -> bool {
+        match &self.index {
+            Index::List(list) => list.is_hidden(at.0.cast()),
+            Index::Flat(_) => false,
+        }
+    }
 }
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Segment").field("size", &self.size()).finish_non_exhaustive()
+        f.debug_struct("Segment")
+            .field("size", &self.size())
+            .field("is_flat", &self.is_flat())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a flat [`Segment`] of cells that come in order.
+pub struct FlatSegmentBuilder {
+    index: FlatBuilder,
+    segment: Segment,
+}
+
+impl FlatSegmentBuilder {
+    /// For about `cells` cells; begins in the chunk that `before`, when it is flat, has left open.
+    pub fn new(
+        pool: &Arc<ChunkPool>,
+        comparator: CellComparator,
+        cells: u64,
+        before: Option<&Segment>,
+    ) -> Self {
+        let before = before.and_then(|segment| match &segment.index {
+            Index::Flat(index) => Some(index),
+            Index::List(_) => None,
+        });
+        let index = FlatBuilder::new(pool, comparator, cells as usize, before);
+        // Its sizes and times; the index comes last.
+        let empty = FlatBuilder::new(pool, comparator, 0, None).finish();
+        Self { index, segment: Segment::with(Index::Flat(empty), MemStoreSize::default()) }
+    }
+
+    /// Copies a cell in, which goes after all others; false when the segment can take no more.
+    pub fn push(&mut self, cell: &CellRef<'_>) -> bool {
+        let Some(bytes) = self.index.push(cell) else { return false };
+        let segment = &mut self.segment;
+        segment.widen(cell.timestamp());
+        *segment.data_bytes.get_mut() += cell.key_value_len() as u64;
+        *segment.heap_bytes.get_mut() += bytes as u64;
+        *segment.cells.get_mut() += 1;
+        true
+    }
+
+    /// The segment.
+    pub fn finish(mut self) -> Arc<Segment> {
+        self.segment.index = Index::Flat(self.index.finish());
+        Arc::new(self.segment)
     }
 }

@@ -11,12 +11,13 @@
 use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::arena::Arena;
 use super::chunk::ChunkPool;
+use super::record::write_key_value;
+use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Written};
 
 /// Levels of the tallest node; with one in four nodes a level higher, enough for 4^12 cells.
 const HEIGHT_MAX: usize = 12;
@@ -29,12 +30,13 @@ pub(super) struct Node {
     /// Set once, when the write that the cell belongs to has failed. Whoever may see the cell by its read point reads
     /// after that write was declared complete, and so after this was set.
     hidden: AtomicBool,
+    written: Written,
     // `height` links and the KeyValue follow.
 }
 
 const HEADER_BYTES: usize = size_of::<Node>();
 const LINK_BYTES: usize = size_of::<AtomicPtr<Node>>();
-const _: () = assert!(HEADER_BYTES == 16 && HEADER_BYTES.is_multiple_of(align_of::<AtomicPtr<Node>>()));
+const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicPtr<Node>>()));
 
 /// A node of the list that a `Cursor` was made from, or none.
 pub(super) type Cursor = *const Node;
@@ -203,6 +205,7 @@ impl SkipList {
             key_value_len: cell.key_value_len() as u32,
             height: height as u16,
             hidden: AtomicBool::new(false),
+            written: Written::now(),
         };
         // SAFETY: `bytes` bytes at `node` are ours alone, aligned to 8; header, links and KeyValue fit them exactly
         // (`node_bytes`), and each is written before anything reads it.
@@ -235,31 +238,6 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Writes a cell as a KeyValue.
-///
-/// # Safety
-/// `at` is valid for `cell.key_value_len()` bytes of writes.
-unsafe fn write_key_value(at: NonNull<u8>, cell: &CellRef<'_>) {
-    let tags_len = (cell.tags().len() as u16).to_be_bytes();
-    let parts: [&[u8]; 6] = [
-        &(cell.key().len() as u32).to_be_bytes(),
-        &(cell.value().len() as u32).to_be_bytes(),
-        cell.key(),
-        cell.value(),
-        if cell.tags().is_empty() { &[] } else { &tags_len },
-        cell.tags(),
-    ];
-    let mut at = at.as_ptr();
-    for part in parts {
-        // SAFETY: the parts add up to `key_value_len` bytes, which the caller vouches for; the source is a live slice
-        // elsewhere.
-        unsafe {
-            at.copy_from_nonoverlapping(part.as_ptr(), part.len());
-            at = at.add(part.len());
-        }
-    }
-}
-
 /// The cell of a node.
 ///
 /// # Safety
@@ -268,6 +246,7 @@ unsafe fn write_key_value(at: NonNull<u8>, cell: &CellRef<'_>) {
 unsafe fn cell_of<'a>(node: *const Node) -> CellRef<'a> {
     // SAFETY: the caller's promise; the KeyValue lies behind `height` links and has `key_value_len` bytes.
     unsafe {
+        (*node).written.seen();
         let start = HEADER_BYTES + (*node).height as usize * LINK_BYTES;
         let bytes =
             std::slice::from_raw_parts(node.byte_add(start).cast::<u8>(), (*node).key_value_len as usize);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::{CHUNK_BYTES, ChunkPool, Segment, SegmentScanner};
+use super::chunk::Chunk;
+use super::{CHUNK_BYTES, ChunkPool, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
 use crate::scanner::KeyValueScanner;
 
@@ -45,6 +46,113 @@ fn from_start(segment: &Arc<Segment>, read_point: u64) -> SegmentScanner {
 
 /// Cells of each test; fewer under Miri, which is slow.
 const CELLS: u64 = if cfg!(miri) { 60 } else { 20_000 };
+
+#[test]
+fn a_chunk_hands_out_no_byte_twice() {
+    let chunk = Chunk::new(64);
+    let a = chunk.take(32).expect("room");
+    let b = chunk.take(32).expect("room");
+    assert_eq!(b.as_ptr() as usize - a.as_ptr() as usize, 32);
+    assert!(chunk.take(8).is_none());
+}
+
+#[test]
+fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
+    let pool = ChunkPool::new(1);
+    let (a, b) = (pool.take(), pool.take());
+    assert_eq!(pool.out_bytes(), 2 * CHUNK_BYTES);
+    a.take(8);
+    pool.give_back(a);
+    pool.give_back(b);
+    assert_eq!((pool.spare(), pool.out_bytes()), (1, 0));
+    assert!(pool.take().take(CHUNK_BYTES).is_some(), "a chunk comes back empty");
+    pool.give_back(pool.take_large(16));
+    assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
+}
+
+/// A flat segment of the cells of others, each of which is in order by itself.
+fn flat(pool: &Arc<ChunkPool>, cells: &[KeyValue], before: Option<&Segment>) -> Arc<Segment> {
+    let mut sorted: Vec<_> = cells.iter().collect();
+    sorted.sort_by(|a, b| CellComparator::Default.compare(&a.as_cell(), &b.as_cell()));
+    let mut builder = FlatSegmentBuilder::new(pool, CellComparator::Default, 0, before);
+    assert!(sorted.into_iter().all(|cell| builder.push(&cell.as_cell())));
+    builder.finish()
+}
+
+#[test]
+fn flat_segments_answer_as_the_list_does_merged_or_not() {
+    let (pool, list) = (ChunkPool::new(4), segment());
+    let cells: Vec<_> = (1..=CELLS).map(|n| cell(mix(n) % (CELLS / 2), (n % 3) as i64, n)).collect();
+    cells.iter().for_each(|cell| list.add(&cell.as_cell()));
+    // The oldest first, of very different sizes.
+    let (old, rest) = cells.split_at(cells.len() * 9 / 10);
+    let (middle, new) = rest.split_at(rest.len() / 2);
+    let old = flat(&pool, old, None);
+    let middle = flat(&pool, middle, Some(&old));
+    let new = flat(&pool, new, Some(&middle));
+    let merged = new.merge_with(&middle).and_then(|newer| newer.merge_with(&old)).expect("not too large");
+    let (of_list, of_flat) = (list.size(), merged.size());
+    assert_eq!((of_list.cells, of_list.data_bytes), (of_flat.cells, of_flat.data_bytes));
+    assert_eq!(
+        of_flat.heap_bytes,
+        of_flat.data_bytes + 16 * of_flat.cells,
+        "16 bytes a cell over its KeyValue"
+    );
+    assert_eq!(rows_of(&mut from_start(&merged, ALL)), rows_of(&mut from_start(&list, ALL)));
+    assert_eq!(rows_of(&mut from_start(&merged, CELLS / 2)), rows_of(&mut from_start(&list, CELLS / 2)));
+    for n in 0..200 {
+        let row = format!("row{:06}", mix(n) % (CELLS / 2 + 2));
+        let mut scanners =
+            [&list, &merged].map(|segment| SegmentScanner::new(Arc::clone(segment), CELLS / 2));
+        for go in [0, 1] {
+            let found = scanners.each_mut().map(|scanner| {
+                match go {
+                    0 => scanner.seek(&KeyBuf::first_on_row(row.as_bytes()).as_cell()),
+                    _ => scanner.seek_to_previous_row(row.as_bytes()),
+                }
+                .expect("in memory");
+                scanner.peek().map(|cell| (cell.row().to_vec(), cell.seq_id()))
+            });
+            assert_eq!(found[0], found[1], "{row}");
+        }
+    }
+    let last = [&list, &merged].map(|segment| {
+        let mut scanner = SegmentScanner::new(Arc::clone(segment), ALL);
+        scanner.seek_to_last_row().expect("in memory");
+        scanner.peek().map(|cell| (cell.row().to_vec(), cell.seq_id()))
+    });
+    assert_eq!(last[0], last[1]);
+    merged.count_columns();
+    let columns = rows_of(&mut from_start(&list, ALL)).chunk_by(|a, b| a.0 == b.0).count();
+    assert_eq!(merged.unique_part(), Some(columns as f64 / CELLS as f64));
+}
+
+#[test]
+fn flat_segments_share_chunks_and_give_them_back() {
+    let pool = ChunkPool::new(8);
+    let cells: Vec<_> = (0..100).map(|n| cell(n, 1, n)).collect();
+    let first = flat(&pool, &cells[..50], None);
+    let second = flat(&pool, &cells[50..], Some(&first));
+    assert_eq!(pool.out_bytes(), CHUNK_BYTES, "the second goes on where the first has ended");
+    let large = KeyValue::put(b"large", b"f", b"q", 1, &vec![7; CHUNK_BYTES]);
+    let third = flat(&pool, std::slice::from_ref(&large), Some(&second));
+    let merged = third.merge_with(&second).and_then(|newer| newer.merge_with(&first)).expect("small");
+    drop((first, second, third));
+    assert_eq!(merged.first().map(|cell| cell.value().len()), Some(CHUNK_BYTES), "the merged one keeps them");
+    assert_eq!(rows_of(&mut from_start(&merged, ALL)).len(), 101);
+    drop(merged);
+    assert_eq!((pool.out_bytes(), pool.spare()), (0, 1));
+}
+
+#[test]
+fn of_equal_cells_the_one_of_the_newer_segment_comes_first() {
+    let pool = ChunkPool::new(1);
+    let put = |value: &[u8]| KeyValue::put(b"r", b"f", b"q", 1, value);
+    let (old, new) = (flat(&pool, &[put(b"1")], None), flat(&pool, &[put(b"2")], None));
+    let merged = new.merge_with(&old).expect("small");
+    assert_eq!(merged.first().map(|cell| cell.value().to_vec()), Some(b"2".to_vec()));
+    assert_eq!(merged.size().cells, 2);
+}
 
 #[test]
 fn cells_come_out_sorted_as_from_a_map() {

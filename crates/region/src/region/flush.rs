@@ -146,6 +146,7 @@ impl Region {
     fn commit_snapshots(&self, seq_id: u64, files: Vec<Option<Arc<StoreFile>>>, number: FlushNumber) {
         let swap = || self.stores.iter().zip(files).map(|(store, file)| store.swap_flush(file)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
+        self.first_flush_lead.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
         if number == FlushNumber::Next {
             self.log_flush(FlushAction::CommitFlush, seq_id, &names);

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
 use super::flush::FlushNumber;
+use super::in_memory::InMemoryFlushes;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;
@@ -49,6 +50,9 @@ impl Region {
         let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
         let seq_id_file = largest_seq_id_file(&env, &dir)?;
         let start = in_files.max(seq_id_file);
+        let flush_bytes = table.memstore_flush_bytes().unwrap_or(env.config.flush_bytes);
+        let first_flush_lead = flush_bytes / 4 / 256 * u64::from(spread_of(info.encoded_name()));
+        let in_memory_bytes = env.stores.config.in_memory.threshold_bytes(flush_bytes, stores.len());
         let region = Arc::new(Self {
             row_locks: RowLocks::new(env.config.row_lock_wait),
             row_cache: RowCache::open(&env.stores, &info, &table),
@@ -57,6 +61,7 @@ impl Region {
             info,
             table,
             comparator,
+            in_memory: InMemoryFlushes::new(&stores, in_memory_bytes),
             stores,
             mvcc: Arc::new(Mvcc::new(start)),
             updates: RwLock::new(Phase::Open),
@@ -68,6 +73,7 @@ impl Region {
             swapping: Mutex::new(()),
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
+            first_flush_lead: AtomicU64::new(first_flush_lead),
             last_flush_ms: AtomicI64::new(0),
             counts: RequestCounts::default(),
         });
@@ -337,4 +343,9 @@ impl Region {
             region_name: Some(self.info.name().clone()),
         }
     }
+}
+
+/// A number that is as good as random and always the same for a region: its encoded name is a hash, in hexadecimal digits.
+fn spread_of(encoded_name: &str) -> u8 {
+    encoded_name.bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte))
 }

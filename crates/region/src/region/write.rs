@@ -238,6 +238,7 @@ impl Region {
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
+        self.ask_for_in_memory_flush();
         Ok(Applied { number, logged, cells: Arc::new(cells), held })
     }
 
@@ -347,7 +348,7 @@ impl Region {
 
     fn check_resources(self: &Arc<Self>) -> Result<()> {
         let max = self.flush_bytes() * self.env.config.block_multiplier;
-        if self.info.is_meta() || self.memstore_bytes() <= max {
+        if self.info.is_meta() || self.memstore_size().heap_bytes <= max {
             return Ok(());
         }
         self.env.events.flush_wanted(self);

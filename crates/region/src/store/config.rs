@@ -5,6 +5,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
 use evenkeel_hfile::ChecksumType;
 
 use super::cache::StoreCacheConfig;
+use crate::memstore::InMemoryConfig;
 
 /// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct StoreConfig {
     pub verify_bulk_loads: bool,
     /// What of its blocks is cached, and when.
     pub cache: StoreCacheConfig,
+    /// What in-memory flushes do.
+    pub in_memory: InMemoryConfig,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -70,6 +73,7 @@ impl Default for StoreConfig {
             bytes_per_checksum: 16 << 10,
             verify_bulk_loads: false,
             cache: StoreCacheConfig::default(),
+            in_memory: InMemoryConfig::default(),
         }
     }
 }
@@ -126,6 +130,7 @@ impl StoreConfig {
             }
         }
         config.cache = StoreCacheConfig::from_configuration(conf)?;
+        config.in_memory = InMemoryConfig::from_configuration(conf)?;
         config.zstd_framed =
             conf.get_trimmed(ZSTD_CODEC)?.is_some_and(|class| class.starts_with(HBASE_CODECS));
         Ok(config)

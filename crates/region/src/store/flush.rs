@@ -1,7 +1,7 @@
 //! Flushes: frozen segments become a file.
 //!
 //! ```text
-//! start_flush      active segment -> frozen, a new one takes its place       caller keeps writers out
+//! start_flush      pipeline and active segment -> frozen, a new one begins   caller keeps writers out
 //! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>                   readers and writers go on
 //! install_flush    rename into the family's directory, open
 //! swap_flush       frozen segments out, file in, at once
@@ -35,9 +35,12 @@ pub(super) struct NewFile {
 }
 
 impl Store {
-    /// Freezes the active segment; false when there is nothing to flush. The caller keeps writers out meanwhile.
+    /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
+    /// meanwhile.
     pub fn start_flush(&self) -> bool {
+        self.in_memory.iter().for_each(|in_memory| in_memory.forget());
         self.replace_state(|state| {
+            state.frozen.append(&mut state.pipeline);
             if !state.active.is_empty() {
                 let next = Segment::new(self.info.comparator, Arc::clone(&self.env.chunks));
                 state.frozen.push(std::mem::replace(&mut state.active, next));

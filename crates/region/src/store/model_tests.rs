@@ -275,6 +275,16 @@ impl Run {
         }
     }
 
+    /// All that is in memory comes into one segment or more; where cells go, just those go that a flush would drop.
+    fn flush_in_memory(&mut self) {
+        let read_point = self.smallest_read_point();
+        if self.test.flush_in_memory(read_point) {
+            let cells = std::mem::take(&mut self.model.memstore);
+            self.model.memstore = merged(&cells, self.model.versions, false, read_point);
+        }
+        assert_eq!(self.test.store.memstore_size().cells, self.model.memstore.len() as u64);
+    }
+
     fn compact(&mut self, major: bool) {
         let read_point = self.smallest_read_point();
         let before: Vec<String> = self.test.store.files().into_iter().map(|f| f.name).collect();
@@ -310,10 +320,11 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(40) {
+        match self.random.below(43) {
             0..=19 => self.write(),
             20..=33 => self.check(),
             34 | 35 => self.flush(),
+            40..=42 => self.flush_in_memory(),
             36 => self.compact(false),
             37 if self.random.chance(3) => self.compact(true),
             38 => self.finish_one(),
@@ -353,6 +364,7 @@ fn a_store_answers_as_the_model() {
             ("BLOOMFILTER", bloom),
             ("DATA_BLOCK_ENCODING", encoding),
             ("BLOCKSIZE", "64"),
+            ("IN_MEMORY_COMPACTION", ["BASIC", "EAGER", "NONE", "ADAPTIVE", "EAGER"][(seed as usize) % 5]),
         ];
         let test = TestStore::new(&attributes);
         let model = Model { versions, ..Model::default() };

@@ -85,6 +85,17 @@ impl TestStore {
         }
     }
 
+    /// Says whether cells may have been dropped.
+    pub(crate) fn flush_in_memory(&self, smallest_read_point: u64) -> bool {
+        self.store.push_active();
+        let change = self.store.plan_in_memory(smallest_read_point).expect("in memory");
+        change.is_some_and(|change| {
+            let drops = change.drops_cells();
+            assert!(self.store.swap_in_memory(change), "nobody else changes it");
+            drops
+        })
+    }
+
     pub(crate) fn compact(&self, major: bool, smallest_read_point: u64) -> Option<Vec<String>> {
         let request = self.store.select_compaction(major)?;
         let result = self.store.compact(&request, smallest_read_point).expect("compacted");

@@ -18,6 +18,8 @@ use crate::scanner::store_scanner::{Leaf, Start};
 pub(super) struct State {
     /// Takes writes.
     pub active: Arc<Segment>,
+    /// Put behind the active one by in-memory flushes, the oldest first.
+    pub pipeline: Vec<Arc<Segment>>,
     /// Frozen by a flush, the oldest first.
     pub frozen: Vec<Arc<Segment>>,
     /// Open files, the oldest first.
@@ -26,12 +28,12 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(active: Arc<Segment>) -> Self {
-        Self { active, frozen: Vec::new(), files: Vec::new() }
+        Self { active, pipeline: Vec::new(), frozen: Vec::new(), files: Vec::new() }
     }
 
     /// The newest first.
     pub(super) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        std::iter::once(&self.active).chain(self.frozen.iter().rev())
+        std::iter::once(&self.active).chain(self.pipeline.iter().rev()).chain(self.frozen.iter().rev())
     }
 }
 
@@ -70,7 +72,7 @@ impl StoreView {
             pread: scan.read_type != ReadType::Stream,
             is_compaction: false,
         };
-        let mut leaves = Vec::with_capacity(1 + self.state.frozen.len() + self.state.files.len());
+        let mut leaves = Vec::with_capacity(self.state.segments().count() + self.state.files.len());
         for segment in self.state.segments() {
             if wanted.may_be_in_segment(segment) {
                 leaves.push(Leaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));

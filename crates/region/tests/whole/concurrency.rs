@@ -1,4 +1,4 @@
-//! Many writers and readers at once, while flushes and compactions run.
+//! Many writers and readers at once, while flushes, in-memory flushes and compactions run.
 
 use std::collections::HashSet;
 use std::io::ErrorKind as IoKind;
@@ -13,15 +13,24 @@ use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 use prost::Message;
 
-use crate::harness::{Cluster, increment, put, values};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, increment, put, values};
 
 const WRITERS: usize = 4;
+
+/// Runs a test with each kind of in-memory compaction.
+fn with_each_compaction(families: &[(&[u8], u32)], test: impl Fn(Cluster)) {
+    IN_MEMORY_COMPACTIONS.iter().for_each(|kind| test(Cluster::new(families).compacting(*kind)));
+}
 
 /// Flushes and compacts until told to stop.
 fn churn(region: &Arc<Region>, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
-        drop(region.flush());
+        // Flushed one time in four: the pipeline is to have a past when it happens.
+        if rounds % 4 == 0 {
+            drop(region.flush());
+        }
+        drop(region.flush_in_memory());
         rounds += 1;
         if rounds % 3 == 0 {
             drop(region.compact(None, rounds % 2 == 0));
@@ -34,6 +43,12 @@ fn beside_churn(region: &Arc<Region>, writer: impl Fn(usize) + Sync, watcher: im
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| churn(region, &stop));
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                region.flush_in_memory().expect("flushed in memory");
+                std::thread::yield_now();
+            }
+        });
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -62,49 +77,51 @@ fn number(region: &Arc<Region>, row: &str) -> i64 {
 
 #[test]
 fn increments_sum_up() {
-    let mut cluster = Cluster::new(&[(b"f", 1)]);
-    let region = cluster.region().clone();
-    let least = Mutex::new(0);
-    beside_churn(
-        &region,
-        |_| (0..200).for_each(|_| drop(region.mutate_wait(increment("r", "f", "q", 1)).expect("made"))),
-        || {
-            let mut least = least.lock();
-            let now = number(&region, "r");
-            assert!(now >= *least, "a count went back from {least} to {now}");
-            *least = now;
-        },
-    );
-    drop(region);
-    assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
-    cluster.crash(Keep::Flushed);
-    assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
+    with_each_compaction(&[(b"f", 1)], |mut cluster| {
+        let region = cluster.region().clone();
+        let least = Mutex::new(0);
+        beside_churn(
+            &region,
+            |_| (0..200).for_each(|_| drop(region.mutate_wait(increment("r", "f", "q", 1)).expect("made"))),
+            || {
+                let mut least = least.lock();
+                let now = number(&region, "r");
+                assert!(now >= *least, "a count went back from {least} to {now}");
+                *least = now;
+            },
+        );
+        drop(region);
+        assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
+        cluster.crash(Keep::Flushed);
+        assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
+    });
 }
 
 #[test]
 fn rows_are_never_torn() {
-    let cluster = Cluster::new(&[(b"a", 1), (b"b", 1), (b"c", 1)]);
-    let region = cluster.region();
-    let clock = &cluster.clock;
-    beside_churn(
-        region,
-        |at| {
-            for i in 0..150 {
-                let value = format!("{at}.{i}");
-                let cells = ["a", "b", "c"].map(|family| (family, "q", value.as_str()));
-                region.mutate_rows_wait(vec![put("r", &cells)], Vec::new()).expect("made");
-                clock.advance_ms(1);
-            }
-        },
-        || {
-            let row = cluster.row("r");
-            let seen = values(&row);
-            assert!(
-                seen.is_empty() || (seen.len() == 3 && seen.iter().all(|v| *v == seen[0])),
-                "torn: {row:?}"
-            );
-        },
-    );
+    with_each_compaction(&[(b"a", 1), (b"b", 1), (b"c", 1)], |cluster| {
+        let region = cluster.region();
+        let clock = &cluster.clock;
+        beside_churn(
+            region,
+            |at| {
+                for i in 0..150 {
+                    let value = format!("{at}.{i}");
+                    let cells = ["a", "b", "c"].map(|family| (family, "q", value.as_str()));
+                    region.mutate_rows_wait(vec![put("r", &cells)], Vec::new()).expect("made");
+                    clock.advance_ms(1);
+                }
+            },
+            || {
+                let row = cluster.row("r");
+                let seen = values(&row);
+                assert!(
+                    seen.is_empty() || (seen.len() == 3 && seen.iter().all(|v| *v == seen[0])),
+                    "torn: {row:?}"
+                );
+            },
+        );
+    });
 }
 
 #[test]
@@ -171,40 +188,41 @@ fn one_of_those_who_compare_wins() {
 /// crash.
 #[test]
 fn failed_writes_are_taken_back_before_anyone_sees_them() {
-    let mut cluster = Cluster::new(&[(b"f", 1)]);
-    let region = cluster.region().clone();
-    let (made, failed) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
-    let strikes = AtomicUsize::new(0);
-    beside_churn(
-        &region,
-        |at| {
-            for i in 0..200 {
-                let row = format!("{at}.{i:03}");
-                match region.mutate_wait(put(&row, &[("f", "q", "v")])) {
-                    Ok(_) => made.lock().insert(row),
-                    Err(_) => failed.lock().insert(row),
-                };
-            }
-        },
-        || {
-            if strikes.fetch_add(1, Ordering::Relaxed).is_multiple_of(5) {
-                cluster.fs.clear();
-                cluster.fs.inject(Fault::on(Op::Append, "/WALs/").times(1).fails(IoKind::StorageFull));
-                cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
-            }
-            let known = failed.lock().clone();
-            let made = made.lock().clone();
-            let seen = rows(&cluster);
-            assert!(seen.is_disjoint(&known), "a failed write is seen");
-            assert!(made.is_subset(&seen), "an acknowledged write is not seen");
-        },
-    );
-    drop(region);
-    let (made, failed) = (made.into_inner(), failed.into_inner());
-    assert!(!made.is_empty() && !failed.is_empty(), "{} made, {} failed", made.len(), failed.len());
-    assert_eq!(rows(&cluster), made);
-    cluster.crash(Keep::Flushed);
-    assert_eq!(rows(&cluster), made);
+    with_each_compaction(&[(b"f", 1)], |mut cluster| {
+        let region = cluster.region().clone();
+        let (made, failed) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+        let strikes = AtomicUsize::new(0);
+        beside_churn(
+            &region,
+            |at| {
+                for i in 0..200 {
+                    let row = format!("{at}.{i:03}");
+                    match region.mutate_wait(put(&row, &[("f", "q", "v")])) {
+                        Ok(_) => made.lock().insert(row),
+                        Err(_) => failed.lock().insert(row),
+                    };
+                }
+            },
+            || {
+                if strikes.fetch_add(1, Ordering::Relaxed).is_multiple_of(5) {
+                    cluster.fs.clear();
+                    cluster.fs.inject(Fault::on(Op::Append, "/WALs/").times(1).fails(IoKind::StorageFull));
+                    cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
+                }
+                let known = failed.lock().clone();
+                let made = made.lock().clone();
+                let seen = rows(&cluster);
+                assert!(seen.is_disjoint(&known), "a failed write is seen");
+                assert!(made.is_subset(&seen), "an acknowledged write is not seen");
+            },
+        );
+        drop(region);
+        let (made, failed) = (made.into_inner(), failed.into_inner());
+        assert!(!made.is_empty() && !failed.is_empty(), "{} made, {} failed", made.len(), failed.len());
+        assert_eq!(rows(&cluster), made);
+        cluster.crash(Keep::Flushed);
+        assert_eq!(rows(&cluster), made);
+    });
 }
 
 fn rows(cluster: &Cluster) -> HashSet<String> {
@@ -215,29 +233,33 @@ fn rows(cluster: &Cluster) -> HashSet<String> {
 /// that are not needed any more.
 #[test]
 fn views_hold_all_that_their_read_point_sees() {
-    let cluster = Cluster::new(&[(b"f", 1)]);
-    let region = cluster.region();
-    for row in ["0", "1", "2", "3"] {
-        cluster.put(row, "f", "q", "0").expect("written");
-    }
-    let newest = Mutex::new(vec![0; WRITERS]);
-    beside_churn(
-        region,
-        |at| {
-            for i in 1..300 {
-                cluster.clock.advance_ms(1);
-                cluster.put(&at.to_string(), "f", "q", &i.to_string()).expect("written");
-            }
-        },
-        || {
-            let before = newest.lock().clone();
-            let all = cluster.all();
-            let seen: Vec<i32> = values(&all).iter().map(|v| v.parse().expect("a number")).collect();
-            assert_eq!(seen.len(), WRITERS, "{all:?}");
-            assert!(seen.iter().zip(&before).all(|(now, before)| now >= before), "{before:?}, then {seen:?}");
-            newest.lock().iter_mut().zip(seen).for_each(|(newest, seen)| *newest = seen.max(*newest));
-        },
-    );
+    with_each_compaction(&[(b"f", 1)], |cluster| {
+        let region = cluster.region();
+        for row in ["0", "1", "2", "3"] {
+            cluster.put(row, "f", "q", "0").expect("written");
+        }
+        let newest = Mutex::new(vec![0; WRITERS]);
+        beside_churn(
+            region,
+            |at| {
+                for i in 1..300 {
+                    cluster.clock.advance_ms(1);
+                    cluster.put(&at.to_string(), "f", "q", &i.to_string()).expect("written");
+                }
+            },
+            || {
+                let before = newest.lock().clone();
+                let all = cluster.all();
+                let seen: Vec<i32> = values(&all).iter().map(|v| v.parse().expect("a number")).collect();
+                assert_eq!(seen.len(), WRITERS, "{all:?}");
+                assert!(
+                    seen.iter().zip(&before).all(|(now, before)| now >= before),
+                    "{before:?}, then {seen:?}"
+                );
+                newest.lock().iter_mut().zip(seen).for_each(|(newest, seen)| *newest = seen.max(*newest));
+            },
+        );
+    });
 }
 
 #[test]

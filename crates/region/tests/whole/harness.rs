@@ -11,7 +11,7 @@ use evenkeel_common::{
 };
 use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, Keep, MemoryFileSystem};
 use evenkeel_region::layout;
-use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
@@ -30,6 +30,7 @@ pub struct Cluster {
     pub table: TableDescriptor,
     /// Of the lives from the next one on.
     pub cache: Arc<dyn BlockCache>,
+    in_memory: InMemoryCompaction,
     info: RegionInfo,
     life: i64,
     /// A crash has left logs whose ends may be anything.
@@ -76,6 +77,7 @@ impl Cluster {
             wal_config,
             table,
             cache: Arc::new(NoCache),
+            in_memory: InMemoryCompaction::None,
             info,
             life: 0,
             torn: false,
@@ -83,6 +85,13 @@ impl Cluster {
         };
         cluster.start();
         cluster
+    }
+
+    /// The same, empty still, with in-memory flushes that find every active segment large enough.
+    pub fn compacting(mut self, in_memory: InMemoryCompaction) -> Self {
+        self.in_memory = in_memory;
+        self.restart();
+        self
     }
 
     pub fn region(&self) -> &Arc<Region> {
@@ -119,6 +128,11 @@ impl Cluster {
             listener: Arc::new(NoListener),
         })?;
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let in_memory = InMemoryConfig {
+            compaction: self.in_memory,
+            threshold_factor: f64::MIN_POSITIVE,
+            ..InMemoryConfig::default()
+        };
         let env = RegionEnv {
             stores: StoreEnv {
                 pace: std::sync::Arc::default(),
@@ -127,7 +141,7 @@ impl Cluster {
                 cache: Arc::clone(&self.cache),
                 clock: Arc::clone(&clock),
                 chunks: ChunkPool::new(2),
-                config: StoreConfig::default(),
+                config: StoreConfig { in_memory, ..StoreConfig::default() },
             },
             wal: Arc::clone(&wal),
             config: RegionConfig::default(),
@@ -242,6 +256,13 @@ impl Cluster {
         scan(self.region(), Scan::default())
     }
 }
+
+pub const IN_MEMORY_COMPACTIONS: [InMemoryCompaction; 4] = [
+    InMemoryCompaction::None,
+    InMemoryCompaction::Basic,
+    InMemoryCompaction::Eager,
+    InMemoryCompaction::Adaptive,
+];
 
 pub fn root(below: &str) -> PathBuf {
     PathBuf::from(ROOT).join(below)

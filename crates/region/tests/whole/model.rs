@@ -1,4 +1,5 @@
-//! Random histories of a region against a naive table: puts, every kind of delete, flushes, major compactions, crashes.
+//! Random histories of a region against a naive table: puts, every kind of delete, flushes, in-memory flushes of every
+//! kind, major compactions, crashes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use evenkeel_common::{CellType, KeyValue};
 use evenkeel_fs::Keep;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 
-use crate::harness::{Cluster, scan};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, scan};
 
 const FAMILIES: [&str; 2] = ["a", "b"];
 const VERSIONS: u32 = 1000;
@@ -143,11 +144,13 @@ fn scan_of(cluster: &Cluster, wanted: Scan) -> Vec<String> {
 
 fn run(seed: u64) {
     let mut random = Random(seed);
-    let mut cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS)));
+    let compaction = IN_MEMORY_COMPACTIONS[seed as usize % IN_MEMORY_COMPACTIONS.len()];
+    let mut cluster =
+        Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS))).compacting(compaction);
     let mut model = Model::default();
     for step in 0..120 {
-        let history = format!("seed {seed}, step {step}");
-        match random.below(24) {
+        let history = format!("seed {seed}, {compaction:?}, step {step}");
+        match random.below(28) {
             0 | 1 => {
                 cluster.region().flush().expect("flushed");
                 model.flush();
@@ -164,7 +167,8 @@ fn run(seed: u64) {
                 cluster.restart();
                 model.flush();
             }
-            5 | 6 => {
+            5..=8 => cluster.region().flush_in_memory().expect("flushed in memory"),
+            9 | 10 => {
                 let cells: Vec<_> = (0..4).map(|i| random_cell(&mut random, step * 10 + i)).collect();
                 let outcomes = cluster.region().batch_mutate_wait(cells.iter().map(mutation).collect());
                 assert!(outcomes.iter().all(Result::is_ok), "{history}");
@@ -182,5 +186,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_histories_read_as_a_naive_table_does() {
-    (0..40).for_each(run);
+    (0..60).for_each(run);
 }

@@ -4,7 +4,7 @@
 //! a queue. A region is in a queue once at most, so the queues are bounded by the regions, and by a fixed length besides.
 //!
 //! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
-//! gives memory back. So have large compactions and small ones: files that pile up because a small one waits behind an
+//! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile up because a small one waits behind an
 //! hour's work are what makes reads slow.
 
 use std::collections::{HashMap, VecDeque};
@@ -35,6 +35,8 @@ pub struct BackgroundConfig {
     pub large_compactors: usize,
     /// `hbase.regionserver.thread.compaction.throttle`: how many bytes are many.
     pub large_compaction_bytes: u64,
+    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, no more than there are cores.
+    pub in_memory_flushers: usize,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
 }
@@ -46,6 +48,7 @@ impl Default for BackgroundConfig {
             small_compactors: 1,
             large_compactors: 1,
             large_compaction_bytes: 2 * 10 * (128 << 20),
+            in_memory_flushers: cores().min(10),
             compactions_enabled: true,
         }
     }
@@ -67,9 +70,14 @@ impl BackgroundConfig {
             small_compactors: threads("hbase.regionserver.thread.compaction.small", 1)?,
             large_compactors: threads("hbase.regionserver.thread.compaction.large", 1)?,
             large_compaction_bytes: large.max(0) as u64,
+            in_memory_flushers: threads("hbase.regionserver.inmemory.compaction.pool.size", 10)?.min(cores()),
             compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
         })
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// What compactions of a region wait or run; the numbers are those of the messages.
@@ -162,6 +170,7 @@ impl<T> Queue<T> {
 
 struct Shared {
     flushes: Queue<Arc<Region>>,
+    in_memory_flushes: Queue<Arc<Region>>,
     /// Compactions whose size nobody has looked at yet, and small ones.
     compactions: Queue<Compaction>,
     large_compactions: Queue<Compaction>,
@@ -188,6 +197,7 @@ impl Background {
     pub fn start(config: &BackgroundConfig) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             flushes: Queue::new(),
+            in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
             large_compactions: Queue::new(),
             large_compaction_bytes: config.large_compaction_bytes,
@@ -199,6 +209,9 @@ impl Background {
         let background = Arc::new(Self { shared, threads: Mutex::default(), brake, pace });
         for i in 0..config.flushers {
             background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
+        }
+        for i in 0..config.in_memory_flushers {
+            background.spawn(format!("flush-in-memory-{i}"), Shared::in_memory_flush_jobs)?;
         }
         for i in 0..config.small_compactors {
             background.spawn(format!("compact-small-{i}"), Shared::small_compactions)?;
@@ -285,6 +298,7 @@ impl Background {
     /// Drops what waits and ends the threads after what they do now.
     pub fn stop(&self) {
         self.shared.flushes.stop();
+        self.shared.in_memory_flushes.stop();
         self.shared.compactions.stop();
         self.shared.large_compactions.stop();
         for thread in self.threads.lock().drain(..) {
@@ -299,6 +313,10 @@ impl RegionEvents for Background {
     fn flush_wanted(&self, region: &Arc<Region>) {
         self.request_flush(region);
     }
+
+    fn in_memory_flush_wanted(&self, region: &Arc<Region>) {
+        self.shared.in_memory_flushes.push(region.info().encoded_name().to_owned(), region.clone());
+    }
 }
 
 impl Shared {
@@ -308,6 +326,14 @@ impl Shared {
                 // The cells stay in memory and in the WAL; the next write asks again.
                 self.flush_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(region = %region.info().name_text(), %error, "flush failed");
+            }
+        }
+    }
+
+    fn in_memory_flush_jobs(&self) {
+        while let Some(region) = self.in_memory_flushes.next() {
+            if let Err(error) = region.flush_in_memory() {
+                tracing::error!(region = %region.info().name_text(), %error, "in-memory flush failed");
             }
         }
     }

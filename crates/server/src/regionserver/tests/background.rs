@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_common::ColumnFamilyDescriptor;
+
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
 use crate::regionserver::testing::*;
@@ -12,6 +14,7 @@ fn idle() -> std::sync::Arc<Background> {
         flushers: 0,
         small_compactors: 0,
         large_compactors: 0,
+        in_memory_flushers: 0,
         ..BackgroundConfig::default()
     })
     .expect("no threads")
@@ -90,4 +93,25 @@ fn what_was_asked_for_is_done() {
         assert!(Instant::now() < deadline, "the flush does not end");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn what_is_written_becomes_flat_behind_the_writer() {
+    let server = TestServer::new(RegionServerConfig::default());
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("IN_MEMORY_COMPACTION", "BASIC");
+    let region = server.open(b"", b"", table().with_family(family));
+    for n in 0..3000_u32 {
+        put(&region, &[cell(format!("{n:05}").as_bytes(), b"q", &[7; 1000])]);
+    }
+    // A node of the list has a header of 16 bytes and a link of 8 at least; a record and its entry are 16 in all.
+    let is_flat = || {
+        let size = region.memstore_size();
+        size.cells == 3000 && size.heap_bytes - size.data_bytes < 24 * size.cells
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_flat() {
+        assert!(Instant::now() < deadline, "{:?}", region.memstore_size());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(region.load().store_files, 0);
 }

@@ -1,0 +1,53 @@
+//! The lock-free core under every order of steps that the memory model allows, for a few threads (loom).
+//!
+//! `chunk`, `arena` and `skip_list` are compiled here once more, over loom's atomics in place of the machine's
+//! (see `sync`), and twice in ways that are wrong:
+//!
+//! | module | what is wrong | what the model finds |
+//! |---|---|---|
+//! | `sound` | nothing | |
+//! | `relaxed` | every link is read and set without order | a reader sees a node before what is in it |
+//! | `two_steps` | a link is compared, and then set | two writers link at one place, and a cell is lost |
+//!
+//! So the tests are known to fail when they should.
+
+mod machine;
+mod relaxed;
+mod sound;
+mod two_steps;
+
+/// More switches between threads than these find nothing new here, and take long.
+const SWITCHES_MAX: usize = 3;
+
+fn every_order(scenario: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(SWITCHES_MAX);
+    model.check(scenario);
+}
+
+#[test]
+fn two_writers_lose_no_cell_and_a_reader_finds_them_in_order() {
+    every_order(sound::scenarios::two_writers_and_a_reader);
+}
+
+#[test]
+fn two_threads_get_different_bytes_when_a_chunk_is_full() {
+    every_order(sound::scenarios::two_threads_at_the_end_of_a_chunk);
+}
+
+#[test]
+fn a_cell_taken_back_before_its_write_is_complete_is_seen_by_nobody() {
+    every_order(sound::scenarios::a_cell_is_taken_back);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn the_model_finds_links_without_order() {
+    every_order(relaxed::scenarios::two_writers_and_a_reader);
+}
+
+#[test]
+#[should_panic(expected = "a cell is lost")]
+fn the_model_finds_links_set_in_two_steps() {
+    every_order(two_steps::scenarios::two_writers_and_a_reader);
+}

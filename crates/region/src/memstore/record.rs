@@ -1,0 +1,30 @@
+//! Cells as bytes in a chunk.
+
+use std::ptr::NonNull;
+
+use evenkeel_common::CellRef;
+
+/// Writes a cell as a KeyValue.
+///
+/// # Safety
+/// `at` is valid for `cell.key_value_len()` bytes of writes.
+pub(super) unsafe fn write_key_value(at: NonNull<u8>, cell: &CellRef<'_>) {
+    let tags_len = (cell.tags().len() as u16).to_be_bytes();
+    let parts: [&[u8]; 6] = [
+        &(cell.key().len() as u32).to_be_bytes(),
+        &(cell.value().len() as u32).to_be_bytes(),
+        cell.key(),
+        cell.value(),
+        if cell.tags().is_empty() { &[] } else { &tags_len },
+        cell.tags(),
+    ];
+    let mut at = at.as_ptr();
+    for part in parts {
+        // SAFETY: the parts add up to `key_value_len` bytes, which the caller vouches for; the source is a live slice
+        // elsewhere.
+        unsafe {
+            at.copy_from_nonoverlapping(part.as_ptr(), part.len());
+            at = at.add(part.len());
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What the lock-free core of a segment (`chunk`, `arena`, `skip_list`) takes from the machine. `core_tests` compiles the
+//! same three files once more over loom's stand-ins, which run every order of steps that the memory model allows.
+
+pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+pub(super) use parking_lot::Mutex;
+
+/// Stands beside bytes that are written plainly and read by other threads later. Nothing here; in the model it fails when
+/// a reader came to the bytes by no way on which their writing happened before.
+pub(super) struct Written;
+
+impl Written {
+    pub(super) fn now() -> Self {
+        Self
+    }
+
+    #[inline]
+    pub(super) fn seen(&self) {}
+}

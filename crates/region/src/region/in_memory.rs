@@ -1,0 +1,74 @@
+//! In-memory flushes: what is written moves behind a new active segment and becomes flat (HBase's CompactingMemStore).
+//!
+//! A write that finds its segment grown asks for one; a thread in the background does it. A flush that begins meanwhile
+//! takes the segments as they are, and what was made of them in vain is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_common::Result;
+use parking_lot::Mutex;
+
+use super::Region;
+use crate::store::Store;
+
+/// When in-memory flushes are due.
+pub(super) struct InMemoryFlushes {
+    /// `None` when no family has them.
+    threshold_bytes: Option<u64>,
+    /// Asked for and not begun.
+    asked: AtomicBool,
+    /// One at a time: what another one pushes meanwhile is not settled when this one has waited.
+    running: Mutex<()>,
+}
+
+impl InMemoryFlushes {
+    pub(super) fn new(stores: &[Arc<Store>], threshold_bytes: u64) -> Self {
+        let some = stores.iter().any(|store| store.compacts_in_memory());
+        Self {
+            threshold_bytes: some.then_some(threshold_bytes),
+            asked: AtomicBool::new(false),
+            running: Mutex::new(()),
+        }
+    }
+}
+
+impl Region {
+    /// Asks for an in-memory flush when one is due and none was asked for.
+    #[inline]
+    pub(super) fn ask_for_in_memory_flush(self: &Arc<Self>) {
+        let Some(bytes) = self.in_memory.threshold_bytes else { return };
+        if !self.in_memory.asked.load(Ordering::Relaxed)
+            && self.stores.iter().any(|store| store.wants_in_memory_flush(bytes))
+            && !self.in_memory.asked.swap(true, Ordering::Relaxed)
+        {
+            self.env.events.in_memory_flush_wanted(self);
+        }
+    }
+
+    /// Makes flat what of the MemStore is large enough. Waits for the log, no one waits for it.
+    ///
+    /// # Errors
+    /// None that is known; the cells stay as they were then.
+    pub fn flush_in_memory(&self) -> Result<()> {
+        let _one = self.in_memory.running.lock();
+        self.in_memory.asked.store(false, Ordering::Relaxed);
+        let Some(bytes) = self.in_memory.threshold_bytes else { return Ok(()) };
+        self.stores
+            .iter()
+            .filter(|store| store.wants_in_memory_flush(bytes))
+            .try_for_each(|store| self.flush_store_in_memory(store))
+    }
+
+    fn flush_store_in_memory(&self, store: &Store) -> Result<()> {
+        store.push_active();
+        // Then nobody writes to the pipeline, and every write in it is durable or was taken back.
+        self.mvcc.wait_for(self.mvcc.write_point());
+        let Some(change) = store.plan_in_memory(self.mvcc.read_point())? else { return Ok(()) };
+        match change.drops_cells() {
+            true => self.with_new_epoch(|| store.swap_in_memory(change)),
+            false => store.swap_in_memory(change),
+        };
+        Ok(())
+    }
+}
