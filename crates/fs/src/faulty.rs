@@ -18,6 +18,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -60,6 +61,7 @@ enum Effect {
     ShortRead(usize),
     Flip { offset: u64, mask: u8 },
     Block(Gate),
+    Take(Duration),
 }
 
 impl Fault {
@@ -107,6 +109,11 @@ impl Fault {
     /// A read (only) that covers `offset` sees that byte changed by exclusive or with `mask`.
     pub fn flips(self, offset: u64, mask: u8) -> Self {
         Self { effect: Effect::Flip { offset, mask }, ..self }
+    }
+
+    /// The call takes so much longer, and does its work.
+    pub fn takes(self, time: Duration) -> Self {
+        Self { effect: Effect::Take(time), ..self }
     }
 
     /// The call waits until the gate is opened, then does its work.
@@ -204,11 +211,18 @@ impl FaultyFileSystem {
     }
 }
 
-/// The effect that the script has for this call.
+/// The effect that the script has for this call, once it has taken its time.
 fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
-    if let Some(effect) = power_cut(script, op) {
-        return Some(effect);
+    match power_cut(script, op).or_else(|| next_effect(script, op, path)) {
+        Some(Effect::Take(time)) => {
+            std::thread::sleep(time);
+            None
+        }
+        effect => effect,
     }
+}
+
+fn next_effect(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     let path = path.to_string_lossy();
     for fault in script.faults.lock().iter_mut().filter(|f| f.op == op && path.contains(&f.path_part)) {
         if fault.pass > 0 {
@@ -331,7 +345,7 @@ impl FaultyReader {
                 gate.pass();
                 read(buf)
             }
-            None => read(buf),
+            Some(Effect::Take(_)) | None => read(buf),
         }
     }
 }

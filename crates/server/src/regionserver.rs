@@ -140,8 +140,10 @@ pub struct RegionServer {
     over_memstore_limit: AtomicBool,
     /// Some limit is being approached: writes look how long their answers are to be held.
     braking: AtomicBool,
-    /// Unflushed bytes of all regions, as of the last look.
+    /// Unflushed bytes of all regions, as of the chore's last look, and what was asked to be written since.
     memstore_bytes: AtomicU64,
+    /// The same, as it was at that look.
+    memstore_bytes_seen: AtomicU64,
     schedule: chore::Schedule,
 }
 
@@ -166,6 +168,7 @@ impl RegionServer {
             over_memstore_limit: AtomicBool::new(false),
             braking: AtomicBool::new(false),
             memstore_bytes: AtomicU64::new(0),
+            memstore_bytes_seen: AtomicU64::new(0),
             schedule: chore::Schedule::default(),
         })
     }
@@ -247,14 +250,30 @@ impl RegionServer {
         Ok(())
     }
 
+    /// Whether answers to writes may have to be held. Two loads.
+    fn may_brake(&self) -> bool {
+        self.braking.load(Ordering::Relaxed) || self.unflushed_bytes() > self.config.global_memstore_low_bytes
+    }
+
+    /// Unflushed bytes of all regions, what is being written now included.
+    fn unflushed_bytes(&self) -> u64 {
+        self.memstore_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of a write that begins. Between two looks of the chore a limit may be overrun many times over, and a
+    /// brake that does not know is none; what was counted and not written after all is forgotten at the next look.
+    fn note_written(&self, bytes: usize) {
+        self.memstore_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// How long to hold the answer to a write, see [`brake`].
     fn hold_for(&self, region: &Region) -> Duration {
-        if !self.braking.load(Ordering::Relaxed) || region.info().is_meta() {
+        if !self.may_brake() || region.info().is_meta() {
             return Duration::ZERO;
         }
-        let now = self.memstore_bytes.load(Ordering::Relaxed);
-        let of_server =
-            brake::used(now, self.config.global_memstore_low_bytes, self.config.global_memstore_bytes);
+        let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: high, .. } =
+            self.config;
+        let of_server = brake::used(self.unflushed_bytes(), low, high);
         brake::hold_for(of_server.max(region.write_pressure()))
     }
 
@@ -272,8 +291,8 @@ impl RegionServer {
     /// # Errors
     /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait instead; here no thread may.
     fn check_memstore_limit(&self, region: &Region) -> Result<()> {
-        if self.over_memstore_limit.load(Ordering::Relaxed) && !region.info().is_meta() {
-            let limit = self.config.global_memstore_bytes;
+        let limit = self.config.global_memstore_bytes;
+        if self.unflushed_bytes() >= limit && !region.info().is_meta() {
             let message =
                 format!("Over global memstore limit={limit}, regionName={}", region.info().name_text());
             return Err(HBaseError::new(ErrorKind::RegionTooBusy, message));

@@ -52,6 +52,25 @@ impl Drop for Chore {
     }
 }
 
+/// How many periods ahead the chore looks for whether the lower mark will be passed.
+const LEAD_PERIODS: u64 = 10;
+
+/// What a region has not flushed.
+struct Unflushed<'a> {
+    region: &'a Arc<Region>,
+    bytes: u64,
+    /// Of these, what a flush that runs is writing.
+    going: u64,
+}
+
+impl<'a> Unflushed<'a> {
+    fn of(region: &'a Arc<Region>) -> Self {
+        let going = if region.is_flushing() { region.snapshot_bytes() } else { 0 };
+        let bytes = region.memstore_size().heap_bytes;
+        Self { region, bytes, going: going.min(bytes) }
+    }
+}
+
 /// When things are next due, milliseconds since 1970; 0 for at once.
 #[derive(Debug, Default)]
 pub struct Schedule {
@@ -95,26 +114,38 @@ impl RegionServer {
         }
     }
 
-    /// Flushes the largest MemStores above the lower mark; lets writes in only below the upper, and slows them before.
+    /// Flushes the largest MemStores so that the lower mark is not passed, or as few as get below it again; lets writes in
+    /// only below the upper, and slows them before.
     fn check_memstores(&self, regions: &[Arc<Region>]) {
-        let mut sizes: Vec<_> = regions.iter().map(|region| (region.memstore_bytes(), region)).collect();
-        let total: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
-        self.memstore_bytes.store(total, Ordering::Relaxed);
+        let mut unflushed: Vec<_> = regions.iter().map(Unflushed::of).collect();
+        let total: u64 = unflushed.iter().map(|one| one.bytes).sum();
+        let expected = self.expected_bytes(total);
         let over = total >= self.config.global_memstore_bytes;
         if over != self.over_memstore_limit.swap(over, Ordering::Relaxed) {
             tracing::warn!(over, total, limit = self.config.global_memstore_bytes, "global memstore limit");
         }
-        let mut excess = total.saturating_sub(self.config.global_memstore_low_bytes);
-        let braking = excess > 0 || regions.iter().any(|region| region.write_pressure() > 0.0);
+        let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.braking.store(braking, Ordering::Relaxed);
-        sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (bytes, region) in sizes.into_iter().filter(|(bytes, _)| *bytes > 0) {
+        // What is being flushed is as good as gone; flushing such a region again would only make a small file.
+        let going: u64 = unflushed.iter().map(|one| one.going).sum();
+        let mut excess = expected.saturating_sub(going).saturating_sub(self.config.global_memstore_low_bytes);
+        unflushed.sort_by_key(|one| std::cmp::Reverse(one.bytes - one.going));
+        for one in unflushed.iter().take_while(|one| one.bytes > one.going) {
             if excess == 0 {
                 return;
             }
-            excess = excess.saturating_sub(bytes);
-            self.background.request_flush(region);
+            excess = excess.saturating_sub(one.bytes - one.going);
+            self.background.request_flush(one.region);
         }
+    }
+
+    /// The unflushed bytes to expect when a flush that begins now has got somewhere: at the pace of the last period, for
+    /// [`LEAD_PERIODS`] more. No more than a quarter of the lower mark ahead, so that files do not get small.
+    fn expected_bytes(&self, total: u64) -> u64 {
+        let counted = self.memstore_bytes.swap(total, Ordering::Relaxed);
+        let written = counted.saturating_sub(self.memstore_bytes_seen.swap(total, Ordering::Relaxed));
+        let lead = written.saturating_mul(LEAD_PERIODS);
+        total.saturating_add(lead.min(self.config.global_memstore_low_bytes / 4))
     }
 
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {

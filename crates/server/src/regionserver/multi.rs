@@ -14,7 +14,6 @@
 //! A region that cannot be had fails its own actions only; their cells are skipped.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
@@ -61,6 +60,7 @@ pub fn multi(
         None => &request.region_action[..],
     };
     let done = server.answer_after(hold_for(server, actions), done);
+    server.note_written(block.remaining_bytes());
     let gathering = Gathering::new(actions, caller, global.is_some(), done);
     let mut run = Run {
         server,
@@ -78,7 +78,7 @@ pub fn multi(
 
 /// How long to hold the answer: as long as the write that is to wait longest.
 fn hold_for(server: &RegionServer, actions: &[pb::RegionAction]) -> Duration {
-    if !server.braking.load(Ordering::Relaxed) {
+    if !server.may_brake() {
         return Duration::ZERO;
     }
     let writes = |action: &&pb::RegionAction| action.action.iter().any(|action| action.mutation.is_some());

@@ -40,12 +40,14 @@ pub fn mutate(
 ) {
     load::count(&server.counters.mutates);
     let nonce_group = request.nonce_group.unwrap_or(0);
+    let bytes = block.remaining_bytes();
     let Parsed { region, mutation, condition } = match parse(server, request, &mut block) {
         Ok(parsed) => parsed,
         Err(error) => return done(Err(error)),
     };
     let kind = mutation.kind;
     let done = server.answer_after(server.hold_for(&region), done);
+    server.note_written(bytes);
     match condition {
         None => region.mutate(
             mutation,

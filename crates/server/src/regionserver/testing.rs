@@ -47,16 +47,22 @@ impl ServerHooks for NoHooks {
 pub struct TestServer {
     pub server: Arc<RegionServer>,
     pub clock: Arc<ManualClock>,
-    env: Arc<RegionEnv>,
+    /// What its regions share.
+    pub env: Arc<RegionEnv>,
 }
 
 impl TestServer {
     /// A server with no region.
     pub fn new(config: RegionServerConfig) -> Self {
+        Self::over(Arc::new(MemoryFileSystem::new()), config, WalConfig::default())
+    }
+
+    /// The same over a file system, with a log of its own kind.
+    pub fn over(fs: Arc<dyn FileSystem>, config: RegionServerConfig, wal: WalConfig) -> Self {
         let clock = ManualClock::at(START_MS);
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let name = ServerName::new("h", 16020, START_MS);
-        let env = env(&name, &clock, &background);
+        let env = env(fs, wal, &name, &clock, &background);
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
@@ -94,8 +100,13 @@ impl Drop for TestServer {
     }
 }
 
-fn env(name: &ServerName, clock: &Arc<ManualClock>, background: &Arc<Background>) -> Arc<RegionEnv> {
-    let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+fn env(
+    fs: Arc<dyn FileSystem>,
+    wal: WalConfig,
+    name: &ServerName,
+    clock: &Arc<ManualClock>,
+    background: &Arc<Background>,
+) -> Arc<RegionEnv> {
     let (wal_dir, old_dir) = (PathBuf::from("/hbase/WALs/h"), PathBuf::from("/hbase/oldWALs"));
     for dir in [&wal_dir, &old_dir] {
         fs.mkdirs(dir).expect("a directory");
@@ -106,7 +117,7 @@ fn env(name: &ServerName, clock: &Arc<ManualClock>, background: &Arc<Background>
         old_dir,
         prefix: "h".to_owned(),
         suffix: String::new(),
-        config: WalConfig::default(),
+        config: wal,
         clock: clock.clone(),
         listener: Arc::new(NoListener),
     });

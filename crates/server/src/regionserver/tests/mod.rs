@@ -1,6 +1,7 @@
 //! Requests against real regions, without a network.
 
 mod background;
+mod budget;
 mod chore;
 mod endpoint;
 mod multi;
