@@ -28,6 +28,7 @@
 mod arena;
 mod chunk;
 #[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
 mod core_tests;
 mod flat;
 mod record;
