@@ -1,19 +1,23 @@
-//! In-process figures of the region room, with no network: a cached Get, a Put, a scan of 10,000 rows.
+//! In-process figures of the region room, with no network: a cached Get, a Put, a scan of 10,000 rows, kept or all
+//! filtered out by their keys.
 //!
 //! `cargo bench -p evenkeel-bench --bench region`
 
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use evenkeel_bench::region_in;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{CellBuffer, KeyValue};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_protocol::pb;
+use evenkeel_region::filter;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
-use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 
 const ROWS: u64 = 10_000;
 const VALUE_BYTES: usize = 100;
@@ -43,6 +47,24 @@ fn scan_all(region: &Arc<Region>) -> usize {
     out.len()
 }
 
+/// Reads every row and returns none, under a deadline as a server's calls have one; how many rows were looked at.
+#[inline(never)]
+fn scan_filtered(region: &Arc<Region>) -> u64 {
+    let name = "org.apache.hadoop.hbase.filter.FilterAllFilter".to_owned();
+    let filter = filter::from_proto(&pb::Filter { name, serialized_filter: None }).expect("a filter");
+    let mut scanner = region.scanner(Scan { filter: Some(filter), ..Scan::default() }).expect("opens");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut context = ScannerContext::unlimited().with_deadline(LimitScope::BetweenCells, deadline);
+    let state = scanner.next(&mut CellBuffer::new(), &mut context).expect("reads");
+    assert_eq!(state, NextState::NoMoreRows);
+    context.rows_scanned
+}
+
+#[inline(never)]
+fn get(region: &Region, number: u64) -> CellBuffer {
+    region.get(Scan::get(row(number))).expect("reads")
+}
+
 fn benches(c: &mut Criterion) {
     let dir = tempfile::tempdir().expect("temporary directory");
     let region = filled(dir.path().join("memstore"));
@@ -51,21 +73,20 @@ fn benches(c: &mut Criterion) {
         number = (number + 7919) % ROWS;
         number
     };
-    c.bench_function("get/memstore", |b| {
-        b.iter(|| black_box(region.get(Scan::get(row(next()))).expect("reads")))
-    });
+    c.bench_function("get/memstore", |b| b.iter(|| black_box(get(&region, next()))));
 
     let files = filled(dir.path().join("files"));
     files.flush().expect("flushes");
     assert_eq!(scan_all(&files), ROWS as usize);
-    c.bench_function("get/cached block", |b| {
-        b.iter(|| black_box(files.get(Scan::get(row(next()))).expect("reads")))
-    });
+    c.bench_function("get/cached block", |b| b.iter(|| black_box(get(&files, next()))));
 
     let mut group = c.benchmark_group("scan");
     group.throughput(Throughput::Elements(ROWS)).sample_size(20);
     group.bench_function("10,000 rows/memstore", |b| b.iter(|| black_box(scan_all(&region))));
     group.bench_function("10,000 rows/cached blocks", |b| b.iter(|| black_box(scan_all(&files))));
+    group.bench_function("10,000 rows/filtered", |b| {
+        b.iter(|| assert_eq!(black_box(scan_filtered(&files)), ROWS));
+    });
     group.finish();
 
     let written = region_in(Arc::new(LocalFileSystem::new()), dir.path().join("puts")).expect("opens");

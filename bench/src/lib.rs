@@ -1,6 +1,7 @@
-//! What the benchmarks share: a region in a directory of its own; [`report`], stock HBase and Evenkeel side by
-//! side; and [`hit_ratio`], eviction policies on the same traces.
+//! What the benchmarks share: a region in a directory of its own; a bare [`echo`]; [`report`], stock HBase and Evenkeel
+//! side by side; and [`hit_ratio`], eviction policies on the same traces.
 
+pub mod echo;
 pub mod hfile_report;
 pub mod hit_ratio;
 pub mod report;

@@ -64,6 +64,7 @@ pub struct HFileReader {
     info: FileInfo,
     first_key: Option<KeyBuf>,
     last_key: Option<KeyBuf>,
+    time_range: Option<(i64, i64)>,
     bloom_type: BloomType,
     general_bloom: Option<BloomMeta>,
     delete_family_bloom: Option<BloomMeta>,
@@ -204,8 +205,7 @@ impl HFileReader {
 
     /// Smallest and largest timestamp; `None` when unknown, or when there is no cell.
     pub fn time_range(&self) -> Option<(i64, i64)> {
-        let range = self.info.get(keys::TIMERANGE).and_then(|value| parse_time_range(value))?;
-        (self.trailer.entry_count > 0).then_some(range)
+        self.time_range
     }
 
     /// The smallest timestamp of a put; `None` when unknown.
@@ -509,6 +509,7 @@ impl Opening {
             general_bloom: general_bloom.filter(|_| self.can_ask(bloom_type)),
             first_key: None,
             last_key: self.last_key(&loaded.info)?,
+            time_range: self.time_range(&loaded.info),
             root: root_index,
             mid_key,
             info: loaded.info,
@@ -595,6 +596,11 @@ impl Opening {
             compressed_tags: includes_tags && info.get_bool(keys::TAGS_COMPRESSED).unwrap_or(false),
         };
         if plain_index { Ok(layout) } else { Err(self.disagrees("the index block encoding")) }
+    }
+
+    fn time_range(&self, info: &FileInfo) -> Option<(i64, i64)> {
+        let range = info.get(keys::TIMERANGE).and_then(|value| parse_time_range(value))?;
+        (self.trailer.entry_count > 0).then_some(range)
     }
 
     fn bloom_type(&self, info: &FileInfo) -> Result<BloomType> {

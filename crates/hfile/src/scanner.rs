@@ -88,7 +88,14 @@ impl HFileScanner {
         }
     }
 
+    /// The sequence id of the cell at the place; `None` when it is nowhere.
+    #[inline]
+    pub fn seq_id(&self) -> Option<u64> {
+        self.at_cell.then(|| self.cursor.seq_id())
+    }
+
     /// Whether the place is at a cell.
+    #[inline]
     pub fn is_seeked(&self) -> bool {
         self.at_cell
     }
@@ -252,6 +259,7 @@ impl HFileScanner {
     }
 
     /// Settles at the cell under the cursor, unless it is past the half.
+    #[inline]
     fn arrive(&mut self, found: bool) -> bool {
         self.at_cell = found;
         if found && self.is_after_half() {

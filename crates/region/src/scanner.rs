@@ -52,6 +52,11 @@ pub trait KeyValueScanner: Send {
     /// The cell it stands at.
     fn peek(&self) -> Option<CellRef<'_>>;
 
+    /// Whether it stands at no cell; cheaper than looking at the cell.
+    fn is_at_end(&self) -> bool {
+        self.peek().is_none()
+    }
+
     /// Goes to the next cell.
     ///
     /// # Errors

@@ -30,7 +30,9 @@ impl CellBuffer {
     /// Copies a cell to the end.
     #[inline]
     pub fn push(&mut self, cell: &CellRef<'_>) {
-        self.bytes.extend_from_slice(&(cell.key_value_len() as u32).to_be_bytes());
+        let key_value_len = cell.key_value_len();
+        self.bytes.reserve(4 + key_value_len);
+        self.bytes.extend_from_slice(&(key_value_len as u32).to_be_bytes());
         let tagged = !cell.tags().is_empty();
         self.tagged += usize::from(tagged);
         self.entries.push(Entry { start: self.bytes.len(), seq_id: cell.seq_id(), tagged });

@@ -42,6 +42,26 @@ impl<'a> CellRef<'a> {
         Self { key, value, tags, seq_id, row_len, family_len }
     }
 
+    /// As [`CellRef::from_checked`] for a key whose lengths were read before. Wrong lengths make wrong parts, or a panic
+    /// when those are looked at.
+    #[inline]
+    pub fn from_parts(
+        key: &'a [u8],
+        value: &'a [u8],
+        tags: &'a [u8],
+        seq_id: u64,
+        (row_len, family_len): (u16, u8),
+    ) -> Self {
+        debug_assert!(check_key(key).is_ok_and(|lengths| lengths == (row_len, family_len)));
+        Self { key, value, tags, seq_id, row_len, family_len }
+    }
+
+    /// The lengths of row and family, for [`CellRef::from_parts`].
+    #[inline]
+    pub fn key_lengths(&self) -> (u16, u8) {
+        (self.row_len, self.family_len)
+    }
+
     /// A view over the bytes of exactly one KeyValue, from key length to the end of the tags.
     ///
     /// # Errors

@@ -86,18 +86,27 @@ impl Server {
         format!("127.0.0.1:{}", self.port("hbase.master.port"))
     }
 
+    /// The settings it runs with.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = vec![
+            ("hbase.rootdir".to_owned(), format!("file://{}", self.root().display())),
+            ("hbase.tmp.dir".to_owned(), self.folder().join("tmp").display().to_string()),
+        ];
+        settings.extend(
+            PORT_KEYS.iter().zip(self.ports).map(|(key, port)| ((*key).to_owned(), port.to_string())),
+        );
+        settings.extend(self.extra.iter().cloned());
+        settings
+    }
+
     /// The command that starts it, with `more` settings last.
     pub fn command(&self, more: &[(&str, &str)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         command.arg("start").env_remove("HBASE_CONF_DIR").stdin(Stdio::null());
-        let mut define = |key: &str, value: &str| {
+        let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        for (key, value) in self.settings().into_iter().chain(more) {
             command.arg("-D").arg(format!("{key}={value}"));
-        };
-        define("hbase.rootdir", &format!("file://{}", self.root().display()));
-        define("hbase.tmp.dir", &self.folder().join("tmp").display().to_string());
-        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| define(key, &port.to_string()));
-        self.extra.iter().for_each(|(key, value)| define(key, value));
-        more.iter().for_each(|(key, value)| define(key, value));
+        }
         command
     }
 

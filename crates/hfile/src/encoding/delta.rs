@@ -328,6 +328,10 @@ impl BlockCursor for DeltaCursor {
         block.seek_points().len() / POINT_WORDS
     }
 
+    fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
+        self.point_cell(block, point)
+    }
+
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
         let point = Point::of(block, point)?;
         Ok(CellRef::from_checked(point.key, &[], &[], point.at.seq_id))
@@ -361,6 +365,11 @@ impl BlockCursor for DeltaCursor {
     #[inline]
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         self.view(block.data())
+    }
+
+    #[inline]
+    fn seq_id(&self) -> u64 {
+        self.at.seq_id
     }
 }
 

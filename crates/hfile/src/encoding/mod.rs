@@ -67,7 +67,9 @@ fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
 trait BlockCursor {
     /// How many seek points the block has; 0 when it was not walked.
     fn points(&self, block: &Block) -> usize;
-    /// The cell at a seek point.
+    /// The key of the cell at a seek point.
+    fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
+    /// The cell at a seek point, without its value.
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
     /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
@@ -75,6 +77,8 @@ trait BlockCursor {
     fn step(&mut self, block: &Block) -> Result<bool, Malformed>;
     /// The cell at the place.
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a>;
+    /// Its sequence id.
+    fn seq_id(&self) -> u64;
 }
 
 /// A place in a data block of any encoding.
@@ -121,6 +125,12 @@ impl CellCursor {
     #[inline]
     pub fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         each!(self, c => c.cell(block))
+    }
+
+    /// The sequence id of the cell at the place.
+    #[inline]
+    pub fn seq_id(&self) -> u64 {
+        each!(self, c => c.seq_id())
     }
 
     /// Goes to the first cell at or after `key`; `false` when all are before it (the place is then the last cell).
@@ -236,7 +246,11 @@ fn points_before(
     let (mut low, mut high) = (0, cursor.points(block));
     while low < high {
         let middle = low + (high - low) / 2;
-        match order.compare(&cursor.point_cell(block, middle)?, key) {
+        let by_key = match order.compare_keys(&cursor.point_key(block, middle)?, key) {
+            Ordering::Equal => order.compare(&cursor.point_cell(block, middle)?, key),
+            unequal => unequal,
+        };
+        match by_key {
             Ordering::Less => low = middle + 1,
             _ => high = middle,
         }

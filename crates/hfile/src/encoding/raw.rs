@@ -7,8 +7,9 @@
 //! ROW_INDEX_V1  u16 id (7) | cell ... | i32 rows | i32 offset of each row's first cell ... | i32 bytes of cells
 //! ```
 //!
-//! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell. They serve both forms, so
-//! the row index on disk is only checked.
+//! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell, or of each when cells are
+//! large ([`POINT_BYTES`]): a search reads one cache line of a cell at a point, and two or more of each cell that it has
+//! to step over. They serve both forms, so the row index on disk is only checked.
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
@@ -19,6 +20,8 @@ use crate::context::{CellLayout, DataBlockEncoding};
 
 /// A seek point for each so many cells: one byte of memory a cell.
 pub(crate) const POINT_CELLS: usize = 4;
+/// A seek point for each so many bytes at least, where that makes more: under 1% of memory.
+const POINT_BYTES: usize = 512;
 
 const ID_BYTES: usize = 2;
 
@@ -27,6 +30,8 @@ const ID_BYTES: usize = 2;
 pub(crate) struct RawCursor {
     layout: CellLayout,
     at: RawCell,
+    /// Of row and family, so that [`BlockCursor::cell`] need not read them again.
+    key_lengths: (u16, u8),
     cells_end: usize,
     /// Nobody has walked the block: its keys are checked as the cursor comes to them.
     checks_keys: bool,
@@ -46,16 +51,18 @@ struct RawCell {
 
 impl RawCursor {
     pub fn new(layout: CellLayout) -> Self {
-        Self { layout, at: RawCell::default(), cells_end: 0, checks_keys: false }
+        Self { layout, at: RawCell::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
     }
 
     /// Goes to the cell at an offset.
     #[inline]
     fn go(&mut self, data: &[u8], start: usize) -> Result<(), Malformed> {
         self.at = parse(data, self.cells_end, start, self.layout).ok_or(Malformed)?;
-        if self.checks_keys {
-            CellRef::new(&data[self.at.key_start..self.at.key_end], &[], &[], 0).map_err(|_| Malformed)?;
-        }
+        let key = &data[self.at.key_start..self.at.key_end];
+        self.key_lengths = match self.checks_keys {
+            true => CellRef::new(key, &[], &[], 0).map_err(|_| Malformed)?.key_lengths(),
+            false => CellRef::from_checked(key, &[], &[], 0).key_lengths(),
+        };
         Ok(())
     }
 }
@@ -65,11 +72,20 @@ impl BlockCursor for RawCursor {
         block.seek_points().len()
     }
 
+    #[inline]
+    fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
+        let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
+        let rest = block.data().get(start..).ok_or(Malformed)?;
+        let (key_len, rest) = rest.split_first_chunk::<4>().ok_or(Malformed)?;
+        let key = rest.get(4..).and_then(|rest| rest.get(..u32::from_be_bytes(*key_len) as usize));
+        Ok(CellRef::from_checked(key.ok_or(Malformed)?, &[], &[], 0))
+    }
+
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
         let data = block.data();
         let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
         let at = parse(data, data.len(), start, self.layout).ok_or(Malformed)?;
-        Ok(view(data, &at))
+        Ok(CellRef::from_checked(&data[at.key_start..at.key_end], &[], &[], at.seq_id))
     }
 
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
@@ -95,7 +111,14 @@ impl BlockCursor for RawCursor {
 
     #[inline]
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
-        view(block.data(), &self.at)
+        let (data, at) = (block.data(), &self.at);
+        let (key, value) = (&data[at.key_start..at.key_end], &data[at.key_end..at.value_end]);
+        CellRef::from_parts(key, value, &data[at.tags_start..at.tags_end], at.seq_id, self.key_lengths)
+    }
+
+    #[inline]
+    fn seq_id(&self) -> u64 {
+        self.at.seq_id
     }
 }
 
@@ -103,17 +126,22 @@ impl BlockCursor for RawCursor {
 pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     let (mut next, end) = cell_area(data, layout.encoding).ok_or(Malformed)?;
     let mut offsets = Vec::with_capacity((end - next) / (POINT_CELLS * 64) + 1);
-    let mut cells = 0usize;
+    let (mut cells_after, mut point) = (POINT_CELLS, next);
     while next < end {
-        if cells.is_multiple_of(POINT_CELLS) {
+        if cells_after >= POINT_CELLS || next - point >= POINT_BYTES {
             offsets.push(u32::try_from(next).map_err(|_| Malformed)?);
+            (cells_after, point) = (0, next);
         }
         let cell = parse(data, end, next, layout).ok_or(Malformed)?;
         CellRef::new(&data[cell.key_start..cell.key_end], &[], &[], 0).map_err(|_| Malformed)?;
         next = cell.next;
-        cells += 1;
+        cells_after += 1;
     }
-    if cells == 0 { Err(Malformed) } else { Ok(SeekPoints { points: offsets.into(), keys: Box::default() }) }
+    if offsets.is_empty() {
+        Err(Malformed)
+    } else {
+        Ok(SeekPoints { points: offsets.into(), keys: Box::default() })
+    }
 }
 
 /// Where the cells begin and end.
@@ -147,10 +175,4 @@ fn parse(data: &[u8], end: usize, at: usize, layout: CellLayout) -> Option<RawCe
         next += len;
     }
     (next <= end).then_some(RawCell { key_start, key_end, value_end, tags_start, tags_end, seq_id, next })
-}
-
-#[inline]
-fn view<'a>(data: &'a [u8], at: &RawCell) -> CellRef<'a> {
-    let tags = &data[at.tags_start..at.tags_end];
-    CellRef::from_checked(&data[at.key_start..at.key_end], &data[at.key_end..at.value_end], tags, at.seq_id)
 }

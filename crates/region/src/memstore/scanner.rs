@@ -72,6 +72,11 @@ impl KeyValueScanner for SegmentScanner {
     }
 
     #[inline]
+    fn is_at_end(&self) -> bool {
+        self.cell.is_none()
+    }
+
+    #[inline]
     fn advance(&mut self) -> Result<()> {
         if !self.at.is_none() {
             self.settle(self.segment.after(self.at));

@@ -6,6 +6,8 @@ use evenkeel_common::CellRef;
 
 /// Cells looked at between two looks at the clock within a row.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
+/// Rows looked at between two looks at the clock.
+const ROWS_PER_TIME_CHECK: u64 = 32;
 
 /// Where a limit may end a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +155,14 @@ impl ScannerContext {
         }
         self.out_of_time |= self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         self.out_of_time
+    }
+
+    /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many.
+    pub(super) fn time_reached_at_row(&mut self) -> bool {
+        match self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK) {
+            true => self.time_reached(LimitScope::BetweenRows),
+            false => self.out_of_time,
+        }
     }
 
     /// As [`ScannerContext::time_reached`], but does not look at the clock again.

@@ -14,12 +14,19 @@ use super::KeyValueScanner;
 pub trait Run {
     /// The cell the run stands at.
     fn peek(&self) -> Option<CellRef<'_>>;
+    /// Whether the run is at its end.
+    fn is_at_end(&self) -> bool;
 }
 
 impl<S: KeyValueScanner> Run for S {
     #[inline]
     fn peek(&self) -> Option<CellRef<'_>> {
         KeyValueScanner::peek(self)
+    }
+
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        KeyValueScanner::is_at_end(self)
     }
 }
 
@@ -38,23 +45,31 @@ pub struct KeyValueHeap<R> {
 impl<R: Run> KeyValueHeap<R> {
     /// Merges runs that stand where they should begin.
     pub fn new(runs: Vec<R>, comparator: CellComparator, reversed: bool) -> Self {
-        let others = Vec::with_capacity(runs.len());
-        let mut heap = Self { runs, current: None, others, comparator, reversed, row: Vec::new() };
-        heap.rebuild();
+        let mut open = (0..runs.len()).filter(|i| !runs[*i].is_at_end());
+        // One run, as most Gets have, makes no heap.
+        let (current, others) = (open.next(), open.collect());
+        let mut heap = Self { runs, current, others, comparator, reversed, row: Vec::new() };
+        (0..heap.others.len() / 2).rev().for_each(|at| heap.sift_down(at));
+        heap.settle();
         heap
-    }
-
-    fn rebuild(&mut self) {
-        self.others.clear();
-        self.others.extend((0..self.runs.len()).filter(|i| self.runs[*i].peek().is_some()));
-        (0..self.others.len() / 2).rev().for_each(|at| self.sift_down(at));
-        self.current = self.pop();
     }
 
     /// The least cell.
     #[inline]
     pub fn peek(&self) -> Option<CellRef<'_>> {
         self.runs[self.current?].peek()
+    }
+
+    /// Whether every run is at its end.
+    #[inline]
+    pub fn is_at_end(&self) -> bool {
+        self.current.is_none_or(|current| self.runs[current].is_at_end())
+    }
+
+    /// Whether all runs but the current one are at their end.
+    #[inline]
+    pub fn is_last_run(&self) -> bool {
+        self.others.is_empty()
     }
 
     /// The run that holds the least cell. After moving it, call [`KeyValueHeap::settle`].
@@ -76,7 +91,7 @@ impl<R: Run> KeyValueHeap<R> {
     #[inline]
     pub fn settle(&mut self) {
         let Some(current) = self.current else { return };
-        if self.runs[current].peek().is_none() {
+        if self.runs[current].is_at_end() {
             self.current = self.pop();
         } else if let Some(first) = self.others.first().copied()
             && self.is_less(first, current)

@@ -24,13 +24,34 @@ pub struct RegionScanner {
     filter: FilterSlot,
     comparator: CellComparator,
     read_point: u64,
-    reversed: bool,
-    stop_row: Bytes,
-    include_stop_row: bool,
+    stop: Stop,
     batch: usize,
     /// The row at hand, or the last one.
     row: Vec<u8>,
     place: Place,
+}
+
+/// Where a scan ends.
+struct Stop {
+    /// Empty for the end of the table, or its beginning when reversed.
+    row: Bytes,
+    include_row: bool,
+    reversed: bool,
+    comparator: CellComparator,
+}
+
+impl Stop {
+    fn is_before(&self, row: &[u8]) -> bool {
+        if self.row.is_empty() {
+            return false;
+        }
+        let order = self.comparator.compare_rows(row, &self.row);
+        match if self.reversed { order.reverse() } else { order } {
+            Ordering::Less => false,
+            Ordering::Equal => !self.include_row,
+            Ordering::Greater => true,
+        }
+    }
 }
 
 /// Where in a row the last call ended.
@@ -89,9 +110,12 @@ impl RegionScanner {
             filter: scan.filter,
             comparator,
             read_point,
-            reversed: scan.reversed,
-            stop_row: scan.stop_row,
-            include_stop_row: scan.include_stop_row,
+            stop: Stop {
+                row: scan.stop_row,
+                include_row: scan.include_stop_row,
+                reversed: scan.reversed,
+                comparator,
+            },
             batch: usize::try_from(scan.batch).unwrap_or(0),
             row: Vec::new(),
             place: Place::RowStart,
@@ -140,7 +164,7 @@ impl RegionScanner {
     fn next_result(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
         loop {
             context.cells = 0;
-            if context.time_reached(LimitScope::BetweenRows) {
+            if context.time_reached_at_row() {
                 return Ok(self.cut_by_time());
             }
             if self.place == Place::RowStart && !self.enter_row(out)? {
@@ -151,7 +175,6 @@ impl RegionScanner {
                 Row::Taken => return Ok(self.state_after_row(context)),
                 Row::LeftOut => context.rows_filtered += 1,
             }
-            self.skip_row()?;
             self.reset_filter();
             if self.is_filter_done() {
                 return Ok(NextState::NoMoreRows);
@@ -168,19 +191,19 @@ impl RegionScanner {
 
     /// Goes to the next row; false when there is none.
     fn enter_row(&mut self, out: &mut CellBuffer) -> Result<bool> {
-        if self.is_at_stop() {
-            if self.wants_whole_rows()
-                && let Some(filter) = &mut self.filter
-            {
-                filter.filter_row_cells(out, out.len())?;
-            }
-            return Ok(false);
-        }
-        if let Some(cell) = self.stores.peek() {
+        if let Some(cell) = self.stores.peek()
+            && !self.stop.is_before(cell.row())
+        {
             self.row.clear();
             self.row.extend_from_slice(cell.row());
+            return Ok(true);
         }
-        Ok(true)
+        if self.wants_whole_rows()
+            && let Some(filter) = &mut self.filter
+        {
+            filter.filter_row_cells(out, out.len())?;
+        }
+        Ok(false)
     }
 
     /// Reads the row at hand, from its start or from where the last call ended.
@@ -189,6 +212,7 @@ impl RegionScanner {
         if self.place == Place::RowStart {
             context.rows_scanned += 1;
             if self.is_row_key_filtered()? {
+                self.skip_row()?;
                 return Ok(Row::LeftOut);
             }
         }
@@ -257,9 +281,8 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves what is left of the row at hand.
+    /// Leaves the row at hand without looking at its cells.
     fn skip_row(&mut self) -> Result<()> {
-        self.place = Place::RowStart;
         while self.stores.peek().is_some_and(|cell| cell.row() == self.row.as_slice()) {
             if let Some(store) = self.stores.current_mut() {
                 store.skip_row()?;
@@ -297,16 +320,7 @@ impl RegionScanner {
     }
 
     fn is_at_stop(&self) -> bool {
-        let Some(cell) = self.stores.peek() else { return true };
-        if self.stop_row.is_empty() {
-            return false;
-        }
-        let order = self.comparator.compare_rows(cell.row(), &self.stop_row);
-        match if self.reversed { order.reverse() } else { order } {
-            Ordering::Less => false,
-            Ordering::Equal => !self.include_stop_row,
-            Ordering::Greater => true,
-        }
+        self.stores.peek().is_none_or(|cell| self.stop.is_before(cell.row()))
     }
 
     fn wants_whole_rows(&self) -> bool {
@@ -329,9 +343,10 @@ fn populate(
     context: &mut ScannerContext,
 ) -> Result<Option<NextState>> {
     while let Some(store) = heap.current_mut() {
-        store.next(out, context, filter)?;
+        let left = store.next(out, context, filter)?;
+        let is_last = left && heap.is_last_run();
         heap.settle();
-        if heap.peek().is_none_or(|cell| cell.row() != row) {
+        if is_last || heap.peek().is_none_or(|cell| cell.row() != row) {
             return Ok(None);
         }
         if context.batch_reached() {

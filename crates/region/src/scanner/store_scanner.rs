@@ -47,6 +47,14 @@ impl KeyValueScanner for Leaf {
     }
 
     #[inline]
+    fn is_at_end(&self) -> bool {
+        match self {
+            Leaf::Segment(leaf) => KeyValueScanner::is_at_end(leaf),
+            Leaf::File(leaf) => KeyValueScanner::is_at_end(&**leaf),
+        }
+    }
+
+    #[inline]
     fn advance(&mut self) -> Result<()> {
         each!(self, leaf => leaf.advance())
     }
@@ -157,10 +165,11 @@ impl StoreScanner {
 
     /// Whether there is no more cell.
     pub fn is_done(&self) -> bool {
-        self.peek().is_none()
+        self.is_at_end()
     }
 
-    /// Appends the visible cells of the row at hand: all of them, or until a limit of `context` ends the call.
+    /// Appends the visible cells of the row at hand: all of them, or until a limit of `context` ends the call. Whether the
+    /// row is left behind.
     ///
     /// # Errors
     /// When a block cannot be read, or what the filter says.
@@ -169,16 +178,20 @@ impl StoreScanner {
         out: &mut CellBuffer,
         context: &mut ScannerContext,
         filter: &mut FilterSlot,
-    ) -> Result<()> {
-        let Some(cell) = self.peek() else { return Ok(()) };
-        if !self.matcher.is_on_row(cell.row()) {
-            self.start_row();
+    ) -> Result<bool> {
+        if self.done {
+            return Ok(true);
         }
+        let mut enters = true;
         loop {
             let Some(cell) = self.heap.peek() else {
                 self.done = true;
-                return Ok(());
+                return Ok(true);
             };
+            if std::mem::take(&mut enters) && !self.matcher.is_on_row(cell.row()) {
+                self.matcher.set_row(cell.row());
+                self.cells_in_row = 0;
+            }
             let code = self.matcher.matches(&cell, filter)?;
             if code.includes() {
                 self.cells_in_row += 1;
@@ -188,21 +201,14 @@ impl StoreScanner {
                 }
             }
             if !self.follow(code, filter)? {
-                return Ok(());
+                return Ok(true);
             }
             if context.size_reached(LimitScope::BetweenCells)
                 || (code.includes() && context.batch_reached())
                 || context.time_reached_at_cell()
             {
-                return Ok(());
+                return Ok(false);
             }
-        }
-    }
-
-    fn start_row(&mut self) {
-        if let Some(cell) = self.heap.peek() {
-            self.matcher.set_row(cell.row());
-            self.cells_in_row = 0;
         }
     }
 
@@ -250,7 +256,10 @@ impl StoreScanner {
     /// # Errors
     /// When a block cannot be read.
     pub fn skip_row(&mut self) -> Result<()> {
-        self.start_row();
+        if let Some(cell) = self.heap.peek() {
+            self.matcher.set_row(cell.row());
+            self.cells_in_row = 0;
+        }
         self.end_row().map(drop)
     }
 
@@ -306,6 +315,11 @@ impl Run for StoreScanner {
     #[inline]
     fn peek(&self) -> Option<CellRef<'_>> {
         if self.done { None } else { self.heap.peek() }
+    }
+
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        self.done || self.heap.is_at_end()
     }
 }
 

@@ -221,11 +221,18 @@ impl StoreFileScanner {
         &self.file
     }
 
+    #[inline]
     fn settle(&mut self) -> Result<()> {
-        while self.peek().is_some_and(|cell| cell.seq_id() > self.read_point) {
+        while self.is_beyond_read_point() {
             self.scanner.next()?;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn is_beyond_read_point(&self) -> bool {
+        let Some(own) = self.scanner.seq_id() else { return false };
+        self.file.cell_seq_id.unwrap_or(own) > self.read_point
     }
 
     /// The scanner is at the last cell of a row; goes to the first visible one of that row, or of a row before.
@@ -252,6 +259,11 @@ impl KeyValueScanner for StoreFileScanner {
             Some(seq_id) => cell.with_seq_id(seq_id),
             None => cell,
         })
+    }
+
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        !self.scanner.is_seeked()
     }
 
     #[inline]
