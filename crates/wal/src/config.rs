@@ -1,5 +1,7 @@
 //! Settings of a WAL, and what it tells its server.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use evenkeel_compression::Compression;
 
@@ -32,6 +34,14 @@ pub struct WalConfig {
     pub roll_bytes: u64,
     /// A file older than this is, too, when it has entries: `hbase.regionserver.logroll.period`.
     pub roll_period_ms: i64,
+    /// A sync that takes longer is slow: `hbase.regionserver.wal.slowsync.ms`.
+    pub slow_sync: Duration,
+    /// A file with a sync that takes longer is followed by a new one: `hbase.regionserver.wal.roll.on.sync.ms`.
+    pub roll_on_sync: Duration,
+    /// So is a file with so many slow syncs (`hbase.regionserver.wal.slowsync.roll.threshold`)
+    pub slow_sync_roll_threshold: u32,
+    /// within this time: `hbase.regionserver.wal.slowsync.roll.interval.ms`.
+    pub slow_sync_roll_interval_ms: i64,
     /// Whether the ordinary sync is one that survives the machine: `hbase.wal.hsync`.
     pub hsync: bool,
     /// With more files than this the regions that hold the oldest are asked to flush:
@@ -53,6 +63,10 @@ impl Default for WalConfig {
         Self {
             roll_bytes: 128 << 20,
             roll_period_ms: 3_600_000,
+            slow_sync: Duration::from_millis(100),
+            roll_on_sync: Duration::from_secs(10),
+            slow_sync_roll_threshold: 100,
+            slow_sync_roll_interval_ms: 60_000,
             hsync: false,
             logs_max: 32,
             queue_bytes_max: 64 << 20,
@@ -65,7 +79,7 @@ impl Default for WalConfig {
 
 /// What a server hears from its WAL. Called on the WAL's threads: return soon, and call nothing of the WAL that waits.
 pub trait WalListener: Send + Sync {
-    /// The WAL cannot go on: neither its file nor a new one can be written. Every append and sync fails from here on.
+    /// The WAL cannot go on, for its directory is gone. Every append and sync fails from here on.
     fn abort(&self, reason: &str);
 
     /// These stores (regions by encoded name, and their families) should be flushed: their edits hold back the oldest

@@ -17,24 +17,28 @@
 //! When a write or flush fails, the file is cut where the last batch ended that was flushed as a whole, and the batch is
 //! written to a new file. Only when the new file fails too do the waiting syncs fail; none is ever told that an entry is
 //! durable which is not, and an entry whose sync failed is in neither file: the new one is cut and deleted. So what a client
-//! was told has failed is not replayed, **unless** the storage refuses to cut as well as to write (a disk that has gone
-//! altogether, a file system without [`cut`](evenkeel_fs::AppendFile::cut)), or the process dies between the failed write
-//! and the cut, when nobody was told anything. Then part of the batch may lie behind the last flushed one: its whole
-//! entries would be replayed, as after any death whole entries are that nobody was told of.
+//! was told has failed is not replayed, **unless** the storage refuses to cut as well as to write, and the process dies
+//! before it can be written again (what was not cut is then), the file system has no [`cut`](evenkeel_fs::AppendFile::cut),
+//! or the process dies between the failed write and the cut, when nobody was told anything. Then part of the batch may lie
+//! behind the last flushed one: its whole entries would be replayed, as after any death whole entries are that nobody was
+//! told of.
 //!
 //! When a sync fails, what was flushed stays in the file, for clients that wait for no more were told; the batch is written
-//! again to a new file, in two files under one sequence id, which replay takes once.
-//! * **No space left**: the waiting syncs get that error, and every later commit tries a new file, so writes succeed
-//!   again as soon as there is space.
-//! * Anything else, such as a directory that a master has taken away: the WAL is **failed** for good, and
-//!   [`WalListener::abort`] is called.
+//! again to a new file, in two files under one sequence id, which replay takes once. The file that failed is never synced
+//! again, and the stores of entries that were only flushed to it are asked to flush.
+//!
+//! While no file can be written (no space left, a disk with errors, one that has become read-only), the waiting syncs get
+//! that error, and every later commit tries a new file: writes are refused, with the reason, until the fault ends. Only when
+//! the directory is gone, as when a master has taken it away, is the WAL **failed** for good, and [`WalListener::abort`] is
+//! called.
 //!
 //! A batch that failed leaves a range of transaction ids that can never be synced; a sync that comes late for one of
 //! them gets the error, too.
 //!
 //! # Rolling and archiving
 //!
-//! After a commit the committing thread starts a new file when the current one is too long, too old, or on request. The
+//! After a commit the committing thread starts a new file when the current one is too long, too old, too slow ([`slow`]), or
+//! on request. The
 //! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
 //! more to the archive. [`accounting`] knows which those are.
 //!
@@ -49,6 +53,7 @@ mod archiver;
 mod commit;
 mod output;
 mod queue;
+mod slow;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,6 +130,8 @@ pub struct WalStats {
     pub inline_commits: u64,
     /// Syncs to the disk.
     pub syncs: u64,
+    /// Commits whose writes and syncs took longer than [`WalConfig::slow_sync`].
+    pub slow_syncs: u64,
     /// Times that a new file was started.
     pub rolls: u64,
     /// Writes, flushes and syncs that failed.
@@ -138,6 +145,7 @@ struct Counters {
     commits: AtomicU64,
     inline_commits: AtomicU64,
     syncs: AtomicU64,
+    slow_syncs: AtomicU64,
     rolls: AtomicU64,
     failures: AtomicU64,
     full_queue_waits: AtomicU64,
@@ -344,6 +352,7 @@ impl Wal {
             commits: get(&counters.commits),
             inline_commits: get(&counters.inline_commits),
             syncs: get(&counters.syncs),
+            slow_syncs: get(&counters.slow_syncs),
             rolls: get(&counters.rolls),
             failures: get(&counters.failures),
             full_queue_waits: get(&counters.full_queue_waits),

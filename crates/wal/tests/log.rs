@@ -268,16 +268,82 @@ fn a_full_disk_leaves_no_litter() {
 }
 
 #[test]
-fn a_wal_that_cannot_write_at_all_fails_for_good() {
+fn a_disk_with_errors_refuses_writes_until_it_has_none() {
+    for op in [Op::Append, Op::Flush] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        fs.inject(Fault::on(op, "WALs").times(6).fails(ErrorKind::Other));
+        for seq_id in 2..=4 {
+            let error = append_synced(&wal, seq_id).expect_err("old and new file failed");
+            assert!(error.message().contains("the WAL cannot be written"), "{error}");
+        }
+        while append_synced(&wal, 5).is_err() {}
+        wal.roll().expect("a new file");
+        memory.crash(Keep::Flushed);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5], "{op:?}");
+        assert!(heard.aborts.lock().is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    append_synced(&wal, 1).expect("synced");
+    for op in [Op::Append, Op::Create, Op::Cut] {
+        let fault = Fault::on(op, "WALs").always();
+        fs.inject(if op == Op::Append {
+            fault.tears(ErrorKind::Other)
+        } else {
+            fault.fails(ErrorKind::Other)
+        });
+    }
+    let batch = [2, 3, 4].map(|seq_id| wal.append(&entry(seq_id)).expect("append"));
+    wal.sync(batch[2], SyncLevel::Flush).expect_err("neither file");
+    append_synced(&wal, 5).expect_err("still");
+    assert!(seq_ids(&read_file(&memory, &live_files(&memory)[0]).0).contains(&2), "half of it is there");
+    fs.clear();
+    append_synced(&wal, 6).expect("the disk works");
+    memory.crash(Keep::Flushed);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6]);
+}
+
+/// A file whose sync fails is not synced again: its entries go to another, and what is only flushed is flushed by its store.
+#[test]
+fn no_file_is_synced_again_after_a_failed_sync() {
+    for config in [WalConfig::default(), not_inline()] {
+        let (memory, fs) = faulty();
+        let wal = open_with(fs.clone(), WalConfig { hsync: true, ..config }, Arc::new(NoListener));
+        append_synced(&wal, 1).expect("synced");
+        let first = wal.current_path();
+        let name = first.file_name().expect("named").to_string_lossy().into_owned();
+        fs.inject(Fault::on(Op::Sync, &name).fails(ErrorKind::Other));
+        append_synced(&wal, 2).expect("in the new file");
+        // Whoever synced the first file again would succeed, and find what the kernel has forgotten.
+        let counted = Fault::on(Op::Sync, &name).fails(ErrorKind::Other);
+        fs.inject(counted);
+        append_synced(&wal, 3).expect("synced");
+        assert_ne!(wal.current_path(), first);
+        wal.close().expect("nobody met the second fault");
+        memory.crash(Keep::Synced);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
     let (_, fs) = faulty();
     let heard = Arc::new(Heard::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
-    fs.inject(Fault::on(Op::Append, "WALs").times(2).fails(ErrorKind::Other));
-    append_synced(&wal, 1).expect_err("old and new file failed");
-    append_synced(&wal, 2).expect_err("failed for good, though the disk works again");
-    wal.roll().expect_err("failed");
-    wal.close().expect_err("failed");
-    assert_eq!(heard.aborts.lock().len(), 1);
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Append, "WALs").fails(ErrorKind::Other));
+    let txid = wal.append(&entry(2)).expect("append");
+    wal.sync(txid, SyncLevel::Sync).expect("in the new file");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file was left without a sync");
+    assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
 }
 
 #[test]
@@ -487,6 +553,70 @@ fn files_roll_by_length_and_by_age() {
     clock.advance_ms(61_000);
     rolls_to(2);
     assert_eq!(live_files(&fs).len(), 3);
+}
+
+/// Waits until the WAL has rolled so often, and not more.
+fn wait_for_rolls(wal: &Wal, rolls: u64) {
+    for _ in 0..500 {
+        if wal.stats().rolls >= rolls {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(wal.stats().rolls, rolls, "{:?}", wal.stats());
+}
+
+#[test]
+fn one_very_slow_sync_rolls_at_once_and_what_is_acknowledged_stays() {
+    for (op, hsync) in [(Op::Append, false), (Op::Flush, false), (Op::Sync, true)] {
+        for config in [WalConfig::default(), not_inline()] {
+            let (memory, fs) = faulty();
+            let (slow_sync, roll_on_sync) = (Duration::from_millis(5), Duration::from_millis(50));
+            let config = WalConfig { slow_sync, roll_on_sync, hsync, ..config };
+            let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+            append_synced(&wal, 1).expect("synced");
+            let slow = wal.current_path();
+            fs.inject(Fault::on(op, "WALs").takes(Duration::from_millis(60)));
+            append_synced(&wal, 2).expect("slow, but sound");
+            wait_for_rolls(&wal, 1);
+            append_synced(&wal, 3).expect("synced");
+            assert_ne!(wal.current_path(), slow);
+            assert!(wal.stats().slow_syncs >= 1 && wal.stats().failures == 0);
+            memory.crash(if hsync { Keep::Synced } else { Keep::Flushed });
+            assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2, 3], "{op:?}");
+        }
+    }
+}
+
+#[test]
+fn some_slow_syncs_roll_only_when_there_are_many() {
+    let (_, fs) = faulty();
+    let config = WalConfig {
+        slow_sync: Duration::from_millis(5),
+        slow_sync_roll_threshold: 3,
+        ..WalConfig::default()
+    };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    for (seq_id, rolls) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2)] {
+        fs.inject(Fault::on(Op::Flush, "WALs").takes(Duration::from_millis(10)));
+        append_synced(&wal, seq_id).expect("synced");
+        wait_for_rolls(&wal, rolls);
+    }
+    assert_eq!(wal.stats().slow_syncs, 6);
+}
+
+#[test]
+fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
+    let (_, fs) = faulty();
+    let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
+    append_synced(&wal, 1).expect("synced");
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    wal.roll().expect("rolled");
+    gate.wait_for_arrival();
+    append_synced(&wal, 2).expect("though the old file is being closed");
+    gate.open();
+    wal.close().expect("closed");
 }
 
 #[test]

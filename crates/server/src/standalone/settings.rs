@@ -137,7 +137,25 @@ pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
     let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", 256 << 20).map_err(bad)?;
     let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
     let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
+    let time = |key: &str, default: Duration| {
+        let default = default.as_millis() as i64;
+        conf.get_time_or(key, TimeUnit::Milliseconds, default).map(|ms| ms.max(0) as u64).map_err(bad)
+    };
+    let slow_sync = time("hbase.regionserver.hlog.slowsync.ms", default.slow_sync)?;
+    let slow_sync = time("hbase.regionserver.wal.slowsync.ms", Duration::from_millis(slow_sync))?;
+    let interval = Duration::from_millis(default.slow_sync_roll_interval_ms as u64);
+    let threshold = u64::from(default.slow_sync_roll_threshold);
+    let threshold =
+        conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
     Ok(WalConfig {
+        slow_sync: Duration::from_millis(slow_sync),
+        roll_on_sync: Duration::from_millis(time(
+            "hbase.regionserver.wal.roll.on.sync.ms",
+            default.roll_on_sync,
+        )?),
+        slow_sync_roll_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
+        slow_sync_roll_interval_ms: time("hbase.regionserver.wal.slowsync.roll.interval.ms", interval)?
+            as i64,
         roll_bytes: (block as f64 * times).max(1.0) as u64,
         roll_period_ms: period.map_err(bad)?,
         hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
@@ -189,6 +207,24 @@ mod tests {
         let s = settings(&[]).expect("valid");
         assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
         assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
+    }
+
+    #[test]
+    fn slow_syncs_are_those_of_hbases_settings() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let slow = |conf: &Configuration| {
+            let config = wal_config(conf).expect("valid");
+            let (slow, roll) = (config.slow_sync.as_millis(), config.roll_on_sync.as_millis());
+            (slow, roll, config.slow_sync_roll_threshold, config.slow_sync_roll_interval_ms)
+        };
+        assert_eq!(slow(&conf), (100, 10_000, 100, 60_000));
+        conf.set("hbase.regionserver.hlog.slowsync.ms", "70");
+        assert_eq!(slow(&conf).0, 70, "the name of old");
+        conf.set("hbase.regionserver.wal.slowsync.ms", "50");
+        conf.set("hbase.regionserver.wal.roll.on.sync.ms", "400");
+        conf.set("hbase.regionserver.wal.slowsync.roll.threshold", "7");
+        conf.set("hbase.regionserver.wal.slowsync.roll.interval.ms", "1000");
+        assert_eq!(slow(&conf), (50, 400, 7, 1000));
     }
 
     #[test]

@@ -127,6 +127,10 @@ impl Shared {
         self.tell(&mut batch, SyncLevel::Flush);
         self.tell(&mut batch, SyncLevel::Sync);
         self.queue.lock().give_back(batch.bytes);
+        if let Some(took) = output.committed(&self.config) {
+            count(&self.counters.slow_syncs);
+            tracing::info!(ms = took.as_millis() as u64, path = %output.path().display(), "slow sync");
+        }
     }
 
     /// Tells those of a batch who wait for a level what has become of their entries.
@@ -151,8 +155,8 @@ impl Shared {
             None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),
         };
         let written = written.or_else(|error| {
-            output.current.iter_mut().for_each(Current::cut_failed);
-            self.write_to_new_file(output, batch, error)
+            self.leave_file(output, batch, &error).into_iter().for_each(|broken| output.cut(broken));
+            self.write_to_new_file(output, batch)
         });
         let mut queue = self.queue.lock();
         match &written {
@@ -166,12 +170,14 @@ impl Shared {
     fn sync_batch(&self, output: &mut Output, batch: &Batch) {
         count(&self.counters.syncs);
         self.wait_for_closing(output);
-        let synced = output.current.as_mut().map_or(Ok(()), |current| current.file.sync());
-        let synced = synced.or_else(|error| {
-            self.sync_failed(&error, batch);
-            self.write_to_new_file(output, batch, error)?;
-            let current = output.current.as_mut().map_or(Ok(()), |current| current.file.sync());
-            current.map_err(|error| self.give_up(output, &error))
+        let sync = |output: &mut Output| output.current.as_mut().map_or(Ok(()), Current::sync);
+        let synced = sync(output).or_else(|error| {
+            self.leave_file(output, batch, &error);
+            self.write_to_new_file(output, batch)?;
+            sync(output).map_err(|error| {
+                self.leave_file(output, batch, &error);
+                self.give_up(output, &error)
+            })
         });
         let mut queue = self.queue.lock();
         match &synced {
@@ -180,80 +186,99 @@ impl Shared {
         }
     }
 
-    /// Entries flushed before this batch and not synced are lost should the machine die, and perhaps even now: their
-    /// stores had better flush.
-    fn sync_failed(&self, error: &io::Error, batch: &Batch) {
+    /// Leaves the current file, which failed, as it is; gives it. Entries flushed before this batch and not synced are lost
+    /// should the machine die, and perhaps even now: their stores had better flush.
+    fn leave_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<Current> {
+        count(&self.counters.failures);
+        let broken = output.current.take()?;
         let mut queue = self.queue.lock();
         let (first, last) = (queue.synced + 1, batch.first.saturating_sub(1));
         queue.never_synced.add(first, last, &HBaseError::from(clone_of(error)));
-        let stores = queue.accounting.holding(&queue.accounting.copy_highest());
+        let highest = queue.accounting.copy_highest();
+        let stores = queue.accounting.holding(&highest);
+        queue.closed.push(ClosedFile { path: broken.path.clone(), highest });
         drop(queue);
         if first <= last && !stores.is_empty() {
             self.listener.request_flush(&stores);
         }
+        tracing::warn!(path = %broken.path.display(), %error, "a WAL file failed; going on in a new one");
+        Some(broken)
     }
 
-    /// Waits for the syncs of files that were rolled.
+    /// Waits for the syncs of files that were rolled, where entries depend on them.
     fn wait_for_closing(&self, output: &mut Output) {
-        for closing in output.closing.drain(..) {
-            if let Ok(Err(error)) = closing.result.recv() {
-                self.queue.lock().never_synced.add(closing.first, closing.last, &error.into());
-            }
+        for closing in output.closing.extract_if(.., |closing| closing.first <= closing.last) {
+            let gone = || Err(io::Error::other("the archiver has ended"));
+            self.closed(&closing, closing.result.recv().unwrap_or_else(|_| gone()));
         }
     }
 
     /// Drops the files that the archiver is done with.
     fn forget_closed(&self, output: &mut Output) {
         output.closing.retain(|closing| match closing.result.try_recv() {
-            Ok(Ok(())) => false,
-            Ok(Err(error)) => {
-                self.queue.lock().never_synced.add(closing.first, closing.last, &error.into());
+            Ok(result) => {
+                self.closed(closing, result);
                 false
             }
             Err(_) => true,
         });
     }
 
-    /// Leaves the current file as it is and writes a batch to a new one.
-    fn write_to_new_file(&self, output: &mut Output, batch: &Batch, cause: io::Error) -> Result<()> {
-        count(&self.counters.failures);
-        if let Some(broken) = output.current.take() {
-            tracing::warn!(path = %broken.path.display(), error = %cause, "a WAL file failed; going on in a new one");
-            let mut queue = self.queue.lock();
-            let highest = queue.accounting.copy_highest();
-            queue.closed.push(ClosedFile { path: broken.path, highest });
+    /// A file that was rolled is closed, or could not be synced.
+    fn closed(&self, closing: &Closing, result: io::Result<()>) {
+        let mut queue = self.queue.lock();
+        match result {
+            Ok(()) => queue.synced = queue.synced.max(closing.last),
+            Err(error) => queue.never_synced.add(closing.first, closing.last, &error.into()),
         }
-        let rewritten = output.create().and_then(|mut fresh| match fresh.write(&batch.bytes) {
-            Ok(()) => Ok(fresh),
-            Err(error) => {
-                fresh.cut_failed();
-                output.discard(&fresh.path);
-                Err(error)
-            }
-        });
-        match rewritten {
+    }
+
+    /// Writes a batch to a new file, and cuts what earlier failures left.
+    fn write_to_new_file(&self, output: &mut Output, batch: &Batch) -> Result<()> {
+        let fresh = output.create().map_err(|error| self.give_up(output, &error))?;
+        output.cut_again();
+        match self.write_fresh(output, batch, fresh) {
             Ok(fresh) => {
                 count(&self.counters.rolls);
-                output.current = Some(fresh);
+                output.accepted(fresh);
                 Ok(())
             }
             Err(error) => Err(self.give_up(output, &error)),
         }
     }
 
-    /// Neither the current file nor a new one could be written. A full disk is waited out; anything else ends the WAL.
+    /// The new file with the batch in it; without a trace of it when that fails.
+    fn write_fresh(&self, output: &mut Output, batch: &Batch, mut fresh: Current) -> io::Result<Current> {
+        match fresh.write(&batch.bytes) {
+            Ok(()) => Ok(fresh),
+            Err(error) => {
+                let path = fresh.path.clone();
+                output.cut(fresh);
+                output.discard(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Neither the current file nor a new one could be written: the batch is refused, and the next one tries again. When
+    /// the directory is gone, which is how a master fences a server it takes for dead, the WAL ends.
     fn give_up(&self, output: &mut Output, error: &io::Error) -> HBaseError {
-        if let Some(broken) = output.current.take() {
-            let mut queue = self.queue.lock();
-            let highest = queue.accounting.copy_highest();
-            queue.closed.push(ClosedFile { path: broken.path, highest });
+        count(&self.counters.failures);
+        let refused = output.refused();
+        if error.kind() == io::ErrorKind::NotFound {
+            let reason = HBaseError::io(format!("WAL write failed: {error}"));
+            self.fail(&reason);
+            return reason;
         }
-        if error.kind() == io::ErrorKind::StorageFull {
-            return HBaseError::io(format!("No space left on device: the WAL cannot be written ({error})"));
+        if refused {
+            tracing::error!(%error, "no WAL file can be written: writes are refused until one can");
         }
-        let reason = HBaseError::io(format!("WAL write failed: {error}"));
-        self.fail(&reason);
-        reason
+        match error.kind() {
+            io::ErrorKind::StorageFull => {
+                HBaseError::io(format!("No space left on device: the WAL cannot be written ({error})"))
+            }
+            _ => HBaseError::io(format!("the WAL cannot be written: {error}")),
+        }
     }
 
     fn fail(&self, reason: &HBaseError) {
@@ -291,6 +316,9 @@ impl Shared {
         self.forget_closed(output);
         let mut queue = self.queue.lock();
         if let Some(old) = old {
+            if old.is_too_slow() {
+                tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; going on in a new one");
+            }
             // Entries that wait are of the new file, but counted with the old one, too: it may be kept too long, never
             // too short.
             let highest = if queue.pending.is_empty() {

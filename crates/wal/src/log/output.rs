@@ -3,12 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use evenkeel_common::{HBaseError, clock::Clock};
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
 
 use super::queue::SPARE_BYTES_MAX;
+use super::slow::SlowSyncs;
 use crate::config::{WalCompression, WalConfig};
 use crate::format::compress::EntryCompressor;
 use crate::format::encode;
@@ -24,8 +26,12 @@ pub(super) struct Output {
     compression: Option<WalCompression>,
     last_number: i64,
     last_path: PathBuf,
-    /// None after a write failed for lack of space, until there is some.
+    /// None after neither it nor a new file could be written, until one can.
     pub(super) current: Option<Current>,
+    /// No file could be written when this was last tried.
+    refusing: bool,
+    /// Files that hold bytes of a batch that failed, and could not be cut.
+    uncut: Vec<Current>,
     /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
     pub(super) closing: Vec<Closing>,
     /// After a roll that failed, when to try again.
@@ -40,6 +46,9 @@ pub(super) struct Current {
     header_bytes: u64,
     /// Where the last entry ends that was flushed, in a batch of which all were.
     flushed_bytes: u64,
+    /// How long the writes and syncs of the commit under way took.
+    took: Duration,
+    slow: SlowSyncs,
     /// How entries are compressed, and room for the compressed ones.
     compressor: Option<(EntryCompressor, Vec<u8>)>,
 }
@@ -56,6 +65,9 @@ const NAME_ATTEMPTS: usize = 100;
 
 /// How long to wait after a roll that failed.
 const ROLL_RETRY_MS: i64 = 1000;
+
+/// Files that wait to be cut at most; the oldest is left as it is beyond.
+const UNCUT_FILES_MAX: usize = 16;
 
 impl Output {
     /// Starts the first file.
@@ -77,6 +89,8 @@ impl Output {
             last_number: 0,
             last_path: PathBuf::new(),
             current: None,
+            refusing: false,
+            uncut: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
         };
@@ -106,6 +120,8 @@ impl Output {
             opened_ms: self.clock.now_ms(),
             header_bytes: header.len() as u64,
             flushed_bytes: header.len() as u64,
+            took: Duration::ZERO,
+            slow: SlowSyncs::default(),
             compressor: compressor.map(|compressor| (compressor, Vec::new())),
         })
     }
@@ -132,15 +148,56 @@ impl Output {
         }
     }
 
-    /// Whether the current file is too long, or too old and not empty.
+    /// Takes back what may have reached a file of a write that failed; now, or when the next file can be made.
+    pub(super) fn cut(&mut self, mut failed: Current) {
+        let Err(error) = failed.file.cut(failed.flushed_bytes) else { return };
+        let path = failed.path.display();
+        tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
+        if error.kind() != io::ErrorKind::Unsupported {
+            self.uncut.push(failed);
+            self.uncut.drain(..self.uncut.len().saturating_sub(UNCUT_FILES_MAX));
+        }
+    }
+
+    /// Cuts the files that could not be cut so far.
+    pub(super) fn cut_again(&mut self) {
+        self.uncut.retain_mut(|failed| failed.file.cut(failed.flushed_bytes).is_err());
+    }
+
+    /// A batch is in no file; whether that is new.
+    pub(super) fn refused(&mut self) -> bool {
+        !std::mem::replace(&mut self.refusing, true)
+    }
+
+    /// Goes on in a new file.
+    pub(super) fn accepted(&mut self, fresh: Current) {
+        let path = fresh.path.display();
+        if std::mem::take(&mut self.refusing) {
+            tracing::warn!(%path, "the WAL can be written again: writes are taken");
+        } else {
+            tracing::info!(%path, "the WAL goes on in a new file");
+        }
+        self.current = Some(fresh);
+    }
+
+    /// The commit under way is done; whether its writes and syncs were slow.
+    pub(super) fn committed(&mut self, config: &WalConfig) -> Option<Duration> {
+        let current = self.current.as_mut()?;
+        let took = std::mem::take(&mut current.took);
+        let clock = &self.clock;
+        current.slow.took(took, config, || clock.now_ms()).then_some(took)
+    }
+
+    /// Whether the current file is too long or too slow, and not empty.
     pub(super) fn roll_due(&self, config: &WalConfig) -> bool {
         let Some(current) = &self.current else { return false };
         let bytes = current.file.position();
         if bytes <= current.header_bytes {
             return false;
         }
-        // The clock is read only when the length asks for a roll, or once a tick.
-        bytes > config.roll_bytes && self.clock.now_ms() >= self.roll_not_before_ms
+        // The clock is read only when something asks for a roll, or once a tick.
+        (bytes > config.roll_bytes || current.slow.is_too_slow())
+            && self.clock.now_ms() >= self.roll_not_before_ms
     }
 
     /// Whether the current file is too old and not empty.
@@ -164,6 +221,7 @@ impl Current {
         if entries.is_empty() {
             return Ok(());
         }
+        let started = Instant::now();
         match &mut self.compressor {
             None => self.file.append(entries)?,
             Some((compressor, compressed)) => {
@@ -175,15 +233,22 @@ impl Current {
         }
         self.file.flush()?;
         self.flushed_bytes = self.file.position();
+        self.took += started.elapsed();
         Ok(())
     }
 
-    /// After a write that failed: takes what may have reached the file of it back.
-    pub(super) fn cut_failed(&mut self) {
-        if let Err(error) = self.file.cut(self.flushed_bytes) {
-            let path = self.path.display();
-            tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
-        }
+    /// Whether its syncs are reason enough for another file.
+    pub(super) fn is_too_slow(&self) -> bool {
+        self.slow.is_too_slow()
+    }
+
+    /// Makes what was written survive the machine. After an error never again: what a failed sync left in memory may be
+    /// taken for written.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        let started = Instant::now();
+        self.file.sync()?;
+        self.took += started.elapsed();
+        Ok(())
     }
 }
 
