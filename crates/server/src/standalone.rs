@@ -103,16 +103,24 @@ impl Standalone {
     /// # Errors
     /// One line that says what is in the way.
     pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
+        Self::start_on(Arc::new(LocalFileSystem::new()), conf, stop)
+    }
+
+    /// As [`Standalone::start`], on a file system that stands for the local one: `hbase.rootdir` is a directory of both.
+    ///
+    /// # Errors
+    /// As [`Standalone::start`].
+    pub fn start_on(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
         let began = Instant::now();
         let settings = Settings::from(&conf)?;
         let conf = Arc::new(conf);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
         fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;
         let lock = DirLock::acquire(&settings.root)?;
         let cluster_id = files::prepare_root(&*fs, &settings.root)?;
         let ports = take_ports(&settings, &conf, &cluster_id)?;
-        let recovered = recovery::split_wals(&fs, &settings.root)?;
+        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
+        let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
         let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
 
         let background = Background::start(&BackgroundConfig::from(&conf).map_err(bad)?)?;
@@ -128,7 +136,6 @@ impl Standalone {
             config: StoreConfig::from_configuration(&conf).map_err(bad)?,
             pace: Arc::clone(background.pace()),
         };
-        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let env = |wal: &Arc<Wal>| {
             Arc::new(RegionEnv {
                 stores: stores.clone(),

@@ -67,6 +67,9 @@ pub struct SplitOptions<'a> {
     pub last_flushed: &'a mut dyn FnMut(&[u8]) -> Result<StoreSeqIds>,
     /// The directory of a region (encoded name, table) under the WAL root; `None` when the region is gone.
     pub region_dir: &'a mut RegionDir<'a>,
+    /// Sees every entry first, of whatever region: what is in none of a region's files, such as the numbers of operations
+    /// that clients may repeat, is known to the log alone.
+    pub seen: &'a mut dyn FnMut(&WalEntry),
     /// Asked now and then; the split fails when it says no.
     pub go_on: &'a mut dyn FnMut() -> bool,
     /// How many bytes of edits may gather: `hbase.regionserver.hlog.splitlog.buffersize`.
@@ -161,6 +164,7 @@ impl Split<'_> {
 
     fn entry(&mut self, mut entry: WalEntry) -> Result<()> {
         self.outcome.entries += 1;
+        (self.options.seen)(&entry);
         if !self.filter(&mut entry)? {
             self.outcome.skipped += 1;
             return Ok(());

@@ -42,6 +42,7 @@ fn split_with(
         worker: "h%2C1",
         last_flushed: &mut |region| Ok(flushed(region)),
         region_dir: &mut region_dir,
+        seen: &mut |_| (),
         go_on: &mut || true,
         buffer_bytes_max,
     })
@@ -194,6 +195,7 @@ fn errors_of_those_who_are_asked_and_calling_off_end_the_split() {
             worker: "w",
             last_flushed: &mut |_| answer.clone(),
             region_dir: &mut region_dir,
+            seen: &mut |_| (),
             go_on: &mut || go_on,
             buffer_bytes_max: 1 << 20,
         })

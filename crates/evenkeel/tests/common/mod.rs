@@ -15,7 +15,7 @@ use evenkeel_client::{ClientConfig, Connection};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The settings that name the server's ports.
-const PORT_KEYS: [&str; 5] = [
+pub const PORT_KEYS: [&str; 5] = [
     "hbase.zookeeper.property.clientPort",
     "hbase.master.port",
     "hbase.regionserver.port",
@@ -233,7 +233,7 @@ pub fn tail(text: &str, lines: usize) -> String {
 }
 
 /// Ports that nobody listens on now; all are held until the last is found, so they differ.
-fn free_ports() -> [u16; 5] {
+pub fn free_ports() -> [u16; 5] {
     let held = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
     held.map(|listener| listener.local_addr().expect("an address").port())
 }

@@ -16,7 +16,7 @@ use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::scanner::ScannerContext;
-use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_region::store::{CompactionPace, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
 
 pub const ROOT: &str = "/hbase";
@@ -27,6 +27,8 @@ pub struct Cluster {
     pub fs: FaultyFileSystem,
     pub clock: Arc<ManualClock>,
     pub wal_config: WalConfig,
+    /// How fast compactions write.
+    pub pace: Arc<CompactionPace>,
     pub table: TableDescriptor,
     /// Of the lives from the next one on.
     pub cache: Arc<dyn BlockCache>,
@@ -75,6 +77,7 @@ impl Cluster {
             memory,
             clock: ManualClock::at(NOW_MS),
             wal_config,
+            pace: Arc::default(),
             table,
             cache: Arc::new(NoCache),
             in_memory: InMemoryCompaction::None,
@@ -100,6 +103,13 @@ impl Cluster {
 
     pub fn wal(&self) -> &Arc<Wal> {
         &self.serving.as_ref().expect("started").wal
+    }
+
+    /// The table has these attributes when it is next opened, and those it has.
+    pub fn alter(&mut self, attributes: &[(&str, &str)]) {
+        let altered =
+            attributes.iter().fold(self.table.clone(), |table, (key, value)| table.with(key, value));
+        self.table = altered;
     }
 
     /// Splits the logs of earlier lives and opens the region.
@@ -135,7 +145,7 @@ impl Cluster {
         };
         let env = RegionEnv {
             stores: StoreEnv {
-                pace: std::sync::Arc::default(),
+                pace: Arc::clone(&self.pace),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),
@@ -210,6 +220,7 @@ impl Cluster {
                             layout::table_dir(Path::new(ROOT), table).join(&*String::from_utf8_lossy(region));
                         Ok(Some(dir))
                     },
+                    seen: &mut |_| (),
                     go_on: &mut || true,
                     buffer_bytes_max: 1 << 20,
                 })?;

@@ -92,8 +92,9 @@ impl Cluster {
         let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let server = ServerName::new("h", 16020, self.life);
-        let recovered = recovery::split_wals(&fs, Path::new("/hbase")).expect("split");
-        let env = self.env(&fs, &clock, &server);
+        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
+        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces).expect("split");
+        let env = self.env(&fs, &clock, &server, nonces);
         let meta_region = regions::open_meta(&env).expect("opens");
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock)).expect("read");
         let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)
@@ -137,7 +138,13 @@ impl Cluster {
         self.running = Some((master, background));
     }
 
-    fn env(&self, fs: &Arc<dyn FileSystem>, clock: &Arc<dyn Clock>, server: &ServerName) -> Arc<RegionEnv> {
+    fn env(
+        &self,
+        fs: &Arc<dyn FileSystem>,
+        clock: &Arc<dyn Clock>,
+        server: &ServerName,
+        nonces: Arc<NonceManager>,
+    ) -> Arc<RegionEnv> {
         let wal_dir = path("WALs").join(server.to_string());
         fs.mkdirs(&wal_dir).expect("made");
         let wal = Wal::open(WalOptions {
@@ -163,7 +170,7 @@ impl Cluster {
             wal: wal.expect("a log"),
             config: RegionConfig::default(),
             server: server.clone(),
-            nonces: Arc::new(NonceManager::new(Arc::clone(clock), 1000)),
+            nonces,
             events: Arc::new(NoEvents),
         })
     }
@@ -213,6 +220,18 @@ impl Cluster {
             |family: &[u8]| KeyValue::put(row.as_bytes(), family, b"q", LATEST_TIMESTAMP, row.as_bytes());
         let mutation = Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), vec![cell(b"f")]);
         self.region_of(row).mutate_wait(mutation).map(drop)
+    }
+
+    /// Adds 1 to a counter, as the client's operation of this number; gives the sum.
+    fn increment(&self, row: &str, nonce: u64) -> i64 {
+        let cell = KeyValue::put(row.as_bytes(), b"f", b"sum", LATEST_TIMESTAMP, &1_i64.to_be_bytes());
+        let mut mutation = Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]);
+        mutation.nonce = nonce;
+        self.region_of(row).mutate_wait(mutation).expect("added");
+        let get = Scan::get(row.as_bytes().to_vec());
+        let cells = self.region_of(row).get(get).expect("read");
+        let sum = cells.iter().find(|cell| cell.qualifier() == b"sum").expect("a sum");
+        i64::from_be_bytes(sum.value().try_into().expect("eight bytes"))
     }
 
     /// The rows that a client would find.
@@ -388,6 +407,20 @@ fn a_change_that_cannot_close_its_regions_leaves_them_served() {
         cluster.run(change).expect_err("a region cannot be flushed");
         cluster.fs.clear();
         all_rows_are_there(&cluster, true, "served on");
+    }
+}
+
+/// The log has the operations' numbers under the names of regions that are gone.
+#[test]
+fn a_retry_after_a_split_or_merge_and_a_crash_is_not_applied_twice() {
+    for change in [split as Change, merge] {
+        let mut cluster = Cluster::with_table();
+        assert_eq!((cluster.increment("a", 5), cluster.increment("a", 5)), (1, 1), "a retry");
+        cluster.run(change).expect("changed");
+        assert_eq!(cluster.increment("a", 5), 1, "of the region that has the row now");
+        cluster.crash();
+        assert_eq!(cluster.increment("a", 5), 1, "of the next life");
+        assert_eq!(cluster.increment("a", 6), 2, "another operation");
     }
 }
 

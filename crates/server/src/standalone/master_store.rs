@@ -55,7 +55,7 @@ pub fn take_over(env: &RegionEnv) -> Result<()> {
     let table = TableName::new("master", "store")?;
     let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
     gather_wals(&**fs, &root, &info)?;
-    recovery::split_wals(fs, &root)?;
+    recovery::split_wals(fs, &root, &env.nonces)?;
     let descriptor = prepare(&**fs, &root, &info)?;
     let wal = open_wal(env, &root)?;
     let mut stores = env.stores.clone();

@@ -4,6 +4,9 @@
 //! here is lost by dying half way: a file is moved only when all its edits are in finished files, and splitting it again
 //! gives the same files.
 //!
+//! Nonces are taken from every entry, also of regions that were split or merged since, and of edits that are in store files:
+//! a client may repeat an Increment at the region that has the row now.
+//!
 //! A damaged WAL, and what is no WAL at all, goes to `corrupt` instead, which no cleaner looks at.
 
 use std::path::Path;
@@ -13,6 +16,7 @@ use std::time::Instant;
 use evenkeel_common::{Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout;
+use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
 use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
@@ -36,11 +40,11 @@ pub struct Recovered {
     pub damaged: u64,
 }
 
-/// Splits every WAL below `<root>/WALs`.
+/// Splits every WAL below `<root>/WALs`, and restores the nonces of all entries.
 ///
 /// # Errors
 /// What the file system says; the next start goes on where this one ended.
-pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
+pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) -> Result<Recovered> {
     let (wals, started) = (root.join(layout::WALS_DIR), Instant::now());
     fs.mkdirs(&wals)?;
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
@@ -49,7 +53,7 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
         let mut files = fs.list(&server.path)?;
         files.retain(|file| !file.is_dir);
         for file in &files {
-            split_one(&**fs, root, file, &mut recovered)?;
+            split_one(&**fs, root, file, nonces, &mut recovered)?;
         }
         fs.delete(&server.path)?;
     }
@@ -61,7 +65,13 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path) -> Result<Recovered> {
     Ok(recovered)
 }
 
-fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mut Recovered) -> Result<()> {
+fn split_one(
+    fs: &dyn FileSystem,
+    root: &Path,
+    file: &FileStatus,
+    nonces: &NonceManager,
+    recovered: &mut Recovered,
+) -> Result<()> {
     if !names::is_wal_name(file.name()) {
         tracing::warn!(file = %file.path.display(), "not a WAL; left in {CORRUPT_DIR}");
         return archive(fs, &root.join(CORRUPT_DIR), file);
@@ -74,6 +84,10 @@ fn split_one(fs: &dyn FileSystem, root: &Path, file: &FileStatus, recovered: &mu
         region_dir: &mut |region: &[u8], table: &TableName| {
             let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
             Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+        },
+        seen: &mut |entry| {
+            let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
+            nonces.restore(key, entry.write_time_ms);
         },
         go_on: &mut || true,
         buffer_bytes_max: BUFFER_BYTES_MAX,

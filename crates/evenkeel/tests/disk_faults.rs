@@ -1,0 +1,304 @@
+//! A whole server on a disk that fails on purpose: full, with errors, slow, with directories that vanish. Each time: a clear
+//! error, nothing lost that was acknowledged, and service again when the fault has ended.
+//!
+//! The server runs in this process, on a file system that fails as a script says; its clients come over sockets.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use common::{PORT_KEYS, config, free_ports, runtime};
+use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
+use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_fs::{Fault, FaultyFileSystem, LocalFileSystem, Op};
+use evenkeel_server::standalone::Standalone;
+
+/// What paths of logs have, and no others.
+const LOGS: &str = "/WALs/";
+/// What paths of unfinished store files have.
+const UNFINISHED: &str = "/.tmp/";
+
+struct Server {
+    folder: tempfile::TempDir,
+    ports: [u16; 5],
+    settings: Vec<(&'static str, &'static str)>,
+    fs: FaultyFileSystem,
+    running: Option<Standalone>,
+    /// Why the server asks to be stopped.
+    asked_to_stop: Receiver<String>,
+    runtime: tokio::runtime::Runtime,
+    acknowledged: Vec<String>,
+    refused: Vec<String>,
+}
+
+impl Server {
+    fn started(settings: &[(&'static str, &'static str)]) -> Self {
+        let mut server = Self {
+            folder: tempfile::tempdir().expect("a temporary directory"),
+            ports: free_ports(),
+            settings: settings.to_vec(),
+            fs: FaultyFileSystem::new(LocalFileSystem::new()),
+            running: None,
+            asked_to_stop: channel().1,
+            runtime: runtime(),
+            acknowledged: Vec::new(),
+            refused: Vec::new(),
+        };
+        server.start();
+        let name = name();
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let table = TableDescriptor::new(name).with_family(family);
+        let create = async { server.connect().await.admin().create_table(&table, &[]).await };
+        server.runtime.block_on(create).expect("created");
+        server
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("hbase")
+    }
+
+    /// Starts on a sound disk.
+    fn start(&mut self) {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        conf.set("hbase.rootdir", format!("file://{}", self.root().display()));
+        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
+        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
+        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        self.fs = FaultyFileSystem::new(LocalFileSystem::new());
+        let (ask, asked) = channel();
+        self.asked_to_stop = asked;
+        let stop = Arc::new(move |reason: &str| drop(ask.send(reason.to_owned())));
+        let running = Standalone::start_on(Arc::new(self.fs.clone()), conf, stop);
+        self.running = Some(running.expect("the server starts"));
+    }
+
+    /// The server dies: what it does from here on does not reach the disk.
+    fn kill(&mut self) {
+        self.fs.cut_power_after(0);
+        if let Some(running) = self.running.take() {
+            drop(running.stop());
+        }
+    }
+
+    /// A client that gives up on what does not get better.
+    async fn connect(&self) -> Connection {
+        let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
+        let operation_timeout = Duration::from_secs(20);
+        let config = ClientConfig { retries: 2, operation_timeout, ..config(&bootstrap) };
+        Connection::connect(config).await.expect("the server answers")
+    }
+
+    fn table(&self) -> Table {
+        self.runtime.block_on(self.connect()).table(name())
+    }
+
+    /// Writes a row, and keeps in mind what was said of it.
+    fn put(&mut self, row: &str) -> Result<(), Error> {
+        let table = self.table();
+        let put = table.put(Put::new(row.to_owned()).column("f", "q", row.to_owned()));
+        let outcome = self.runtime.block_on(put);
+        let said = if outcome.is_ok() { &mut self.acknowledged } else { &mut self.refused };
+        said.push(row.to_owned());
+        outcome
+    }
+
+    /// Writes a row, which must be refused with these words.
+    fn put_refused(&mut self, row: &str, words: &str) {
+        let error = self.put(row).expect_err("refused");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+
+    fn has(&self, row: &str) -> bool {
+        let result = self.runtime.block_on(self.table().get(Get::new(row.to_owned())));
+        result.expect("reads go on").value("f", "q").is_some_and(|value| value == row.as_bytes())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.runtime.block_on(async { self.connect().await.admin().flush_table(&name()).await })
+    }
+
+    /// Whether all rows that were acknowledged are there, and none that was refused.
+    fn check(&self) {
+        let missing: Vec<_> = self.acknowledged.iter().filter(|row| !self.has(row)).collect();
+        assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+        let extra: Vec<_> = self.refused.iter().filter(|row| self.has(row)).collect();
+        assert!(extra.is_empty(), "refused and there: {extra:?}");
+    }
+
+    /// Checks now, and again after the server has died and started.
+    fn check_also_after_death(&mut self) {
+        self.check();
+        self.kill();
+        self.start();
+        self.check();
+        self.put("after").expect("writes are taken");
+    }
+
+    fn log_files(&self) -> usize {
+        let dirs = std::fs::read_dir(self.root().join("WALs")).expect("logs").flatten();
+        dirs.map(|dir| std::fs::read_dir(dir.path()).map_or(0, Iterator::count)).sum()
+    }
+
+    /// The directory of the table's family.
+    fn family_dir(&self) -> PathBuf {
+        let table = self.root().join("data/default").join(name().qualifier());
+        let dirs = std::fs::read_dir(&table).expect("the table").flatten().map(|dir| dir.path().join("f"));
+        dirs.filter(|dir| dir.is_dir()).next().expect("a region")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn name() -> TableName {
+    "t".parse().expect("legal")
+}
+
+fn move_away(dir: &Path) -> PathBuf {
+    let aside = dir.with_extension("aside");
+    std::fs::rename(dir, &aside).expect("moved");
+    aside
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_space() {
+    let mut server = Server::started(&[]);
+    server.put("before").expect("written");
+    for op in [Op::Append, Op::Create] {
+        server.fs.inject(Fault::on(op, LOGS).always().fails(ErrorKind::StorageFull));
+    }
+    for row in ["full 1", "full 2"] {
+        server.put_refused(row, "No space left on device");
+    }
+    assert!(server.has("before"));
+    server.fs.clear();
+    server.put("space").expect("there is space");
+
+    server.fs.inject(Fault::on(Op::Append, UNFINISHED).always().fails(ErrorKind::StorageFull));
+    server.fs.inject(Fault::on(Op::Sync, UNFINISHED).always().fails(ErrorKind::StorageFull));
+    let error = server.flush().expect_err("no space for a store file").to_string();
+    assert!(error.to_lowercase().contains("no s"), "{error}");
+    server.put("only flushes fail").expect("written");
+    server.check();
+    server.fs.clear();
+    server.flush().expect("flushed");
+    server.check_also_after_death();
+}
+
+#[test]
+fn errors_of_writes_cost_a_file_or_the_write_and_no_more() {
+    let mut server = Server::started(&[]);
+    server.put("before").expect("written");
+    let files = server.log_files();
+    server.fs.inject(Fault::on(Op::Append, LOGS).fails(ErrorKind::Other));
+    server.put("in a new file").expect("nobody hears of it");
+    assert_eq!(server.log_files(), files + 1);
+    server.fs.inject(Fault::on(Op::Flush, LOGS).always().fails(ErrorKind::Other));
+    for row in ["bad 1", "bad 2"] {
+        server.put_refused(row, "the WAL cannot be written");
+    }
+    assert!(server.has("before") && server.has("in a new file"));
+    server.fs.clear();
+    server.put("sound").expect("the disk is sound again");
+    assert!(server.asked_to_stop.try_recv().is_err(), "it was no reason to stop");
+    server.check_also_after_death();
+}
+
+#[test]
+fn errors_of_syncs_cost_a_file_or_the_write_and_no_more() {
+    let mut server = Server::started(&[("hbase.wal.hsync", "true")]);
+    server.put("before").expect("written");
+    let files = server.log_files();
+    server.fs.inject(Fault::on(Op::Sync, LOGS).fails(ErrorKind::Other));
+    server.put("in a new file").expect("nobody hears of it");
+    assert_eq!(server.log_files(), files + 1);
+    server.fs.inject(Fault::on(Op::Sync, LOGS).always().fails(ErrorKind::Other));
+    let error = server.put("bad").expect_err("refused").to_string();
+    assert!(error.contains("the WAL cannot be written"), "{error}");
+    assert!(server.has("before") && !server.has("bad"));
+    server.fs.clear();
+    server.put("sound").expect("the disk is sound again");
+    server.check();
+    // What could not be synced may be in a file nonetheless, and then comes back after a death.
+    server.refused.clear();
+    server.check_also_after_death();
+}
+
+#[test]
+fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
+    let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.roll.on.sync.ms", "300")];
+    let mut server = Server::started(&settings);
+    server.put("before").expect("written");
+    let (table, files) = (server.table(), server.log_files());
+    server.fs.inject(Fault::on(Op::Sync, LOGS).takes(Duration::from_millis(500)));
+    let started = Instant::now();
+    let (written, reads) = server.runtime.block_on(async {
+        let put = table.put(Put::new("slow").column("f", "q", "slow"));
+        let get = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let began = Instant::now();
+            table.get(Get::new("before")).await.expect("reads do not wait");
+            began.elapsed()
+        };
+        tokio::join!(put, get)
+    });
+    written.expect("slow, but sound");
+    assert!(started.elapsed() >= Duration::from_millis(500));
+    assert!(reads < Duration::from_millis(400), "a read took {reads:?}");
+    server.acknowledged.push("slow".into());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while server.log_files() == files {
+        assert!(Instant::now() < deadline, "the log does not roll");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let began = Instant::now();
+    server.put("fast").expect("written");
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    server.check_also_after_death();
+}
+
+#[test]
+fn a_store_whose_directory_vanishes_keeps_its_cells_until_it_is_back() {
+    let mut server = Server::started(&[]);
+    server.put("flushed").expect("written");
+    server.flush().expect("flushed");
+    server.put("in memory").expect("written");
+    let dir = server.family_dir();
+    let aside = move_away(&dir);
+    let error = server.flush().expect_err("no directory").to_string();
+    assert!(error.contains("No such file or directory") && error.contains("/t/"), "{error}");
+    server.put("meanwhile").expect("the log is sound");
+    server.check();
+    std::fs::rename(aside, dir).expect("back");
+    server.flush().expect("flushed");
+    server.check_also_after_death();
+}
+
+/// A directory of logs goes when a master takes a server for dead: it must not go on.
+#[test]
+fn a_server_whose_logs_vanish_says_so_and_stops() {
+    let mut server = Server::started(&[]);
+    for row in ["1", "2", "3"] {
+        server.put(row).expect("written");
+    }
+    let running = server.running.as_ref().expect("runs");
+    let dir = server.root().join("WALs").join(running.name().to_string());
+    let aside = move_away(&dir);
+    server.put("in the file that was moved").expect("written");
+    server.fs.inject(Fault::on(Op::Append, LOGS).fails(ErrorKind::Other));
+    server.put_refused("gone", "WAL");
+    let reason = server.asked_to_stop.recv_timeout(Duration::from_secs(10)).expect("asks to be stopped");
+    assert!(reason.contains("WAL") && reason.contains("No such file or directory"), "{reason}");
+    server.kill();
+    std::fs::rename(aside, dir).expect("back");
+    server.start();
+    server.check();
+    server.put("after").expect("writes are taken");
+}
