@@ -1,4 +1,4 @@
-//! Measures appends and syncs on the local file system.
+//! Measures appends and syncs on the local file system, and what a roll costs those who append meanwhile.
 //!
 //! ```text
 //! wal_bench <directory> [value bytes]
@@ -14,6 +14,10 @@ use evenkeel_common::{KeyValue, Result, TableName};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_wal::{NoListener, SyncLevel, Wal, WalConfig, WalKey, WalOptions};
 
+/// Bytes of a file that is not rolled while it is measured, and of one that is, many times a second.
+const SELDOM: u64 = 1 << 40;
+const OFTEN: u64 = 512 << 10;
+
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().unwrap_or_else(|| "/tmp/wal_bench".into());
@@ -22,16 +26,30 @@ fn main() -> Result<()> {
         for (threads, level) in
             [(1, SyncLevel::Flush), (8, SyncLevel::Flush), (1, SyncLevel::Sync), (8, SyncLevel::Sync)]
         {
-            measure(Path::new(&dir), value_bytes, inline_sync, threads, level)?;
+            measure(Path::new(&dir), value_bytes, inline_sync, threads, level, SELDOM)?;
         }
     }
     for threads in [1, 8] {
-        measure(Path::new(&dir), value_bytes, true, threads, SyncLevel::None)?;
+        measure(Path::new(&dir), value_bytes, true, threads, SyncLevel::None, SELDOM)?;
+    }
+    for (threads, level) in
+        [(1, SyncLevel::Flush), (8, SyncLevel::Flush), (1, SyncLevel::Sync), (8, SyncLevel::Sync)]
+    {
+        for roll_bytes in [SELDOM, OFTEN] {
+            measure(Path::new(&dir), value_bytes, true, threads, level, roll_bytes)?;
+        }
     }
     Ok(())
 }
 
-fn measure(dir: &Path, value_bytes: usize, inline_sync: bool, threads: u64, level: SyncLevel) -> Result<()> {
+fn measure(
+    dir: &Path,
+    value_bytes: usize,
+    inline_sync: bool,
+    threads: u64,
+    level: SyncLevel,
+    roll_bytes: u64,
+) -> Result<()> {
     let fs = Arc::new(LocalFileSystem::new());
     let wal_dir = dir.join("WALs/h,1,1");
     fs.mkdirs(&wal_dir)?;
@@ -41,7 +59,7 @@ fn measure(dir: &Path, value_bytes: usize, inline_sync: bool, threads: u64, leve
         old_dir: dir.join("oldWALs"),
         prefix: "h%2C1%2C1".into(),
         suffix: String::new(),
-        config: WalConfig { inline_sync, ..WalConfig::default() },
+        config: WalConfig { inline_sync, roll_bytes, ..WalConfig::default() },
         clock: Arc::new(SystemClock),
         listener: Arc::new(NoListener),
     })?;
@@ -60,15 +78,17 @@ fn measure(dir: &Path, value_bytes: usize, inline_sync: bool, threads: u64, leve
     let at = |quantile: f64| f64::from(latencies[(latencies.len() as f64 * quantile) as usize]) / 1000.0;
     let (entries, stats) = (latencies.len() as f64, wal.stats());
     println!(
-        "{level:?} threads={threads} inline={inline_sync}: {:.0}/s p50={:.1}us p99={:.1}us p99.9={:.1}us cpu={:.2}us \
-         entries/commit={:.1} inline={:.0}%",
+        "{level:?} threads={threads} inline={inline_sync}: {:.0}/s p50={:.1}us p99={:.1}us p99.9={:.1}us max={:.0}us cpu={:.2}us \
+         entries/commit={:.1} inline={:.0}% rolls={}",
         entries / elapsed,
         at(0.5),
         at(0.99),
         at(0.999),
+        latencies.last().map_or(0.0, |last| f64::from(*last) / 1000.0),
         cpu / entries,
         entries / stats.commits.max(1) as f64,
-        100.0 * stats.inline_commits as f64 / stats.commits.max(1) as f64
+        100.0 * stats.inline_commits as f64 / stats.commits.max(1) as f64,
+        stats.rolls
     );
     wal.close()?;
     fs.delete(dir)?;

@@ -6,6 +6,9 @@
 //! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
 //! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile up because a small one waits behind an
 //! hour's work are what makes reads slow.
+//!
+//! Compactions yield to everything else: to the disk by their pace, to the processors by the priority of their threads.
+//! Flushes do not, for writers wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -23,6 +26,10 @@ use super::brake::WriteBrake;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
+
+/// The nice value of threads that compact: they get a third of what a thread of reads gets, where both want a processor, and
+/// all there is where nobody else does.
+const COMPACTION_NICE: i32 = 5;
 
 /// Threads.
 #[derive(Clone, Debug)]
@@ -372,6 +379,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
+        yield_to_others();
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -390,6 +398,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
+        yield_to_others();
         while let Some(compaction) = self.large_compactions.next() {
             self.compact(&compaction);
             self.count(&compaction, false);
@@ -406,5 +415,13 @@ impl Shared {
             }
             Ok(_) => {}
         }
+    }
+}
+
+/// Lowers the priority of this thread.
+fn yield_to_others() {
+    // Linux takes no process at all for the calling thread.
+    if let Err(error) = rustix::process::setpriority_process(None, COMPACTION_NICE) {
+        tracing::warn!(%error, "compactions run at the priority of everything else");
     }
 }

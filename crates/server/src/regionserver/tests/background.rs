@@ -115,3 +115,25 @@ fn what_is_written_becomes_flat_behind_the_writer() {
     }
     assert_eq!(region.load().store_files, 0);
 }
+
+/// The nice values of this process's threads, by their names.
+fn nice_values(name: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("linux").flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let of_name = stats.filter(|stat| stat.contains(&format!("({name})")));
+    let nice = |stat: String| stat.rsplit(") ").next()?.split(' ').nth(16)?.parse().ok();
+    of_name.filter_map(nice).collect()
+}
+
+#[test]
+fn compactions_yield_the_processor_and_flushes_do_not() {
+    let background = Background::start(&BackgroundConfig::default()).expect("threads");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !(nice_values("compact-small-0").contains(&5) && nice_values("compact-large-0").contains(&5)) {
+        assert!(Instant::now() < deadline, "{:?}", nice_values("compact-small-0"));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let own = nice_values("flush-0");
+    assert!(!own.is_empty() && own.iter().all(|nice| *nice == own[0] && *nice < 5), "{own:?}");
+    background.stop();
+}
