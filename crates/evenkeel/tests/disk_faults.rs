@@ -99,7 +99,7 @@ impl Server {
     /// Writes a row, and keeps in mind what was said of it.
     fn put(&mut self, row: &str) -> Result<(), Error> {
         let table = self.table();
-        let put = table.put(Put::new(row.to_owned()).column("f", "q", row.to_owned()));
+        let put = table.put(Put::new(row).column("f", "q", row));
         let outcome = self.runtime.block_on(put);
         let said = if outcome.is_ok() { &mut self.acknowledged } else { &mut self.refused };
         said.push(row.to_owned());
@@ -113,7 +113,7 @@ impl Server {
     }
 
     fn has(&self, row: &str) -> bool {
-        let result = self.runtime.block_on(self.table().get(Get::new(row.to_owned())));
+        let result = self.runtime.block_on(self.table().get(Get::new(row)));
         result.expect("reads go on").value("f", "q").is_some_and(|value| value == row.as_bytes())
     }
 
@@ -146,8 +146,9 @@ impl Server {
     /// The directory of the table's family.
     fn family_dir(&self) -> PathBuf {
         let table = self.root().join("data/default").join(name().qualifier());
-        let dirs = std::fs::read_dir(&table).expect("the table").flatten().map(|dir| dir.path().join("f"));
-        dirs.filter(|dir| dir.is_dir()).next().expect("a region")
+        let mut dirs =
+            std::fs::read_dir(&table).expect("the table").flatten().map(|dir| dir.path().join("f"));
+        dirs.find(|dir| dir.is_dir()).expect("a region")
     }
 }
 

@@ -43,6 +43,10 @@ pub mod keys {
     pub const EXCLUDE_FROM_MINOR_COMPACTION: &[u8] = b"EXCLUDE_FROM_MINOR_COMPACTION";
     /// The names of the files that this one replaces.
     pub const COMPACTION_EVENT: &[u8] = b"COMPACTION_EVENT_KEY";
+    /// The first row of the stripe that the file is of; empty for open.
+    pub const STRIPE_START: &[u8] = b"STRIPE_START_KEY";
+    /// The first row after the stripe; empty for open.
+    pub const STRIPE_END: &[u8] = b"STRIPE_END_KEY";
     /// Smallest and largest timestamp.
     pub const TIMERANGE: &[u8] = b"TIMERANGE";
     /// The smallest timestamp of a put, i64.

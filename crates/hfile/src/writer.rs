@@ -17,6 +17,7 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
+use bytes::Bytes;
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{CreateOptions, FileSystem};
@@ -43,6 +44,8 @@ pub struct StoreFileMeta {
     pub major_compaction: bool,
     /// Names of the files that this one replaces.
     pub compacted_files: Vec<String>,
+    /// The rows of its stripe, from the first to before the second; empty for open.
+    pub stripe: Option<(Bytes, Bytes)>,
 }
 
 /// What was written.
@@ -314,6 +317,10 @@ impl HFileWriter {
             info.set(keys::MAX_SEQ_ID, max_seq_id.to_be_bytes().to_vec());
             info.set_bool(keys::MAJOR_COMPACTION, meta.major_compaction);
             info.set(keys::COMPACTION_EVENT, compaction_event(&meta.compacted_files));
+        }
+        if let Some((start, end)) = &meta.stripe {
+            info.set(keys::STRIPE_START, start.clone());
+            info.set(keys::STRIPE_END, end.clone());
         }
         info.set_bool(keys::HISTORICAL, false);
         self.totals.fill(info, !self.last_key.is_empty());

@@ -22,8 +22,11 @@
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `in_memory` | segments to flat ones, before a flush |
 //! | `flush` | frozen segments to a file |
+//! | `engine` | [`Engine`]: which files belong together |
 //! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
-//! | `compact` | many files to one |
+//! | `stripe`, `date_tiered` | the same, of ranges of rows and of time |
+//! | `output` | new files, and how cells are divided among them |
+//! | `compact` | many files to one or few |
 //! | `pace` | [`CompactionPace`]: how fast all compactions of a server write |
 //! | `bulk_load` | files made elsewhere: checked, copied, served |
 //!
@@ -34,12 +37,16 @@ mod bulk_load;
 mod cache;
 mod compact;
 mod config;
+mod date_tiered;
+mod engine;
 mod file;
 mod flush;
 mod in_memory;
 mod name;
+mod output;
 mod pace;
 mod selection;
+mod stripe;
 mod view;
 
 #[cfg(test)]
@@ -65,6 +72,7 @@ use parking_lot::Mutex;
 pub use self::cache::StoreCacheConfig;
 pub use self::compact::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
+pub use self::engine::{Engine, EngineSettings, check_classes};
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory::InMemoryChange;
 pub use self::pace::{CompactionPace, OffPeakTurn};
@@ -254,12 +262,16 @@ impl Store {
         self.state.load().files.iter().any(|file| file.is_reference())
     }
 
-    /// The row in the middle of the largest file, where a split would cut; `None` when there is no file, when there are
+    /// The row in the middle of the largest file, or between stripes, where a split would cut; `None` when there is no file, when there are
     /// references, and when the file holds one row only.
     pub fn split_row(&self) -> Option<Bytes> {
         let state = self.state.load_full();
         if state.files.iter().any(|file| file.is_reference()) {
             return None;
+        }
+        let between_stripes = self.split_row_of_stripes(&state.files);
+        if let Some(row) = between_stripes.filter(|row| self.region.contains_row(row)) {
+            return Some(row);
         }
         let largest = state.files.iter().max_by_key(|file| file.bytes())?;
         let middle = largest.reader().mid_key().ok().flatten()?;
@@ -302,13 +314,6 @@ impl Store {
     /// with `InterruptedIOException` and leaves nothing behind.
     pub fn cancel_compactions(&self, cancel: bool) {
         self.cancelled.store(cancel, Ordering::Relaxed);
-    }
-
-    /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.
-    pub fn compaction_pressure(&self) -> f64 {
-        let (files, min) = (self.state.load().files.len(), self.config.compaction_files_min);
-        let blocking = self.config.blocking_files.max(min + 1);
-        files.saturating_sub(min) as f64 / (blocking - min) as f64
     }
 
     /// How far its files are on the way from `hbase.hstore.blockingStoreFiles` to twice as many.

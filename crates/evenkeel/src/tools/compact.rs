@@ -91,6 +91,7 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
     for at in stores {
         progress.step(0, &at.name);
         // One store at a time, for its files are open.
+        let env = StoreEnv { config: at.config, ..env.clone() };
         let store = Store::open(&env, at.family, &at.region)?;
         let before = store.file_bytes();
         if compact_store(&store, args)? {
@@ -109,6 +110,8 @@ struct StoreAt {
     name: String,
     region: RegionInfo,
     family: ColumnFamilyDescriptor,
+    /// With the table's settings.
+    config: StoreConfig,
     bytes: u64,
 }
 
@@ -136,6 +139,7 @@ fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
                     name: format!("{table} {} {}", info.encoded_name(), family.name_text()),
                     region: info.clone(),
                     family: family.clone(),
+                    config: env.config.for_table(&descriptor),
                     bytes: files.iter().map(|file| file.len).sum(),
                 });
             }

@@ -1,4 +1,4 @@
-//! Compactions: several store files into one.
+//! Compactions: several store files into one or few.
 
 use std::sync::Arc;
 
@@ -36,11 +36,12 @@ impl Region {
     fn compact_store(&self, store: &Arc<Store>, major: bool) -> Result<bool> {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
         let result = store.compact(&request, self.mvcc.read_point())?;
-        let file = store.install_compaction(&result)?;
-        self.mark_compaction(store, &result, file.as_ref().map(|file| file.name()))?;
+        let files = store.install_compaction(&result)?;
+        let names: Vec<_> = files.iter().map(|file| file.name().to_owned()).collect();
+        self.mark_compaction(store, &result, &names)?;
         self.with_new_epoch(|| {
-            let drops_markers = request.is_all_files();
-            store.swap_compaction(request, file);
+            let drops_markers = request.drops_deletes();
+            store.swap_compaction(request, files);
             if drops_markers {
                 // What they hid of the MemStore is hidden no more.
                 self.forget_rows();
@@ -67,11 +68,11 @@ impl Region {
     /// Logs the compaction before any reader uses its output: a server whose log was taken away must not go on to archive
     /// files that another one serves. When it is not known whether the marker is in the log, the output stays where it is,
     /// for replay would take the inputs away; a log that still takes entries has not failed for good, so all is well.
-    fn mark_compaction(&self, store: &Store, result: &CompactionResult, output: Option<&str>) -> Result<()> {
-        let marked = self.log_compaction(store, &result.inputs, output);
+    fn mark_compaction(&self, store: &Store, result: &CompactionResult, outputs: &[String]) -> Result<()> {
+        let marked = self.log_compaction(store, &result.inputs, outputs);
         match marked.inspect_err(|_| store.abort_compaction(result))? {
             true => Ok(()),
-            false => self.log_compaction(store, &result.inputs, output).map(drop),
+            false => self.log_compaction(store, &result.inputs, outputs).map(drop),
         }
     }
 

@@ -83,13 +83,13 @@ impl Region {
             .is_ok()
     }
 
-    /// Logs that `output` has come in place of `inputs`. An error means that the log does not say so, or has failed for
+    /// Logs that `outputs` have come in place of `inputs`. An error means that the log does not say so, or has failed for
     /// good and the server with it; `true` that it is certain to do so.
     pub(super) fn log_compaction(
         &self,
         store: &Store,
         inputs: &[String],
-        output: Option<&str>,
+        outputs: &[String],
     ) -> Result<bool> {
         let marker = |_| {
             Marker::Compaction(pb::CompactionDescriptor {
@@ -97,7 +97,7 @@ impl Region {
                 encoded_region_name: self.encoded_name.clone(),
                 family_name: Bytes::copy_from_slice(store.family().name()),
                 compaction_input: inputs.to_vec(),
-                compaction_output: output.map(str::to_owned).into_iter().collect(),
+                compaction_output: outputs.to_vec(),
                 store_home_dir: store.family().name_text(),
                 region_name: Some(self.info.name().clone()),
             })

@@ -29,7 +29,7 @@ use super::row_cache::RowCache;
 use super::row_lock::RowLocks;
 use super::{Phase, Region, RegionEnv, RequestCounts, manifest};
 use crate::layout;
-use crate::store::Store;
+use crate::store::{Store, StoreEnv};
 
 /// The largest `.regioninfo` that is read back.
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
@@ -256,7 +256,8 @@ fn check_trackers(table: &TableDescriptor) -> Result<()> {
 }
 
 fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor) -> Result<Vec<Arc<Store>>> {
-    table.families().map(|family| Store::open(&env.stores, family.clone(), info)).collect()
+    let stores = StoreEnv { config: env.stores.config.for_table(table), ..env.stores.clone() };
+    table.families().map(|family| Store::open(&stores, family.clone(), info)).collect()
 }
 
 /// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which is made when it is not

@@ -1,28 +1,31 @@
-//! Compactions: many files become one.
+//! Compactions: many files become one, or several that divide the rows or times among them ([`Engine`]).
 //!
 //! ```text
 //! select_compaction     files are marked busy, until the request is dropped
 //! compact               merge to .tmp/<family>/<uuid>                 readers go on
 //! install_compaction    rename into the family's directory, open
-//! swap_compaction       new file in, old files out, at once
+//! swap_compaction       new files in, old files out, at once
 //! archive_replaced      old files to the archive, as readers let go of them
 //! ```
 //!
-//! A compaction of all files drops markers and what they hide; one of some files keeps markers, for the cells in other
-//! files that they hide. When nothing is left, the output is a file without cells: its info says which files it replaces
-//! and up to which sequence id all edits are in files, which no other place does.
+//! A compaction of all files that hold some rows drops markers and what they hide; one of some of them keeps markers, for
+//! the cells in other files that they hide. When nothing is left, the output is a file without cells: its info says which
+//! files it replaces and up to which sequence id all edits are in files, which no other place does.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_hfile::{DataOnWrite, HFileContext, ScanOptions, StoreFileMeta, Warmth, keys};
 use parking_lot::Mutex;
 
-use super::flush::NewFile;
-use super::selection::{Candidate, Wish, select};
-use super::{OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
+use super::date_tiered::{self, DatedFile};
+use super::output::{NewFile, Order, Split, Written};
+use super::selection::{Candidate, Plan, Wish, select};
+use super::stripe::{self, StripeFile, Stripes};
+use super::{Engine, OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
 use crate::scanner::matcher::CompactionMode;
 use crate::scanner::store_scanner::Leaf;
 
@@ -32,6 +35,8 @@ pub struct CompactionRequest {
     files: Vec<Arc<StoreFile>>,
     is_major: bool,
     is_all_files: bool,
+    drops_deletes: bool,
+    split: Split,
     compacting: Arc<Mutex<HashSet<String>>>,
     /// Held while the files were chosen by the off-peak ratio.
     off_peak: Option<OffPeakTurn>,
@@ -46,6 +51,11 @@ impl CompactionRequest {
     /// Whether every file of the store is in it, by intent or not.
     pub fn is_all_files(&self) -> bool {
         self.is_all_files
+    }
+
+    /// Whether markers have done their work: no other file has cells of the rows.
+    pub fn drops_deletes(&self) -> bool {
+        self.drops_deletes
     }
 
     /// Bytes of the files.
@@ -78,8 +88,8 @@ impl Drop for CompactionRequest {
 pub struct CompactionResult {
     /// Names of the files that were compacted.
     pub inputs: Vec<String>,
-    /// The file that replaces them, in `.tmp`; it may have no cells.
-    pub output: Option<PathBuf>,
+    /// The files that replace them, in `.tmp`, in the order in which they are put in place; one may have no cells.
+    pub outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
 }
@@ -97,6 +107,9 @@ struct Facts {
 impl Store {
     /// Whether there are enough files for a minor compaction.
     pub fn needs_compaction(&self) -> bool {
+        if self.config.engine.engine != Engine::Default {
+            return self.next_compaction_bytes(false) > 0;
+        }
         let state = self.state.load();
         let free = state.files.len().saturating_sub(self.compacting.lock().len());
         free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
@@ -113,7 +126,6 @@ impl Store {
         let mut compacting = self.compacting.lock();
         let busy = files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1);
         let free = &files[busy..];
-        let candidates: Vec<_> = free.iter().map(candidate).collect();
         let turn = if major { None } else { self.env.pace.off_peak_turn() };
         let wish = Wish {
             major,
@@ -122,19 +134,67 @@ impl Store {
             busy,
             off_peak: turn.is_some(),
         };
-        let selection = select(&candidates, &self.config, wish);
-        if selection.files.is_empty() {
-            return None;
-        }
-        let chosen: Vec<_> = selection.files.iter().map(|i| Arc::clone(&free[*i])).collect();
+        let plan = self.plan(free, wish)?;
+        let chosen: Vec<_> = plan.files.iter().map(|i| Arc::clone(&free[*i])).collect();
         compacting.extend(chosen.iter().map(|file| file.name().to_owned()));
+        let is_all_files = chosen.len() == files.len();
         Some(CompactionRequest {
-            is_major: selection.is_major,
-            is_all_files: chosen.len() == files.len(),
+            is_major: plan.is_major,
+            is_all_files,
+            drops_deletes: plan.drops_deletes || is_all_files,
+            split: plan.split,
             files: chosen,
             compacting: Arc::clone(&self.compacting),
             off_peak: turn,
         })
+    }
+
+    /// What the store's engine chooses among files that are not busy, oldest first.
+    fn plan(&self, files: &[Arc<StoreFile>], wish: Wish) -> Option<Plan> {
+        let now_ms = self.env.clock.now_ms();
+        match self.config.engine.engine {
+            Engine::Default => {
+                let candidates: Vec<_> = files.iter().map(candidate).collect();
+                let selection = select(&candidates, &self.config, wish);
+                let (files, is_major) = (selection.files, selection.is_major);
+                (!files.is_empty()).then(|| Plan { files, is_major, ..Plan::default() })
+            }
+            Engine::Stripe => {
+                let files: Vec<_> = files.iter().map(stripe_file).collect();
+                stripe::select(&files, &self.config, wish, self.oldest_unexpired_of_files(now_ms))
+            }
+            Engine::DateTiered => {
+                let files: Vec<_> = files.iter().map(dated_file).collect();
+                let oldest_unexpired = self.oldest_unexpired_of_files(now_ms);
+                date_tiered::select(&files, &self.config, wish, now_ms, oldest_unexpired)
+            }
+        }
+    }
+
+    /// What is older in a file may go; nothing where some versions are kept whatever their age.
+    fn oldest_unexpired_of_files(&self, now_ms: i64) -> i64 {
+        if self.info.min_versions > 0 { i64::MIN } else { self.info.oldest_unexpired(now_ms) }
+    }
+
+    /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.
+    pub fn compaction_pressure(&self) -> f64 {
+        let state = self.state.load();
+        let (files, min) = (state.files.len(), self.config.compaction_files_min);
+        let blocking = self.config.blocking_files.max(min + 1);
+        if self.config.engine.engine == Engine::Stripe && files <= blocking {
+            let files: Vec<_> = state.files.iter().map(stripe_file).collect();
+            return Stripes::of(&files).pressure(&self.config);
+        }
+        files.saturating_sub(min) as f64 / (blocking - min) as f64
+    }
+
+    /// The row between two stripes at which a region is best split; `None` where there is none.
+    pub(super) fn split_row_of_stripes(&self, files: &[Arc<StoreFile>]) -> Option<Bytes> {
+        if self.config.engine.engine != Engine::Stripe {
+            return None;
+        }
+        let files: Vec<_> = files.iter().map(stripe_file).collect();
+        Stripes::of(&files).split_row(&files, &self.config)
     }
 
     /// Whether the oldest file is older than the period between major compactions, and one would do anything.
@@ -179,7 +239,7 @@ impl Store {
             Leaf::File(Box::new(StoreFileScanner::new(Arc::clone(file), options, u64::MAX).tell(&warmth)))
         };
         let mode = CompactionMode {
-            drop_deletes: request.is_all_files,
+            drop_deletes: request.drops_deletes,
             smallest_read_point,
             earliest_put_timestamp: facts.earliest_put_timestamp,
         };
@@ -189,11 +249,13 @@ impl Store {
             max_seq_id: Some(facts.max_seq_id),
             major_compaction: request.is_major,
             compacted_files: self.replaced_by(request),
+            stripe: None,
         };
         let file = self.compacted_file(context, request.bytes(), warmth);
-        let written = self.write_file(scanner, file, meta, facts.forget_seq_ids_to, Some(&self.env.pace))?;
-        let (output, cells) = written.map_or((None, 0), |(path, cells)| (Some(path), cells));
-        Ok(CompactionResult { inputs: request.names(), output, cells })
+        let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
+        let order = Order { file, meta, split, forget_seq_ids_to };
+        let Written { paths, cells } = self.write_files(scanner, order, Some(&self.env.pace))?;
+        Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
     /// The output of a compaction of so many bytes. What replaces warm blocks is kept: the blocks it replaces leave the
@@ -230,7 +292,7 @@ impl Store {
             includes_mvcc: request.files.iter().any(|file| file.max_cell_seq_id() > 0),
             includes_tags: readers()
                 .any(|reader| reader.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|n| n > 0)),
-            earliest_put_timestamp: earliest.filter(|_| request.is_all_files).unwrap_or(i64::MAX),
+            earliest_put_timestamp: earliest.filter(|_| request.drops_deletes).unwrap_or(i64::MAX),
             forget_seq_ids_to: forget.filter(|_| may_forget).map(|seq_id| seq_id.min(smallest_read_point)),
         }
     }
@@ -240,8 +302,8 @@ impl Store {
     /// # Errors
     /// What the file system says; the files stay as they were then.
     pub fn commit_compaction(&self, request: CompactionRequest, result: &CompactionResult) -> Result<()> {
-        let file = self.install_compaction(result)?;
-        self.swap_compaction(request, file);
+        let files = self.install_compaction(result)?;
+        self.swap_compaction(request, files);
         self.archive_or_warn();
         Ok(())
     }
@@ -250,27 +312,26 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::commit_compaction`].
-    pub fn install_compaction(&self, result: &CompactionResult) -> Result<Option<Arc<StoreFile>>> {
-        let Some(path) = &result.output else { return Ok(None) };
-        self.install(path).inspect_err(|_| self.discard(path)).map(Some)
+    pub fn install_compaction(&self, result: &CompactionResult) -> Result<Vec<Arc<StoreFile>>> {
+        let installed = result.outputs.iter().map(|path| self.install(path)).collect::<Result<_>>();
+        installed.inspect_err(|_| self.abort_compaction(result))
     }
 
     /// The second part: replaces the state. What is left is [`Store::archive_replaced`].
-    pub fn swap_compaction(&self, request: CompactionRequest, file: Option<Arc<StoreFile>>) {
+    pub fn swap_compaction(&self, request: CompactionRequest, files: Vec<Arc<StoreFile>>) {
         let is_input = |file: &Arc<StoreFile>| request.files.iter().any(|input| Arc::ptr_eq(input, file));
         self.replace_state(|state| {
             state.files.retain(|file| !is_input(file));
-            state.files.extend(file);
+            state.files.extend(files);
             state.files = sorted(std::mem::take(&mut state.files));
         });
         self.replaced.lock().extend(request.files.iter().cloned());
     }
 
-    /// Gives the output of a compaction up, from wherever it has come to; readers never saw it.
+    /// Gives the output of a compaction up, from wherever it has come to; readers never saw it. The last file goes first:
+    /// it tells a start that the inputs are not to be served, which holds only while the others are there.
     pub fn abort_compaction(&self, result: &CompactionResult) {
-        if let Some(path) = &result.output {
-            self.discard(path);
-        }
+        result.outputs.iter().rev().for_each(|path| self.discard(path));
     }
 
     /// Takes out files that a compaction had replaced before an earlier server died, by the names in the marker it logged,
@@ -306,5 +367,22 @@ fn candidate(file: &Arc<StoreFile>) -> Candidate {
         bytes: file.bytes(),
         is_reference: file.is_reference(),
         is_excluded: file.is_excluded_from_minor(),
+    }
+}
+
+fn stripe_file(file: &Arc<StoreFile>) -> StripeFile {
+    StripeFile {
+        base: candidate(file),
+        cells: file.reader().entry_count(),
+        max_timestamp: file.reader().time_range().map(|(_, max)| max),
+        rows: file.stripe(),
+    }
+}
+
+fn dated_file(file: &Arc<StoreFile>) -> DatedFile {
+    DatedFile {
+        base: candidate(file),
+        times: file.reader().time_range(),
+        is_major: file.reader().is_major_compaction() && !file.is_bulk_loaded(),
     }
 }

@@ -1,10 +1,11 @@
 //! [`StoreConfig`]: limits of a store.
 
-use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
+use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TableDescriptor};
 
 use evenkeel_hfile::ChecksumType;
 
 use super::cache::StoreCacheConfig;
+use super::engine::EngineSettings;
 use crate::memstore::InMemoryConfig;
 
 /// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
@@ -43,10 +44,14 @@ pub struct StoreConfig {
     pub bytes_per_checksum: u32,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
+    /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
+    pub flush_bytes: u64,
     /// What of its blocks is cached, and when.
     pub cache: StoreCacheConfig,
     /// What in-memory flushes do.
     pub in_memory: InMemoryConfig,
+    /// `hbase.hstore.engine.class`, and the settings of the engines.
+    pub engine: EngineSettings,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -72,8 +77,10 @@ impl Default for StoreConfig {
             checksum: ChecksumType::Crc32C,
             bytes_per_checksum: 16 << 10,
             verify_bulk_loads: false,
+            flush_bytes: 128 << 20,
             cache: StoreCacheConfig::default(),
             in_memory: InMemoryConfig::default(),
+            engine: EngineSettings::default(),
         }
     }
 }
@@ -105,7 +112,7 @@ impl StoreConfig {
     /// A value that cannot be read.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
         let flush_bytes = conf.get_size_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
-        let mut config = Self { compaction_bytes_min: flush_bytes, ..Self::default() };
+        let mut config = Self { compaction_bytes_min: flush_bytes, flush_bytes, ..Self::default() };
         let keys = [
             FILES_MIN,
             FILES_MAX,
@@ -124,7 +131,7 @@ impl StoreConfig {
             CHECKSUM,
             BYTES_PER_CHECKSUM,
         ];
-        for key in keys {
+        for key in keys.into_iter().chain(EngineSettings::keys()) {
             if let Some(value) = conf.get_trimmed(key)? {
                 config.set(key, &value);
             }
@@ -136,12 +143,28 @@ impl StoreConfig {
         Ok(config)
     }
 
+    /// With what a table's attributes say.
+    pub fn for_table(&self, table: &TableDescriptor) -> Self {
+        let mut config = self.clone();
+        config.set_attributes(table.attributes().iter().map(|(key, value)| (&key[..], &value[..])));
+        config
+    }
+
     /// With what a family's own configuration says.
     pub fn for_family(&self, family: &ColumnFamilyDescriptor) -> Self {
         let mut config = self.clone();
         config.cache = config.cache.for_family(family);
+        config.set_attributes(family.attributes().iter().map(|(key, value)| (&key[..], &value[..])));
         family.configuration().iter().for_each(|(key, value)| config.set(key, value.trim()));
         config
+    }
+
+    fn set_attributes<'a>(&mut self, attributes: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+        for (key, value) in attributes {
+            if let (Ok(key), Ok(value)) = (std::str::from_utf8(key), std::str::from_utf8(value)) {
+                self.set(key, value.trim());
+            }
+        }
     }
 
     /// Sets one limit; a key of something else, or a value that cannot be read, changes nothing.
@@ -172,7 +195,8 @@ impl StoreConfig {
                 parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
             }
             VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
-            _ => {}
+            "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),
+            _ => drop(self.engine.set(key, value)),
         }
     }
 }

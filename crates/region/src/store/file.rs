@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, Warmth, keys};
@@ -128,6 +129,24 @@ impl StoreFile {
     /// Whether minor compactions leave it alone.
     pub fn is_excluded_from_minor(&self) -> bool {
         self.reader.file_infos().get_bool(keys::EXCLUDE_FROM_MINOR_COMPACTION).unwrap_or(false)
+    }
+
+    /// Whether it was made for bulk load.
+    pub fn is_bulk_loaded(&self) -> bool {
+        self.bulk_load_ms != i64::MAX || self.cell_seq_id.is_some()
+    }
+
+    /// The rows that its file info says are its stripe's, from the first to before the second; empty for open. `None` when
+    /// it says nothing, and when its cells are not all of these.
+    pub fn stripe(&self) -> Option<(Bytes, Bytes)> {
+        let infos = self.reader.file_infos();
+        let start = infos.get(keys::STRIPE_START)?.clone();
+        let end = infos.get(keys::STRIPE_END)?.clone();
+        let first = self.reader.first_key();
+        let last = self.reader.last_key();
+        let begins_within = first.is_none_or(|key| key.as_cell().row() >= &start[..]);
+        let ends_within = end.is_empty() || last.is_none_or(|key| key.as_cell().row() < &end[..]);
+        (begins_within && ends_within && !self.is_reference).then_some((start, end))
     }
 
     /// When it was written, milliseconds since 1970.

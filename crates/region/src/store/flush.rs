@@ -10,29 +10,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_block_cache::{BlockCategory, FileId};
-use evenkeel_common::{CellBuffer, Result};
-use evenkeel_hfile::{
-    BloomType, CacheOnWrite, Compression, DataBlockEncoding, DataOnWrite, HFileContext, HFileWriter,
-    StoreFileMeta,
-};
+use evenkeel_common::Result;
+use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFileContext, StoreFileMeta};
 
-use super::{CompactionPace, Store, StoreFile, sorted};
+use super::output::{NewFile, Order, Split};
+use super::{Store, StoreFile, sorted};
 use crate::memstore::{Segment, SegmentScanner};
+use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::{Leaf, Start};
-use crate::scanner::{ScannerContext, StoreScanner};
-
-/// Cells taken from a scanner at a time.
-const CELLS_PER_STEP: usize = 256;
-
-/// How a new file is written, and which of its blocks are kept in the cache as they are written.
-pub(super) struct NewFile {
-    pub context: HFileContext,
-    pub data: DataOnWrite,
-    pub index: bool,
-    pub bloom: bool,
-}
 
 impl Store {
     /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
@@ -71,7 +57,8 @@ impl Store {
         let cache = self.config.cache;
         let data = if cache.data_on_write { DataOnWrite::Always } else { DataOnWrite::Never };
         let file = NewFile { context, data, index: cache.index_on_write, bloom: cache.bloom_on_write };
-        let written = self.write_file(scanner, file, meta, None, None)?.map(|(path, _)| path);
+        let order = Order { file, meta, split: Split::One, forget_seq_ids_to: None };
+        let written = self.write_files(scanner, order, None)?.paths.pop();
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
@@ -167,86 +154,4 @@ impl Store {
             ..HFileContext::default()
         })
     }
-
-    /// Writes what a scanner gives to a new file in `.tmp`; `None` when it gives nothing, unless the file is to replace
-    /// others. Cells up to `forget_seq_ids_to` lose their sequence ids. A compaction has a `pace`. Gives the file's path and its number of cells.
-    pub(super) fn write_file(
-        &self,
-        scanner: StoreScanner,
-        file: NewFile,
-        meta: StoreFileMeta,
-        forget_seq_ids_to: Option<u64>,
-        pace: Option<&CompactionPace>,
-    ) -> Result<Option<(PathBuf, u64)>> {
-        let path = self.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
-        let keeps_empty = !meta.compacted_files.is_empty();
-        let written = self.write_file_at(&path, scanner, file, meta, forget_seq_ids_to, pace);
-        if written.is_err() {
-            self.forget_blocks(&path);
-        }
-        if !matches!(written, Ok(cells) if cells > 0 || keeps_empty)
-            && let Err(error) = self.env.fs.delete(&path)
-        {
-            tracing::warn!(path = %path.display(), %error, "an unfinished file stays");
-        }
-        Ok(Some((path, written?)).filter(|(_, cells)| *cells > 0 || keeps_empty))
-    }
-
-    fn cache_on_write(&self, path: &Path, file: &NewFile) -> CacheOnWrite {
-        let keeps_data = self.env.cache.keeps(BlockCategory::Data) && !self.config.cache.compressed;
-        CacheOnWrite {
-            cache: Arc::clone(&self.env.cache),
-            file: file_id(path),
-            in_memory: self.family.in_memory(),
-            data: if keeps_data { file.data.clone() } else { DataOnWrite::Never },
-            index: file.index,
-            bloom: file.bloom,
-        }
-    }
-
-    /// Makes the cache forget a file that will not be read.
-    fn forget_blocks(&self, path: &Path) {
-        self.env.cache.evict_file(file_id(path));
-    }
-
-    fn write_file_at(
-        &self,
-        path: &Path,
-        mut scanner: StoreScanner,
-        file: NewFile,
-        meta: StoreFileMeta,
-        forget_seq_ids_to: Option<u64>,
-        pace: Option<&CompactionPace>,
-    ) -> Result<u64> {
-        self.env.fs.mkdirs(&self.dirs.tmp)?;
-        let kept = self.cache_on_write(path, &file);
-        let mut writer = HFileWriter::create(&*self.env.fs, path, file.context)?;
-        writer.cache_on_write(kept);
-        let mut cells = CellBuffer::new();
-        let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
-        while !scanner.is_done() {
-            limits.start_result();
-            scanner.next(&mut cells, &mut limits, &mut None)?;
-            for cell in cells.iter() {
-                match forget_seq_ids_to {
-                    Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
-                    _ => writer.append(&cell)?,
-                }
-            }
-            if pace.is_some_and(|pace| !pace.wrote(cells.bytes().len() as u64, &self.cancelled)) {
-                return Err(self.error("the compaction is cancelled"));
-            }
-            cells.clear();
-        }
-        let cells = writer.entries();
-        if cells > 0 || !meta.compacted_files.is_empty() {
-            writer.finish(meta)?;
-        }
-        Ok(cells)
-    }
-}
-
-/// The cache's name of a file.
-fn file_id(path: &Path) -> FileId {
-    FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
 }

@@ -5,6 +5,7 @@
 //! large file is rewritten for the sake of a few small ones), the one with the most files wins, then the smallest.
 
 use super::StoreConfig;
+use super::output::Split;
 
 /// What selection needs to know of a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +38,17 @@ pub(super) struct Selection {
     pub is_major: bool,
 }
 
+/// What an engine chose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Indexes of files, the oldest first.
+    pub files: Vec<usize>,
+    pub is_major: bool,
+    /// No other file has cells of these rows: markers have done their work.
+    pub drops_deletes: bool,
+    pub split: Split,
+}
+
 /// Chooses among files that are not busy, oldest first.
 pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
     let all: Vec<usize> = (0..files.len()).collect();
@@ -62,7 +74,7 @@ pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> S
 }
 
 /// Leaves out large files at the old end.
-fn skip_large(
+pub(super) fn skip_large(
     files: &[Candidate],
     config: &StoreConfig,
     mut candidates: Vec<usize>,
@@ -75,7 +87,13 @@ fn skip_large(
     candidates
 }
 
-fn explore(files: &[Candidate], config: &StoreConfig, candidates: &[usize], wish: Wish) -> Vec<usize> {
+/// The best run of neighbours among candidates; none when there is none, unless any is better.
+pub(super) fn explore(
+    files: &[Candidate],
+    config: &StoreConfig,
+    candidates: &[usize],
+    wish: Wish,
+) -> Vec<usize> {
     let may_be_stuck = wish.may_be_stuck;
     let ratio = if wish.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
     let bytes_max =

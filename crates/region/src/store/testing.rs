@@ -41,6 +41,31 @@ pub(crate) fn family(name: &[u8], attributes: &[(&str, &str)]) -> ColumnFamilyDe
     attributes.iter().fold(family, |family, (key, value)| family.with(key, value))
 }
 
+/// Engines, by what makes small stores of tests use them.
+pub(crate) const ENGINES: [&[(&str, &str)]; 4] = [
+    &[],
+    &[
+        ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.StripeStoreEngine"),
+        ("hbase.store.stripe.initialStripeCount", "2"),
+        ("hbase.store.stripe.compaction.minFilesL0", "2"),
+        ("hbase.store.stripe.compaction.minFiles", "2"),
+        ("hbase.store.stripe.sizeToSplit", "14000"),
+    ],
+    &[
+        ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.DateTieredStoreEngine"),
+        ("hbase.hstore.compaction.date.tiered.base.window.millis", "2000"),
+        ("hbase.hstore.compaction.date.tiered.windows.per.tier", "2"),
+        ("hbase.hstore.compaction.date.tiered.incoming.window.min", "2"),
+        ("hbase.hstore.compaction.min", "2"),
+    ],
+    &[
+        ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.DateTieredStoreEngine"),
+        ("hbase.hstore.compaction.date.tiered.base.window.millis", "1000"),
+        ("hbase.hstore.compaction.date.tiered.single.output.for.minor.compaction", "false"),
+        ("hbase.hstore.compaction.min", "2"),
+    ],
+];
+
 /// A store and the last sequence id given out.
 pub(crate) struct TestStore {
     pub env: StoreEnv,
@@ -96,11 +121,13 @@ impl TestStore {
         })
     }
 
-    pub(crate) fn compact(&self, major: bool, smallest_read_point: u64) -> Option<Vec<String>> {
+    /// Gives the inputs, and whether markers were dropped.
+    pub(crate) fn compact(&self, major: bool, smallest_read_point: u64) -> Option<(Vec<String>, bool)> {
         let request = self.store.select_compaction(major)?;
+        let drops_deletes = request.drops_deletes();
         let result = self.store.compact(&request, smallest_read_point).expect("compacted");
         self.store.commit_compaction(request, &result).expect("committed");
-        Some(result.inputs)
+        Some((result.inputs, drops_deletes))
     }
 
     pub(crate) fn reopen(&mut self) {

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
 use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, MemoryFileSystem, Op};
+use evenkeel_hfile::ScanOptions;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
-use super::testing::{TestStore, drain, family};
+use super::testing::{ENGINES, TestStore, drain, family, text};
 use super::{Store, StoreConfig, StoreEnv};
 use crate::layout;
 use crate::ops::Scan;
@@ -176,7 +178,7 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     assert!(test.env.fs.list(&test.store.dirs.tmp).expect("listed").is_empty());
     test.store.cancel_compactions(false);
     test.env.pace.set_limit(None);
-    assert_eq!(test.compact(true, u64::MAX).map(|files| files.len()), Some(2));
+    assert_eq!(test.compact(true, u64::MAX).map(|(files, _)| files.len()), Some(2));
 }
 
 #[test]
@@ -239,7 +241,7 @@ fn a_major_compaction_comes_by_itself_when_files_are_old() {
     test.flush(u64::MAX);
     assert!(test.store.select_compaction(false).is_none());
     test.clock.set_ms(2 * period_ms);
-    assert_eq!(test.compact(false, u64::MAX).map(|files| files.len()), Some(1));
+    assert_eq!(test.compact(false, u64::MAX).map(|(files, _)| files.len()), Some(1));
     assert!(test.store.files()[0].is_major);
     assert!(test.store.select_compaction(false).is_none(), "once is enough");
 }
@@ -278,4 +280,107 @@ fn new_files_have_the_checksums_of_the_configuration_and_the_family() {
     let own = settings("NULL", "512").into_iter().collect();
     let family = ColumnFamilyDescriptor::from_parts("f".into(), Default::default(), own).expect("legal");
     assert_eq!(checksum_of_the_first_block(&env(&conf), family), [0, 0, 0, 2, 0]);
+}
+
+/// Two files in memory's order: what a compaction by each engine makes of them has every cell, with its sequence id and tags.
+#[test]
+fn every_engine_keeps_cells_sequence_ids_and_tags() {
+    for engine in ENGINES {
+        let mut test = TestStore::new(&[&[("VERSIONS", "5")], engine].concat());
+        test.clock.set_ms(9000);
+        for step in 0..3 {
+            for row in ["a", "b", "c", "d"] {
+                let (row, timestamp, tags) = (row.as_bytes(), 3000 * step, [0, 2, 70, step as u8]);
+                let (family, qualifier, kind) = (b"f", b"q", CellType::Put);
+                let parts =
+                    KeyValueBuilder { row, family, qualifier, timestamp, kind, value: row, tags: &tags };
+                test.add_cell(parts.build());
+            }
+            test.flush(u64::MAX);
+        }
+        let before = raw(&test);
+        assert_eq!(before.len(), 12);
+        let (inputs, _) = test.compact(true, 0).expect("all files");
+        assert_eq!(inputs.len(), 3);
+        assert_eq!(raw(&test), before, "{engine:?}");
+        test.reopen();
+        assert_eq!(raw(&test), before, "{engine:?}");
+        let files = test.store.files().len();
+        assert_eq!(files > 1, !engine.is_empty(), "{files} files of {engine:?}");
+    }
+}
+
+/// Every cell of the store's files with all that it carries, in order.
+fn raw(test: &TestStore) -> Vec<String> {
+    let mut cells = Vec::new();
+    for file in test.store.state.load().files.iter() {
+        let mut scanner = file.reader().scanner(ScanOptions::default());
+        let mut more = scanner.seek_to_first().expect("readable");
+        while more {
+            let cell = scanner.cell().expect("a cell");
+            cells.push(format!("{} #{} {:?}", text(&cell), cell.seq_id(), cell.tags()));
+            more = scanner.next().expect("readable");
+        }
+    }
+    cells.sort();
+    cells
+}
+
+/// The last of several files tells which ones they replace; before it is in place, all the old ones are served.
+#[test]
+fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
+    for engine in &ENGINES[1..] {
+        let mut test = TestStore::new(&[&[("VERSIONS", "5")], *engine].concat());
+        test.clock.set_ms(9000);
+        for step in 0..3 {
+            for row in ["a", "b", "c", "d"] {
+                test.add(row, "q", 3000 * step, CellType::Put, row);
+            }
+            test.flush(u64::MAX);
+        }
+        test.add("b", "", 8000, CellType::DeleteFamily, "");
+        test.flush(u64::MAX);
+        let (expected, before) = (test.scan(Scan::default()), names(&test.store));
+        let request = test.store.select_compaction(true).expect("all files");
+        let result = test.store.compact(&request, u64::MAX).expect("compacted");
+        assert!(result.outputs.len() > 1, "{engine:?}");
+        let family = test.store.dirs.family.clone();
+        for (at, path) in result.outputs.iter().enumerate() {
+            let name = path.file_name().expect("named");
+            test.env.fs.rename(path, &family.join(name)).expect("renamed");
+            // Opening a store forgets what is in .tmp: this one is of a server that died here.
+            let tmp = test.store.dirs.tmp.clone();
+            test.env.fs.rename(&tmp, "/aside".as_ref()).expect("aside");
+            let store = Store::open(&test.env, test.store.family().clone(), &super::testing::region())
+                .expect("opens");
+            let died =
+                TestStore { env: test.env.clone(), clock: test.clock.clone(), store, seq_id: test.seq_id };
+            assert_eq!(died.scan(Scan::default()), expected, "{engine:?} after {at}");
+            let served = names(&died.store);
+            let is_last = at + 1 == result.outputs.len();
+            assert_eq!(before.iter().any(|name| served.contains(name)), !is_last, "{engine:?} after {at}");
+            if !is_last {
+                test.env.fs.rename("/aside".as_ref(), &tmp).expect("back");
+            }
+        }
+    }
+}
+
+/// From `hbase.hstore.blockingStoreFiles` on, where HBase stops flushes altogether, writers feel a pressure that grows file by
+/// file; the pace of compactions has grown up to there.
+#[test]
+fn files_weigh_on_writers_and_compactions_little_by_little() {
+    let mut test = TestStore::new(&[("hbase.hstore.blockingStoreFiles", "5")]);
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        test.add("r", "q", 1, CellType::Put, "v");
+        test.flush(u64::MAX);
+        seen.push((test.store.compaction_pressure(), test.store.blocking_pressure()));
+    }
+    let (pace, hold): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
+    assert_eq!(pace[..6], [0.0, 0.0, 0.0, 0.5, 1.0, 1.5]);
+    assert_eq!(hold[..5], [0.0; 5]);
+    for (at, step) in hold[4..].windows(2).enumerate() {
+        assert!((step[1] - step[0] - 0.2).abs() < 1e-9, "{at}: {step:?}");
+    }
 }

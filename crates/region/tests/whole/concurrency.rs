@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind as IoKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use evenkeel_fs::{Fault, Keep, Op};
 use evenkeel_protocol::pb;
@@ -297,4 +298,41 @@ fn closing_waits_for_writers_and_loses_none() {
     assert!(cluster.files("/WALs/").is_empty(), "a region that is closed needs no log");
     cluster.crash(Keep::Flushed);
     assert_eq!(rows(&cluster), made.into_inner());
+}
+
+/// A compaction that would take minutes ends within a beat when the region closes, and leaves nothing behind.
+#[test]
+fn closing_does_not_wait_for_a_compaction() {
+    for engine in ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"] {
+        let mut cluster = Cluster::new(&[(b"f", 1)]);
+        let class = format!("org.apache.hadoop.hbase.regionserver.{engine}");
+        cluster.alter(&[("hbase.hstore.engine.class", &class)]);
+        cluster.restart();
+        for half in 0..2 {
+            for row in 0..100 {
+                cluster.put(&format!("r{half}{row}"), "f", "q", &"x".repeat(1000)).expect("written");
+            }
+            cluster.region().flush().expect("flushed");
+        }
+        let (before, region) = (cluster.all(), Arc::clone(cluster.region()));
+        cluster.pace.set_limit(Some(1000));
+        let closed_in = std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| region.compact(None, true));
+            while cluster.files("/.tmp/f/").is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            let began = Instant::now();
+            region.close(false).expect("closed");
+            let closed_in = began.elapsed();
+            compaction.join().expect("no panic").expect_err("cancelled");
+            closed_in
+        });
+        assert!(closed_in < Duration::from_millis(500), "{engine}: {closed_in:?}");
+        assert!(cluster.files("/.tmp/f/").is_empty(), "{engine}");
+        drop(region);
+        cluster.die(Keep::Flushed);
+        cluster.start();
+        assert_eq!(cluster.all(), before, "{engine}");
+    }
 }

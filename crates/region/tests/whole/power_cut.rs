@@ -3,7 +3,7 @@
 //! One seed is one history: writes, flushes, compactions and rolled logs, until the power goes at a call that the seed
 //! chose. What was synced stays; of what was only flushed some part does, cut anywhere. Then the server starts, perhaps
 //! into the next cut, and every row must read as it was acknowledged. The one write that the cut met may have been made or
-//! not, but not half.
+//! not, but not half. Each life has one of the engines of compaction, over the files that the others left.
 //!
 //! `EVENKEEL_POWER_CUTS` is the number of seeds, `EVENKEEL_POWER_CUT_SEED` the first of them.
 
@@ -37,6 +37,22 @@ struct Change {
     row: String,
     after: Row,
 }
+
+/// Settings under which so few cells are compacted into stripes or windows.
+const ENGINES: [(&str, &str); 9] = [
+    ("hbase.hstore.compaction.min", "2"),
+    ("hbase.store.stripe.initialStripeCount", "3"),
+    ("hbase.store.stripe.compaction.minFilesL0", "2"),
+    ("hbase.store.stripe.compaction.minFiles", "2"),
+    ("hbase.store.stripe.sizeToSplit", "14000"),
+    ("hbase.hstore.compaction.date.tiered.base.window.millis", "10"),
+    ("hbase.hstore.compaction.date.tiered.windows.per.tier", "2"),
+    ("hbase.hstore.compaction.date.tiered.incoming.window.min", "2"),
+    ("hbase.hstore.compaction.date.tiered.single.output.for.minor.compaction", "false"),
+];
+
+/// The engine of a life.
+const ENGINE_CLASSES: [&str; 3] = ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"];
 
 struct Simulation {
     cluster: Cluster,
@@ -110,6 +126,7 @@ impl Simulation {
     fn start(&mut self) {
         let keep = if self.random.random_bool(0.3) { Keep::Synced } else { Keep::Torn(self.random.random()) };
         self.cluster.die(keep);
+        self.choose_engine();
         while self.random.random_bool(0.3) {
             self.cluster.fs.cut_power_after(self.random.random_range(1..40));
             if self.cluster.try_start().is_ok() && !self.cluster.fs.is_dark() {
@@ -119,6 +136,13 @@ impl Simulation {
             self.cluster.die(Keep::Torn(self.random.random()));
         }
         self.cluster.start();
+    }
+
+    fn choose_engine(&mut self) {
+        let class = ENGINE_CLASSES[self.random.random_range(0..ENGINE_CLASSES.len())];
+        let class = format!("org.apache.hadoop.hbase.regionserver.{class}");
+        self.cluster.alter(&[("hbase.hstore.engine.class", &class)]);
+        self.cluster.alter(&ENGINES);
     }
 
     fn check(&mut self, context: &str) {

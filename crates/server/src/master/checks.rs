@@ -53,6 +53,7 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
         return refuse("Table region replication should be at least one.".into());
     }
     check_tracker(table)?;
+    evenkeel_region::store::check_classes(table).map_err(HBaseError::do_not_retry)?;
     table.families().try_for_each(check_family)
 }
 

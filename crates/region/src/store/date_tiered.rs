@@ -1,0 +1,363 @@
+//! Windows of time: files of recent cells are merged in small windows, of older ones in larger ones
+//! (`DateTieredCompactionPolicy`, `ExponentialCompactionWindowFactory`).
+//!
+//! ```text
+//! | ... 4 windows of 4 | w | w | w | w | now: the incoming window |
+//! ```
+//!
+//! A minor compaction merges files that are neighbours in age and whose newest cells are of one window, the newest window
+//! first. A file with an older newest cell than a file before it counts as that one, so that the order of ages and the order
+//! of times agree. A major compaction writes a file a window, so that a read of some time, and the end of a time to live, has
+//! to do with few files.
+//!
+//! Storage policies of windows (`...storage.policy.enable`) are of HDFS and do nothing here.
+
+use super::StoreConfig;
+use super::output::Split;
+use super::selection::{Candidate, Plan, Wish, explore, skip_large};
+
+/// `hbase.hstore.compaction.date.tiered.*`.
+#[derive(Clone, Debug)]
+pub(super) struct DateTieredSettings {
+    file_age_max_ms: i64,
+    incoming_files_min: usize,
+    single_output: bool,
+    window_ms: i64,
+    windows_per_tier: i64,
+    tier_age_max_ms: Option<i64>,
+}
+
+impl Default for DateTieredSettings {
+    fn default() -> Self {
+        Self {
+            file_age_max_ms: i64::MAX,
+            incoming_files_min: 6,
+            single_output: true,
+            window_ms: 6 * 60 * 60 * 1000,
+            windows_per_tier: 4,
+            tier_age_max_ms: None,
+        }
+    }
+}
+
+const FILE_AGE_MAX: &str = "hbase.hstore.compaction.date.tiered.max.storefile.age.millis";
+const INCOMING_MIN: &str = "hbase.hstore.compaction.date.tiered.incoming.window.min";
+const SINGLE_OUTPUT: &str = "hbase.hstore.compaction.date.tiered.single.output.for.minor.compaction";
+const WINDOW: &str = "hbase.hstore.compaction.date.tiered.base.window.millis";
+const PER_TIER: &str = "hbase.hstore.compaction.date.tiered.windows.per.tier";
+const TIER_AGE_MAX: &str = "hbase.hstore.compaction.date.tiered.max.tier.age.millis";
+
+/// Files that a compaction writes at most: what is older than so many windows goes to one file.
+const OUTPUTS_MAX: usize = 256;
+/// Windows that are looked at for a minor compaction at most.
+const WINDOWS_MAX: usize = 100_000;
+
+impl DateTieredSettings {
+    pub(super) const KEYS: [&'static str; 6] =
+        [FILE_AGE_MAX, INCOMING_MIN, SINGLE_OUTPUT, WINDOW, PER_TIER, TIER_AGE_MAX];
+
+    /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
+        let positive = || value.parse::<i64>().ok().filter(|n| *n > 0);
+        let known = match key {
+            FILE_AGE_MAX => positive().map(|ms| self.file_age_max_ms = ms),
+            INCOMING_MIN => positive().map(|n| self.incoming_files_min = (n as usize).max(2)),
+            SINGLE_OUTPUT => value.to_ascii_lowercase().parse().ok().map(|is| self.single_output = is),
+            WINDOW => positive().map(|ms| self.window_ms = ms),
+            PER_TIER => positive().map(|n| self.windows_per_tier = n),
+            TIER_AGE_MAX => positive().map(|ms| self.tier_age_max_ms = Some(ms)),
+            _ => return false,
+        };
+        if known.is_none() {
+            tracing::warn!(key, value, "a setting of date-tiered compaction cannot be used");
+        }
+        true
+    }
+
+    /// The window of now and those before it.
+    fn windows(&self, now_ms: i64) -> impl Iterator<Item = Window> {
+        let tier_age = self.tier_age_max_ms.unwrap_or(self.file_age_max_ms);
+        let promote_from = now_ms.checked_sub(tier_age).unwrap_or(i64::MIN);
+        let per_tier = self.windows_per_tier;
+        let now = Window { ms: self.window_ms, number: now_ms.div_euclid(self.window_ms) };
+        std::iter::successors(Some(now), move |window| window.earlier(per_tier, promote_from))
+    }
+
+    /// Where the windows begin that a major compaction writes a file of, the earliest first.
+    fn boundaries(&self, earliest: i64, now_ms: i64) -> Vec<i64> {
+        let starts = self.windows(now_ms).take_while(|window| window.is_after(earliest));
+        let mut starts: Vec<_> = starts.map(|window| window.start()).take(OUTPUTS_MAX - 1).collect();
+        starts.push(i64::MIN);
+        starts.reverse();
+        starts.dedup();
+        starts
+    }
+}
+
+/// Times from `number * ms` to before `(number + 1) * ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    ms: i64,
+    number: i64,
+}
+
+impl Window {
+    fn start(&self) -> i64 {
+        self.ms.checked_mul(self.number).unwrap_or(i64::MIN)
+    }
+
+    /// Whether the whole window is after a time.
+    fn is_after(&self, time_ms: i64) -> bool {
+        self.number > time_ms.div_euclid(self.ms)
+    }
+
+    fn is_before(&self, time_ms: i64) -> bool {
+        self.number < time_ms.div_euclid(self.ms)
+    }
+
+    /// The window before this one: after as many as a tier has, a larger one, unless that would reach beyond
+    /// `promote_from`. `None` at the beginning of time.
+    fn earlier(&self, per_tier: i64, promote_from: i64) -> Option<Self> {
+        let larger = self.ms.checked_mul(per_tier);
+        let reaches = larger.and_then(|ms| self.start().checked_sub(ms)).unwrap_or(i64::MIN);
+        if self.number % per_tier > 0 || reaches < promote_from {
+            return Some(Self { number: self.number.checked_sub(1)?, ..*self });
+        }
+        Some(Self { ms: larger?, number: (self.number / per_tier).checked_sub(1)? })
+    }
+}
+
+/// What is to be known of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DatedFile {
+    pub base: Candidate,
+    /// The smallest and the greatest timestamp; `None` without cells.
+    pub times: Option<(i64, i64)>,
+    /// A major compaction wrote it, and nobody loaded it.
+    pub is_major: bool,
+}
+
+/// Chooses among files that are not busy, oldest first.
+pub(super) fn select(
+    files: &[DatedFile],
+    config: &StoreConfig,
+    wish: Wish,
+    now_ms: i64,
+    oldest_unexpired: i64,
+) -> Option<Plan> {
+    let settings = &config.engine.date_tiered;
+    let bases: Vec<_> = files.iter().map(|file| file.base).collect();
+    let all: Vec<usize> = (0..files.len()).collect();
+    let forced = wish.major && wish.busy == 0;
+    let candidates = if forced { all } else { skip_large(&bases, config, all, wish.off_peak) };
+    let is_all = wish.busy == 0 && candidates.len() == files.len();
+    let is_due = || wish.major_is_due && is_all && is_worth_it(files, settings, now_ms, oldest_unexpired);
+    let is_trying = forced || (candidates.len() < config.compaction_files_max && is_due());
+    let after_split = candidates.iter().any(|at| bases[*at].is_reference);
+    let mut plan = if is_trying || after_split {
+        let earliest = candidates.iter().filter_map(|at| files[*at].times).map(|(min, _)| min).min();
+        let split = Split::Windows(settings.boundaries(earliest.unwrap_or(i64::MAX), now_ms));
+        Plan { files: candidates, split, ..Plan::default() }
+    } else {
+        minor(files, &bases, &candidates, config, wish, now_ms)?
+    };
+    if !forced {
+        plan.files.truncate(config.compaction_files_max);
+    }
+    let is_whole = wish.busy == 0 && plan.files.len() == files.len();
+    (plan.is_major, plan.drops_deletes) = (is_trying && is_whole, is_whole);
+    Some(plan).filter(|plan| !plan.files.is_empty())
+}
+
+/// Whether a major compaction would change anything: cells have expired, or the files are not one a window.
+fn is_worth_it(
+    files: &[DatedFile],
+    settings: &DateTieredSettings,
+    now_ms: i64,
+    oldest_unexpired: i64,
+) -> bool {
+    let earliest = files.iter().filter_map(|file| file.times).map(|(min, _)| min).min();
+    let boundaries = settings.boundaries(earliest.unwrap_or(i64::MAX), now_ms);
+    let window_of = |time: i64| boundaries.partition_point(|start| *start <= time);
+    let mut seen = Vec::new();
+    files.iter().any(|file| {
+        let (min, max) = file.times.unwrap_or((i64::MAX, i64::MAX));
+        let window = window_of(max);
+        let is_new = !seen.contains(&window);
+        seen.push(window);
+        !file.is_major || min < oldest_unexpired || window_of(min) != window || !is_new
+    })
+}
+
+/// Files of the newest window in which there are enough.
+fn minor(
+    files: &[DatedFile],
+    bases: &[Candidate],
+    candidates: &[usize],
+    config: &StoreConfig,
+    wish: Wish,
+    now_ms: i64,
+) -> Option<Plan> {
+    let settings = &config.engine.date_tiered;
+    let too_old = now_ms.checked_sub(settings.file_age_max_ms).unwrap_or(i64::MIN);
+    let mut newest_so_far = i64::MIN;
+    let dated = candidates.iter().map(|at| {
+        newest_so_far = newest_so_far.max(files[*at].times.map_or(i64::MIN, |(_, max)| max));
+        (*at, newest_so_far)
+    });
+    // The newest last, to be taken first.
+    let mut left: Vec<_> = dated.collect();
+    let mut files_min = settings.incoming_files_min;
+    for window in settings.windows(now_ms).take(WINDOWS_MAX) {
+        if left.is_empty() || window.is_before(too_old) {
+            return None;
+        }
+        // Times to come are of the incoming window, too.
+        let in_window = left.iter().rev().take_while(|(_, newest)| !window.is_after(*newest)).count();
+        let of_window: Vec<_> = left.drain(left.len() - in_window..).map(|(at, _)| at).collect();
+        if of_window.len() >= files_min
+            && let Some(plan) = within(&window, bases, &of_window, files_min, config, wish)
+        {
+            return Some(plan);
+        }
+        files_min = config.compaction_files_min;
+    }
+    None
+}
+
+fn within(
+    window: &Window,
+    bases: &[Candidate],
+    of_window: &[usize],
+    files_min: usize,
+    config: &StoreConfig,
+    wish: Wish,
+) -> Option<Plan> {
+    let limits = StoreConfig { compaction_files_min: files_min, ..config.clone() };
+    let files = match wish.may_be_stuck {
+        true => of_window.to_vec(),
+        false => explore(bases, &limits, of_window, wish),
+    };
+    let is_one = files.len() != of_window.len() || config.engine.date_tiered.single_output;
+    let split = if is_one { Split::One } else { Split::Windows(vec![i64::MIN, window.start()]) };
+    (!files.is_empty()).then(|| Plan { files, split, ..Plan::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows of 6, of which four make a larger one.
+    fn config(settings: &[(&str, &str)]) -> StoreConfig {
+        let mut config =
+            StoreConfig { compaction_ratio: 1.2, compaction_bytes_min: 0, ..StoreConfig::default() };
+        let basics = [(WINDOW, "6"), (PER_TIER, "4"), (FILE_AGE_MAX, "100"), (INCOMING_MIN, "3")];
+        let all = basics.iter().chain(settings);
+        all.for_each(|(key, value)| assert!(config.engine.set(key, value)));
+        config.compaction_files_min = 2;
+        config.compaction_files_max = 12;
+        config
+    }
+
+    fn files(times: &[(i64, i64)], bytes: &[u64]) -> Vec<DatedFile> {
+        let file = |(times, bytes): (&(i64, i64), &u64)| DatedFile {
+            base: Candidate { bytes: *bytes, ..Candidate::default() },
+            times: Some(*times),
+            is_major: false,
+        };
+        times.iter().zip(bytes).map(file).collect()
+    }
+
+    fn to(max: &[i64]) -> Vec<(i64, i64)> {
+        max.iter().map(|max| (0, *max)).collect()
+    }
+
+    fn choose(files: &[DatedFile], now_ms: i64) -> Option<Vec<usize>> {
+        select(files, &config(&[]), Wish::default(), now_ms, i64::MIN).map(|plan| plan.files)
+    }
+
+    #[test]
+    fn windows_grow_with_age() {
+        let config = config(&[(FILE_AGE_MAX, "1000")]);
+        let starts = |now_ms| config.engine.date_tiered.boundaries(0, now_ms);
+        assert_eq!(
+            starts(194),
+            [i64::MIN, 96, 120, 144, 168, 192],
+            "a whole tier is before the incoming one"
+        );
+        assert_eq!(starts(207), [i64::MIN, 96, 120, 144, 168, 192, 198, 204]);
+    }
+
+    #[test]
+    fn the_incoming_window_comes_first_and_needs_more_files() {
+        let recent = files(&to(&[2, 3, 4, 12, 14, 16, 17]), &[50, 51, 52, 40, 41, 42, 7]);
+        assert_eq!(choose(&recent, 16), Some(vec![3, 4, 5, 6]), "those of 12 to 17");
+        assert_eq!(choose(&files(&to(&[12, 13]), &[10, 11]), 17), None, "two are not enough");
+        assert_eq!(
+            choose(&files(&to(&[12, 13]), &[10, 11]), 19),
+            Some(vec![0, 1]),
+            "a window later they are"
+        );
+    }
+
+    #[test]
+    fn what_is_out_of_order_counts_as_what_came_before() {
+        let late = files(&to(&[1, 13, 5, 2, 14]), &[20; 5]);
+        assert_eq!(choose(&late, 15), Some(vec![1, 2, 3, 4]), "the third and fourth came after a 13");
+    }
+
+    #[test]
+    fn files_beyond_the_greatest_age_are_left_alone() {
+        let old = files(&to(&[1, 2, 3]), &[10, 10, 10]);
+        assert_eq!(choose(&old, 90), Some(vec![0, 1, 2]));
+        assert_eq!(choose(&old, 160), None);
+    }
+
+    #[test]
+    fn a_major_compaction_writes_a_file_a_window() {
+        let three = files(&[(0, 5), (20, 60), (150, 190)], &[1, 1, 1]);
+        let major = Wish { major: true, ..Wish::default() };
+        let plan = select(&three, &config(&[]), major, 194, i64::MIN).expect("all");
+        assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
+        let Split::Windows(starts) = plan.split else { panic!("{:?}", plan.split) };
+        assert!(starts[0] == i64::MIN && starts.is_sorted() && starts.contains(&192));
+    }
+
+    #[test]
+    fn a_major_compaction_that_would_change_nothing_does_not_come_by_itself() {
+        let due = Wish { major_is_due: true, ..Wish::default() };
+        let plan = |files: &[DatedFile], unexpired| select(files, &config(&[]), due, 17, unexpired);
+        let mut two = files(&[(7, 10), (12, 14)], &[100, 1]);
+        assert!(plan(&two, i64::MIN).is_some_and(|plan| plan.is_major), "no major compaction wrote them");
+        two.iter_mut().for_each(|file| file.is_major = true);
+        assert_eq!(plan(&two, i64::MIN), None);
+        assert!(plan(&two, 8).is_some_and(|plan| plan.is_major), "something has expired");
+        two[1].times = Some((10, 14));
+        assert!(plan(&two, i64::MIN).is_some_and(|plan| plan.is_major), "a file of two windows");
+    }
+
+    #[test]
+    fn two_outputs_when_the_whole_window_is_merged_and_asked_for() {
+        let three = files(&to(&[12, 13, 14]), &[10, 10, 10]);
+        let config = config(&[(SINGLE_OUTPUT, "false")]);
+        let plan = select(&three, &config, Wish::default(), 17, i64::MIN).expect("three");
+        assert_eq!(plan.split, Split::Windows(vec![i64::MIN, 12]));
+    }
+
+    #[test]
+    fn times_at_the_ends_of_the_world_end_the_search() {
+        for (min, max) in [(i64::MIN, i64::MIN), (i64::MIN, i64::MAX), (i64::MAX, i64::MAX), (-5, -1)] {
+            for settings in
+                [&[][..], &[(WINDOW, "1"), (PER_TIER, "1")], &[(FILE_AGE_MAX, "9223372036854775807")]]
+            {
+                let (three, config) = (files(&[(min, max); 3], &[10; 3]), config(settings));
+                for wish in [Wish::default(), Wish { major: true, ..Wish::default() }] {
+                    for now_ms in [0, 17, 1_800_000_000_000] {
+                        let plan = select(&three, &config, wish, now_ms, i64::MIN);
+                        assert!(!wish.major || plan.is_some_and(|plan| plan.files.len() == 3));
+                    }
+                }
+            }
+        }
+    }
+}

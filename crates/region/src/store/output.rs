@@ -1,0 +1,288 @@
+//! What flushes and compactions write: a file, or several among which the cells are divided.
+//!
+//! Of several files only the last tells which ones they replace, and it is put in place last. A crash before leaves the
+//! inputs in service, beside some files whose cells they hold, too; a crash after, none of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_block_cache::{BlockCategory, FileId};
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, Result};
+use evenkeel_hfile::{CacheOnWrite, DataOnWrite, HFileContext, HFileWriter, StoreFileMeta};
+
+use super::{CompactionPace, Store};
+use crate::scanner::{ScannerContext, StoreScanner};
+
+/// Cells taken from a scanner at a time.
+const CELLS_PER_STEP: usize = 256;
+
+/// How a new file is written, and which of its blocks are kept in the cache as they are written.
+#[derive(Clone)]
+pub(super) struct NewFile {
+    pub context: HFileContext,
+    pub data: DataOnWrite,
+    pub index: bool,
+    pub bloom: bool,
+}
+
+/// How the cells of a compaction are divided among files. Rows are never cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Split {
+    /// Not at all.
+    #[default]
+    One,
+    /// A file a stripe; `boundaries` has both ends, empty for open. Where there is no cell there is no file: when that must
+    /// not be a gap (not `is_exact`), the stripe before reaches further.
+    Stripes { boundaries: Vec<Bytes>, is_exact: bool },
+    /// New stripes of the rows from `start` to before `end`: the next one begins with the next row once one has so many
+    /// cells, until there are `count`.
+    NewStripes { start: Bytes, end: Bytes, cells_each: u64, count: usize },
+    /// A file a window of time, each from one of these times on; the first is the earliest there is.
+    Windows(Vec<i64>),
+}
+
+/// Files of one flush or compaction.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// In `.tmp`, in the order in which they are put in place.
+    pub paths: Vec<PathBuf>,
+    pub cells: u64,
+}
+
+/// What is to be written: how, what the file info says, and how the cells are divided.
+pub(super) struct Order {
+    pub file: NewFile,
+    pub meta: StoreFileMeta,
+    pub split: Split,
+    /// Cells up to this sequence id lose theirs.
+    pub forget_seq_ids_to: Option<u64>,
+}
+
+impl Store {
+    /// Writes what a scanner gives to new files in `.tmp`; none when it gives nothing, unless they are to replace others:
+    /// then one without cells. A compaction has a `pace`. Nothing is left when it fails.
+    pub(super) fn write_files(
+        &self,
+        scanner: StoreScanner,
+        order: Order,
+        pace: Option<&CompactionPace>,
+    ) -> Result<Written> {
+        self.env.fs.mkdirs(&self.dirs.tmp)?;
+        let mut outputs = Outputs { store: self, order, open: Vec::new(), written: Written::default() };
+        match outputs.write_all(scanner, pace).and_then(|()| outputs.finish()) {
+            Ok(()) => Ok(outputs.written),
+            Err(error) => {
+                outputs.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn cache_on_write(&self, path: &Path, file: &NewFile) -> CacheOnWrite {
+        let keeps_data = self.env.cache.keeps(BlockCategory::Data) && !self.config.cache.compressed;
+        CacheOnWrite {
+            cache: Arc::clone(&self.env.cache),
+            file: file_id(path),
+            in_memory: self.family.in_memory(),
+            data: if keeps_data { file.data.clone() } else { DataOnWrite::Never },
+            index: file.index,
+            bloom: file.bloom,
+        }
+    }
+
+    /// Makes the cache forget a file that will not be read.
+    pub(super) fn forget_blocks(&self, path: &Path) {
+        self.env.cache.evict_file(file_id(path));
+    }
+}
+
+/// The cache's name of a file.
+fn file_id(path: &Path) -> FileId {
+    FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
+}
+
+struct Outputs<'a> {
+    store: &'a Store,
+    order: Order,
+    /// Of stripes the last; of windows, all that have cells.
+    open: Vec<Part>,
+    written: Written,
+}
+
+/// A file being written.
+struct Part {
+    writer: HFileWriter,
+    path: PathBuf,
+    /// Which of the stripes or windows it is.
+    at: usize,
+    /// The rows of a stripe.
+    start: Bytes,
+    end: Bytes,
+    /// The row after which the next stripe may begin, once it has enough cells.
+    last_row: Option<Bytes>,
+}
+
+impl Outputs<'_> {
+    fn write_all(&mut self, mut scanner: StoreScanner, pace: Option<&CompactionPace>) -> Result<()> {
+        let mut cells = CellBuffer::new();
+        let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
+        while !scanner.is_done() {
+            limits.start_result();
+            scanner.next(&mut cells, &mut limits, &mut None)?;
+            for cell in cells.iter() {
+                let part = self.part_of(&cell)?;
+                match self.order.forget_seq_ids_to {
+                    Some(limit) if cell.seq_id() <= limit => {
+                        self.open[part].writer.append(&cell.with_seq_id(0))?;
+                    }
+                    _ => self.open[part].writer.append(&cell)?,
+                }
+            }
+            self.written.cells += cells.len() as u64;
+            if pace.is_some_and(|pace| !pace.wrote(cells.bytes().len() as u64, &self.store.cancelled)) {
+                return Err(self.store.error("the compaction is cancelled"));
+            }
+            cells.clear();
+        }
+        Ok(())
+    }
+
+    /// The index of the open part that a cell belongs to.
+    fn part_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
+        match &self.order.split {
+            Split::One if !self.open.is_empty() => Ok(0),
+            Split::One => self.begin(0, Bytes::new(), Bytes::new()),
+            Split::Windows(starts) => {
+                let at = starts.partition_point(|start| *start <= cell.timestamp()).saturating_sub(1);
+                match self.open.iter().position(|part| part.at == at) {
+                    Some(part) => Ok(part),
+                    None => self.begin(at, Bytes::new(), Bytes::new()),
+                }
+            }
+            Split::Stripes { .. } => self.stripe_of(cell),
+            Split::NewStripes { .. } => self.new_stripe_of(cell),
+        }
+    }
+
+    fn stripe_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
+        let Split::Stripes { boundaries, is_exact } = &self.order.split else { return Ok(0) };
+        let comparator = self.store.info.comparator;
+        let ends = boundaries.get(1..).unwrap_or_default();
+        if let Some(part) = self.open.last()
+            && ends.get(part.at).is_some_and(|end| is_before(comparator, cell.row(), end))
+        {
+            return Ok(0);
+        }
+        let from = self.open.last().map_or(0, |part| part.at + 1);
+        let at = ends[from.min(ends.len())..].iter().position(|end| is_before(comparator, cell.row(), end));
+        let at = at.map_or(ends.len(), |at| from + at);
+        let (Some(start), Some(end)) = (boundaries.get(at).cloned(), ends.get(at).cloned()) else {
+            return Err(self.store.error("a row behind the last stripe"));
+        };
+        let start = if *is_exact || !self.open.is_empty() { start } else { boundaries[0].clone() };
+        let is_exact = *is_exact;
+        if let Some(before) = self.open.last_mut().filter(|_| !is_exact) {
+            before.end = start.clone();
+        }
+        self.end_part(false)?;
+        self.begin(at, start, end)
+    }
+
+    fn new_stripe_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
+        let Split::NewStripes { start, end, cells_each, count } = &self.order.split else { return Ok(0) };
+        let (cells_each, count, end) = (*cells_each, *count, end.clone());
+        let finished = self.written.paths.len();
+        let Some(part) = self.open.last_mut() else {
+            let start = start.clone();
+            return self.begin(0, start, end);
+        };
+        match &part.last_row {
+            Some(row) if *row != cell.row() => {
+                let start = Bytes::copy_from_slice(cell.row());
+                part.end = start.clone();
+                self.end_part(false)?;
+                return self.begin(finished + 1, start, end);
+            }
+            None if part.writer.entries() + 1 >= cells_each && finished + 1 < count => {
+                part.last_row = Some(Bytes::copy_from_slice(cell.row()));
+            }
+            _ => {}
+        }
+        Ok(0)
+    }
+
+    fn begin(&mut self, at: usize, start: Bytes, end: Bytes) -> Result<usize> {
+        let store = self.store;
+        let path = store.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
+        let file = &self.order.file;
+        let mut writer = HFileWriter::create(&*store.env.fs, &path, file.context.clone())?;
+        writer.cache_on_write(store.cache_on_write(&path, file));
+        self.open.push(Part { writer, path, at, start, end, last_row: None });
+        Ok(self.open.len() - 1)
+    }
+
+    /// Finishes the part that was begun first.
+    fn end_part(&mut self, is_last: bool) -> Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let part = self.open.remove(0);
+        let mut meta = self.order.meta.clone();
+        if !is_last {
+            meta.compacted_files.clear();
+        }
+        if matches!(self.order.split, Split::Stripes { .. } | Split::NewStripes { .. }) {
+            meta.stripe = Some((part.start, part.end));
+        }
+        self.written.paths.push(part.path);
+        part.writer.finish(meta).map(drop)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.open.is_empty() && !self.order.meta.compacted_files.is_empty() {
+            let (start, end) = self.rows_of_nothing();
+            self.begin(0, start, end)?;
+        }
+        if let (Split::Stripes { boundaries, is_exact: false }, Some(part)) =
+            (&self.order.split, self.open.last_mut())
+        {
+            part.end = boundaries.last().cloned().unwrap_or_default();
+        }
+        self.open.sort_by_key(|part| part.at);
+        while !self.open.is_empty() {
+            self.end_part(self.open.len() == 1)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a file without cells, which must be those of a stripe nonetheless.
+    fn rows_of_nothing(&self) -> (Bytes, Bytes) {
+        let nth = |boundaries: &[Bytes], at: usize| boundaries.get(at).cloned().unwrap_or_default();
+        match &self.order.split {
+            Split::NewStripes { start, end, .. } => (start.clone(), end.clone()),
+            Split::Stripes { boundaries, is_exact: true } => {
+                let last = boundaries.len().saturating_sub(2);
+                (nth(boundaries, last), nth(boundaries, last + 1))
+            }
+            _ => (Bytes::new(), Bytes::new()),
+        }
+    }
+
+    /// Deletes everything, finished or not.
+    fn discard(&mut self) {
+        let unfinished = self.open.drain(..).map(|part| part.path);
+        let paths: Vec<_> = self.written.paths.drain(..).chain(unfinished).collect();
+        for path in paths {
+            self.store.forget_blocks(&path);
+            if let Err(error) = self.store.env.fs.delete(&path) {
+                tracing::warn!(path = %path.display(), %error, "an unfinished file stays");
+            }
+        }
+    }
+}
+
+/// Whether a row is before an end, which is open when it is empty.
+fn is_before(comparator: CellComparator, row: &[u8], end: &[u8]) -> bool {
+    end.is_empty() || comparator.compare_rows(row, end).is_lt()
+}

@@ -1,0 +1,486 @@
+//! Stripes: the rows of a store in ranges that are compacted apart from each other (`StripeCompactionPolicy`).
+//!
+//! The file info of a stripe's file tells the range, `STRIPE_START_KEY` and `STRIPE_END_KEY`, empty for open. Files without
+//! it are of *level 0* and hold any rows: what flushes and bulk loads bring, and what does not fit the other stripes. Nothing
+//! but the files says which stripes there are, so they are found anew for each choice, and a store that was written by
+//! HBase, or by another engine, needs nothing to be taken over.
+//!
+//! In the order of preference: level 0 into the stripes, stripes whose cells have all expired into one, the best choice
+//! within one stripe. A stripe that is compacted as a whole while level 0 is empty needs its delete markers no more, and is
+//! split when it has grown too large.
+//!
+//! Other than in HBase: flushes always go to level 0 (`hbase.store.stripe.compaction.flushToL0`), for the files of one flush
+//! could not be put in place at once and a crash in between would lose cells; a user's major compaction compacts all there
+//! is, where HBase chooses as usual; level 0 is not compacted together with one stripe.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::StoreConfig;
+use super::output::Split;
+use super::selection::{Candidate, Plan, Wish, explore};
+
+/// `hbase.store.stripe.*`; `None` is for what follows from other settings.
+#[derive(Clone, Debug)]
+pub(super) struct StripeSettings {
+    level0_files_min: usize,
+    files_min: Option<usize>,
+    files_max: Option<usize>,
+    initial_count: usize,
+    split_bytes: Option<u64>,
+    split_parts: f64,
+    region_imbalance_max: f64,
+}
+
+impl Default for StripeSettings {
+    fn default() -> Self {
+        Self {
+            level0_files_min: 4,
+            files_min: None,
+            files_max: None,
+            initial_count: 1,
+            split_bytes: None,
+            split_parts: 2.0,
+            region_imbalance_max: 1.5,
+        }
+    }
+}
+
+const LEVEL0_FILES_MIN: &str = "hbase.store.stripe.compaction.minFilesL0";
+const FILES_MIN: &str = "hbase.store.stripe.compaction.minFiles";
+const FILES_MAX: &str = "hbase.store.stripe.compaction.maxFiles";
+const INITIAL_COUNT: &str = "hbase.store.stripe.initialStripeCount";
+const SPLIT_BYTES: &str = "hbase.store.stripe.sizeToSplit";
+const SPLIT_PARTS: &str = "hbase.store.stripe.splitPartCount";
+const REGION_IMBALANCE: &str = "hbase.store.stripe.region.split.max.imbalance";
+
+/// More stripes than this are not begun with.
+const INITIAL_COUNT_MAX: usize = 1000;
+/// Files of a stripe at least, for a compaction within it.
+const FILES_MIN_DEFAULT: usize = 3;
+
+impl StripeSettings {
+    pub(super) const KEYS: [&'static str; 7] =
+        [LEVEL0_FILES_MIN, FILES_MIN, FILES_MAX, INITIAL_COUNT, SPLIT_BYTES, SPLIT_PARTS, REGION_IMBALANCE];
+
+    /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
+        let count = || value.parse::<usize>().ok().filter(|n| *n > 0);
+        // 1/x stands for x.
+        let factor = || {
+            let given = value.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.001)?;
+            Some(if given < 1.0 { 1.0 / given } else { given })
+        };
+        let known = match key {
+            LEVEL0_FILES_MIN => count().map(|n| self.level0_files_min = n),
+            FILES_MIN => count().map(|n| self.files_min = Some(n.max(2))),
+            FILES_MAX => count().map(|n| self.files_max = Some(n.max(2))),
+            INITIAL_COUNT => count().map(|n| self.initial_count = n.min(INITIAL_COUNT_MAX)),
+            SPLIT_BYTES => value.parse().ok().map(|n| self.split_bytes = Some(n)),
+            SPLIT_PARTS => factor().filter(|parts| *parts >= 1.001).map(|parts| self.split_parts = parts),
+            REGION_IMBALANCE => factor().map(|ratio| self.region_imbalance_max = ratio),
+            _ => return false,
+        };
+        if known.is_none() {
+            tracing::warn!(key, value, "a setting of stripes cannot be used");
+        }
+        true
+    }
+
+    fn split_bytes(&self, config: &StoreConfig) -> u64 {
+        let flushes = self.level0_files_min as f64 * 4.0 * self.split_parts;
+        self.split_bytes.unwrap_or((config.flush_bytes as f64 * flushes) as u64).max(1)
+    }
+
+    /// The limits of a choice within one stripe, or in level 0.
+    fn within(&self, config: &StoreConfig) -> StoreConfig {
+        let files_min = self.files_min.unwrap_or(FILES_MIN_DEFAULT.max(config.compaction_files_min));
+        let files_max = self.files_max.unwrap_or(config.compaction_files_max).max(files_min);
+        StoreConfig { compaction_files_min: files_min, compaction_files_max: files_max, ..config.clone() }
+    }
+
+    /// How many cells a new stripe should have, and how many stripes there should be at most: so many that each is not much
+    /// above the size of a part.
+    fn new_stripes(&self, files: &[&StripeFile], parts: f64, config: &StoreConfig) -> (u64, usize) {
+        let bytes: u64 = files.iter().map(|file| file.base.bytes).sum();
+        let cells: u64 = files.iter().map(|file| file.cells).sum();
+        let part_bytes = (self.split_bytes(config) as f64 / self.split_parts).max(1.0);
+        let ratio_of = |parts: f64| bytes as f64 / (parts * part_bytes);
+        let (mut parts, mut ratio) = (parts, ratio_of(parts));
+        while ratio > 1.0 && parts < INITIAL_COUNT_MAX as f64 {
+            let next = ratio_of(parts + 1.0);
+            if next < 1.0 && 1.0 / next >= ratio {
+                break;
+            }
+            (parts, ratio) = (parts + 1.0, next);
+        }
+        (((cells as f64 / parts) as u64).max(1), parts.ceil() as usize)
+    }
+}
+
+/// What is to be known of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StripeFile {
+    pub base: Candidate,
+    pub cells: u64,
+    /// Of its cells; `None` without cells.
+    pub max_timestamp: Option<i64>,
+    /// The range that its file info tells, if its cells are in it.
+    pub rows: Option<(Bytes, Bytes)>,
+}
+
+impl StripeFile {
+    fn has_expired(&self, oldest_unexpired: i64) -> bool {
+        self.max_timestamp.is_none_or(|newest| newest < oldest_unexpired)
+    }
+}
+
+/// Rows from `start` to before `end`, either of which is open when it is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stripe {
+    pub start: Bytes,
+    pub end: Bytes,
+    /// Indexes, the oldest first.
+    pub files: Vec<usize>,
+}
+
+/// What the files of a store are to each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stripes {
+    pub level0: Vec<usize>,
+    /// In the order of rows, from open to open without a gap; none, or at least one, each of at least one file.
+    pub stripes: Vec<Stripe>,
+}
+
+impl Stripes {
+    /// From the ranges of files, oldest first. A file that does not begin where the stripe before ends is of level 0; when
+    /// the stripes do not cover all rows then, all files are.
+    pub(super) fn of(files: &[StripeFile]) -> Self {
+        // By end; the open end is the last.
+        let mut by_end: BTreeMap<(bool, &Bytes), Vec<usize>> = BTreeMap::new();
+        for (at, file) in files.iter().enumerate() {
+            if let Some((start, end)) = &file.rows
+                && (start.is_empty() || end.is_empty() || start < end)
+            {
+                by_end.entry((end.is_empty(), end)).or_default().push(at);
+            }
+        }
+        let start_of =
+            |at: usize| files[at].rows.as_ref().map(|(start, _)| start).cloned().unwrap_or_default();
+        let mut stripes: Vec<Stripe> = Vec::new();
+        for ((_, end), mut members) in by_end {
+            let newest = *members.last().unwrap_or(&0);
+            let start = stripes.last().map_or_else(|| start_of(newest), |before| before.end.clone());
+            members.retain(|at| start_of(*at) == start);
+            if !members.is_empty() {
+                stripes.push(Stripe { start, end: end.clone(), files: members });
+            }
+        }
+        let is_whole = stripes.first().is_some_and(|first| first.start.is_empty())
+            && stripes.last().is_some_and(|last| last.end.is_empty());
+        if !is_whole {
+            stripes.clear();
+        }
+        let is_in_stripe = |at: &usize| stripes.iter().any(|stripe| stripe.files.contains(at));
+        let level0 = (0..files.len()).filter(|at| !is_in_stripe(at)).collect();
+        Self { level0, stripes }
+    }
+
+    /// Open, the rows at which stripes meet, open.
+    fn boundaries(&self) -> Vec<Bytes> {
+        let ends = self.stripes.iter().map(|stripe| stripe.end.clone());
+        std::iter::once(Bytes::new()).chain(ends).collect()
+    }
+
+    /// How much compactions are wanted (`StripeStoreFileManager.getCompactionPressure`).
+    pub(super) fn pressure(&self, config: &StoreConfig) -> f64 {
+        let files_min = config.engine.stripe.within(config).compaction_files_min as f64;
+        let per_stripe = (config.blocking_files / self.stripes.len().max(1)) as f64;
+        let of_level0 = usize::from(!self.level0.is_empty());
+        let of_stripe = |stripe: &Stripe| {
+            let over = (stripe.files.len() + of_level0) as f64 - files_min;
+            if per_stripe > files_min {
+                over / (per_stripe - files_min)
+            } else {
+                f64::from(u8::from(over > 0.0))
+            }
+        };
+        self.stripes.iter().map(of_stripe).fold(0.0, f64::max).min(1.0)
+    }
+
+    /// The row between two stripes that cuts the bytes best, if it does so well enough.
+    pub(super) fn split_row(&self, files: &[StripeFile], config: &StoreConfig) -> Option<Bytes> {
+        let bytes_of = |stripe: &Stripe| stripe.files.iter().map(|at| files[*at].base.bytes).sum::<u64>();
+        let all: u64 = self.stripes.iter().map(bytes_of).sum();
+        let mut left = 0;
+        let cuts = self.stripes.iter().map(|stripe| {
+            left += bytes_of(stripe);
+            let (less, more) = (left.min(all - left), left.max(all - left));
+            (more as f64 / less.max(1) as f64, &stripe.end)
+        });
+        let (ratio, row) = cuts.filter(|(_, end)| !end.is_empty()).min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        (ratio < config.engine.stripe.region_imbalance_max).then(|| row.clone())
+    }
+}
+
+/// Chooses what to compact of files in the order of their age, none of which is busy.
+pub(super) fn select(
+    files: &[StripeFile],
+    config: &StoreConfig,
+    wish: Wish,
+    oldest_unexpired: i64,
+) -> Option<Plan> {
+    if wish.busy > 0 || files.is_empty() {
+        return None;
+    }
+    let stripes = Stripes::of(files);
+    let choice = Choice { files, stripes: &stripes, config, wish, oldest_unexpired };
+    if wish.major || files.iter().any(|file| file.base.is_reference) {
+        return Some(choice.all());
+    }
+    let expired = |at: &usize| files[*at].has_expired(oldest_unexpired);
+    let level0 = &stripes.level0;
+    if level0.len() >= config.engine.stripe.level0_files_min
+        || (!level0.is_empty() && level0.iter().all(expired))
+    {
+        let plan = choice.level0();
+        if plan.is_some() {
+            return plan;
+        }
+    }
+    choice.expired().or_else(|| choice.within_a_stripe())
+}
+
+struct Choice<'a> {
+    files: &'a [StripeFile],
+    stripes: &'a Stripes,
+    config: &'a StoreConfig,
+    wish: Wish,
+    oldest_unexpired: i64,
+}
+
+impl Choice<'_> {
+    fn settings(&self) -> &StripeSettings {
+        &self.config.engine.stripe
+    }
+
+    fn all(&self) -> Plan {
+        let files: Vec<_> = (0..self.files.len()).collect();
+        let split = if self.stripes.stripes.is_empty() {
+            self.first_stripes(&files)
+        } else {
+            Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: false }
+        };
+        Plan { files, is_major: self.wish.major, drops_deletes: true, split }
+    }
+
+    /// Level 0 into the stripes, or into the first ones.
+    fn level0(&self) -> Option<Plan> {
+        let level0 = &self.stripes.level0;
+        let within = self.settings().within(self.config);
+        let bytes: u64 = level0.iter().map(|at| self.files[*at].base.bytes).sum();
+        let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
+            // As many as there is room for, whatever their ratio.
+            true => self.explore(level0, Wish { may_be_stuck: true, ..self.wish }),
+            false => level0.clone(),
+        };
+        if files.is_empty() {
+            return None;
+        }
+        let is_all = files.len() == self.files.len();
+        let split = if self.stripes.stripes.is_empty() {
+            self.first_stripes(&files)
+        } else {
+            Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: true }
+        };
+        Some(Plan { files, is_major: false, drops_deletes: is_all, split })
+    }
+
+    fn first_stripes(&self, files: &[usize]) -> Split {
+        let initial = self.settings().initial_count as f64;
+        self.new_stripes(files, initial, Bytes::new(), Bytes::new())
+    }
+
+    fn new_stripes(&self, files: &[usize], parts: f64, start: Bytes, end: Bytes) -> Split {
+        let files: Vec<_> = files.iter().map(|at| &self.files[*at]).collect();
+        let (cells_each, count) = self.settings().new_stripes(&files, parts, self.config);
+        Split::NewStripes { start, end, cells_each, count }
+    }
+
+    /// The longest run of stripes in which nothing is left to read becomes one; a single one, with its neighbour.
+    fn expired(&self) -> Option<Plan> {
+        let stripes = &self.stripes.stripes;
+        let expired = |stripe: &Stripe| {
+            stripe.files.iter().all(|at| self.files[*at].has_expired(self.oldest_unexpired))
+        };
+        let runs = stripes.chunk_by(|a, b| expired(a) && expired(b)).filter(|run| expired(&run[0]));
+        // The first of the longest.
+        let best = runs.rev().max_by_key(|run| run.len())?;
+        let first = stripes.iter().position(|stripe| stripe.start == best[0].start)?;
+        let last = (first + best.len() - 1).max(first + 1);
+        let run = stripes.get(first..=last)?;
+        let mut files: Vec<_> = run.iter().flat_map(|stripe| stripe.files.iter().copied()).collect();
+        files.sort_unstable();
+        let split = one_stripe(run[0].start.clone(), run[run.len() - 1].end.clone());
+        Some(Plan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
+    }
+
+    /// Of the best choices within each stripe the one with the most files, then with the fewest bytes.
+    fn within_a_stripe(&self) -> Option<Plan> {
+        let bytes = |files: &[usize]| files.iter().map(|at| self.files[*at].base.bytes).sum::<u64>();
+        let choices =
+            self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, self.wish)));
+        let (stripe, files) = choices
+            .filter(|(_, files)| !files.is_empty())
+            .min_by_key(|(_, files)| (std::cmp::Reverse(files.len()), bytes(files)))?;
+        let is_whole = files.len() == stripe.files.len();
+        let (start, end) = (stripe.start.clone(), stripe.end.clone());
+        let split = if is_whole && bytes(&files) >= self.settings().split_bytes(self.config) {
+            self.new_stripes(&files, self.settings().split_parts, start, end)
+        } else {
+            one_stripe(start, end)
+        };
+        let drops_deletes = is_whole && self.stripes.level0.is_empty();
+        Some(Plan { files, is_major: false, drops_deletes, split })
+    }
+
+    fn explore(&self, candidates: &[usize], wish: Wish) -> Vec<usize> {
+        let bases: Vec<_> = self.files.iter().map(|file| file.base).collect();
+        let mut chosen = explore(&bases, &self.settings().within(self.config), candidates, wish);
+        chosen.truncate(self.settings().within(self.config).compaction_files_max);
+        chosen
+    }
+}
+
+fn one_stripe(start: Bytes, end: Bytes) -> Split {
+    Split::NewStripes { start, end, cells_each: u64::MAX, count: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: u64, rows: Option<(&'static str, &'static str)>) -> StripeFile {
+        StripeFile {
+            base: Candidate { bytes, ..Candidate::default() },
+            cells: bytes,
+            max_timestamp: Some(1000),
+            rows: rows.map(|(start, end)| (start.into(), end.into())),
+        }
+    }
+
+    fn config(settings: &[(&str, &str)]) -> StoreConfig {
+        let mut config = StoreConfig::default();
+        settings.iter().for_each(|(key, value)| assert!(config.engine.set(key, value)));
+        config
+    }
+
+    fn choose(files: &[StripeFile], config: &StoreConfig) -> Option<Plan> {
+        select(files, config, Wish::default(), i64::MIN)
+    }
+
+    fn shape(files: &[StripeFile]) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let stripes = Stripes::of(files);
+        (stripes.level0, stripes.stripes.into_iter().map(|stripe| stripe.files).collect())
+    }
+
+    #[test]
+    fn stripes_are_what_fits_together() {
+        let (left, right) = (Some(("", "m")), Some(("m", "")));
+        assert_eq!(shape(&[]), (vec![], vec![]));
+        assert_eq!(shape(&[file(1, None), file(1, right), file(1, left)]), (vec![0], vec![vec![2], vec![1]]));
+        // The right one was split meanwhile; what was flushed for it is left over.
+        let split = [file(1, left), file(1, right), file(1, Some(("m", "t"))), file(1, Some(("t", "")))];
+        assert_eq!(shape(&split), (vec![1], vec![vec![0], vec![2], vec![3]]));
+        // A gap, a range that is none, half of the rows.
+        for odd in [Some(("n", "")), Some(("z", "a")), None] {
+            assert_eq!(shape(&[file(1, left), file(1, odd)]), (vec![0, 1], vec![]));
+        }
+    }
+
+    #[test]
+    fn level_0_becomes_stripes_once_there_is_enough() {
+        let config = config(&[(INITIAL_COUNT, "3"), (LEVEL0_FILES_MIN, "2"), (SPLIT_BYTES, "1000000")]);
+        assert_eq!(choose(&[file(90, None)], &config), None);
+        let plan = choose(&[file(90, None), file(90, None)], &config).expect("two files");
+        let (start, end) = (Bytes::new(), Bytes::new());
+        assert_eq!(plan.split, Split::NewStripes { start, end, cells_each: 60, count: 3 });
+        assert!(plan.drops_deletes && !plan.is_major);
+
+        let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None), file(1, None)];
+        let plan = choose(&files, &config).expect("two files in level 0");
+        assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], false));
+        let boundaries = vec![Bytes::new(), "m".into(), Bytes::new()];
+        assert_eq!(plan.split, Split::Stripes { boundaries, is_exact: true });
+    }
+
+    #[test]
+    fn a_stripe_is_compacted_alone_and_split_when_it_is_large() {
+        let right = || file(60, Some(("m", "")));
+        let files = [file(9, Some(("", "m"))), right(), right(), right()];
+        let small = choose(&files, &config(&[(SPLIT_BYTES, "10000")])).expect("three files");
+        assert_eq!((small.files, small.drops_deletes), (vec![1, 2, 3], true));
+        assert_eq!(small.split, one_stripe("m".into(), Bytes::new()));
+        // 180 bytes of parts of 60: three parts, not the two that were asked for.
+        let large = choose(&files, &config(&[(SPLIT_BYTES, "120")])).expect("three files");
+        let (start, end) = ("m".into(), Bytes::new());
+        assert_eq!(large.split, Split::NewStripes { start, end, cells_each: 60, count: 3 });
+
+        let files = [file(9, Some(("", "m"))), right(), right(), right(), file(1, None)];
+        let plan = choose(&files, &config(&[])).expect("three files");
+        assert_eq!(
+            (plan.files, plan.drops_deletes),
+            (vec![1, 2, 3], false),
+            "level 0 may hold what they hide"
+        );
+    }
+
+    #[test]
+    fn stripes_that_have_expired_become_one() {
+        let old = |rows| StripeFile { max_timestamp: Some(10), ..file(5, Some(rows)) };
+        let empty = |rows| StripeFile { max_timestamp: None, cells: 0, ..file(5, Some(rows)) };
+        let files = [old(("", "b")), file(5, Some(("b", "d"))), old(("d", "f")), empty(("f", ""))];
+        let plan = select(&files, &config(&[]), Wish::default(), 500).expect("two have expired");
+        assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], true));
+        assert_eq!(plan.split, one_stripe("d".into(), Bytes::new()));
+        let plan = select(&files[..2], &config(&[]), Wish::default(), 500);
+        assert_eq!(plan, None, "they do not cover all rows");
+        let files = [old(("", "b")), file(5, Some(("b", "")))];
+        let plan = select(&files, &config(&[]), Wish::default(), 500).expect("with its neighbour");
+        assert_eq!((plan.files, plan.split), (vec![0, 1], one_stripe(Bytes::new(), Bytes::new())));
+        let files = [file(5, Some(("", "b"))), old(("b", ""))];
+        assert_eq!(select(&files, &config(&[]), Wish::default(), 500), None, "the last has no neighbour");
+    }
+
+    #[test]
+    fn a_user_and_a_split_region_get_everything_compacted() {
+        let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
+        let major = Wish { major: true, ..Wish::default() };
+        let plan = select(&files, &config(&[]), major, i64::MIN).expect("all");
+        assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
+        assert_eq!(select(&files, &config(&[]), Wish { busy: 1, ..major }, i64::MIN), None);
+        let mut half = file(9, None);
+        half.base.is_reference = true;
+        let plan = choose(&[half], &config(&[])).expect("a reference");
+        assert!(plan.drops_deletes && !plan.is_major);
+    }
+
+    #[test]
+    fn a_region_is_split_between_stripes_unless_that_is_too_uneven() {
+        let of = |left, right| {
+            let files = [file(left, Some(("", "m"))), file(right, Some(("m", "")))];
+            Stripes::of(&files).split_row(&files, &config(&[]))
+        };
+        assert_eq!(of(10, 14), Some("m".into()));
+        assert_eq!(of(10, 16), None);
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_change_nothing() {
+        let odd = [(INITIAL_COUNT, "0"), (SPLIT_PARTS, "1"), (SPLIT_PARTS, "x"), (LEVEL0_FILES_MIN, "-3")];
+        let settings = config(&odd).engine.stripe;
+        assert_eq!((settings.initial_count, settings.split_parts, settings.level0_files_min), (1, 2.0, 4));
+        assert_eq!(config(&[(SPLIT_PARTS, "0.25")]).engine.stripe.split_parts, 4.0);
+    }
+}
