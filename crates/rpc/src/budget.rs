@@ -29,9 +29,14 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether the limit was passed; only [`Budget::add`] can do that.
-    pub fn is_exceeded(&self) -> bool {
-        self.used() > self.max
+    /// Units that may be taken at all.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Units not taken; 0 when the limit was passed, which only [`Budget::add`] can do.
+    pub fn free(&self) -> u64 {
+        self.max.saturating_sub(self.used())
     }
 
     /// Takes `units` if they are there.

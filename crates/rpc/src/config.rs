@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::Budget;
+
 /// Answers the cluster id for the registry preamble; `None` while it is not known yet.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
@@ -29,13 +31,19 @@ pub struct RpcServerConfig {
     pub connection_calls_max: usize,
     /// Request bytes of one connection that are in flight before its further requests wait in the socket.
     pub connection_inflight_bytes_max: usize,
-    /// Replies of one connection not yet taken by its client; then its requests wait in the socket.
+    /// Replies of one connection not yet taken by its client; then its requests wait in the socket:
+    /// `hbase.server.netty.writable.watermark.high`.
     pub connection_unsent_bytes_max: usize,
     /// Replies of one connection not yet taken by its client; beyond it the connection is closed. It can pass the limit
-    /// above only by calls that were running already.
+    /// above only by calls that were running already: `hbase.server.netty.writable.watermark.fatal`.
     pub connection_unsent_bytes_fatal: usize,
-    /// Replies not yet taken by clients, of all connections; then requests of the connections they belong to wait.
-    pub unsent_bytes_max: u64,
+    /// Replies not yet taken by clients, of all connections; servers may share one. A connection whose client does not take
+    /// its replies may hold an eighth of what the others leave, and one reply more; a reply that finds no room becomes a
+    /// CallQueueTooBigException. So however many such clients there are, there is room for small replies to others.
+    pub unsent: Arc<Budget>,
+    /// When less than a quarter of that is free, a connection whose client has not taken a byte of its replies for so long
+    /// is closed.
+    pub unsent_stall_max: Duration,
     /// Open connections; further ones are closed on arrival.
     pub connections_max: usize,
     /// A client's timeout is raised to this: `hbase.ipc.min.client.request.timeout`.
@@ -67,7 +75,8 @@ impl RpcServerConfig {
             connection_inflight_bytes_max: 256 << 20,
             connection_unsent_bytes_max: 16 << 20,
             connection_unsent_bytes_fatal: 1 << 30,
-            unsent_bytes_max: 2 << 30,
+            unsent: Budget::new(2 << 30),
+            unsent_stall_max: Duration::from_secs(10),
             connections_max: 64 << 10,
             client_timeout_min: Duration::from_millis(20),
             handshake_timeout: Duration::from_secs(60),

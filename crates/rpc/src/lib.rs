@@ -20,6 +20,10 @@
 //! the header is there. Over a limit of the server a call gets CallQueueTooBigException; over a limit of its own a
 //! connection is not read from. A request is admitted before it is parsed, a long one while it arrives.
 //!
+//! Answers share one [`Budget`]. A connection that has answers waiting may hold an eighth of what is free, so the more of it
+//! is taken the less each may have (the dynamic threshold of shared-memory switches), and clients that never read cannot
+//! take the room of those that do.
+//!
 //! # Bytes from the socket
 //!
 //! Lengths are checked before use; no buffer is reserved by a length alone; a malformed request is answered with an
@@ -46,6 +50,7 @@ mod service;
 mod wire;
 mod worker;
 
+pub use budget::Budget;
 pub use call::{Call, ConnectionInfo};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, RpcServerConfig};

@@ -7,7 +7,7 @@
 //! With an exception only the header follows the total. The header is written by hand: it is two numbers on the hot
 //! path.
 
-use evenkeel_common::HBaseError;
+use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -24,9 +24,18 @@ const TAG_LENGTH: u8 = 1 << 3;
 /// The call id of answers to preambles (-1 in Java).
 pub const PREAMBLE_CALL_ID: u32 = u32::MAX;
 
-/// Appends the frame of a result with its cell block, if any. A frame that no length could describe becomes an
-/// exception instead.
-pub fn write_result<M: Message>(out: &mut Gather, call_id: u32, message: &M, cells: Option<Gather>) {
+/// Appends the frame of a result with its cell block, if any.
+///
+/// # Errors
+/// What to tell the client instead: when no length could describe the frame, or it is longer than `bytes_max`, for which
+/// there is room.
+pub fn write_result<M: Message>(
+    out: &mut Gather,
+    call_id: u32,
+    message: &M,
+    cells: Option<Gather>,
+    bytes_max: u64,
+) -> Result<()> {
     let cells = cells.filter(|block| !block.is_empty());
     let cell_bytes = cells.as_ref().map_or(0, Gather::len);
     let message_bytes = message.encoded_len();
@@ -37,10 +46,15 @@ pub fn write_result<M: Message>(out: &mut Gather, call_id: u32, message: &M, cel
         + message_bytes
         + cell_bytes;
     let Ok(total) = i32::try_from(total) else {
-        let error =
-            HBaseError::do_not_retry(format!("a response of {total} bytes passes what a frame can hold"));
-        return write_exception(out, call_id, &error);
+        return Err(HBaseError::do_not_retry(format!(
+            "a response of {total} bytes passes what a frame can hold"
+        )));
     };
+    if total as u64 > bytes_max {
+        let message =
+            format!("a response of {total} bytes finds no room beside those that clients have not taken yet");
+        return Err(HBaseError::new(ErrorKind::CallQueueTooBig, message));
+    }
     let bytes = out.copied();
     bytes.reserve(4 + total as usize - cell_bytes);
     bytes.extend_from_slice(&total.to_be_bytes());
@@ -50,6 +64,7 @@ pub fn write_result<M: Message>(out: &mut Gather, call_id: u32, message: &M, cel
     if let Some(block) = cells {
         out.append(block);
     }
+    Ok(())
 }
 
 /// Appends the frame of an exception.
@@ -107,7 +122,7 @@ mod tests {
             block.copied().extend_from_slice(cells);
             block
         });
-        write_result(&mut out, call_id, &message, block);
+        write_result(&mut out, call_id, &message, block, u64::MAX).unwrap();
         let mut bytes = Bytes::from(out.to_vec());
         let total = bytes.split_to(4);
         assert_eq!(total, (bytes.len() as u32).to_be_bytes()[..]);

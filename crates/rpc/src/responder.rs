@@ -61,9 +61,16 @@ fn unanswered() -> HBaseError {
     HBaseError::io("the server ended the call without an answer")
 }
 
-fn encode_result<M: Message>(out: &mut Gather, call_id: u32, message: &M, cells: Option<CellBlockWriter>) {
-    match cells.map(CellBlockWriter::finish).transpose() {
-        Ok(block) => write_result(out, call_id, message, block),
+fn encode_result<M: Message>(
+    out: &mut Gather,
+    call_id: u32,
+    message: &M,
+    cells: Option<CellBlockWriter>,
+    bytes_max: u64,
+) {
+    let block = cells.map(CellBlockWriter::finish).transpose();
+    match block.and_then(|block| write_result(out, call_id, message, block, bytes_max)) {
+        Ok(()) => {}
         Err(error) => write_exception(out, call_id, &error),
     }
 }
@@ -118,7 +125,8 @@ impl Respond for Responder {
     }
 
     fn send_cells<M: Message>(mut self, message: &M, cells: Option<CellBlockWriter>) {
-        self.finish(|out, call_id| encode_result(out, call_id, message, cells));
+        let bytes_max = self.connection.inbox().answer_bytes_max();
+        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max));
     }
 
     fn send_error(mut self, error: &HBaseError) {
@@ -168,7 +176,8 @@ impl Respond for DetachedResponder {
     }
 
     fn send_cells<M: Message>(mut self, message: &M, cells: Option<CellBlockWriter>) {
-        self.finish(|out, call_id| encode_result(out, call_id, message, cells));
+        let bytes_max = self.inbox.answer_bytes_max();
+        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max));
     }
 
     fn send_error(mut self, error: &HBaseError) {

@@ -137,7 +137,7 @@ impl RpcServerHandle {
             sent_bytes: sum(|counters| &counters.sent_bytes),
             writes: sum(|counters| &counters.writes),
             inflight_bytes: self.shared.inflight_bytes.used(),
-            unsent_bytes: self.shared.unsent_bytes.used(),
+            unsent_bytes: self.shared.config.unsent.used(),
         }
     }
 
@@ -257,6 +257,8 @@ async fn serve_connections(
     mut sockets: mpsc::Receiver<Accepted>,
     mut stop: Stop,
 ) {
+    let watched = worker.clone();
+    let watch = tokio::task::spawn_local(async move { watched.watch_unsent().await });
     loop {
         tokio::select! {
             socket = sockets.recv() => match socket {
@@ -266,6 +268,7 @@ async fn serve_connections(
             _ = stop.changed() => break,
         }
     }
+    watch.abort();
     let _ = stop.wait_for(Option::is_some).await;
     let deadline = stop.borrow().unwrap_or_else(Instant::now);
     worker.start_draining();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -12,6 +13,10 @@ use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
 use crate::connection::Outgoing;
 use crate::service::Services;
+
+/// How often answers that are not taken are looked for.
+const WATCH_MIN: Duration = Duration::from_millis(10);
+const WATCH_MAX: Duration = Duration::from_secs(1);
 
 /// Counters of one thread. Only that thread writes them; anyone may read.
 #[derive(Debug, Default)]
@@ -37,7 +42,6 @@ pub(crate) struct Shared {
     pub services: Services,
     pub inflight_bytes: Arc<Budget>,
     pub inflight_calls: Arc<Budget>,
-    pub unsent_bytes: Arc<Budget>,
     pub open_connections: AtomicU64,
 }
 
@@ -46,7 +50,6 @@ impl Shared {
         Arc::new(Shared {
             inflight_bytes: Budget::new(config.inflight_bytes_max),
             inflight_calls: Budget::new(config.inflight_calls_max),
-            unsent_bytes: Budget::new(config.unsent_bytes_max),
             open_connections: AtomicU64::new(0),
             services,
             config,
@@ -168,6 +171,29 @@ impl Worker {
         let notified = self.last_closed.notified();
         if self.open.get() > 0 {
             notified.await;
+        }
+    }
+
+    /// Ends connections whose clients do not take their answers, as long as the room of those is needed. Runs until it is
+    /// dropped.
+    pub async fn watch_unsent(&self) {
+        let config = self.config();
+        let stall_max = config.unsent_stall_max;
+        loop {
+            tokio::time::sleep((stall_max / 10).clamp(WATCH_MIN, WATCH_MAX)).await;
+            let wanted = (config.unsent.max() / 4).saturating_sub(config.unsent.free());
+            let Some(before) = Instant::now().checked_sub(stall_max).filter(|_| wanted > 0) else { continue };
+            let connections = self.connections.borrow();
+            let mut freed = 0;
+            for connection in connections.values().filter_map(Weak::upgrade) {
+                if freed >= wanted {
+                    break;
+                }
+                freed += connection.abandon_if_stalled(before);
+            }
+            if freed > 0 {
+                tracing::warn!(bytes = freed, "closing connections whose clients do not take their answers");
+            }
         }
     }
 

@@ -3,6 +3,9 @@
 mod support;
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use evenkeel_rpc::Budget;
 
 use support::{TestServer, connection_header, eventually, message, request, request_header, request_with};
 
@@ -181,21 +184,76 @@ fn a_client_that_never_reads_is_closed_at_the_fatal_limit() {
     server.assert_alive();
 }
 
+/// Calls for 1 MB each, of which none is answered as long as the client reads nothing.
+fn ask_and_never_read(server: &TestServer, clients: usize) -> Vec<support::Client> {
+    let calls: Vec<u8> = (0..50).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
+    let ask = |_| {
+        let mut client = server.client();
+        client.send(&calls);
+        client
+    };
+    (0..clients).map(ask).collect()
+}
+
 #[test]
 fn unread_answers_of_all_clients_hold_only_those_clients() {
-    let server = TestServer::with(|config| config.unsent_bytes_max = 4 << 20);
-    let mut slow: Vec<_> = (0..4).map(|_| server.client()).collect();
-    for client in &mut slow {
-        let calls: Vec<u8> = (0..50).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
-        client.send(&calls);
+    const BUDGET: u64 = 40 << 20;
+    let server = TestServer::with(|config| config.unsent = Budget::new(BUDGET));
+    let mut slow = ask_and_never_read(&server, 64);
+    eventually("answers pile up", || server.handle.stats().unsent_bytes > BUDGET / 2);
+    std::thread::sleep(Duration::from_millis(200));
+    let stats = server.handle.stats();
+    assert!(stats.unsent_bytes <= BUDGET, "{stats:?}");
+    assert!(stats.calls < 64 * 10, "{} calls ran for clients that read nothing", stats.calls);
+    let mut worst = Duration::ZERO;
+    let mut other = server.client();
+    for id in 0..200 {
+        let asked_at = Instant::now();
+        assert_eq!(other.call(id, "Echo", "small").message().name, "small");
+        worst = worst.max(asked_at.elapsed());
     }
-    eventually("answers pile up", || server.handle.stats().unsent_bytes > 4 << 20);
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(server.handle.stats().unsent_bytes <= 12 << 20, "{:?}", server.handle.stats());
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
+    for client in &mut slow {
+        for id in 0..50 {
+            let response = client.response();
+            assert_eq!(response.call_id(), id);
+            // One that found no room was refused, for a client to ask again.
+            let refused = response.header.exception.is_some();
+            assert!(!refused || response.exception_class() == TOO_BIG);
+        }
+    }
+    eventually("the budget came back", || server.handle.stats().unsent_bytes == 0);
+}
+
+#[test]
+fn an_answer_that_finds_no_room_is_refused() {
+    let server = TestServer::with(|config| config.unsent = Budget::new(1 << 20));
+    let mut client = server.client();
+    client.send(&request(1, "Big", &message("3000000", b"")));
+    let response = client.response();
+    assert_eq!((response.call_id(), response.exception_class()), (1, TOO_BIG));
+    client.send(&request(2, "Big", &message("900000", b"")));
+    assert_eq!(client.response().message().value.unwrap().len(), 900_000);
+}
+
+#[test]
+fn clients_that_stall_are_closed_when_their_room_is_needed() {
+    const BUDGET: u64 = 40 << 20;
+    let server = TestServer::with(|config| {
+        config.unsent = Budget::new(BUDGET);
+        config.unsent_stall_max = Duration::from_millis(300);
+    });
+    let few = ask_and_never_read(&server, 2);
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(server.handle.stats().connections_open, 2, "nobody needs their room");
+    let many = ask_and_never_read(&server, 64);
+    eventually("there is room again", || {
+        let stats = server.handle.stats();
+        stats.connections_open < 66 && stats.unsent_bytes <= BUDGET / 4 * 3
+    });
+    assert!(server.handle.stats().connections_open > 0, "only as many as it takes");
     server.assert_alive();
-    for client in &mut slow {
-        (0..50).for_each(|id| assert_eq!(client.response().call_id(), id));
-    }
+    drop((few, many));
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::call::ConnectionInfo;
 use crate::cell_block::{CellCodec, Compressor};
 use crate::exception::preamble_exception;
 use crate::gather::Gather;
-use crate::reply::{PREAMBLE_CALL_ID, write_exception_response, write_result};
+use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
 use crate::service::{ServiceEntry, Services};
 use crate::worker::Worker;
 
@@ -154,7 +154,9 @@ fn refusal(error: &HBaseError) -> Vec<u8> {
 fn registry_answer(cluster_id: String) -> Vec<u8> {
     let mut out = Gather::new();
     let answer = pb::GetConnectionRegistryResponse { cluster_id };
-    write_result(&mut out, PREAMBLE_CALL_ID, &answer, None);
+    if let Err(error) = write_result(&mut out, PREAMBLE_CALL_ID, &answer, None, u64::MAX) {
+        write_exception(&mut out, PREAMBLE_CALL_ID, &error);
+    }
     out.to_vec()
 }
 

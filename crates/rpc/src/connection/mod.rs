@@ -21,18 +21,24 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
+use crate::budget::Budget;
 use crate::call::ConnectionInfo;
 use crate::gather::Gather;
 use crate::worker::Worker;
 
+/// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds so much. Small answers
+/// leave in the turn that made them, and touch no shared count.
+const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
+
 /// Answers of detached calls on their way to the connection's thread. As many as there are calls in flight, at most.
-#[derive(Default)]
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
+    unsent: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -42,8 +48,20 @@ struct InboxState {
 }
 
 impl Inbox {
+    fn new(unsent: Arc<Budget>) -> Arc<Self> {
+        Arc::new(Inbox { state: Mutex::default(), unsent })
+    }
+
+    /// The longest answer there is room for.
+    pub fn answer_bytes_max(&self) -> u64 {
+        self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
+    }
+
     /// Leaves the answer of one call (empty if it needs none) and wakes the connection.
     pub fn push(&self, answer: Gather, frame_bytes: usize) {
+        if answer.len() > UNCOUNTED_BYTES_MAX {
+            self.unsent.add(answer.len() as u64);
+        }
         let waker = {
             let mut state = self.state.lock();
             state.answers.push((answer, frame_bytes));
@@ -51,6 +69,13 @@ impl Inbox {
         };
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// What is taken out is the outbox's to count.
+    fn uncount(&self, answer: &Gather) {
+        if answer.len() > UNCOUNTED_BYTES_MAX {
+            self.unsent.give(answer.len() as u64);
         }
     }
 
@@ -74,6 +99,12 @@ pub(crate) struct Outgoing {
     worker: Rc<Worker>,
     inbox: Arc<Inbox>,
     outbox: RefCell<Gather>,
+    /// Bytes of the outbox that were taken from the budget.
+    counted_bytes: Cell<usize>,
+    /// When the client last took bytes and left some.
+    stalled_at: Cell<Instant>,
+    /// The connection is to end: its client does not take its answers, and their room is needed.
+    abandoned: Cell<bool>,
     /// Calls started and not ended.
     calls: Cell<usize>,
     /// Those of them that were detached.
@@ -90,9 +121,12 @@ impl Outgoing {
     pub fn new(info: Arc<ConnectionInfo>, worker: Rc<Worker>) -> Rc<Self> {
         Rc::new(Outgoing {
             info,
+            inbox: Inbox::new(worker.config().unsent.clone()),
             worker,
-            inbox: Arc::default(),
             outbox: RefCell::new(Gather::new()),
+            counted_bytes: Cell::new(0),
+            stalled_at: Cell::new(Instant::now()),
+            abandoned: Cell::new(false),
             calls: Cell::new(0),
             detached: Cell::new(0),
             call_bytes: Cell::new(0),
@@ -136,9 +170,35 @@ impl Outgoing {
 
     /// Appends an answer to the outbox, unless the socket is gone.
     pub fn answer(&self, write: impl FnOnce(&mut Gather)) {
-        if !self.info.is_closed() {
-            write(&mut self.outbox.borrow_mut());
+        if self.info.is_closed() {
+            return;
         }
+        write(&mut self.outbox.borrow_mut());
+        let unsent = self.unsent_bytes();
+        if unsent > self.counted_bytes.get() + UNCOUNTED_BYTES_MAX {
+            self.count_unsent(unsent);
+        }
+    }
+
+    /// Makes the server's budget know what the outbox holds.
+    fn count_unsent(&self, unsent: usize) {
+        let before = self.counted_bytes.replace(unsent);
+        if unsent > before {
+            self.worker.config().unsent.add((unsent - before) as u64);
+        } else if unsent < before {
+            self.worker.config().unsent.give((before - unsent) as u64);
+        }
+    }
+
+    /// Ends the connection when its client has not taken a byte since `before`. Returns the bytes that frees, soon.
+    pub fn abandon_if_stalled(&self, before: Instant) -> u64 {
+        let counted = self.counted_bytes.get();
+        if counted == 0 || self.abandoned.get() || self.stalled_at.get() > before {
+            return 0;
+        }
+        self.abandoned.set(true);
+        self.wake();
+        counted as u64
     }
 
     /// Makes the connection's task run, if it does not already.

@@ -38,6 +38,8 @@ const CALLS_PER_TURN: usize = 128;
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// A frame still being received is charged for what arrived beyond this.
 const UNCHARGED_BYTES_MAX: usize = 64 * 1024;
+/// A connection with answers that its client does not take may hold one part in so many of what is free.
+const UNSENT_SHARE: u64 = 8;
 /// Longest header looked for in a frame that is refused for its length.
 const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
 
@@ -92,8 +94,6 @@ struct Connection {
     turn_at: Instant,
     /// Bytes of the frame being received that were taken from the budget.
     receiving_bytes: usize,
-    /// Unsent bytes as the server-wide count knows them.
-    counted_unsent_bytes: usize,
     /// The last turn ended before the read buffer did.
     unfinished: bool,
     /// Calls run since other connections had a turn.
@@ -122,7 +122,6 @@ impl Connection {
             read_at: now,
             turn_at: now,
             receiving_bytes: 0,
-            counted_unsent_bytes: 0,
             // The handshake's last read may have brought calls already.
             unfinished: true,
             calls_in_row: 0,
@@ -175,7 +174,7 @@ impl Connection {
             && self.outgoing.calls.get() < config.connection_calls_max
             && self.outgoing.call_bytes.get() < config.connection_inflight_bytes_max
             && unsent < config.connection_unsent_bytes_max
-            && (unsent == 0 || !self.worker.shared.unsent_bytes.is_exceeded())
+            && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_SHARE)
     }
 
     /// Runs frames of the read buffer.
@@ -361,10 +360,10 @@ impl Connection {
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         take_answers(&self.outgoing, &mut self.answers, cx);
-        if self.poll_flush(cx).is_err() {
+        if self.outgoing.abandoned.get() || self.poll_flush(cx).is_err() {
             return Poll::Ready(Event::Gone);
         }
-        let all_sent = self.counted_unsent_bytes == 0;
+        let all_sent = self.outgoing.unsent_bytes() == 0;
         if all_sent && self.closing {
             return Poll::Ready(Event::Done);
         }
@@ -391,6 +390,7 @@ impl Connection {
     /// Writes what the socket takes.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut outbox = self.outgoing.outbox.borrow_mut();
+        let before = outbox.len();
         while !outbox.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = outbox.fill_slices(&mut slices);
@@ -407,7 +407,11 @@ impl Connection {
         }
         let unsent = outbox.len();
         drop(outbox);
-        self.count_unsent(unsent);
+        // An outbox that was not counted has only just filled.
+        if unsent > 0 && (unsent < before || self.outgoing.counted_bytes.get() == 0) {
+            self.outgoing.stalled_at.set(Instant::now());
+        }
+        self.outgoing.count_unsent(unsent);
         if unsent > self.worker.config().connection_unsent_bytes_fatal {
             tracing::warn!(peer = %self.outgoing.info().peer, unsent, "client does not take its answers");
             return Err(io::ErrorKind::TimedOut.into());
@@ -415,20 +419,11 @@ impl Connection {
         Ok(())
     }
 
-    fn count_unsent(&mut self, unsent: usize) {
-        let before = std::mem::replace(&mut self.counted_unsent_bytes, unsent);
-        if unsent > before {
-            self.worker.shared.unsent_bytes.add((unsent - before) as u64);
-        } else if unsent < before {
-            self.worker.shared.unsent_bytes.give((before - unsent) as u64);
-        }
-    }
-
     /// Closes the socket and waits for the calls that still run, for their share of the budgets is theirs until then.
     async fn close(mut self) {
         self.outgoing.info().closed.store(true, Ordering::Relaxed);
         self.release_receiving();
-        self.count_unsent(0);
+        self.outgoing.count_unsent(0);
         self.outgoing.outbox.replace(Gather::default());
         let Connection { stream, frames, outgoing, mut answers, .. } = self;
         drop((stream, frames));
@@ -449,6 +444,7 @@ fn take_answers(outgoing: &Outgoing, answers: &mut Vec<(Gather, usize)>, cx: &mu
     while outgoing.detached.get() > 0 && outgoing.inbox.take(cx.waker(), answers) {
         for (answer, frame_bytes) in answers.drain(..) {
             outgoing.detached.set(outgoing.detached.get().saturating_sub(1));
+            outgoing.inbox.uncount(&answer);
             outgoing.answer(|out| out.append(answer));
             outgoing.call_ended(frame_bytes);
         }
