@@ -1,0 +1,131 @@
+//! How many times a served row makes the server ask for heap memory: all its blocks are cached, all its buffers have grown.
+//!
+//! The server runs in this process, so that one counting allocator sees it whole, from the bytes of the request to those
+//! of the reply. The client's thread is not counted.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Server, config};
+use evenkeel_client::{Action, Connection, Get, Put, Table};
+use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_server::standalone::Standalone;
+
+/// Most allocations of a Get of one column that is cached.
+const PER_GET_MAX: u64 = 14;
+/// Most allocations of one row of a batch of such Gets.
+const PER_ROW_MAX: u64 = 14;
+
+const ROWS: u64 = 1000;
+/// Times that all rows are read, so that what the server's other threads allocate meanwhile is less than one a row.
+const PASSES: u64 = 20;
+const BATCH: u64 = 100;
+
+static COUNTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Counting;
+
+impl Counting {
+    fn count(&self) {
+        if !IS_CLIENT.try_with(Cell::get).unwrap_or(false) {
+            COUNTED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory it hands out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.count();
+        // SAFETY: the caller's promises are System's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        self.count();
+        // SAFETY: the caller's promises are System's.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are System's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn row(number: u64) -> String {
+    format!("row{number:06}")
+}
+
+fn get(number: u64) -> Get {
+    Get::new(row(number)).column("f", "q")
+}
+
+/// A table of one family whose rows lie in a store file.
+async fn flushed_table(connection: &Connection) -> Table {
+    let name: TableName = "t".parse().expect("legal");
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let admin = connection.admin();
+    admin.create_table(&TableDescriptor::new(name.clone()).with_family(family), &[]).await.expect("created");
+    let table = connection.table(name.clone());
+    let put = |number| Action::from(Put::new(row(number)).column("f", "q", vec![b'v'; 200]));
+    for outcome in table.batch((0..ROWS).map(put).collect()).await {
+        outcome.expect("written");
+    }
+    admin.flush_table(&name).await.expect("flushed");
+    table
+}
+
+async fn get_each(table: &Table) {
+    for number in 0..ROWS {
+        assert!(!table.get(get(number)).await.expect("a result").is_empty());
+    }
+}
+
+async fn get_batches(table: &Table) {
+    for first in (0..ROWS).step_by(BATCH as usize) {
+        let gets = (first..first + BATCH).map(|number| Action::Get(get(number))).collect();
+        for outcome in table.batch(gets).await {
+            assert!(!outcome.expect("a result").is_empty());
+        }
+    }
+}
+
+/// Whole allocations of the server a row that `read` reads.
+async fn per_row(read: impl AsyncFn()) -> u64 {
+    read().await;
+    let before = COUNTED.load(Ordering::Relaxed);
+    for _ in 0..PASSES {
+        read().await;
+    }
+    (COUNTED.load(Ordering::Relaxed) - before) / (PASSES * ROWS)
+}
+
+#[test]
+fn a_cached_row_allocates_no_more_than_stated() {
+    IS_CLIENT.set(true);
+    let server = Server::new(&[]);
+    let conf = Configuration::load(None, &server.settings()).expect("settings");
+    let running = Standalone::start(conf, Arc::new(|reason: &str| panic!("{reason}"))).expect("starts");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (get, batch) = runtime.block_on(async {
+        let connection = Connection::connect(config(&server.bootstrap())).await.expect("connected");
+        let table = flushed_table(&connection).await;
+        (per_row(async || get_each(&table).await).await, per_row(async || get_batches(&table).await).await)
+    });
+    println!("{get} allocations a Get, {batch} a row of a batch");
+    assert!(get <= PER_GET_MAX, "{get} allocations a Get");
+    assert!(batch <= PER_ROW_MAX, "{batch} allocations a row of a batch");
+    running.stop().expect("stops");
+}
