@@ -92,7 +92,7 @@ impl Plan {
     fn bound(&mut self, minutes: f64) -> Result<(), String> {
         // Rows that are measured on each server, and how often each server is started.
         let (rows, starts) = match self.report.as_str() {
-            "read-path" => (9.0, 2.0),
+            "read-path" => (10.0, 2.0),
             "write-path" => (4.0, 2.0),
             "deploys" => (4.0 * self.deploys.len() as f64, self.deploys.len() as f64),
             _ => (6.0, 1.0),

@@ -42,6 +42,14 @@ fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 
     let get = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
     session.measure(results, "get", "1. Get, all in cache, 60 callers, closed loop", &get)?;
+    // Callers of one connection wait for each other's turn: only several connections keep a server busy all the time.
+    let many = format!("--rows={} --connCount=4 {table} randomRead 240", rows / 240);
+    session.measure(
+        results,
+        "get-saturated",
+        "1. Get, all in cache, 240 callers on 4 connections, closed loop",
+        &many,
+    )?;
     let rate = results.half_of_peak("get");
     let line = format!("--rate={rate:.0} {get}");
     session.measure(results, "get-half", "1. Get at half of stock's peak, open loop", &line)?;
@@ -124,15 +132,15 @@ fn batch_callers(lab: &Lab) -> Vec<usize> {
     }
 }
 
-/// Whether one process of load saturates a server's core, by the first row: what it used beside what the server did.
+/// Whether one process of load saturates a server's core, by the row of many callers: what it used beside what the server did.
 fn saturation(results: &mut Results) {
     let mut text = String::from(
-        "One process of load on one core, 60 callers on one connection, a server on another core; the table is flushed, \
+        "One process of load on one core, 240 callers on 4 connections, a server on another core; the table is flushed, \
          compacted and cached (the row above of that name).\n\n\
          | | core % | server CPU µs/Get | load CPU µs/Get | load to server |\n|---|---|---|---|---|\n",
     );
     for kind in results.order().to_vec() {
-        let Some(report) = results.report("get", kind) else { continue };
+        let Some(report) = results.report("get-saturated", kind) else { continue };
         let (server, load) =
             (report.server_us_per_request().unwrap_or(f64::NAN), report.own_us_per_request());
         let busy = report.server.as_ref().map_or(f64::NAN, |s| 100.0 * s.cpu_s / report.seconds);

@@ -246,6 +246,20 @@ fn calls_of_a_dead_socket_do_not_run() {
 }
 
 #[test]
+fn a_client_of_long_calls_leaves_turns_to_others() {
+    let server = TestServer::with(|config| config.connection_threads = 1);
+    let (mut greedy, mut modest) = (server.client(), server.client());
+    assert_eq!(modest.call(1, "Echo", "x").call_id(), 1);
+    let calls: Vec<u8> = (0..100).flat_map(|id| request(id, "Spin", &message("5", b""))).collect();
+    greedy.send(&calls);
+    eventually("the first runs", || server.service.ran.load(Ordering::Relaxed) > 1);
+    assert_eq!(modest.call(2, "Echo", "x").call_id(), 2);
+    let ran = server.service.ran.load(Ordering::Relaxed);
+    assert!(ran < 50, "{ran} calls ran before the other client's");
+    (0..100).for_each(|_| drop(greedy.response()));
+}
+
+#[test]
 fn a_full_queue_is_told_at_once() {
     let server = TestServer::start();
     let mut client = server.client();

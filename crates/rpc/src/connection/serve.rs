@@ -2,7 +2,8 @@
 //!
 //! One turn: run the whole frames in the read buffer (at most [`CALLS_PER_TURN`]), then write all answers at once, then
 //! read. A call whose data is in memory is answered inside its turn; others leave answers later, which wake the loop.
-//! After a full turn the thread's other connections get theirs.
+//! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a client of large batches must
+//! not hold up one of small reads, however fast it sends the next.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -34,6 +35,8 @@ use crate::worker::{OpenConnection, Worker, count};
 
 /// Calls run before their answers are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
+/// After so long the thread's other connections get a turn, whatever the calls were.
+const TURN_MAX: Duration = Duration::from_millis(1);
 /// Answers that end a turn early: they should be on their way.
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// A frame still being received is charged for what arrived beyond this.
@@ -98,6 +101,8 @@ struct Connection {
     unfinished: bool,
     /// Calls run since other connections had a turn.
     calls_in_row: usize,
+    /// When the first of them began.
+    row_began_at: Instant,
     /// Nothing more is read; the connection ends once its answers are out.
     closing: bool,
     /// Swapped with the inbox's.
@@ -125,6 +130,7 @@ impl Connection {
             // The handshake's last read may have brought calls already.
             unfinished: true,
             calls_in_row: 0,
+            row_began_at: now,
             closing: false,
             answers: Vec::new(),
         }
@@ -150,7 +156,7 @@ impl Connection {
                 tracing::warn!(peer = %self.outgoing.info().peer, reason, "connection closed");
                 break;
             }
-            if self.calls_in_row >= CALLS_PER_TURN {
+            if self.is_others_turn() {
                 self.write_and_yield().await;
             }
         }
@@ -163,6 +169,12 @@ impl Connection {
         // A failed write is found again, and acted on, by the next event.
         let _ = poll_fn(|cx| Poll::Ready(self.poll_flush(cx))).await;
         tokio::task::yield_now().await;
+    }
+
+    /// Whether calls were run for so long that others should be.
+    fn is_others_turn(&self) -> bool {
+        self.calls_in_row >= CALLS_PER_TURN
+            || (self.calls_in_row > 0 && self.row_began_at.elapsed() >= TURN_MAX)
     }
 
     /// Whether another call may run.
@@ -188,12 +200,15 @@ impl Connection {
     fn run_frames(&mut self) -> Result<(), Fatal> {
         self.unfinished = true;
         let unsent_bytes_max = self.outgoing.unsent_bytes() + TURN_ANSWER_BYTES_MAX;
-        while self.calls_in_row < CALLS_PER_TURN {
+        while !self.is_others_turn() {
             if !self.accepts() || self.outgoing.unsent_bytes() > unsent_bytes_max {
                 return Ok(());
             }
             match self.frames.next_frame() {
                 Frame::Whole(frame) => {
+                    if self.calls_in_row == 0 {
+                        self.row_began_at = self.turn_at;
+                    }
                     self.calls_in_row += 1;
                     self.request(frame)?;
                 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
@@ -34,7 +34,7 @@ impl Service for TestService {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        &["Echo", "Hold", "Release", "Sleep", "Fail", "Panic", "Forget", "Big", "Who", "Local"]
+        &["Echo", "Hold", "Release", "Sleep", "Fail", "Panic", "Forget", "Big", "Who", "Local", "Spin"]
     }
 
     fn call(&self, call: Call, reply: Responder) {
@@ -52,6 +52,11 @@ impl Service for TestService {
             "Big" => reply.send(&message("big", &vec![7; number(&call) as usize])),
             "Who" => who(&call, reply),
             "Local" => local(call, reply),
+            "Spin" => {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(number(&call)) {}
+                echo(&call, reply);
+            }
             _ => drop(reply),
         }
     }
