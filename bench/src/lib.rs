@@ -9,7 +9,7 @@ pub mod report;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use evenkeel_block_cache::LruBlockCache;
+use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, Result, ServerName, TableDescriptor, TableName};
 use evenkeel_fs::FileSystem;
@@ -27,6 +27,21 @@ const CACHE_BYTES: usize = 256 << 20;
 /// # Errors
 /// What the file system says.
 pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> {
+    let family = ColumnFamilyDescriptor::new(b"f")?;
+    let table = TableDescriptor::new(TableName::new("default", "bench")?).with_family(family);
+    region_of(fs, root, table, Arc::new(LruBlockCache::new(CACHE_BYTES)))
+}
+
+/// As [`region_in`], of a table that covers every row with one region, and with a cache that the caller keeps an eye on.
+///
+/// # Errors
+/// What the file system says.
+pub fn region_of(
+    fs: Arc<dyn FileSystem>,
+    root: PathBuf,
+    table: TableDescriptor,
+    cache: Arc<dyn BlockCache>,
+) -> Result<Arc<Region>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let server = ServerName::new("bench", 1, 1);
     let wal_dir = root.join("WALs").join(server.to_string());
@@ -42,10 +57,10 @@ pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> 
         listener: Arc::new(NoListener),
     })?;
     let stores = StoreEnv {
-        pace: std::sync::Arc::default(),
+        pace: Arc::default(),
         fs,
         root,
-        cache: Arc::new(LruBlockCache::new(CACHE_BYTES)),
+        cache,
         clock: Arc::clone(&clock),
         chunks: ChunkPool::new(64),
         config: StoreConfig::default(),
@@ -58,8 +73,6 @@ pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> 
         nonces: Arc::new(NonceManager::new(clock, 60_000)),
         events: Arc::new(NoEvents),
     };
-    let table = TableName::new("default", "bench")?;
-    let info = RegionInfo::new(table.clone(), Default::default(), Default::default(), 1);
-    let family = ColumnFamilyDescriptor::new(b"f")?;
-    Region::open(Arc::new(env), info, Arc::new(TableDescriptor::new(table).with_family(family)))
+    let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
+    Region::open(Arc::new(env), info, Arc::new(table))
 }

@@ -12,9 +12,46 @@
 //! So the tests are known to fail when they should.
 
 mod machine;
-mod relaxed;
-mod sound;
-mod two_steps;
+
+/// The core once more, with links of a kind.
+macro_rules! core_with_links {
+    ($name:ident, relaxed: $relaxed:expr, in_two_steps: $in_two_steps:expr) => {
+        #[path = "."]
+        mod $name {
+            mod sync {
+                pub(super) use super::super::machine::{AtomicBool, AtomicUsize, Mutex, Ordering, Written};
+                use super::super::machine::{Link, Links};
+
+                pub(super) enum Used {}
+
+                impl Links for Used {
+                    const RELAXED: bool = $relaxed;
+                    const IN_TWO_STEPS: bool = $in_two_steps;
+                }
+
+                pub(super) type AtomicPtr<T> = Link<T, Used>;
+            }
+
+            #[path = "arena.rs"]
+            mod arena;
+            #[path = "chunk.rs"]
+            #[allow(dead_code, reason = "a scenario needs a part of it")]
+            mod chunk;
+            #[path = "record.rs"]
+            mod record;
+            #[path = "core_tests/scenarios.rs"]
+            #[allow(dead_code, reason = "not every scenario is run in every way")]
+            pub(super) mod scenarios;
+            #[path = "skip_list.rs"]
+            #[allow(dead_code, reason = "a scenario needs a part of it")]
+            mod skip_list;
+        }
+    };
+}
+
+core_with_links!(sound, relaxed: false, in_two_steps: false);
+core_with_links!(relaxed, relaxed: true, in_two_steps: false);
+core_with_links!(two_steps, relaxed: false, in_two_steps: true);
 
 /// More switches between threads than these find nothing new here, and take long.
 const SWITCHES_MAX: usize = 3;

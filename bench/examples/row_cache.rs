@@ -1,6 +1,6 @@
 //! What a Get costs with the row cache and without: all rows warm, in process, one thread.
 //!
-//! `cargo run --release -p evenkeel-region --example row_cache`
+//! `cargo run --release -p evenkeel-bench --example row_cache`
 //!
 //! CPU time of the thread, not wall time. Instructions of one case, the cache on or off, by value bytes, columns, files and
 //! the columns asked for:
@@ -10,23 +10,16 @@
 //! divided by the Gets that it prints.
 
 use std::hint::black_box;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_bench::region_of;
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::cell::LATEST_TIMESTAMP;
-use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_common::{
-    ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName, TableDescriptor, TableName,
-};
-use evenkeel_fs::{FileSystem, MemoryFileSystem};
-use evenkeel_region::memstore::ChunkPool;
+use evenkeel_common::{ColumnFamilyDescriptor, KeyValue, Result, TableDescriptor, TableName};
+use evenkeel_fs::MemoryFileSystem;
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan};
-use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
-use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+use evenkeel_region::region::Region;
 
 const ROWS: u64 = 20_000;
 const GETS: u64 = 100_000;
@@ -52,44 +45,13 @@ const CASES: &[Case] = &[
 ];
 
 fn open(enabled: bool) -> Result<(Arc<Region>, Arc<LruBlockCache>)> {
-    let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (root, server) = (PathBuf::from("/hbase"), ServerName::new("bench", 1, 1));
-    let (wal_dir, old_dir) = (root.join("WALs"), root.join("oldWALs"));
-    fs.mkdirs(&wal_dir)?;
-    let wal = Wal::open(WalOptions {
-        fs: Arc::clone(&fs),
-        wal_dir,
-        old_dir,
-        prefix: "bench".into(),
-        suffix: String::new(),
-        config: WalConfig::default(),
-        clock: Arc::clone(&clock),
-        listener: Arc::new(NoListener),
-    })?;
+    let table = TableDescriptor::new(TableName::new("default", "bench")?)
+        .with_family(ColumnFamilyDescriptor::new(b"f")?)
+        .with("ROW_CACHE_ENABLED", &enabled.to_string());
     let cache = Arc::new(LruBlockCache::new(CACHE_BYTES));
-    let stores = StoreEnv {
-        pace: Arc::default(),
-        fs,
-        root,
-        cache: Arc::clone(&cache) as _,
-        clock: Arc::clone(&clock),
-        chunks: ChunkPool::new(64),
-        config: StoreConfig::default(),
-    };
-    let env = RegionEnv {
-        stores,
-        wal,
-        config: RegionConfig::default(),
-        server,
-        nonces: Arc::new(NonceManager::new(clock, 60_000)),
-        events: Arc::new(NoEvents),
-    };
-    let name = TableName::new("default", "bench")?;
-    let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), 1);
-    let table = TableDescriptor::new(name).with_family(ColumnFamilyDescriptor::new(b"f")?);
-    let table = table.with("ROW_CACHE_ENABLED", &enabled.to_string());
-    Ok((Region::open(Arc::new(env), info, Arc::new(table))?, cache))
+    let region =
+        region_of(Arc::new(MemoryFileSystem::new()), "/hbase".into(), table, Arc::clone(&cache) as _)?;
+    Ok((region, cache))
 }
 
 fn row(number: u64) -> Vec<u8> {
