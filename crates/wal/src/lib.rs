@@ -5,7 +5,6 @@
 //! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
 //! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
 //! | [`split`] | edits of a dead server's file, sorted by region into files to replay |
-//! | [`index`] | where in the logs each region's edits are, to replay them without splitting |
 //! | [`markers`] | edits about a region rather than in it: flush, compaction, open and close, bulk load |
 //! | [`entry`] | [`WalEntry`] and its key |
 //! | [`names`] | directories and file names |

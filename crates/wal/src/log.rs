@@ -28,8 +28,9 @@
 //! again, and the stores of entries that were only flushed to it are asked to flush.
 //!
 //! While no file can be written (no space left, a disk with errors, one that has become read-only), the waiting syncs get
-//! that error, and every later commit tries a new file: writes are refused, with the reason, until the fault ends. Only when
-//! the directory is gone, as when a master has taken it away, is the WAL **failed** for good, and [`WalListener::abort`] is
+//! that error, and every later commit tries a new file: writes are refused, with the reason, until the fault ends, those
+//! that would not have waited too. What these were promised just before is in MemStores only, so all stores are asked to
+//! flush once a file can be written again. Only when the directory is gone, as when a master has taken it away, is the WAL **failed** for good, and [`WalListener::abort`] is
 //! called.
 //!
 //! A batch that failed leaves a range of transaction ids that can never be synced; a sync that comes late for one of
@@ -247,7 +248,7 @@ impl Wal {
     /// to wait for. It must be cheap and must not wait for the WAL.
     pub fn when_synced(&self, txid: Txid, level: SyncLevel, done: impl FnOnce(Result<()>) + Send + 'static) {
         let mut queue = self.shared.queue.lock();
-        let level = self.shared.effective(level);
+        let level = self.shared.effective(&queue, level);
         match queue.verdict(txid, level) {
             Some(verdict) => {
                 if level == SyncLevel::None && queue.flushed < txid.0 {
@@ -398,8 +399,14 @@ fn closed() -> HBaseError {
 }
 
 impl Shared {
-    fn effective(&self, level: SyncLevel) -> SyncLevel {
-        if level == SyncLevel::Flush && self.config.hsync { SyncLevel::Sync } else { level }
+    /// What a writer really has to wait for. While no file can be written, nobody is told that something is in the log which
+    /// may never be there.
+    fn effective(&self, queue: &Queue, level: SyncLevel) -> SyncLevel {
+        match level {
+            SyncLevel::Flush if self.config.hsync => SyncLevel::Sync,
+            SyncLevel::None if queue.refusing => SyncLevel::Flush,
+            _ => level,
+        }
     }
 
     /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits.

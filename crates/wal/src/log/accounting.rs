@@ -144,6 +144,17 @@ impl Accounting {
         file.iter().all(|(region, highest)| self.lowest(region).is_none_or(|lowest| lowest > *highest))
     }
 
+    /// The stores with edits that no flush has taken yet.
+    pub(crate) fn unflushed(&self) -> Vec<(Bytes, Vec<Bytes>)> {
+        let of_region = |(name, region): (&Bytes, &Region)| {
+            let families: Vec<_> = region.unflushed.iter().map(|(family, _)| family.clone()).collect();
+            (!families.is_empty()).then(|| (name.clone(), families))
+        };
+        let mut stores: Vec<_> = self.regions.iter().filter_map(of_region).collect();
+        stores.sort();
+        stores
+    }
+
     /// The stores that hold a file back.
     pub(crate) fn holding(&self, file: &Highest) -> Vec<(Bytes, Vec<Bytes>)> {
         let of_region = |(region, highest): (&Bytes, &u64)| {

@@ -59,8 +59,8 @@ impl Shared {
     }
 
     pub(super) fn sync(&self, txid: Txid, level: SyncLevel) -> Result<()> {
-        let level = self.effective(level);
         let mut queue = self.queue.lock();
+        let level = self.effective(&queue, level);
         if let Some(verdict) = queue.verdict(txid, level) {
             if level == SyncLevel::None && queue.flushed < txid.0 {
                 self.nudge(&mut queue);
@@ -78,8 +78,8 @@ impl Shared {
     }
 
     pub(super) fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
-        let level = self.effective(level);
         let queue = self.queue.lock();
+        let level = self.effective(&queue, level);
         match queue.verdict(txid, level) {
             Some(verdict) => Some(verdict),
             None if queue.writing => None,
@@ -170,13 +170,16 @@ impl Shared {
     fn sync_batch(&self, output: &mut Output, batch: &Batch) {
         count(&self.counters.syncs);
         self.wait_for_closing(output);
+        if output.current.is_none() {
+            return; // what was flushed to the file that failed, or was closed, has had its verdict
+        }
         let sync = |output: &mut Output| output.current.as_mut().map_or(Ok(()), Current::sync);
         let synced = sync(output).or_else(|error| {
             self.leave_file(output, batch, &error);
             self.write_to_new_file(output, batch)?;
             sync(output).map_err(|error| {
                 self.leave_file(output, batch, &error);
-                self.give_up(output, &error)
+                self.give_up(&error)
             })
         });
         let mut queue = self.queue.lock();
@@ -191,6 +194,7 @@ impl Shared {
     fn leave_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<Current> {
         count(&self.counters.failures);
         let broken = output.current.take()?;
+        self.wait_for_closing(output);
         let mut queue = self.queue.lock();
         let (first, last) = (queue.synced + 1, batch.first.saturating_sub(1));
         queue.never_synced.add(first, last, &HBaseError::from(clone_of(error)));
@@ -213,15 +217,16 @@ impl Shared {
         }
     }
 
-    /// Drops the files that the archiver is done with.
+    /// Drops the files that the archiver is done with. It goes by their order, and so does this: a later one must not count
+    /// as synced up to its end before the verdict on an earlier one is known.
     fn forget_closed(&self, output: &mut Output) {
-        output.closing.retain(|closing| match closing.result.try_recv() {
-            Ok(result) => {
-                self.closed(closing, result);
-                false
-            }
-            Err(_) => true,
-        });
+        let mut done = 0;
+        for closing in &output.closing {
+            let Ok(result) = closing.result.try_recv() else { break };
+            self.closed(closing, result);
+            done += 1;
+        }
+        output.closing.drain(..done);
     }
 
     /// A file that was rolled is closed, or could not be synced.
@@ -235,15 +240,32 @@ impl Shared {
 
     /// Writes a batch to a new file, and cuts what earlier failures left.
     fn write_to_new_file(&self, output: &mut Output, batch: &Batch) -> Result<()> {
-        let fresh = output.create().map_err(|error| self.give_up(output, &error))?;
+        let fresh = output.create().map_err(|error| self.give_up(&error))?;
         output.cut_again();
         match self.write_fresh(output, batch, fresh) {
             Ok(fresh) => {
                 count(&self.counters.rolls);
-                output.accepted(fresh);
+                self.go_on_in(output, fresh);
                 Ok(())
             }
-            Err(error) => Err(self.give_up(output, &error)),
+            Err(error) => Err(self.give_up(&error)),
+        }
+    }
+
+    /// Takes a new file in place of one that failed. Writes that waited for nothing may have been acknowledged before they
+    /// were refused, so they are in MemStores only: all stores with unflushed edits are asked to flush after a time of refusals.
+    fn go_on_in(&self, output: &mut Output, fresh: Current) {
+        let path = fresh.path.clone();
+        output.current = Some(fresh);
+        let mut queue = self.queue.lock();
+        if !std::mem::take(&mut queue.refusing) {
+            return tracing::info!(path = %path.display(), "the WAL goes on in a new file");
+        }
+        let stores = queue.accounting.unflushed();
+        drop(queue);
+        tracing::warn!(path = %path.display(), "the WAL can be written again: writes are taken");
+        if !stores.is_empty() {
+            self.listener.request_flush(&stores);
         }
     }
 
@@ -262,15 +284,15 @@ impl Shared {
 
     /// Neither the current file nor a new one could be written: the batch is refused, and the next one tries again. When
     /// the directory is gone, which is how a master fences a server it takes for dead, the WAL ends.
-    fn give_up(&self, output: &mut Output, error: &io::Error) -> HBaseError {
+    fn give_up(&self, error: &io::Error) -> HBaseError {
         count(&self.counters.failures);
-        let refused = output.refused();
+        let refused_before = std::mem::replace(&mut self.queue.lock().refusing, true);
         if error.kind() == io::ErrorKind::NotFound {
             let reason = HBaseError::io(format!("WAL write failed: {error}"));
             self.fail(&reason);
             return reason;
         }
-        if refused {
+        if !refused_before {
             tracing::error!(%error, "no WAL file can be written: writes are refused until one can");
         }
         match error.kind() {
@@ -312,32 +334,39 @@ impl Shared {
     fn roll(&self, output: &mut Output) -> Result<()> {
         let fresh = output.create().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
-        let old = output.current.replace(fresh);
+        output.cut_again();
         self.forget_closed(output);
-        let mut queue = self.queue.lock();
-        if let Some(old) = old {
-            if old.is_too_slow() {
-                tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; going on in a new one");
+        match output.current.take() {
+            None => self.go_on_in(output, fresh),
+            Some(old) => {
+                output.current = Some(fresh);
+                self.retire(output, old);
             }
-            // Entries that wait are of the new file, but counted with the old one, too: it may be kept too long, never
-            // too short.
-            let highest = if queue.pending.is_empty() {
-                queue.accounting.take_highest()
-            } else {
-                queue.accounting.copy_highest()
-            };
-            queue.closed.push(ClosedFile { path: old.path.clone(), highest });
-            let (first, last) = (queue.synced + 1, queue.flushed);
-            let result = self.archiver.close(old.path, old.file);
-            output.closing.push(Closing { first, last, result });
         }
-        let held = queue.closed.len() >= self.config.logs_max;
-        drop(queue);
+        let held = self.queue.lock().closed.len() >= self.config.logs_max;
         self.archive_flushed();
         if held {
             self.ask_for_flushes();
         }
         Ok(())
+    }
+
+    /// Hands a file that was rolled to the archiver.
+    fn retire(&self, output: &mut Output, old: Current) {
+        if old.is_too_slow() {
+            tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; going on in a new one");
+        }
+        let mut queue = self.queue.lock();
+        // Entries that wait are of the new file, but counted with the old one, too: it may be kept too long, never too short.
+        let highest = if queue.pending.is_empty() {
+            queue.accounting.take_highest()
+        } else {
+            queue.accounting.copy_highest()
+        };
+        queue.closed.push(ClosedFile { path: old.path.clone(), highest });
+        let (first, last) = (queue.synced + 1, queue.flushed);
+        let result = self.archiver.close(old.path, old.file);
+        output.closing.push(Closing { first, last, result });
     }
 
     /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a
@@ -381,6 +410,7 @@ impl Shared {
     pub(super) fn finish_close(&self) -> Result<()> {
         let mut output = self.output.lock();
         self.wait_for_closing(&mut output);
+        output.cut_again();
         let closed = output.current.take().map(|mut current| {
             let result = current.file.append(TRAILER).and_then(|()| current.file.sync());
             (current.path, result)

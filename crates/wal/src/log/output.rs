@@ -28,8 +28,6 @@ pub(super) struct Output {
     last_path: PathBuf,
     /// None after neither it nor a new file could be written, until one can.
     pub(super) current: Option<Current>,
-    /// No file could be written when this was last tried.
-    refusing: bool,
     /// Files that hold bytes of a batch that failed, and could not be cut.
     uncut: Vec<Current>,
     /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
@@ -89,7 +87,6 @@ impl Output {
             last_number: 0,
             last_path: PathBuf::new(),
             current: None,
-            refusing: false,
             uncut: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
@@ -159,25 +156,9 @@ impl Output {
         }
     }
 
-    /// Cuts the files that could not be cut so far.
+    /// Cuts the files that could not be cut so far; what still cannot be is tried with the next file, and at the end.
     pub(super) fn cut_again(&mut self) {
         self.uncut.retain_mut(|failed| failed.file.cut(failed.flushed_bytes).is_err());
-    }
-
-    /// A batch is in no file; whether that is new.
-    pub(super) fn refused(&mut self) -> bool {
-        !std::mem::replace(&mut self.refusing, true)
-    }
-
-    /// Goes on in a new file.
-    pub(super) fn accepted(&mut self, fresh: Current) {
-        let path = fresh.path.display();
-        if std::mem::take(&mut self.refusing) {
-            tracing::warn!(%path, "the WAL can be written again: writes are taken");
-        } else {
-            tracing::info!(%path, "the WAL goes on in a new file");
-        }
-        self.current = Some(fresh);
     }
 
     /// The commit under way is done; whether its writes and syncs were slow.

@@ -33,6 +33,8 @@ pub(super) struct Queue {
     /// Closed files that may still be needed, oldest first.
     pub(super) closed: Vec<ClosedFile>,
     pub(super) state: State,
+    /// No file could be written when this was last tried: nothing is taken on trust until one can.
+    pub(super) refusing: bool,
     /// The WAL's thread ends once nothing is pending.
     pub(super) closing: bool,
     /// The current file is due to be followed by another.
@@ -204,16 +206,26 @@ pub(super) struct FailedRanges(Vec<(u64, u64, HBaseError)>);
 const FAILED_RANGES_MAX: usize = 1024;
 
 impl FailedRanges {
-    /// Adds a range, above all before; an empty one is nothing.
+    /// Adds a range; an empty one is nothing. What has failed before keeps its reason.
     pub(super) fn add(&mut self, first: u64, last: u64, error: &HBaseError) {
-        if first > last {
-            return;
+        let mut first = first;
+        while first <= last {
+            let at = self.0.partition_point(|(_, end, _)| *end < first);
+            let end = match self.0.get(at) {
+                Some((begin, end, _)) if *begin <= first => {
+                    first = *end + 1;
+                    continue;
+                }
+                Some((begin, ..)) => last.min(*begin - 1),
+                None => last,
+            };
+            match at.checked_sub(1).map(|before| &mut self.0[before]) {
+                Some((_, known_to, known)) if *known_to + 1 == first && known == error => *known_to = end,
+                _ => self.0.insert(at, (first, end, error.clone())),
+            }
+            first = end + 1;
         }
-        match self.0.last_mut() {
-            Some((_, end, known)) if *end + 1 >= first && known == error => *end = last.max(*end),
-            _ => self.0.push((first, last, error.clone())),
-        }
-        if self.0.len() > FAILED_RANGES_MAX {
+        while self.0.len() > FAILED_RANGES_MAX {
             let (first, _, _) = self.0.remove(0);
             self.0[0].0 = first;
         }
@@ -252,6 +264,22 @@ mod tests {
         ranges.add(4, 4, &closed());
         assert_eq!(ranges.0.len(), 1);
         assert!(ranges.find(4).is_some() && ranges.find(5).is_none());
+    }
+
+    #[test]
+    fn ranges_may_come_in_any_order_and_overlap() {
+        let mut ranges = FailedRanges::default();
+        ranges.add(11, 20, &HBaseError::io("b"));
+        ranges.add(1, 15, &HBaseError::io("a"));
+        ranges.add(5, 30, &HBaseError::io("c"));
+        let reason = |txid| ranges.find(txid).map(|error| error.message().to_owned());
+        let expected = |txid: u64| match txid {
+            1..=10 => Some("a"),
+            11..=20 => Some("b"),
+            21..=30 => Some("c"),
+            _ => None,
+        };
+        (0..=31).for_each(|txid| assert_eq!(reason(txid).as_deref(), expected(txid), "{txid}"));
     }
 
     #[test]
