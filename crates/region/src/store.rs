@@ -316,10 +316,14 @@ impl Store {
         self.cancelled.store(cancel, Ordering::Relaxed);
     }
 
-    /// How far its files are on the way from `hbase.hstore.blockingStoreFiles` to twice as many.
+    /// How far its files are on the way from `hbase.hstore.blockingStoreFiles` to twice as many; of stripes and windows,
+    /// the files of the fullest.
     pub fn blocking_pressure(&self) -> f64 {
-        let (files, blocking) = (self.state.load().files.len(), self.config.blocking_files.max(1));
-        files.saturating_sub(blocking) as f64 / blocking as f64
+        let (state, blocking) = (self.state.load(), self.config.blocking_files.max(1));
+        if state.files.len() <= blocking {
+            return 0.0;
+        }
+        self.piled_files(&state.files).saturating_sub(blocking) as f64 / blocking as f64
     }
 
     /// Ends the store: archives what was compacted, and forgets its blocks when `evict`. What readers still hold is

@@ -179,13 +179,30 @@ impl Store {
     /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.
     pub fn compaction_pressure(&self) -> f64 {
         let state = self.state.load();
-        let (files, min) = (state.files.len(), self.config.compaction_files_min);
+        let (files, min) = (self.piled_files(&state.files), self.config.compaction_files_min);
         let blocking = self.config.blocking_files.max(min + 1);
         if self.config.engine.engine == Engine::Stripe && files <= blocking {
             let files: Vec<_> = state.files.iter().map(stripe_file).collect();
             return Stripes::of(&files).pressure(&self.config);
         }
         files.saturating_sub(min) as f64 / (blocking - min) as f64
+    }
+
+    /// How many of these files a read may have to look into that no compaction wants to keep apart: all, or those of one
+    /// stripe and level 0, or of one window of time. HBase counts all of any engine, so that a store of many stripes or
+    /// windows is near its limit at rest.
+    pub(super) fn piled_files(&self, files: &[Arc<StoreFile>]) -> usize {
+        match self.config.engine.engine {
+            Engine::Default => files.len(),
+            Engine::Stripe => {
+                let files: Vec<_> = files.iter().map(stripe_file).collect();
+                Stripes::of(&files).files_of_a_row()
+            }
+            Engine::DateTiered => {
+                let files: Vec<_> = files.iter().map(dated_file).collect();
+                date_tiered::files_of_fullest_window(&files, &self.config, self.env.clock.now_ms())
+            }
+        }
     }
 
     /// The row between two stripes at which a region is best split; `None` where there is none.

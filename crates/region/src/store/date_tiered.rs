@@ -189,6 +189,20 @@ fn is_worth_it(
     })
 }
 
+/// How many files the fullest window has, each file being of the window of its newest cell. Those that are too old to be
+/// merged do not count.
+pub(super) fn files_of_fullest_window(files: &[DatedFile], config: &StoreConfig, now_ms: i64) -> usize {
+    let settings = &config.engine.date_tiered;
+    let too_old = now_ms.checked_sub(settings.file_age_max_ms).unwrap_or(i64::MIN);
+    let newest = files.iter().filter_map(|file| file.times).map(|(_, newest)| newest);
+    let newest: Vec<_> = newest.filter(|newest| *newest >= too_old).collect();
+    let earliest = newest.iter().min().copied().unwrap_or(i64::MAX);
+    let boundaries = settings.boundaries(earliest, now_ms);
+    let mut files_of_window = vec![0; boundaries.len() + 1];
+    newest.iter().for_each(|time| files_of_window[boundaries.partition_point(|start| start <= time)] += 1);
+    files_of_window.into_iter().max().unwrap_or(0)
+}
+
 /// Files of the newest window in which there are enough.
 fn minor(
     files: &[DatedFile],
@@ -311,6 +325,16 @@ mod tests {
         let old = files(&to(&[1, 2, 3]), &[10, 10, 10]);
         assert_eq!(choose(&old, 90), Some(vec![0, 1, 2]));
         assert_eq!(choose(&old, 160), None);
+    }
+
+    #[test]
+    fn files_pile_up_in_a_window_not_over_all_of_them() {
+        let fullest = |files: &[DatedFile]| files_of_fullest_window(files, &config(&[]), 119);
+        let one_a_window: Vec<_> = (14..20).map(|n| (6 * n, 6 * n + 5)).collect();
+        assert_eq!(fullest(&files(&one_a_window, &[10; 6])), 2, "[72, 96) is one window");
+        assert_eq!(fullest(&files(&to(&[115, 116, 117, 118]), &[10; 4])), 4);
+        assert_eq!(fullest(&files(&to(&[1, 2, 3, 116]), &[10; 4])), 1, "too old to be merged");
+        assert_eq!(fullest(&[]), 0);
     }
 
     #[test]

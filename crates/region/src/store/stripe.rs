@@ -193,6 +193,11 @@ impl Stripes {
         std::iter::once(Bytes::new()).chain(ends).collect()
     }
 
+    /// Files that a row may be in, at most: a file of each stripe is none too many.
+    pub(super) fn files_of_a_row(&self) -> usize {
+        self.level0.len() + self.stripes.iter().map(|stripe| stripe.files.len()).max().unwrap_or(0)
+    }
+
     /// How much compactions are wanted (`StripeStoreFileManager.getCompactionPressure`).
     pub(super) fn pressure(&self, config: &StoreConfig) -> f64 {
         let files_min = config.engine.stripe.within(config).compaction_files_min as f64;
@@ -393,6 +398,7 @@ mod tests {
         // The right one was split meanwhile; what was flushed for it is left over.
         let split = [file(1, left), file(1, right), file(1, Some(("m", "t"))), file(1, Some(("t", "")))];
         assert_eq!(shape(&split), (vec![1], vec![vec![0], vec![2], vec![3]]));
+        assert_eq!((Stripes::of(&split).files_of_a_row(), Stripes::of(&[]).files_of_a_row()), (2, 0));
         // A gap, a range that is none, half of the rows.
         for odd in [Some(("n", "")), Some(("z", "a")), None] {
             assert_eq!(shape(&[file(1, left), file(1, odd)]), (vec![0, 1], vec![]));

@@ -384,3 +384,37 @@ fn files_weigh_on_writers_and_compactions_little_by_little() {
         assert!((step[1] - step[0] - 0.2).abs() < 1e-9, "{at}: {step:?}");
     }
 }
+
+/// Stripes and windows are to stay apart: however many there are, a store at rest weighs on nobody.
+#[test]
+fn many_stripes_or_windows_weigh_on_nobody() {
+    const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";
+    let with = |engine: &str, settings: &[(&str, &str)]| {
+        let engine = format!("{PACKAGE}{engine}");
+        let common = [("hbase.hstore.engine.class", &*engine), ("hbase.hstore.blockingStoreFiles", "4")];
+        TestStore::new(&[&common, settings].concat())
+    };
+    let stripes = with("StripeStoreEngine", &[("hbase.store.stripe.initialStripeCount", "12")]);
+    let window = [
+        ("hbase.hstore.compaction.date.tiered.base.window.millis", "1000"),
+        ("hbase.hstore.compaction.date.tiered.windows.per.tier", "100"),
+    ];
+    for mut test in [stripes, with("DateTieredStoreEngine", &window)] {
+        test.clock.advance_ms(20_000);
+        for n in 0..24 {
+            test.add(&format!("{n:02}"), "q", 1_000_000 + 1000 * (n % 12), CellType::Put, "v");
+        }
+        test.flush(u64::MAX);
+        test.compact(true, u64::MAX).expect("compacted");
+        let files = test.store.files().len();
+        assert_eq!((files, test.store.blocking_pressure(), test.store.compaction_pressure()), (12, 0.0, 0.0));
+        for n in 1..=6 {
+            test.add("00", "q", 1_000_000, CellType::Put, "w");
+            test.flush(u64::MAX);
+            let pressure = test.store.blocking_pressure();
+            let over = f64::from(n) - 3.0;
+            assert!((pressure - over.max(0.0) / 4.0).abs() < 1e-9, "{n}: {pressure}");
+        }
+        assert!(test.store.compaction_pressure() > 1.0);
+    }
+}
