@@ -46,4 +46,4 @@ pub use compare::{Comparison, compare};
 pub use failure::Failure;
 pub use options::Options;
 pub use report::Report;
-pub use run::{Target, run};
+pub use run::{Target, run, run_together};

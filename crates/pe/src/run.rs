@@ -1,33 +1,46 @@
-//! [`run`]: one test on one cluster, from connecting to its [`Report`].
+//! [`run`]: one test on one cluster, from connecting to its [`Report`]; [`run_together`]: several at the same time.
 //!
 //! Load is made by a few threads, each with a single-threaded runtime, its share of the clients and connections of its
 //! own; nothing is shared between them on the way of a request but counters of YCSB's inserts. The calling thread is the
 //! reporter: once an interval it empties the threads' recorders and looks at the server.
 //!
-//! Time: threads connect, meet at a barrier, run the warm-up until its end, then the measured part until rows or time are
-//! used up. A request belongs to the phase it began in. With `--rate`, requests that were due but never sent when time was
-//! up are in the histogram with the time they had waited by then: leaving them out would hide a server that cannot keep up.
+//! Time: threads connect, meet at a barrier, warm up, then run the measured part until rows or time are used up. A request
+//! belongs to the phase it began in, and the two meet so that neither is in the other's figures:
+//!
+//! - In a closed loop clients begin nothing once the warm-up's time is up, and wait for each other. When the last request
+//!   has ended, the server's CPU is read and the measured time begins.
+//! - In an open loop the measured time begins when it was planned to, whatever the server does. Arrivals of the warm-up
+//!   that no client had taken by then are counted there and not sent: a server that was behind begins with what is under
+//!   way at its clients, and a request that is measured was due in the measured time. CPU of what was under way is in the
+//!   figures, at most a request a client.
+//!
+//! With `--rate`, requests that were due but never sent when time was up are in the histogram with the time they had
+//! waited by then: leaving them out would hide a server that cannot keep up.
 
-use std::rc::Rc;
+mod client;
+mod reporter;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use self::client::Client;
+use self::reporter::Reporter;
 use crate::failure::Failure;
 use crate::options::Options;
 use crate::pacer::Pacer;
-use crate::report::{Interval, Progress, Report, ServerReport};
-use crate::server::{ServerProcess, Usage, own_cpu_s};
-use crate::stats::{Latencies, Part, Phase, Recorder, record};
+use crate::report::Report;
+use crate::server::ServerProcess;
+use crate::stats::{Phase, Recorder, record};
 use crate::table;
-use crate::workload::{Done, Shared, Worker};
-
-/// Failures one after the other at which a client gives up.
-const FAILURES_MAX: u32 = 10;
+use crate::workload::{Shared, Worker};
 
 /// A cluster to run against.
 #[derive(Clone, Debug)]
@@ -43,6 +56,52 @@ pub struct Target {
 /// # Errors
 /// [`Failure`], when there is nothing to report. Requests that failed are counted in the report.
 pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
+    run_at(target, options, Seat::default())
+}
+
+/// Runs several tests at the same time, each on threads of its own. When all tables are there they begin together, and
+/// those in closed loops begin to be measured together, when the last one's warm-up has ended. The CPU that a report says of
+/// a server or of this process is of all that ran there.
+pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure>> {
+    let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
+    let (start, window) = (Arc::new(Barrier::new(tests.len())), Arc::new(Barrier::new(closed)));
+    let seat = |options: &Options| {
+        let window = options.rate.is_none().then(|| window.clone());
+        Seat([start.clone()].into_iter().chain(window).collect())
+    };
+    std::thread::scope(|scope| {
+        let begin = |&(target, options): &(_, _)| {
+            let seat = seat(options);
+            scope.spawn(move || run_at(target, options, seat))
+        };
+        let threads: Vec<_> = tests.iter().map(begin).collect();
+        let lost = |_| Err(Failure::Local("a run's thread ended".to_owned()));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+    })
+}
+
+/// Where a run meets others: barriers that it comes to one after the other. A run that fails passes the rest of them, so
+/// that nobody waits for it.
+#[derive(Default)]
+struct Seat(VecDeque<Arc<Barrier>>);
+
+impl Seat {
+    fn meet(&mut self) {
+        if let Some(barrier) = self.0.pop_front() {
+            barrier.wait();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        while !self.0.is_empty() {
+            self.meet();
+        }
+    }
+}
+
+fn run_at(target: &Target, options: &Options, seat: Seat) -> Result<Report, Failure> {
     let setup = runtime()?;
     let (notes, server) = setup.block_on(prepare(target, options))?;
     drop(setup);
@@ -55,20 +114,22 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
         recorders: (0..threads).map(|_| Recorder::default()).collect(),
         ready: Barrier::new(threads + 1),
         started: Mutex::new(None),
+        window: watch::Sender::new(None),
         failed: AtomicBool::new(false),
         failures: Mutex::new(Vec::new()),
     });
     let (done, ended) = mpsc::channel();
+    let (warming, warmed) = mpsc::channel();
     for thread in 0..threads {
-        let (run, done) = (run.clone(), done.clone());
+        let (run, done, warming) = (run.clone(), done.clone(), warming.clone());
         let body = move || {
-            let outcome = run.thread(thread);
+            let outcome = run.thread(thread, warming);
             let _ = done.send(outcome);
         };
         std::thread::Builder::new().name(format!("load-{thread}")).spawn(body)?;
     }
-    drop(done);
-    Reporter::new(run, server, target).report(&ended, notes)
+    drop((done, warming));
+    Reporter::new(run, server, target, warmed, seat).report(&ended, notes)
 }
 
 fn runtime() -> Result<Runtime, Failure> {
@@ -120,30 +181,60 @@ struct Run {
     ready: Barrier,
     /// When the load began, set between the two barriers.
     started: Mutex<Option<Times>>,
+    /// The measured part, once it is known when that begins.
+    window: watch::Sender<Option<Window>>,
     failed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
 
-/// When the phases begin and end.
+/// When the load began, and until when it warms up.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     start: Instant,
-    measured: Instant,
+    warm_until: Instant,
+}
+
+/// The measured part: until its end, or until the rows are done.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from: Instant,
     end: Option<Instant>,
 }
 
-impl Times {
-    fn new(options: &Options) -> Self {
-        let start = Instant::now();
-        let measured = start + Duration::from_secs_f64(options.warmup.max(0.0));
-        let end = (options.duration > 0.0).then(|| measured + Duration::from_secs_f64(options.duration));
-        Self { start, measured, end }
-    }
-}
-
 impl Run {
+    /// Begins the load. In an open loop it is known now when the measured part begins.
+    fn begin(&self) -> Times {
+        let start = Instant::now();
+        let warm_until = start + Duration::from_secs_f64(self.options.warmup.max(0.0));
+        if self.options.rate.is_some() {
+            self.open_window(warm_until);
+        }
+        Times { start, warm_until }
+    }
+
+    fn open_window(&self, from: Instant) {
+        let duration = self.options.duration;
+        let end = (duration > 0.0).then(|| from + Duration::from_secs_f64(duration));
+        self.window.send_replace(Some(Window { from, end }));
+    }
+
+    /// When the measured part begins: now, unless that is known.
+    fn measured_from(&self) -> Instant {
+        let known = self.window.borrow().map(|window| window.from);
+        known.unwrap_or_else(|| {
+            let now = Instant::now();
+            self.open_window(now);
+            now
+        })
+    }
+
+    /// Waits until the measured part may begin.
+    async fn window(&self) -> Option<Window> {
+        self.window.subscribe().wait_for(Option::is_some).await.ok().and_then(|window| *window)
+    }
+
     /// The life of one load thread.
-    fn thread(self: &Arc<Self>, thread: usize) -> Result<(), Failure> {
+    fn thread(self: &Arc<Self>, thread: usize, warming: mpsc::Sender<Infallible>) -> Result<(), Failure> {
         let built = runtime().and_then(|runtime| {
             let workers = runtime.block_on(self.workers(thread))?;
             Ok((runtime, workers))
@@ -156,7 +247,7 @@ impl Run {
         let (runtime, workers) = built?;
         let times = self.started.lock().ok().and_then(|times| *times);
         let Some(times) = times else { return Ok(()) };
-        LocalSet::new().block_on(&runtime, self.drive(thread, workers, times))
+        LocalSet::new().block_on(&runtime, self.drive(thread, workers, times, warming))
     }
 
     /// The clients of a thread, on the connections of a thread.
@@ -181,6 +272,7 @@ impl Run {
         thread: usize,
         workers: Vec<Worker>,
         times: Times,
+        warming: mpsc::Sender<Infallible>,
     ) -> Result<(), Failure> {
         let share = workers.len() as f64 / self.options.clients as f64;
         let pacer = match self.options.rate {
@@ -197,22 +289,26 @@ impl Run {
                 number: thread + i * threads,
                 times,
                 pacer: pacer.clone(),
+                warming: Some(warming.clone()),
             };
             tasks.spawn_local(client.live(worker));
         }
+        drop(warming);
         while tasks.join_next().await.is_some() {}
         if let Some(timer) = timer {
             timer.abort();
         }
-        if let (Some(pacer), Some(end)) = (&pacer, times.end) {
-            self.note_missed(thread, pacer, end);
+        let end = self.window.borrow().and_then(|window| window.end);
+        if let (Some(pacer), Some(end)) = (&pacer, end) {
+            self.note_missed(thread, pacer, end, Phase::Measured);
         }
         Ok(())
     }
 
-    fn note_missed(&self, thread: usize, pacer: &Pacer, end: Instant) {
+    /// Notes the arrivals before a phase's end that nobody took.
+    fn note_missed(&self, thread: usize, pacer: &Pacer, end: Instant, phase: Phase) {
         let missed = pacer.missed(end);
-        self.recorders[thread].note(Phase::Measured, |part| {
+        self.recorders[thread].note(phase, |part| {
             missed.iter().for_each(|due| record(&mut part.latency, end.saturating_duration_since(*due)));
         });
     }
@@ -222,243 +318,6 @@ impl Run {
             && failures.len() < 5
         {
             failures.push(format!("client {client}: {failure}"));
-        }
-    }
-}
-
-/// One client's life.
-struct Client {
-    run: Arc<Run>,
-    thread: usize,
-    number: usize,
-    times: Times,
-    pacer: Option<Rc<Pacer>>,
-}
-
-impl Client {
-    async fn live(self, mut worker: Worker) {
-        if self.times.measured > self.times.start {
-            while self.pass(&mut worker, Phase::Warmup, Some(self.times.measured)).await {}
-            self.finish(&mut worker, Phase::Warmup).await;
-            if self.pacer.is_none() {
-                tokio::time::sleep_until(self.times.measured.into()).await;
-            }
-        }
-        let mut cycle = 0;
-        while self.times.end.is_some() || cycle < self.run.options.cycles {
-            worker.rewind();
-            if !self.pass(&mut worker, Phase::Measured, self.times.end).await {
-                break;
-            }
-            cycle += 1;
-        }
-        self.finish(&mut worker, Phase::Measured).await;
-    }
-
-    async fn finish(&self, worker: &mut Worker, phase: Phase) {
-        match worker.finish().await {
-            Ok(done) => self.recorder().note(phase, |part| part.tally.add(&done.tally)),
-            Err(error) => self.fail(phase, &error.to_string()),
-        }
-    }
-
-    /// Runs the client's rows once; false when it is to stop.
-    async fn pass(&self, worker: &mut Worker, phase: Phase, end: Option<Instant>) -> bool {
-        let options = &self.run.options;
-        let ((first, last), every) = (options.range(self.number), options.every());
-        let (mut due, mut failures) = (None, 0);
-        for i in (first..last).filter(|i| i % every == 0) {
-            if end.is_some_and(|end| Instant::now() >= end) {
-                return false;
-            }
-            if let Some(pacer) = &self.pacer
-                && worker.begins_request()
-            {
-                due = pacer.arrival(end).await;
-                if due.is_none() {
-                    return false;
-                }
-            }
-            let sent = Instant::now();
-            match worker.row(i).await {
-                Ok(done) => {
-                    let measure = phase == Phase::Warmup || i - first > options.measure_after;
-                    self.note(phase, &done, due.unwrap_or(sent), sent, measure);
-                    failures = 0;
-                }
-                Err(error) => {
-                    self.fail(phase, &error.to_string());
-                    failures += 1;
-                    if failures >= FAILURES_MAX {
-                        return false;
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    fn note(&self, phase: Phase, done: &Done, due: Instant, sent: Instant, measure: bool) {
-        let now = Instant::now();
-        let latency = now.saturating_duration_since(due);
-        let threshold = self.run.options.latency_threshold;
-        self.recorder().note(phase, |part| {
-            part.tally.add(&done.tally);
-            part.tally.rows += 1;
-            if !done.sent {
-                return;
-            }
-            part.tally.requests += 1;
-            if measure {
-                record(&mut part.latency, latency);
-                record(&mut part.service, now.saturating_duration_since(sent));
-                let over = threshold > 0 && latency.as_millis() >= u128::from(threshold);
-                part.tally.over_threshold += u64::from(over);
-            }
-        });
-    }
-
-    fn fail(&self, phase: Phase, why: &str) {
-        self.recorder().note(phase, |part| {
-            part.tally.rows += 1;
-            part.tally.errors += 1;
-        });
-        self.run.note_failure(self.number, why.to_owned());
-    }
-
-    fn recorder(&self) -> &Recorder {
-        &self.run.recorders[self.thread]
-    }
-}
-
-/// The calling thread while the load runs.
-struct Reporter {
-    run: Arc<Run>,
-    server: Option<ServerProcess>,
-    target: String,
-    progress: Progress,
-}
-
-/// What a phase came to.
-#[derive(Default)]
-struct Totals {
-    part: Part,
-    intervals: Vec<Interval>,
-}
-
-impl Reporter {
-    fn new(run: Arc<Run>, server: Option<ServerProcess>, target: &Target) -> Self {
-        let progress = Progress::new(run.options.progress, &target.name, &run.options);
-        Self { run, server, target: target.name.clone(), progress }
-    }
-
-    fn report(
-        mut self,
-        ended: &mpsc::Receiver<Result<(), Failure>>,
-        notes: Vec<String>,
-    ) -> Result<Report, Failure> {
-        self.run.ready.wait();
-        if !self.run.failed.load(Ordering::Relaxed)
-            && let Ok(mut started) = self.run.started.lock()
-        {
-            *started = Some(Times::new(&self.run.options));
-        }
-        let began = SystemTime::now();
-        self.run.ready.wait();
-        let times = self.run.started.lock().ok().and_then(|times| *times);
-        let Some(times) = times else {
-            let first = ended.iter().find_map(Result::err);
-            return Err(first.unwrap_or_else(|| Failure::Local("a load thread ended".to_owned())));
-        };
-        let mut outcome = Ok(());
-        let warmup = self.follow(Phase::Warmup, times.start, Some(times.measured), ended, &mut outcome);
-        let (before, own_before) = (self.usage(), own_cpu_s());
-        let measured = self.follow(Phase::Measured, times.measured, None, ended, &mut outcome);
-        let (after, own_after) = (self.usage(), own_cpu_s());
-        let seconds = times.measured.elapsed().as_secs_f64();
-        outcome?;
-        self.progress.end();
-        let tally = measured.part.tally;
-        Ok(Report {
-            target: self.target.clone(),
-            began_unix_s: began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-            options: (*self.run.options).clone(),
-            notes,
-            warmup: (times.measured > times.start).then(|| Latencies::of(&warmup.part.latency)),
-            warmup_requests: warmup.part.tally.requests,
-            seconds,
-            tally,
-            requests_per_s: tally.requests as f64 / seconds,
-            rows_per_s: tally.rows as f64 / seconds,
-            latency: Latencies::of(&measured.part.latency),
-            service: Latencies::of(&measured.part.service),
-            own_cpu_s: own_after - own_before,
-            server: self.server_report(before.zip(after), &measured.intervals),
-            intervals: measured.intervals,
-            failures: self.run.failures.lock().map(|failures| failures.clone()).unwrap_or_default(),
-            histogram: measured.part.latency,
-        })
-    }
-
-    /// Takes intervals until a phase's end, or until all threads ended.
-    fn follow(
-        &mut self,
-        phase: Phase,
-        start: Instant,
-        end: Option<Instant>,
-        ended: &mpsc::Receiver<Result<(), Failure>>,
-        outcome: &mut Result<(), Failure>,
-    ) -> Totals {
-        let interval = Duration::from_secs_f64(self.run.options.interval);
-        let (mut totals, mut from, mut usage) = (Totals::default(), start, self.usage());
-        loop {
-            let to = end.map_or(from + interval, |end| end.min(from + interval));
-            let more = wait_until(to, ended, outcome);
-            let now = Instant::now();
-            let part = self.drain(phase);
-            let used = self.usage();
-            if now > from {
-                let point = Interval::new(start, (from, now), &part, usage.zip(used));
-                self.progress.show(phase, &point);
-                totals.intervals.push(point);
-            }
-            totals.part.add(&part);
-            (from, usage) = (now, used);
-            if !more || end.is_some_and(|end| now >= end) {
-                return totals;
-            }
-        }
-    }
-
-    fn drain(&self, phase: Phase) -> Part {
-        let mut sum = Part::default();
-        self.run.recorders.iter().for_each(|recorder| sum.add(&recorder.drain(phase, Part::default())));
-        sum
-    }
-
-    fn usage(&self) -> Option<Usage> {
-        self.server.as_ref().and_then(ServerProcess::usage)
-    }
-
-    fn server_report(&self, usage: Option<(Usage, Usage)>, intervals: &[Interval]) -> Option<ServerReport> {
-        let (server, (before, after)) = (self.server.as_ref()?, usage?);
-        let seen = intervals.iter().filter_map(|i| i.server_rss_bytes).max();
-        Some(ServerReport::new(server, &before, &after, seen.unwrap_or(after.rss_bytes)))
-    }
-}
-
-/// Waits for a time; false once all threads have ended.
-fn wait_until(
-    to: Instant,
-    ended: &mpsc::Receiver<Result<(), Failure>>,
-    outcome: &mut Result<(), Failure>,
-) -> bool {
-    loop {
-        match ended.recv_timeout(to.saturating_duration_since(Instant::now())) {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => *outcome = Err(failure),
-            Err(mpsc::RecvTimeoutError::Timeout) => return true,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return false,
         }
     }
 }
