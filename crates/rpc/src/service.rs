@@ -19,6 +19,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers a call now or hands it on.
     fn call(&self, call: Call, reply: Responder);
+
+    /// Runs calls that came in together, on their connection's thread: `calls` passes each to [`Service::call`]. For what is
+    /// better done once than for each of them.
+    fn turn(&self, calls: &mut dyn FnMut()) {
+        calls();
+    }
 }
 
 /// A service with an index of its methods.

@@ -8,7 +8,8 @@
 //! Meanwhile others fill the second buffer: the batch is as large as the disk is slow, and nobody ever waits for a
 //! batch to fill.
 //!
-//! The WAL's own thread commits; it sleeps while nobody waits for an entry. A thread in [`Wal::sync`] may do it in its
+//! The WAL's own thread commits; it sleeps while nobody waits for an entry, and writes made in a row wake it together
+//! ([`wake`]). A thread in [`Wal::sync`] may do it in its
 //! place when the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one write and no context
 //! switch. `Queue::writing` says that someone commits; the `Output` belongs to that someone.
 //!
@@ -55,6 +56,7 @@ mod commit;
 mod output;
 mod queue;
 mod slow;
+mod wake;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,6 +76,7 @@ use crate::format::encode;
 use archiver::Archiver;
 use output::Output;
 use queue::{Done, Queue, Waiter};
+pub use wake::{together, wake_waiting};
 
 /// A place in the order of appends, across files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -251,15 +254,21 @@ impl Wal {
         let level = self.shared.effective(&queue, level);
         match queue.verdict(txid, level) {
             Some(verdict) => {
-                if level == SyncLevel::None && queue.flushed < txid.0 {
-                    self.shared.nudge(&mut queue);
-                }
+                let is_to_come = level == SyncLevel::None && queue.flushed < txid.0;
+                let sleeps = is_to_come && queue.wants_commit();
                 drop(queue);
+                if sleeps {
+                    wake::wake_soon(&self.shared);
+                }
                 done(verdict);
             }
             None => {
                 queue.waiters.push(Waiter { txid, level, done: Done::Callback(Box::new(done)) });
-                self.shared.nudge(&mut queue);
+                let sleeps = queue.wants_commit();
+                drop(queue);
+                if sleeps {
+                    wake::wake_soon(&self.shared);
+                }
             }
         }
     }
@@ -426,10 +435,13 @@ impl Shared {
 
     /// Sees to it that the WAL's thread commits. Whoever commits now looks again when it is done.
     fn nudge(&self, queue: &mut Queue) {
-        queue.nudged = true;
-        if queue.thread_sleeps && !queue.writing {
-            self.work.notify_one();
+        if queue.wants_commit() {
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        self.work.notify_one();
     }
 
     fn archive_flushed(&self) {

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use common::*;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, Gate, Keep, MemoryFileSystem, Op};
-use evenkeel_wal::{Compression, End, NoListener, SyncLevel, Wal, WalCompression, WalConfig, WalReader};
+use evenkeel_wal::{
+    Compression, End, NoListener, SyncLevel, Wal, WalCompression, WalConfig, WalReader, together,
+    wake_waiting,
+};
 
 fn not_inline() -> WalConfig {
     WalConfig { inline_sync: false, ..WalConfig::default() }
@@ -273,7 +276,7 @@ fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
         append_synced(&wal, 3).expect_err("no file");
         let refused = wal.append(&entry(4)).expect("append");
         wal.sync(refused, SyncLevel::None).expect_err("it would be in no file");
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let refused = wal.append(&entry(5)).expect("append");
         wal.when_synced(refused, SyncLevel::None, move |result| tell.send(result).expect("the test waits"));
         told.recv().expect("told").expect_err("nor with a callback");
@@ -718,4 +721,48 @@ fn a_missing_directory_is_not_made() {
     let error = Wal::open(options).expect_err("no directory");
     assert_eq!(error.kind(), evenkeel_common::ErrorKind::FileNotFound);
     assert!(!fs.exists(WAL_DIR.as_ref()).expect("exists"));
+}
+
+/// Writes made together wake the log once, at their end; earlier when their thread is about to wait, or when it takes long.
+#[test]
+fn writes_made_together_are_heard_of_together() {
+    let memory = MemoryFileSystem::new();
+    let wal = open_with(memory, not_inline(), Arc::new(NoListener));
+    let seq_ids = std::cell::Cell::new(0);
+    let write = || {
+        seq_ids.set(seq_ids.get() + 1);
+        let (tell, told) = mpsc::channel();
+        let txid = wal.append(&entry(seq_ids.get())).expect("append");
+        wal.when_synced(txid, SyncLevel::Flush, move |result| tell.send(result).expect("the test waits"));
+        told
+    };
+    let a_while = Duration::from_millis(20);
+    let soon = Duration::from_millis(400);
+    // The log looks by itself twice a second: one round of these may meet it.
+    let rounds = (0..5).map(|_| {
+        let (told, early) = together(|| {
+            let told = write();
+            let early = told.recv_timeout(a_while);
+            (told, early)
+        });
+        early.is_err() && told.recv_timeout(soon).is_ok()
+    });
+    assert!(rounds.filter(|heard_at_the_end| *heard_at_the_end).count() >= 3);
+    together(|| {
+        let told = write();
+        wake_waiting();
+        told.recv_timeout(soon).expect("woken before the end").expect("written");
+        let told = write();
+        std::thread::sleep(a_while);
+        write();
+        told.recv_timeout(soon).expect("it took long enough").expect("written");
+    });
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        together(|| {
+            let told = write();
+            std::panic::resume_unwind(Box::new(told));
+        })
+    }));
+    let told = unwound.expect_err("unwound").downcast::<mpsc::Receiver<evenkeel_common::Result<()>>>();
+    told.expect("its own").recv_timeout(soon).expect("heard of").expect("written");
 }

@@ -52,19 +52,35 @@ impl RowLocks {
         let mut slots: Vec<usize> = rows.map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
-        let deadline = Instant::now() + self.wait_max;
-        let held =
-            slots.into_iter().map(|slot| self.lock_slot(slot, mode, deadline)).collect::<Result<_>>()?;
+        let mut deadline = None;
+        let held = slots
+            .into_iter()
+            .map(|slot| self.lock_slot(&self.locks[slot], mode, &mut deadline))
+            .collect::<Result<_>>()?;
         Ok(RowGuard { _held: held })
     }
 
-    fn lock_slot(&self, slot: usize, mode: LockMode, deadline: Instant) -> Result<Held<'_>> {
-        let lock = &self.locks[slot];
+    fn lock_slot<'l>(
+        &self,
+        lock: &'l RwLock<()>,
+        mode: LockMode,
+        deadline: &mut Option<Instant>,
+    ) -> Result<Held<'l>> {
+        let shared = |guard| Held::Shared { _guard: guard };
+        let exclusive = |guard| Held::Exclusive { _guard: guard };
+        let at_once = match mode {
+            LockMode::Shared => lock.try_read().map(shared),
+            LockMode::Exclusive => lock.try_write().map(exclusive),
+        };
+        if let Some(held) = at_once {
+            return Ok(held);
+        }
+        // Who holds it may wait for a write of this thread to be durable.
+        evenkeel_wal::wake_waiting();
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.wait_max);
         let held = match mode {
-            LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
-            LockMode::Exclusive => {
-                lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })
-            }
+            LockMode::Shared => lock.try_read_until(deadline).map(shared),
+            LockMode::Exclusive => lock.try_write_until(deadline).map(exclusive),
         };
         held.ok_or_else(|| HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock"))
     }

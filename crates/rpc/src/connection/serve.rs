@@ -192,7 +192,9 @@ impl Connection {
     /// Runs frames of the read buffer.
     fn turn(&mut self) -> Result<(), Fatal> {
         self.outgoing.running.set(true);
-        let result = self.run_frames();
+        let service = self.service.clone();
+        let mut result = Ok(());
+        service.service.turn(&mut || result = self.run_frames());
         self.outgoing.running.set(false);
         result
     }

@@ -181,6 +181,11 @@ impl Service for ClientService {
             method => reply.send_error(&not_supported(method)),
         }
     }
+
+    /// Writes of one turn wake the log together.
+    fn turn(&self, calls: &mut dyn FnMut()) {
+        evenkeel_wal::together(calls);
+    }
 }
 
 /// Whether a full region name is of one of HBase's own tables.

@@ -170,6 +170,12 @@ impl Queue {
             || (self.nudged && !self.pending.is_empty())
     }
 
+    /// Asks for a commit of what is pending; whether the WAL's thread must be woken for it.
+    pub(super) fn wants_commit(&mut self) -> bool {
+        self.nudged = true;
+        self.thread_sleeps && !self.writing
+    }
+
     /// Takes everything there is.
     pub(super) fn take_batch(&mut self) -> Batch {
         let bytes = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
