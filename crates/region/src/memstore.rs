@@ -31,6 +31,7 @@ mod chunk;
 #[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
 mod core_tests;
 mod flat;
+mod hints;
 mod record;
 mod scanner;
 mod segment;

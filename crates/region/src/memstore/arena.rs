@@ -52,7 +52,12 @@ impl Arena {
     fn replace(&self, full: *mut Chunk) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {
-            let chunk = own(self.pool.take());
+            let chunk = self.pool.take();
+            // The first chunk of a segment may be all that a quiet region ever touches.
+            if !chunks.is_empty() {
+                chunk.want_huge_pages();
+            }
+            let chunk = own(chunk);
             chunks.push(chunk);
             self.current.store(chunk.as_ptr(), Ordering::Release);
         }

@@ -4,9 +4,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::sync::{AtomicUsize, Mutex, Ordering};
+use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
-/// Bytes of a chunk (`hbase.hregion.memstore.mslab.chunksize`).
+/// Bytes of a chunk (`hbase.hregion.memstore.mslab.chunksize`), which is a huge page of most machines.
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
@@ -47,6 +47,13 @@ impl Chunk {
         Some(unsafe { self.base.add(start) })
     }
 
+    /// Asks for huge pages where nothing has been touched yet. For chunks that will be filled: a page is resident as a whole.
+    pub(super) fn want_huge_pages(&self) {
+        if self.len == CHUNK_BYTES {
+            want_huge_pages(self.base, self.len);
+        }
+    }
+
     /// Where its first byte is.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
@@ -66,7 +73,8 @@ impl Drop for Chunk {
 
 fn layout(len: usize) -> Layout {
     assert!(len > 0 && len.is_multiple_of(ALIGN), "chunk of {len} bytes");
-    Layout::from_size_align(len, ALIGN).expect("chunk lengths are far below isize::MAX")
+    let align = if len == CHUNK_BYTES { CHUNK_BYTES } else { ALIGN };
+    Layout::from_size_align(len, align).expect("chunk lengths are far below isize::MAX")
 }
 
 /// Spare chunks of [`CHUNK_BYTES`], kept for the next segment.

@@ -30,6 +30,10 @@ macro_rules! core_with_links {
                 }
 
                 pub(super) type AtomicPtr<T> = Link<T, Used>;
+
+                pub(super) fn prefetch<T>(_: *const T) {}
+
+                pub(super) fn want_huge_pages(_: std::ptr::NonNull<u8>, _: usize) {}
             }
 
             #[path = "arena.rs"]

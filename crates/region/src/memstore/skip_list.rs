@@ -17,7 +17,7 @@ use evenkeel_common::{CellComparator, CellRef};
 use super::arena::Arena;
 use super::chunk::ChunkPool;
 use super::record::write_key_value;
-use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Written};
+use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Written, prefetch};
 
 /// Levels of the tallest node; with one in four nodes a level higher, enough for 4^12 cells.
 const HEIGHT_MAX: usize = 12;
@@ -164,6 +164,10 @@ impl SkipList {
         let mut before = from;
         loop {
             let after = self.link(before, level).load(Ordering::Acquire);
+            if level > 0 {
+                // Half of the time the next step is down: let its node come while this one is compared.
+                prefetch(self.link(before, level - 1).load(Ordering::Relaxed));
+            }
             match self.cell(after) {
                 Some(cell) if goes_before(&cell) => before = after,
                 _ => return Gap { before, after },

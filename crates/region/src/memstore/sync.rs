@@ -5,6 +5,8 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering}
 
 pub(super) use parking_lot::Mutex;
 
+pub(super) use super::hints::{prefetch, want_huge_pages};
+
 /// Stands beside bytes that are written plainly and read by other threads later. Nothing here; in the model it fails when
 /// a reader came to the bytes by no way on which their writing happened before.
 pub(super) struct Written;
