@@ -21,8 +21,9 @@
 //! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
 //! | [`cluster`] | ClientMetaService, BootstrapNodeService |
 //! | [`background`] | flush and compaction threads |
+//! | [`memory`] | unflushed bytes of the server, and the marks on the way to their limit |
 //! | [`brake`] | writers slow down before memory or files run out |
-//! | [`chore`] | leases, the limit on unflushed bytes, and what else goes by time |
+//! | [`chore`], [`bell`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
 //!
 //! # Threads
 //! Reads of one row and plain writes run on the connection's own thread; a write's answer leaves when the WAL's group
@@ -37,6 +38,7 @@
 pub mod admin;
 pub mod aggregate;
 pub mod background;
+pub mod bell;
 pub mod brake;
 pub mod bulk_load;
 pub mod caller;
@@ -48,6 +50,7 @@ pub mod decimal;
 pub mod endpoint;
 pub mod get;
 pub mod load;
+pub mod memory;
 pub mod multi;
 pub mod mutate;
 pub mod online;
@@ -62,7 +65,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -78,6 +81,7 @@ pub use self::caller::{Caller, Done, Reply};
 pub use self::cluster::ClusterView;
 pub use self::config::RegionServerConfig;
 pub use self::load::RequestCounters;
+use self::memory::MemStoreGauge;
 pub use self::online::OnlineRegions;
 pub use self::scanners::Scanners;
 use crate::convert;
@@ -137,13 +141,9 @@ pub struct RegionServer {
     scanners: Scanners,
     counters: RequestCounters,
     stopping: AtomicBool,
-    over_memstore_limit: AtomicBool,
-    /// Some limit is being approached: writes look how long their answers are to be held.
+    memory: MemStoreGauge,
+    /// Some region is on its way to a limit: writes look how long their answers are to be held.
     braking: AtomicBool,
-    /// Unflushed bytes of all regions, as of the chore's last look, and what was asked to be written since.
-    memstore_bytes: AtomicU64,
-    /// The same, as it was at that look.
-    memstore_bytes_seen: AtomicU64,
     schedule: chore::Schedule,
 }
 
@@ -151,7 +151,10 @@ impl RegionServer {
     /// A server with no regions.
     pub fn new(parts: RegionServerParts) -> Arc<Self> {
         let lease_ms = parts.config.scanner_lease_ms;
+        let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
+            parts.config;
         Arc::new(Self {
+            memory: MemStoreGauge::new(low, limit),
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
             scanners: Scanners::new(&parts.name, lease_ms, parts.clock.clone()),
             counters: RequestCounters::default(),
@@ -165,10 +168,7 @@ impl RegionServer {
             hooks: parts.hooks,
             cluster: ArcSwap::from_pointee(parts.cluster),
             stopping: AtomicBool::new(false),
-            over_memstore_limit: AtomicBool::new(false),
             braking: AtomicBool::new(false),
-            memstore_bytes: AtomicU64::new(0),
-            memstore_bytes_seen: AtomicU64::new(0),
             schedule: chore::Schedule::default(),
         })
     }
@@ -250,20 +250,16 @@ impl RegionServer {
         Ok(())
     }
 
-    /// Whether answers to writes may have to be held. Two loads.
+    /// Whether answers to writes may have to be held. Three loads.
     fn may_brake(&self) -> bool {
-        self.braking.load(Ordering::Relaxed) || self.unflushed_bytes() > self.config.global_memstore_low_bytes
+        self.memory.is_braking() || self.braking.load(Ordering::Relaxed)
     }
 
-    /// Unflushed bytes of all regions, what is being written now included.
-    fn unflushed_bytes(&self) -> u64 {
-        self.memstore_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Counts bytes of a write that begins. Between two looks of the chore a limit may be overrun many times over, and a
-    /// brake that does not know is none; what was counted and not written after all is forgotten at the next look.
-    fn note_written(&self, bytes: usize) {
-        self.memstore_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold is computed.
+    fn note_written(&self, bytes: u64) {
+        if self.memory.note(bytes) {
+            self.background.bell().ring();
+        }
     }
 
     /// How long to hold the answer to a write, see [`brake`].
@@ -271,10 +267,12 @@ impl RegionServer {
         if !self.may_brake() || region.info().is_meta() {
             return Duration::ZERO;
         }
-        let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: high, .. } =
-            self.config;
-        let of_server = brake::used(self.unflushed_bytes(), low, high);
-        brake::hold_for(of_server.max(region.write_pressure()))
+        brake::hold_for(self.memory.used().max(region.write_pressure()))
+    }
+
+    /// How long to hold the answer to a write that was not begun: whoever comes again at once is to be slowed, too.
+    fn hold_for_error(&self, error: &HBaseError) -> Duration {
+        if error.kind() == ErrorKind::RegionTooBusy { brake::HOLD_MAX } else { Duration::ZERO }
     }
 
     /// Answers a write after `hold`.
@@ -289,10 +287,11 @@ impl RegionServer {
     /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.
     ///
     /// # Errors
-    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait instead; here no thread may.
+    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait; here no thread may, and the
+    /// answer waits instead.
     fn check_memstore_limit(&self, region: &Region) -> Result<()> {
-        let limit = self.config.global_memstore_bytes;
-        if self.unflushed_bytes() >= limit && !region.info().is_meta() {
+        if self.memory.is_full() && !region.info().is_meta() {
+            let limit = self.config.global_memstore_bytes;
             let message =
                 format!("Over global memstore limit={limit}, regionName={}", region.info().name_text());
             return Err(HBaseError::new(ErrorKind::RegionTooBusy, message));

@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use evenkeel_common::config::ConfigError;
@@ -22,6 +22,7 @@ use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::CompactionPace;
 use parking_lot::{Condvar, Mutex};
 
+use super::bell::Bell;
 use super::brake::WriteBrake;
 
 /// Jobs waiting in a queue at most.
@@ -177,6 +178,11 @@ impl<T> Queue<T> {
 
 struct Shared {
     flushes: Queue<Arc<Region>>,
+    flushers: usize,
+    /// Flushes that wait or run on the flushers' threads.
+    flushes_open: AtomicUsize,
+    /// Rings when a flush has given memory back.
+    bell: Arc<Bell>,
     in_memory_flushes: Queue<Arc<Region>>,
     /// Compactions whose size nobody has looked at yet, and small ones.
     compactions: Queue<Compaction>,
@@ -204,6 +210,9 @@ impl Background {
     pub fn start(config: &BackgroundConfig) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             flushes: Queue::new(),
+            flushers: config.flushers,
+            flushes_open: AtomicUsize::new(0),
+            bell: Arc::default(),
             in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
             large_compactions: Queue::new(),
@@ -238,7 +247,13 @@ impl Background {
 
     /// Asks for a flush; says whether that is new.
     pub fn request_flush(&self, region: &Arc<Region>) -> bool {
-        self.shared.flushes.push(region.info().encoded_name().to_owned(), region.clone())
+        // Counted first: a thread may have done it before this one goes on.
+        self.shared.flushes_open.fetch_add(1, Ordering::Relaxed);
+        let added = self.shared.flushes.push(region.info().encoded_name().to_owned(), region.clone());
+        if !added {
+            self.shared.flushes_open.fetch_sub(1, Ordering::Relaxed);
+        }
+        added
     }
 
     /// Asks for a compaction of one family or all; says whether that is new. A table may have them switched off
@@ -256,7 +271,9 @@ impl Background {
     /// # Errors
     /// What the region says.
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        self.shared.flush(region)
+        let outcome = self.shared.flush(region);
+        self.shared.bell.ring();
+        outcome
     }
 
     /// Switches compactions on or off; returns what was before. Those that run go on.
@@ -285,6 +302,16 @@ impl Background {
     /// Holds back the answers of writers.
     pub fn brake(&self) -> &WriteBrake {
         &self.brake
+    }
+
+    /// Rings when unflushed bytes are to be looked at: memory was given back, or runs out.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.shared.bell
+    }
+
+    /// How many threads flush, and how many flushes wait or run there.
+    pub fn flushers(&self) -> (usize, usize) {
+        (self.shared.flushers, self.shared.flushes_open.load(Ordering::Relaxed))
     }
 
     /// How fast compactions write: the regions of the server share it.
@@ -329,10 +356,15 @@ impl RegionEvents for Background {
 impl Shared {
     fn flush_jobs(&self) {
         while let Some(region) = self.flushes.next() {
-            if let Err(error) = self.flush(&region) {
-                // The cells stay in memory and in the WAL; the next write asks again.
-                self.flush_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(region = %region.info().name_text(), %error, "flush failed");
+            let outcome = self.flush(&region);
+            self.flushes_open.fetch_sub(1, Ordering::Relaxed);
+            match outcome {
+                Ok(_) => self.bell.ring(),
+                Err(error) => {
+                    // The cells stay in memory and in the WAL; the next write, or the chore in its time, asks again.
+                    self.flush_failures.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(region = %region.info().name_text(), %error, "flush failed");
+                }
             }
         }
     }

@@ -1,23 +1,30 @@
 //! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
 //! in memory for long, compactions that are due, and how fast they may write.
+//!
+//! Unflushed bytes it looks at between its times, too, when [`Background::bell`](super::Background::bell) rings.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_region::region::Region;
-use parking_lot::{Condvar, Mutex};
 
 use super::RegionServer;
+use super::bell::Bell;
+use super::memory::Unflushed;
 
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
 
+/// Looks at unflushed bytes are at least so far apart, however often the bell rings.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
+
 /// The thread that runs the chore. Dropping it ends the thread.
 pub struct Chore {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stopped: Arc<AtomicBool>,
+    bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -27,48 +34,39 @@ impl Chore {
     /// # Errors
     /// When it cannot be started.
     pub fn start(server: &Arc<RegionServer>) -> io::Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (server, stopped) = (Arc::clone(server), stop.clone());
-        let thread = std::thread::Builder::new().name("chore".to_owned()).spawn(move || {
-            let mut stopped_now = stopped.0.lock();
-            while !*stopped_now {
-                parking_lot::MutexGuard::unlocked(&mut stopped_now, || server.run_chore());
-                if !*stopped_now {
-                    stopped.1.wait_for(&mut stopped_now, PERIOD);
+        let (stopped, bell) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.bell()));
+        let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
+        let run = move || {
+            while !is_stopped.load(Ordering::Acquire) {
+                server.run_chore();
+                let next = Instant::now() + PERIOD;
+                while server.background.bell().wait(next) && !is_stopped.load(Ordering::Acquire) {
+                    server.check_memstores(&server.regions.all());
+                    std::thread::sleep(LOOK_PAUSE);
                 }
             }
-        })?;
-        Ok(Self { stop, thread: Some(thread) })
+        };
+        let thread = std::thread::Builder::new().name("chore".to_owned()).spawn(run)?;
+        Ok(Self { stopped, bell, thread: Some(thread) })
     }
 }
 
 impl Drop for Chore {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.stopped.store(true, Ordering::Release);
+        self.bell.ring();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the chore panicked");
         }
     }
 }
 
-/// How many periods ahead the chore looks for whether the lower mark will be passed.
-const LEAD_PERIODS: u64 = 10;
-
 /// What a region has not flushed.
-struct Unflushed<'a> {
-    region: &'a Arc<Region>,
-    bytes: u64,
-    /// Of these, what a flush that runs is writing.
-    going: u64,
-}
-
-impl<'a> Unflushed<'a> {
-    fn of(region: &'a Arc<Region>) -> Self {
-        let going = if region.is_flushing() { region.snapshot_bytes() } else { 0 };
-        let bytes = region.memstore_size().heap_bytes;
-        Self { region, bytes, going: going.min(bytes) }
-    }
+fn unflushed(region: &Arc<Region>) -> Unflushed {
+    let is_flushing = region.is_flushing();
+    let going = if is_flushing { region.snapshot_bytes() } else { 0 };
+    let bytes = region.memstore_size().heap_bytes;
+    Unflushed { bytes, going: going.min(bytes), is_flushing }
 }
 
 /// When things are next due, milliseconds since 1970; 0 for at once.
@@ -114,38 +112,14 @@ impl RegionServer {
         }
     }
 
-    /// Flushes the largest MemStores so that the lower mark is not passed, or as few as get below it again; lets writes in
-    /// only below the upper, and slows them before.
+    /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memory`](super::memory)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
-        let mut unflushed: Vec<_> = regions.iter().map(Unflushed::of).collect();
-        let total: u64 = unflushed.iter().map(|one| one.bytes).sum();
-        let expected = self.expected_bytes(total);
-        let over = total >= self.config.global_memstore_bytes;
-        if over != self.over_memstore_limit.swap(over, Ordering::Relaxed) {
-            tracing::warn!(over, total, limit = self.config.global_memstore_bytes, "global memstore limit");
-        }
+        let measure = || regions.iter().map(unflushed).collect::<Vec<_>>();
+        let (unflushed, need) = self.memory.measure(Instant::now(), measure);
         let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.braking.store(braking, Ordering::Relaxed);
-        // What is being flushed is as good as gone; flushing such a region again would only make a small file.
-        let going: u64 = unflushed.iter().map(|one| one.going).sum();
-        let mut excess = expected.saturating_sub(going).saturating_sub(self.config.global_memstore_low_bytes);
-        unflushed.sort_by_key(|one| std::cmp::Reverse(one.bytes - one.going));
-        for one in unflushed.iter().take_while(|one| one.bytes > one.going) {
-            if excess == 0 {
-                return;
-            }
-            excess = excess.saturating_sub(one.bytes - one.going);
-            self.background.request_flush(one.region);
-        }
-    }
-
-    /// The unflushed bytes to expect when a flush that begins now has got somewhere: at the pace of the last period, for
-    /// [`LEAD_PERIODS`] more. No more than a quarter of the lower mark ahead, so that files do not get small.
-    fn expected_bytes(&self, total: u64) -> u64 {
-        let counted = self.memstore_bytes.swap(total, Ordering::Relaxed);
-        let written = counted.saturating_sub(self.memstore_bytes_seen.swap(total, Ordering::Relaxed));
-        let lead = written.saturating_mul(LEAD_PERIODS);
-        total.saturating_add(lead.min(self.config.global_memstore_low_bytes / 4))
+        let (flushers, open) = self.background.flushers();
+        need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }
 
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {

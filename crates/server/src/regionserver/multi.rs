@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::caller::{Caller, Done, Reply, place_cells};
 use super::mutate::check_same_row;
-use super::{RegionServer, endpoint, get, load};
+use super::{RegionServer, endpoint, get, load, memory};
 use crate::convert::{condition, mutation, result};
 
 /// Whether a request calls coprocessor services, which may take long.
@@ -59,8 +59,6 @@ pub fn multi(
         Some(_) => request.region_action.get(..1).unwrap_or_default(),
         None => &request.region_action[..],
     };
-    let done = server.answer_after(hold_for(server, actions), done);
-    server.note_written(block.remaining_bytes());
     let gathering = Gathering::new(actions, caller, global.is_some(), done);
     let mut run = Run {
         server,
@@ -73,10 +71,12 @@ pub fn multi(
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
     }
+    // Now that all that it writes is counted.
+    gathering.answer_after(server, hold_for(server, actions));
     gathering.end();
 }
 
-/// How long to hold the answer: as long as the write that is to wait longest.
+/// How long to hold the answer: as long as the write that is to wait longest. Those that were refused wait, too.
 fn hold_for(server: &RegionServer, actions: &[pb::RegionAction]) -> Duration {
     if !server.may_brake() {
         return Duration::ZERO;
@@ -156,6 +156,7 @@ impl Run<'_> {
             Ok(parsed) => parsed,
             Err(error) => return self.gathering.fail_region(at, error),
         };
+        self.server.note_written(mutations.iter().map(memory::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
@@ -222,6 +223,7 @@ impl Run<'_> {
             Ok(mutation) => {
                 // What came before it in the request happens before it.
                 self.flush(at, region, batch);
+                self.server.note_written(memory::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
                     let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
@@ -238,6 +240,7 @@ impl Run<'_> {
         if slots.is_empty() {
             return;
         }
+        self.server.note_written(mutations.iter().map(memory::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
             for (slot, outcome) in slots.into_iter().zip(outcomes) {
@@ -344,6 +347,14 @@ impl Gathering {
             actions.iter().map(|a| RegionOutcome::Each(a.action.iter().map(|_| None).collect())).collect();
         let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
         Arc::new(Self { asked, caller, global_condition, slots })
+    }
+
+    /// Holds the response. For the request itself, before its own end.
+    fn answer_after(&self, server: &RegionServer, hold: Duration) {
+        if !hold.is_zero() {
+            let mut slots = self.slots.lock();
+            slots.done = slots.done.take().map(|done| server.answer_after(hold, done));
+        }
     }
 
     /// Something was started whose end will be told by [`Gathering::end`].

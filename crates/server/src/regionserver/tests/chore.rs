@@ -1,12 +1,15 @@
 //! What goes by time, and writers before limits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::region::Region;
 
 use super::reads_and_writes::{request, write};
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::background::CompactionState;
+use crate::regionserver::brake::HOLD_MAX;
 use crate::regionserver::testing::*;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -51,30 +54,40 @@ fn a_compaction_that_is_due_by_time_needs_no_write() {
     });
 }
 
-#[test]
-fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
+/// A limit of 1 MiB that is approached from the first byte on, and a MemStore that nobody flushes.
+pub(super) fn near_its_limit() -> (TestServer, Arc<Region>) {
     let limits = RegionServerConfig {
         global_memstore_low_bytes: 1,
         global_memstore_bytes: 1 << 20,
         ..RegionServerConfig::default()
     };
     let server = TestServer::new(limits);
-    // The MemStore of a region that flushes only on demand.
     server.server.background().stop();
     let region = server.open(b"", b"", table());
+    (server, region)
+}
+
+#[test]
+fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
+    let (server, region) = near_its_limit();
     let brake = server.server.background().brake();
     let put = request(&region, MutationType::Put, b"a");
-    let write = |bytes: usize| write(&server, &put, &[cell(b"a", b"q", &vec![7; bytes])], caller());
-    write(1000).expect("written");
-    server.server.run_chore();
-    write(1000).expect("written");
+    let write = |bytes: usize| {
+        let started = Instant::now();
+        let outcome = write(&server, &put, &[cell(b"a", b"q", &vec![7; bytes])], caller());
+        (outcome.map(drop), started.elapsed())
+    };
+    write(1000).0.expect("written");
     assert_eq!(brake.count(), 0, "a thousandth of the way costs nothing");
-    write(500_000).expect("written");
+    let (outcome, took) = write(600_000);
+    outcome.expect("written, and told later");
+    assert!(brake.count() == 1 && took >= HOLD_MAX / 8, "a call feels its own bytes: {took:?}");
+    write(500_000).0.expect("there was room before it, and then none");
     server.server.run_chore();
-    let started = Instant::now();
-    write(600_000).expect("written, and told later");
-    assert!(started.elapsed() >= Duration::from_millis(50), "{:?}", started.elapsed());
-    assert_eq!(brake.count(), 1);
-    server.server.run_chore();
-    assert!(write(1).expect_err("no room").message().contains("Over global memstore limit"));
+    let bytes = server.server.memory.bytes();
+    assert!((1_101_000..1_102_000).contains(&bytes), "{bytes}");
+    let (outcome, took) = write(100_000);
+    assert!(outcome.expect_err("no room").message().contains("Over global memstore limit"));
+    assert!(took >= HOLD_MAX, "who is refused does not come again at once: {took:?}");
+    assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
 }

@@ -1,11 +1,15 @@
 //! Multi: alignment of cells, order of results, and what fails alone or together.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, KeyValue};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 
+use super::chore::near_its_limit;
+use crate::regionserver::brake::HOLD_MAX;
 use crate::regionserver::multi::multi;
 use crate::regionserver::testing::*;
 use crate::regionserver::{Caller, RegionServerConfig};
@@ -298,4 +302,30 @@ fn actions_with_nothing_in_them_fail_alone() {
         run(&server, vec![on(&region, vec![pb::Action { index: Some(1), ..pb::Action::default() }])], &[]);
     let entry = &answer.message.region_action_result[0].result_or_exception[0];
     assert_eq!((entry.index(), name(entry.exception.as_ref())), (1, "IOException"));
+}
+
+#[test]
+fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
+    let (server, region) = near_its_limit();
+    let brake = server.server.background().brake();
+    let multi = |bytes: usize| {
+        let started = Instant::now();
+        let cells = [cell(b"a", b"q", &vec![7; bytes]), cell(b"b", b"q", b"1")];
+        let actions = vec![put_action(1, b"a"), get_action(2, b"a"), put_action(3, b"b")];
+        let answer = run(&server, vec![on(&region, actions)], &cells);
+        let entries = &answer.message.region_action_result[0].result_or_exception;
+        let failed: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect();
+        (failed, started.elapsed())
+    };
+    assert_eq!((multi(1000).0, brake.count()), (vec![String::new(); 3], 0));
+    let (failed, took) = multi(600_000);
+    assert!(failed == ["", "", ""] && brake.count() == 1 && took >= HOLD_MAX / 8, "{failed:?} {took:?}");
+    assert_eq!(multi(500_000).0, ["", "", ""], "there was room before it");
+    let bytes = server.server.memory.bytes();
+    let (failed, took) = multi(100_000);
+    assert_eq!(failed, ["RegionTooBusyException", "", "RegionTooBusyException"], "reads go on");
+    assert!(took >= HOLD_MAX, "{took:?}");
+    assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
+    let reads = run(&server, vec![on(&region, vec![get_action(1, b"b")])], &[]);
+    assert_eq!((reads.cells, brake.count()), (vec!["b/q=1".to_owned()], 3), "reads are not held");
 }

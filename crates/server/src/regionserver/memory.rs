@@ -1,0 +1,250 @@
+//! [`MemStoreGauge`]: the unflushed bytes of all regions, and the marks that they pass on the way to their limit.
+//!
+//! ```text
+//! 0 ............ flush mark ................. brake mark .............. limit
+//!    nobody waits   every flusher has work,    answers are held          writes are refused
+//!                   the largest regions first
+//! ```
+//!
+//! | mark | where |
+//! |---|---|
+//! | limit | `hbase.regionserver.global.memstore.size` |
+//! | brake mark | the *approach* before the limit: the largest flush of late, but no less than what `...size.lower.limit` leaves, and no more than half of the limit |
+//! | flush mark | before that, what is written in [`LEAD`] at the present pace, but no more than a quarter of the lower limit: so much that writers whom the disk keeps up with do not come to the brake mark |
+//!
+//! HBase's marks are parts of the memory. But what writers put into memory until it becomes free depends on how long a
+//! flush takes, and so on how large it is. With 48 MiB, the 5 % that HBase leaves are full before the first flush is half
+//! done. Where memory is large, the approach is the 5 %.
+//!
+//! # Why writers settle before the limit
+//! The [brake](super::brake) holds an answer for `H (u/A)³` when `u` bytes of the approach of `A` are used. So `N` callers
+//! with `b` bytes each, however fast they are, write no more than `N b / H (A/u)³` in a unit of time, and in the time `T`
+//! of a flush they come no further than `(u/A)⁴ = 4 N b T / (A H)`. A flush at the speed `F` takes `T = L / F`, and `A` is no
+//! less than its bytes `L`, which it gives back at its end:
+//!
+//! ```text
+//! (u/A)⁴  <=  4 N b / (F H)
+//! ```
+//!
+//! That does not depend on the memory, on regions or on the pace of writers without a brake: nobody is refused as long as
+//! a flusher writes, in the time `H` of the longest hold, four times what all calls in flight carry. Callers with more than
+//! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush mark is never
+//! behind the brake mark, and past it some region is flushed, however small.
+//!
+//! # What it knows when
+//! The chore measures the regions every period, when a flush has ended and when the flush mark is passed
+//! ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its hold is computed, so that a call as
+//! large as the approach feels its own bytes; a limit can be overrun many times over in one period. The limit itself is
+//! checked before, and what is refused there is not added. What a region refuses after all is forgotten at the next
+//! measurement.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_region::ops::Mutation;
+use parking_lot::Mutex;
+
+use super::brake;
+
+/// How long before the brake mark would be passed flushes begin.
+pub const LEAD: Duration = Duration::from_secs(2);
+
+/// The pace of writes is that of a period at least so long.
+const PACE_PERIOD: Duration = Duration::from_millis(200);
+
+/// The part that the largest flush loses in each such period. It is half forgotten after 9 s: longer than the flushes of a
+/// server that is near its limit are apart.
+const LUMP_DECAY: u64 = 64;
+
+/// A flush while others run is worth a file when it frees this part of the largest.
+const WORTH_PART: u64 = 8;
+
+/// What the MemStore adds to each cell, on average (docs/benchmarks.md).
+const CELL_BYTES: usize = 30;
+
+/// What a region has not flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unflushed {
+    /// Bytes, as limits count them.
+    pub bytes: u64,
+    /// Of these, what a flush that runs is writing.
+    pub going: u64,
+    /// A flush runs: another one would have to wait for it.
+    pub is_flushing: bool,
+}
+
+impl Unflushed {
+    /// What a flush frees in one piece: the one that runs, or the next.
+    fn lump(&self) -> u64 {
+        self.going.max(self.bytes - self.going)
+    }
+}
+
+/// What is to be flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// The flush mark is passed: no flusher is to be idle.
+    pub all_flushers: bool,
+    /// So many bytes, also if every flusher has work: beside those that are being flushed, which are as good as gone.
+    pub bytes: u64,
+    /// No region with less, unless nothing else is flushed: it would be a small file, and soon the next one.
+    pub worth_bytes: u64,
+}
+
+/// See the module's documentation.
+pub struct MemStoreGauge {
+    low: u64,
+    limit: u64,
+    /// Unflushed bytes as last measured, and what was noted since.
+    bytes: AtomicU64,
+    brake_from: AtomicU64,
+    /// At most `brake_from`.
+    flush_from: AtomicU64,
+    measured: Mutex<Measured>,
+}
+
+struct Measured {
+    bytes: u64,
+    at: Option<Instant>,
+    /// Written since.
+    written: u64,
+    /// What is written in [`LEAD`], as far as it counts.
+    lead: u64,
+    /// The bytes of the largest flush of late.
+    lump: u64,
+    is_over: bool,
+}
+
+impl MemStoreGauge {
+    /// With limits in bytes. As long as nothing is known of flushes they are taken to be a quarter of the limit.
+    pub fn new(low: u64, limit: u64) -> Self {
+        let gauge = Self {
+            low: low.min(limit),
+            limit,
+            bytes: AtomicU64::new(0),
+            brake_from: AtomicU64::new(0),
+            flush_from: AtomicU64::new(0),
+            measured: Mutex::new(Measured {
+                bytes: 0,
+                at: None,
+                written: 0,
+                lead: 0,
+                lump: limit / 4,
+                is_over: false,
+            }),
+        };
+        gauge.place_marks(limit / 4, 0);
+        gauge
+    }
+
+    fn place_marks(&self, lump: u64, lead: u64) -> u64 {
+        let approach = lump.min(self.limit / 2).max(self.limit - self.low);
+        let brake_from = self.limit - approach;
+        self.brake_from.store(brake_from, Ordering::Relaxed);
+        self.flush_from.store(brake_from.saturating_sub(lead), Ordering::Relaxed);
+        brake_from
+    }
+
+    /// Unflushed bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether writes are to be refused.
+    pub fn is_full(&self) -> bool {
+        self.bytes() >= self.limit
+    }
+
+    /// Whether answers are to be held.
+    pub fn is_braking(&self) -> bool {
+        self.bytes() > self.brake_from.load(Ordering::Relaxed)
+    }
+
+    /// Which part of the approach is used.
+    pub fn used(&self) -> f64 {
+        brake::used(self.bytes(), self.brake_from.load(Ordering::Relaxed), self.limit)
+    }
+
+    /// Counts a write that begins. Says whether it passes the flush mark, so that [`MemStoreGauge::measure`] is due.
+    pub fn note(&self, bytes: u64) -> bool {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let flush_from = self.flush_from.load(Ordering::Relaxed);
+        before <= flush_from && before.saturating_add(bytes) > flush_from
+    }
+
+    /// Takes in what `regions` measures, and says what is to be flushed.
+    pub fn measure<R>(&self, now: Instant, regions: impl FnOnce() -> R) -> (R, Need)
+    where
+        R: AsRef<[Unflushed]>,
+    {
+        // Before: what is written meanwhile may count twice, but not never.
+        let counted = self.bytes();
+        let regions = regions();
+        let need = self.take_in(now, counted, regions.as_ref());
+        (regions, need)
+    }
+
+    fn take_in(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
+        let total: u64 = regions.iter().map(|region| region.bytes).sum();
+        let going: u64 = regions.iter().map(|region| region.going).sum();
+        let mut measured = self.measured.lock();
+        measured.written += counted.saturating_sub(measured.bytes);
+        measured.bytes = total;
+        self.bytes.fetch_add(total.wrapping_sub(counted), Ordering::Relaxed);
+        measured.look_at_the_pace(now, self.low / 4);
+        let lump = regions.iter().map(Unflushed::lump).max().unwrap_or(0);
+        measured.lump = measured.lump.max(lump);
+        let brake_from = self.place_marks(measured.lump, measured.lead);
+        let is_over = total >= self.limit;
+        if is_over != std::mem::replace(&mut measured.is_over, is_over) {
+            tracing::warn!(is_over, total, limit = self.limit, "global memstore limit");
+        }
+        let over = total.saturating_add(measured.lead).saturating_sub(brake_from);
+        Need {
+            all_flushers: over > 0,
+            bytes: over.saturating_sub(going),
+            worth_bytes: measured.lump / WORTH_PART,
+        }
+    }
+}
+
+impl Measured {
+    fn look_at_the_pace(&mut self, now: Instant, lead_max: u64) {
+        let passed = now.saturating_duration_since(*self.at.get_or_insert(now));
+        if passed >= PACE_PERIOD {
+            let lead = self.written as f64 * LEAD.as_secs_f64() / passed.as_secs_f64();
+            self.lead = (lead as u64).min(lead_max);
+            self.lump -= self.lump / LUMP_DECAY;
+            (self.at, self.written) = (Some(now), 0);
+        }
+    }
+}
+
+impl Need {
+    /// Asks for flushes of the largest regions until the need is met. `open` flushes wait or run already; `request` gets an
+    /// index and says whether the flush is a new one.
+    pub fn ask(
+        mut self,
+        regions: &[Unflushed],
+        flushers: usize,
+        mut open: usize,
+        mut request: impl FnMut(usize) -> bool,
+    ) {
+        let free = |at: &usize| !regions[*at].is_flushing && regions[*at].bytes > 0;
+        let mut largest: Vec<_> = (0..regions.len()).filter(free).collect();
+        largest.sort_by_key(|at| std::cmp::Reverse(regions[*at].bytes));
+        for at in largest {
+            let is_needed = self.bytes > 0 || (self.all_flushers && open < flushers);
+            if !is_needed || (open > 0 && regions[at].bytes < self.worth_bytes) {
+                return;
+            }
+            self.bytes = self.bytes.saturating_sub(regions[at].bytes);
+            open += usize::from(request(at));
+        }
+    }
+}
+
+/// What a mutation adds to the MemStore, about.
+pub fn bytes_of(mutation: &Mutation) -> u64 {
+    mutation.cells.iter().map(|cell| (cell.bytes().len() + CELL_BYTES) as u64).sum()
+}
