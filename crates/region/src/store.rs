@@ -30,8 +30,8 @@
 //! | `pace` | [`CompactionPace`]: how fast all compactions of a server write |
 //! | `bulk_load` | files made elsewhere: checked, copied, served |
 //!
-//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed` and
-//! `replaced` are leaves.
+//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed`,
+//! `leftovers` and `replaced` are leaves.
 
 mod bulk_load;
 mod cache;
@@ -144,6 +144,8 @@ pub struct Store {
     compacting: Arc<Mutex<HashSet<String>>>,
     /// What a flush wrote and has not committed.
     flushed: Mutex<Option<PathBuf>>,
+    /// What flushes and compactions that failed wrote and could not remove; of each, the file that goes first is last.
+    leftovers: Mutex<Vec<Vec<PathBuf>>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
     /// Compactions are to stop at their next step.
@@ -182,6 +184,7 @@ impl Store {
             in_memory: in_memory::InMemory::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
+            leftovers: Mutex::default(),
             replaced: Mutex::default(),
             cancelled: AtomicBool::new(false),
         };

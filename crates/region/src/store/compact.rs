@@ -247,8 +247,9 @@ impl Store {
     /// a point before `smallest_read_point`, now or later.
     ///
     /// # Errors
-    /// When a file cannot be read or written; nothing changed then.
+    /// When a file cannot be read or written, or what an earlier one left cannot be removed; nothing changed then.
     pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
+        self.discard_leftovers()?;
         let facts = self.facts(request, smallest_read_point);
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
         let warmth = Arc::<Warmth>::default();
@@ -346,9 +347,11 @@ impl Store {
     }
 
     /// Gives the output of a compaction up, from wherever it has come to; readers never saw it. The last file goes first:
-    /// it tells a start that the inputs are not to be served, which holds only while the others are there.
+    /// it tells a start that the inputs are not to be served, which holds only while the others are there. So when it
+    /// cannot be removed they stay, too: a start serves all of them, or the inputs, and has every row. The next compaction
+    /// removes them before it does anything else: what it drops would come back from them.
     pub fn abort_compaction(&self, result: &CompactionResult) {
-        result.outputs.iter().rev().for_each(|path| self.discard(path));
+        self.give_up(result.outputs.clone());
     }
 
     /// Takes out files that a compaction had replaced before an earlier server died, by the names in the marker it logged,

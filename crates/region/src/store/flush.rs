@@ -96,20 +96,43 @@ impl Store {
     /// Gives a flush up: the frozen segments stay readable and are part of the next flush. Its file goes, also when it
     /// is in the family's directory already: found there by the next start, it would bring back what was deleted since.
     pub fn abort_flush(&self) {
-        if let Some(path) = self.flushed.lock().take() {
-            self.discard(&path);
+        let flushed = self.flushed.lock().take();
+        self.give_up(flushed.into_iter().collect());
+    }
+
+    /// Removes files written by one flush or compaction that readers never saw, from wherever they have come to; the last
+    /// one first. What cannot be removed stays with those before it, until [`Store::discard_leftovers`].
+    pub(super) fn give_up(&self, mut outputs: Vec<PathBuf>) {
+        if let Err(error) = self.discard(&mut outputs) {
+            tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction stays for now");
+            self.leftovers.lock().push(outputs);
         }
     }
 
-    /// Removes a file written by a flush or compaction that readers never saw, from wherever it has come to.
-    pub(super) fn discard(&self, path: &Path) {
-        self.forget_blocks(path);
-        let installed = path.file_name().map(|name| self.dirs.family.join(name));
-        for path in std::iter::once(path).chain(installed.as_deref()) {
-            if let Err(error) = self.env.fs.delete(path) {
-                tracing::warn!(path = %path.display(), %error, "the output of a failed flush or compaction stays");
-            }
+    /// Removes what [`Store::give_up`] could not.
+    ///
+    /// # Errors
+    /// What the file system says; the rest stays for the next call.
+    pub(super) fn discard_leftovers(&self) -> Result<()> {
+        let mut leftovers = self.leftovers.lock();
+        while let Some(outputs) = leftovers.last_mut() {
+            self.discard(outputs)?;
+            leftovers.pop();
         }
+        Ok(())
+    }
+
+    /// Takes from the end what is removed.
+    fn discard(&self, outputs: &mut Vec<PathBuf>) -> Result<()> {
+        while let Some(path) = outputs.last() {
+            self.forget_blocks(path);
+            if let Some(name) = path.file_name() {
+                self.env.fs.delete(&self.dirs.family.join(name))?;
+            }
+            self.env.fs.delete(path)?;
+            outputs.pop();
+        }
+        Ok(())
     }
 
     /// Moves a finished file from `.tmp` into the family's directory and opens it.

@@ -154,6 +154,78 @@ fn nothing_deleted_comes_back_when_nothing_is_left() {
     drop(scanner);
 }
 
+/// A region of three stripes to be, in two files of nine rows each. The third file of a compaction will be in place, and
+/// that it is will not be known.
+fn striped() -> Cluster {
+    let mut cluster = Cluster::new(ONE);
+    cluster.alter(&[
+        ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.StripeStoreEngine"),
+        ("hbase.store.stripe.initialStripeCount", "3"),
+    ]);
+    cluster.restart();
+    for half in 0..2 {
+        (0..9).for_each(|i| cluster.put(&format!("r{i}{half}"), "f", "q", "v").expect("written"));
+        cluster.flush_and_roll();
+    }
+    let third = Fault::on(Op::Rename, ".tmp/f/").after(2);
+    cluster.fs.inject(third.fails_after_the_work(IoKind::Other));
+    cluster
+}
+
+/// Of a file that is in place.
+fn removal(cluster: &Cluster, family: &str) -> Fault {
+    Fault::on(Op::Delete, &format!("{}/{family}/", cluster.region().info().encoded_name()))
+}
+
+/// Of three outputs the last one says what they replace. The disk refuses to remove one of them, be it the last or another.
+#[test]
+fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
+    for kept in [1, 2, 3] {
+        let mut cluster = striped();
+        let (before, files) = (cluster.all(), cluster.files("/data/default/t/").len());
+        cluster.fs.inject(removal(&cluster, "f").after(3 - kept).fails(IoKind::Other));
+        cluster.region().compact(None, true).expect_err("the disk says no");
+        assert_eq!(cluster.files("/data/default/t/").len(), files + kept as usize);
+        assert_eq!(cluster.all(), before);
+        cluster.crash(Keep::Flushed);
+        assert_eq!(cluster.all(), before, "{kept} outputs are left");
+        assert_eq!(before.len(), 18);
+    }
+}
+
+#[test]
+fn nothing_deleted_comes_back_from_a_compaction_that_could_not_be_undone() {
+    let mut cluster = striped();
+    cluster.fs.inject(removal(&cluster, "f").after(1).times(3).fails(IoKind::Other));
+    for _ in 0..3 {
+        cluster.region().compact(None, true).expect_err("the disk says no");
+    }
+    cluster.fs.clear();
+    cluster.clock.advance_ms(1);
+    cluster.region().mutate_wait(delete("r00")).expect("deleted");
+    cluster.flush_and_roll();
+    assert!(cluster.region().compact(None, true).expect("compacted"));
+    assert_eq!(cluster.all().len(), 17);
+    cluster.restart();
+    assert_eq!(cluster.all().len(), 17);
+}
+
+#[test]
+fn nothing_deleted_comes_back_from_a_flush_that_could_not_be_undone() {
+    let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
+    cluster.region().mutate_wait(put("r", &[("a", "q", "1"), ("b", "q", "1")])).expect("written");
+    cluster.fs.inject(Fault::on(Op::Rename, ".tmp/b/").fails(IoKind::Other));
+    cluster.fs.inject(removal(&cluster, "a").fails(IoKind::Other));
+    cluster.region().flush().expect_err("the second family's file cannot be put into place");
+    cluster.clock.advance_ms(1);
+    cluster.region().mutate_wait(delete("r")).expect("deleted");
+    cluster.put("s", "a", "q", "stays").expect("written");
+    cluster.flush_and_roll();
+    cluster.region().compact(None, true).expect("compacted");
+    cluster.restart();
+    assert_eq!(values(&cluster.all()), ["stays"]);
+}
+
 #[test]
 fn a_close_that_fails_leaves_the_region_open() {
     let mut cluster = Cluster::new(ONE);
