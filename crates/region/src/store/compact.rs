@@ -115,27 +115,24 @@ impl Store {
         free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
     }
 
-    /// Bytes that the next compaction would read; 0 when there is none to do.
+    /// Bytes that the next compaction would read; 0 when there is none to do. Only looks: whoever selects files meanwhile
+    /// finds them as they are.
     pub fn next_compaction_bytes(&self, major: bool) -> u64 {
-        self.select_compaction(major).map_or(0, |request| request.bytes())
+        let files = self.state.load().files.clone();
+        let busy = busy_files(&files, &self.compacting.lock());
+        let off_peak = !major && self.env.pace.is_off_peak_turn_free();
+        let plan = self.plan(&files, busy, major, off_peak);
+        plan.map_or(0, |plan| plan.files.iter().map(|i| files[busy + i].bytes()).sum())
     }
 
     /// Chooses files to compact: all when `major` and none is busy, otherwise what the policy finds.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
-        let busy = files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1);
-        let free = &files[busy..];
+        let busy = busy_files(&files, &compacting);
         let turn = if major { None } else { self.env.pace.off_peak_turn() };
-        let wish = Wish {
-            major,
-            major_is_due: self.is_major_due(free),
-            may_be_stuck: files.len() - busy + usize::from(busy > 0) >= self.config.blocking_files,
-            busy,
-            off_peak: turn.is_some(),
-        };
-        let plan = self.plan(free, wish)?;
-        let chosen: Vec<_> = plan.files.iter().map(|i| Arc::clone(&free[*i])).collect();
+        let plan = self.plan(&files, busy, major, turn.is_some())?;
+        let chosen: Vec<_> = plan.files.iter().map(|i| Arc::clone(&files[busy + i])).collect();
         compacting.extend(chosen.iter().map(|file| file.name().to_owned()));
         let is_all_files = chosen.len() == files.len();
         Some(CompactionRequest {
@@ -149,8 +146,21 @@ impl Store {
         })
     }
 
+    /// What to compact of the store's files, oldest first, of which the first `busy` cannot be. Indexes are of the others.
+    fn plan(&self, files: &[Arc<StoreFile>], busy: usize, major: bool, off_peak: bool) -> Option<Plan> {
+        let free = &files[busy..];
+        let wish = Wish {
+            major,
+            major_is_due: self.is_major_due(free),
+            may_be_stuck: free.len() + usize::from(busy > 0) >= self.config.blocking_files,
+            busy,
+            off_peak,
+        };
+        self.plan_of_engine(free, wish)
+    }
+
     /// What the store's engine chooses among files that are not busy, oldest first.
-    fn plan(&self, files: &[Arc<StoreFile>], wish: Wish) -> Option<Plan> {
+    fn plan_of_engine(&self, files: &[Arc<StoreFile>], wish: Wish) -> Option<Plan> {
         let now_ms = self.env.clock.now_ms();
         match self.config.engine.engine {
             Engine::Default => {
@@ -380,6 +390,11 @@ impl Store {
             tracing::warn!(store = %self.label(), %error, "compacted files are not archived yet");
         }
     }
+}
+
+/// Files that a compaction is working on, and all that are older than one of them: only neighbours may be merged.
+fn busy_files(files: &[Arc<StoreFile>], compacting: &HashSet<String>) -> usize {
+    files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1)
 }
 
 fn candidate(file: &Arc<StoreFile>) -> Candidate {

@@ -78,6 +78,11 @@ impl CompactionPace {
         free.then(|| OffPeakTurn(Arc::clone(&self.off_peak_used)))
     }
 
+    /// Whether [`CompactionPace::off_peak_turn`] would give a turn now.
+    pub fn is_off_peak_turn_free(&self) -> bool {
+        self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.load(Ordering::Relaxed)
+    }
+
     /// How long compactions have waited here, all together.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
@@ -159,8 +164,9 @@ mod tests {
         let pace = CompactionPace::default();
         assert!(pace.off_peak_turn().is_none(), "in peak hours");
         pace.set_off_peak(true);
+        assert!(pace.is_off_peak_turn_free() && pace.is_off_peak_turn_free(), "to ask is not to take");
         let turn = pace.off_peak_turn();
-        assert!(turn.is_some() && pace.off_peak_turn().is_none());
+        assert!(turn.is_some() && pace.off_peak_turn().is_none() && !pace.is_off_peak_turn_free());
         drop(turn);
         assert!(pace.off_peak_turn().is_some());
     }

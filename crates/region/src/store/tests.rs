@@ -1,6 +1,8 @@
 //! Stores and their directories: what is opened, what is not, and what happens to files that were replaced.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
@@ -416,5 +418,39 @@ fn many_stripes_or_windows_weigh_on_nobody() {
             assert!((pressure - over.max(0.0) / 4.0).abs() < 1e-9, "{n}: {pressure}");
         }
         assert!(test.store.compaction_pressure() > 1.0);
+    }
+}
+
+/// A user's major compaction is not lost, nor off-peak hours, to someone who asks at that moment whether there is anything
+/// to do.
+#[test]
+fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
+    for engine in ENGINES {
+        let mut test = TestStore::new(engine);
+        test.env.pace.set_off_peak(true);
+        test.clock.set_ms(9000);
+        for _ in 0..3 {
+            test.add("r", "q", 8500, CellType::Put, "v");
+            test.flush(u64::MAX);
+        }
+        let (asked, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    test.store.needs_compaction();
+                    test.store.next_compaction_bytes(false);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let began = Instant::now();
+            let mut lost = 0;
+            while asked.load(Ordering::Relaxed) < 3000 && began.elapsed() < Duration::from_secs(20) {
+                lost += usize::from(test.store.select_compaction(true).is_none());
+                let minor = test.store.select_compaction(false);
+                lost += usize::from(minor.is_none_or(|minor| !minor.is_off_peak()));
+            }
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(lost, 0, "{engine:?}");
+        });
     }
 }
