@@ -175,15 +175,16 @@ impl Store {
             }
             Engine::DateTiered => {
                 let files: Vec<_> = files.iter().map(dated_file).collect();
-                let oldest_unexpired = self.oldest_unexpired_of_files(now_ms);
+                let oldest_unexpired = self.oldest_unexpired_of_files(now_ms).unwrap_or(i64::MIN);
                 date_tiered::select(&files, &self.config, wish, now_ms, oldest_unexpired)
             }
         }
     }
 
-    /// What is older in a file may go; nothing where some versions are kept whatever their age.
-    fn oldest_unexpired_of_files(&self, now_ms: i64) -> i64 {
-        if self.info.min_versions > 0 { i64::MIN } else { self.info.oldest_unexpired(now_ms) }
+    /// What is older in a file may go; `None` where cells do not expire, or some versions are kept whatever their age.
+    fn oldest_unexpired_of_files(&self, now_ms: i64) -> Option<i64> {
+        let expires = self.info.ttl_ms != i64::MAX && self.info.min_versions == 0;
+        expires.then(|| self.info.oldest_unexpired(now_ms))
     }
 
     /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.

@@ -131,8 +131,10 @@ pub(super) struct StripeFile {
 }
 
 impl StripeFile {
-    fn has_expired(&self, oldest_unexpired: i64) -> bool {
-        self.max_timestamp.is_none_or(|newest| newest < oldest_unexpired)
+    /// Whether nothing is left to read; never where cells do not expire.
+    fn has_expired(&self, oldest_unexpired: Option<i64>) -> bool {
+        let newest = self.max_timestamp.unwrap_or(i64::MIN);
+        oldest_unexpired.is_some_and(|oldest| newest < oldest)
     }
 }
 
@@ -229,12 +231,13 @@ impl Stripes {
     }
 }
 
-/// Chooses what to compact of files in the order of their age, none of which is busy.
+/// Chooses what to compact of files in the order of their age, none of which is busy. What is older than
+/// `oldest_unexpired` may go.
 pub(super) fn select(
     files: &[StripeFile],
     config: &StoreConfig,
     wish: Wish,
-    oldest_unexpired: i64,
+    oldest_unexpired: Option<i64>,
 ) -> Option<Plan> {
     if wish.busy > 0 || files.is_empty() {
         return None;
@@ -262,7 +265,7 @@ struct Choice<'a> {
     stripes: &'a Stripes,
     config: &'a StoreConfig,
     wish: Wish,
-    oldest_unexpired: i64,
+    oldest_unexpired: Option<i64>,
 }
 
 impl Choice<'_> {
@@ -331,11 +334,12 @@ impl Choice<'_> {
         Some(Plan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
     }
 
-    /// Of the best choices within each stripe the one with the most files, then with the fewest bytes.
+    /// Of the best choices within each stripe the one with the most files, then with the fewest bytes. That the store has
+    /// many files says nothing of one stripe: eight quiet ones are many, too.
     fn within_a_stripe(&self) -> Option<Plan> {
         let bytes = |files: &[usize]| files.iter().map(|at| self.files[*at].base.bytes).sum::<u64>();
-        let choices =
-            self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, self.wish)));
+        let wish = Wish { may_be_stuck: false, ..self.wish };
+        let choices = self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, wish)));
         let (stripe, files) = choices
             .filter(|(_, files)| !files.is_empty())
             .min_by_key(|(_, files)| (std::cmp::Reverse(files.len()), bytes(files)))?;
@@ -382,7 +386,7 @@ mod tests {
     }
 
     fn choose(files: &[StripeFile], config: &StoreConfig) -> Option<Plan> {
-        select(files, config, Wish::default(), i64::MIN)
+        select(files, config, Wish::default(), None)
     }
 
     fn shape(files: &[StripeFile]) -> (Vec<usize>, Vec<Vec<usize>>) {
@@ -443,29 +447,50 @@ mod tests {
     }
 
     #[test]
+    fn a_large_file_is_not_rewritten_for_small_ones_however_many_stripes_there_are() {
+        let stuck = Wish { may_be_stuck: true, ..Wish::default() };
+        let mut files = vec![file(2 << 30, Some(("", "b"))), file(9, Some(("b", "")))];
+        files.extend([file(5 << 20, Some(("", "b"))), file(5 << 20, Some(("", "b")))]);
+        let config = StoreConfig { compaction_bytes_min: 1 << 20, ..config(&[]) };
+        assert_eq!(select(&files, &config, stuck, None), None);
+        files.push(file(5 << 20, Some(("", "b"))));
+        let plan = select(&files, &config, stuck, None).expect("three small ones");
+        assert_eq!(plan.files, [2, 3, 4]);
+    }
+
+    #[test]
+    fn stripes_without_cells_stay_where_cells_do_not_expire() {
+        let empty = StripeFile { max_timestamp: None, cells: 0, ..file(5, Some(("b", "c"))) };
+        let files = [file(9 << 30, Some(("", "b"))), empty, file(9 << 30, Some(("c", "")))];
+        assert_eq!(choose(&files, &config(&[])), None);
+        let level0 = [StripeFile { max_timestamp: None, cells: 0, ..file(5, None) }];
+        assert_eq!(choose(&level0, &config(&[])), None);
+    }
+
+    #[test]
     fn stripes_that_have_expired_become_one() {
         let old = |rows| StripeFile { max_timestamp: Some(10), ..file(5, Some(rows)) };
         let empty = |rows| StripeFile { max_timestamp: None, cells: 0, ..file(5, Some(rows)) };
         let files = [old(("", "b")), file(5, Some(("b", "d"))), old(("d", "f")), empty(("f", ""))];
-        let plan = select(&files, &config(&[]), Wish::default(), 500).expect("two have expired");
+        let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("two have expired");
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], true));
         assert_eq!(plan.split, one_stripe("d".into(), Bytes::new()));
-        let plan = select(&files[..2], &config(&[]), Wish::default(), 500);
+        let plan = select(&files[..2], &config(&[]), Wish::default(), Some(500));
         assert_eq!(plan, None, "they do not cover all rows");
         let files = [old(("", "b")), file(5, Some(("b", "")))];
-        let plan = select(&files, &config(&[]), Wish::default(), 500).expect("with its neighbour");
+        let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("with its neighbour");
         assert_eq!((plan.files, plan.split), (vec![0, 1], one_stripe(Bytes::new(), Bytes::new())));
         let files = [file(5, Some(("", "b"))), old(("b", ""))];
-        assert_eq!(select(&files, &config(&[]), Wish::default(), 500), None, "the last has no neighbour");
+        assert_eq!(select(&files, &config(&[]), Wish::default(), Some(500)), None, "the last has no neighbour");
     }
 
     #[test]
     fn a_user_and_a_split_region_get_everything_compacted() {
         let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
         let major = Wish { major: true, ..Wish::default() };
-        let plan = select(&files, &config(&[]), major, i64::MIN).expect("all");
+        let plan = select(&files, &config(&[]), major, None).expect("all");
         assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
-        assert_eq!(select(&files, &config(&[]), Wish { busy: 1, ..major }, i64::MIN), None);
+        assert_eq!(select(&files, &config(&[]), Wish { busy: 1, ..major }, None), None);
         let mut half = file(9, None);
         half.base.is_reference = true;
         let plan = choose(&[half], &config(&[])).expect("a reference");
