@@ -355,6 +355,14 @@ impl Run {
         let (gone, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.model.files).into_iter().partition(|(name, _)| inputs.contains(name));
         let cells: Vec<Cell> = gone.into_iter().flat_map(|(_, cells)| cells).collect();
+        if drops_deletes {
+            let dropped: Vec<&Cell> =
+                cells.iter().filter(|c| !c.is_put() && c.seq_id <= read_point).collect();
+            for put in kept.iter().flat_map(|(_, cells)| cells).filter(|c| c.is_put()) {
+                let hides = |marker: &&&Cell| marker.hides(put);
+                assert_eq!(dropped.iter().find(hides), None, "{put:?} of another file is hidden no more");
+            }
+        }
         let mut cells = self.model.written(&cells, drops_deletes, read_point);
         self.model.files = kept;
         for file in

@@ -475,13 +475,20 @@ mod tests {
         let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("two have expired");
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], true));
         assert_eq!(plan.split, one_stripe("d".into(), Bytes::new()));
+        let with_level0 = [&files[..], &[file(1, None)]].concat();
+        let plan = select(&with_level0, &config(&[]), Wish::default(), Some(500)).expect("the same two");
+        assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], false), "level 0 may hold what they hide");
         let plan = select(&files[..2], &config(&[]), Wish::default(), Some(500));
         assert_eq!(plan, None, "they do not cover all rows");
         let files = [old(("", "b")), file(5, Some(("b", "")))];
         let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("with its neighbour");
         assert_eq!((plan.files, plan.split), (vec![0, 1], one_stripe(Bytes::new(), Bytes::new())));
         let files = [file(5, Some(("", "b"))), old(("b", ""))];
-        assert_eq!(select(&files, &config(&[]), Wish::default(), Some(500)), None, "the last has no neighbour");
+        assert_eq!(
+            select(&files, &config(&[]), Wish::default(), Some(500)),
+            None,
+            "the last has no neighbour"
+        );
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(crate) const ENGINES: [&[(&str, &str)]; 4] = [
         ("hbase.store.stripe.initialStripeCount", "2"),
         ("hbase.store.stripe.compaction.minFilesL0", "2"),
         ("hbase.store.stripe.compaction.minFiles", "2"),
+        ("hbase.store.stripe.compaction.maxFiles", "2"),
         ("hbase.store.stripe.sizeToSplit", "14000"),
     ],
     &[
