@@ -86,6 +86,9 @@ pub use self::online::OnlineRegions;
 pub use self::scanners::Scanners;
 use crate::convert;
 
+/// Called once with an outcome.
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
+
 /// What the process around a RegionServer does for it.
 pub trait ServerHooks: Send + Sync {
     /// Starts new WAL files; returns the encoded names of regions that should flush so that old ones can go.
@@ -275,8 +278,14 @@ impl RegionServer {
         if error.kind() == ErrorKind::RegionTooBusy { brake::HOLD_MAX } else { Duration::ZERO }
     }
 
+    /// Counts a write of `bytes` and lets its answer wait.
+    fn begin_write<T: Send + 'static>(&self, region: &Region, bytes: u64, done: Answer<T>) -> Answer<T> {
+        self.note_written(bytes);
+        self.answer_after(self.hold_for(region), done)
+    }
+
     /// Answers a write after `hold`.
-    fn answer_after<M: Send + 'static>(&self, hold: Duration, done: Done<M>) -> Done<M> {
+    fn answer_after<T: Send + 'static>(&self, hold: Duration, done: Answer<T>) -> Answer<T> {
         if hold.is_zero() {
             return done;
         }

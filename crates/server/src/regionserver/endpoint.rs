@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::caller::{Done, Reply};
 use super::config::AGGREGATE_IMPLEMENTATION;
-use super::{RegionServer, aggregate};
+use super::{RegionServer, aggregate, memory};
 use crate::convert::{condition, mutation};
 
 const MULTI_ROW_MUTATION_ENDPOINT: &str = "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint";
@@ -102,6 +102,7 @@ fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
 /// Makes writes to several rows of the region, all or none, if every condition holds.
 fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done: DoneValue) {
     let parsed = decode::<pb::MutateRowsRequest>(request).and_then(|request| {
+        server.check_memstore_limit(region)?;
         let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
         // Cells of such a request are always inside the message.
         let mut no_block = CellBlockReader::new(CellCodec::KeyValue, Bytes::new());
@@ -112,8 +113,9 @@ fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done
     });
     let (mutations, conditions, nonce_group) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return done(Err(error)),
+        Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
+    let done = server.begin_write(region, mutations.iter().map(memory::bytes_of).sum(), done);
     let respond = move |outcome: Result<CheckAndMutateResult>| {
         done(outcome.map(|result| {
             let response = pb::MutateRowsResponse { processed: Some(result.success) };

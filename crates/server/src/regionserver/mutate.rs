@@ -45,8 +45,7 @@ pub fn mutate(
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
     let kind = mutation.kind;
-    server.note_written(memory::bytes_of(&mutation));
-    let done = server.answer_after(server.hold_for(&region), done);
+    let done = server.begin_write(&region, memory::bytes_of(&mutation), done);
     match condition {
         None => region.mutate(
             mutation,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::TableDescriptor;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 
@@ -55,7 +56,7 @@ fn a_compaction_that_is_due_by_time_needs_no_write() {
 }
 
 /// A limit of 1 MiB that is approached from the first byte on, and a MemStore that nobody flushes.
-pub(super) fn near_its_limit() -> (TestServer, Arc<Region>) {
+pub(super) fn near_its_limit(table: TableDescriptor) -> (TestServer, Arc<Region>) {
     let limits = RegionServerConfig {
         global_memstore_low_bytes: 1,
         global_memstore_bytes: 1 << 20,
@@ -63,13 +64,13 @@ pub(super) fn near_its_limit() -> (TestServer, Arc<Region>) {
     };
     let server = TestServer::new(limits);
     server.server.background().stop();
-    let region = server.open(b"", b"", table());
+    let region = server.open(b"", b"", table);
     (server, region)
 }
 
 #[test]
 fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
-    let (server, region) = near_its_limit();
+    let (server, region) = near_its_limit(table());
     let brake = server.server.background().brake();
     let put = request(&region, MutationType::Put, b"a");
     let write = |bytes: usize| {

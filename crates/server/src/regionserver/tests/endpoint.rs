@@ -8,6 +8,7 @@ use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
 use evenkeel_region::region::Region;
 use prost::Message;
 
+use super::chore::near_its_limit;
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::endpoint::exec;
 use crate::regionserver::testing::*;
@@ -91,6 +92,23 @@ fn rows_are_mutated_together() {
     assert_eq!(rows(&region, &[b"c"]), 0, "none of them was made");
     let method = call(&server, &region, "MultiRowMutationService", "X", &request(&[]));
     assert_eq!(method.expect_err("unknown").kind(), ErrorKind::UnknownProtocol);
+}
+
+#[test]
+fn rows_that_are_mutated_together_count_and_are_refused_like_others() {
+    let (server, region) = near_its_limit(multi_row_table());
+    let request = pb::MutateRowsRequest {
+        mutation_request: vec![put_proto(b"a"), put_proto(b"b")],
+        ..pb::MutateRowsRequest::default()
+    };
+    let mutate = || call(&server, &region, "MultiRowMutationService", "MutateRows", &request);
+    mutate().expect("made");
+    let bytes = server.server.memory.bytes();
+    assert!((2 * 30..2 * 100).contains(&bytes), "{bytes}");
+    put(&region, &[cell(b"c", b"q", &vec![7; 1 << 20])]);
+    server.server.run_chore();
+    assert_eq!(mutate().expect_err("no room").kind(), ErrorKind::RegionTooBusy);
+    assert_eq!(server.server.background().brake().count(), 1, "the refusal waited");
 }
 
 fn aggregate(interpreter: &str, column: &[&'static [u8]]) -> pb::AggregateRequest {

@@ -306,7 +306,7 @@ fn actions_with_nothing_in_them_fail_alone() {
 
 #[test]
 fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
-    let (server, region) = near_its_limit();
+    let (server, region) = near_its_limit(table());
     let brake = server.server.background().brake();
     let multi = |bytes: usize| {
         let started = Instant::now();
