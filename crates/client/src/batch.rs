@@ -120,13 +120,23 @@ async fn settle(
 async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let mut servers: HashMap<String, Shares> = HashMap::new();
+    let mut unreached = None;
     for item in todo {
-        match table.place(Seek::At(item.action.row())).await {
+        let seek = Seek::At(item.action.row());
+        // When hbase:meta does not answer, it is not asked again for every other action.
+        let place = match &unreached {
+            Some(error) => table.known_place(seek).ok_or_else(|| Error::clone(error)),
+            None => table.place(seek, retry).await,
+        };
+        match place {
             Ok(at) => match servers.get_mut(&*at.address()) {
                 Some(shares) => shares.add(at, item),
                 None => servers.entry(at.address()).or_default().add(at, item),
             },
-            Err(error) => outcomes.push((item, None, Err(error))),
+            Err(error) => {
+                unreached = unreached.or_else(|| error.is_of_the_way().then(|| error.clone()));
+                outcomes.push((item, None, Err(error)));
+            }
         }
     }
     let timeout = retry.call_timeout(table.connection().config().rpc_timeout);

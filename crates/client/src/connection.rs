@@ -1,6 +1,7 @@
 //! [`Connection`]: a cluster, as this process knows it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use evenkeel_protocol::pb;
 use parking_lot::Mutex;
 use prost::Message;
 use rand::Rng;
+use tokio::time::timeout;
 
 use crate::admin::{Admin, TableState};
 use crate::cells::CellBlock;
@@ -104,7 +106,7 @@ impl Connection {
         }
         let mut retry = Retry::new(self.config());
         loop {
-            match self.locate_once(table, Seek::At(row)).await {
+            match self.locate_once(table, Seek::At(row), &retry).await {
                 Ok(place) => return Ok(Arc::new(RegionLocation::clone(&place))),
                 Err(error) => retry.after(error).await?,
             }
@@ -174,9 +176,14 @@ impl Connection {
         answer.map(|response| response.message)
     }
 
-    /// The place of a region, from the cache or one lookup.
-    pub(crate) async fn locate_once(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<Place>> {
-        self.locate_in(&self.inner.locations.of_table(table), table, seek).await
+    /// The place of a region, from the cache or one lookup within the time that an operation has left.
+    pub(crate) async fn locate_once(
+        &self,
+        table: &TableName,
+        seek: Seek<'_>,
+        retry: &Retry,
+    ) -> Result<Arc<Place>> {
+        self.locate_in(&self.inner.locations.of_table(table), table, seek, retry).await
     }
 
     /// As [`Connection::locate_once`], with the table's part of the cache at hand.
@@ -185,22 +192,46 @@ impl Connection {
         locations: &TableLocations,
         table: &TableName,
         seek: Seek<'_>,
+        retry: &Retry,
     ) -> Result<Arc<Place>> {
         if let Some(place) = locations.find(seek) {
             return Ok(place);
         }
         // Boxed, for the way through the cache is the one that is taken and should carry no more than it needs.
         Box::pin(async {
-            let _one = locations.lookup.lock().await;
-            if let Some(place) = locations.find(seek) {
-                return Ok(place);
-            }
-            match table.is_meta() {
-                true => self.locate_meta().await,
-                false => self.look_up(table, seek).await,
-            }
+            let limit = retry.call_timeout(self.config().operation_timeout);
+            let found = timeout(limit, self.locate_in_turn(locations, table, seek)).await;
+            found.unwrap_or_else(|_| Err(Error::Timeout(format!("no location in {table} after {limit:?}"))))
         })
         .await
+    }
+
+    /// Looks a place up when nobody else does, or has by then. When nobody could be asked, all who waited are told.
+    async fn locate_in_turn(
+        &self,
+        locations: &TableLocations,
+        table: &TableName,
+        seek: Seek<'_>,
+    ) -> Result<Arc<Place>> {
+        let failures = locations.failures.load(Ordering::Acquire);
+        let mut failure = locations.lookup.lock().await;
+        if let Some(place) = locations.find(seek) {
+            return Ok(place);
+        }
+        if let Some(error) =
+            failure.as_ref().filter(|_| locations.failures.load(Ordering::Acquire) > failures)
+        {
+            return Err(error.clone());
+        }
+        let found = match table.is_meta() {
+            true => self.locate_meta().await,
+            false => self.look_up(table, seek).await,
+        };
+        if let Some(error) = found.as_ref().err().filter(|error| error.is_of_the_way()) {
+            *failure = Some(error.clone());
+            locations.failures.fetch_add(1, Ordering::Release);
+        }
+        found
     }
 
     async fn meta_location(&self) -> Result<Arc<Place>> {

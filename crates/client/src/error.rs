@@ -112,13 +112,18 @@ impl Error {
         }
     }
 
-    /// Whether a cached location is doubtful after this (`ClientExceptionsUtil.isMetaClearingException`).
+    /// Whether no answer came, so that it says nothing of what was asked and another would fare no better at the moment.
+    pub(crate) fn is_of_the_way(&self) -> bool {
+        matches!(self, Self::Connection(_) | Self::Timeout(_))
+    }
+
+    /// Whether a cached location is doubtful after this (`ClientExceptionsUtil.isMetaClearingException`). It is after
+    /// RegionOpeningException, which is a NotServingRegionException there.
     pub(crate) fn clears_location(&self) -> bool {
         use ErrorKind as K;
         match self.kind() {
             Some(
-                K::RegionOpening
-                | K::RegionTooBusy
+                K::RegionTooBusy
                 | K::MultiActionResultTooLarge
                 | K::CallQueueTooBig
                 | K::CallDropped
@@ -238,7 +243,7 @@ mod tests {
         for (class, clears, last) in [
             ("NotServingRegionException", true, false),
             ("exceptions.RegionMovedException", true, false),
-            ("exceptions.RegionOpeningException", false, false),
+            ("exceptions.RegionOpeningException", true, false),
             ("RegionTooBusyException", false, false),
             ("CallQueueTooBigException", false, false),
             ("RetryImmediatelyException", false, false),

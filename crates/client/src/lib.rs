@@ -31,7 +31,8 @@
 //!
 //! # What it promises
 //!
-//! - **Every wait ends.** A call has `rpc_timeout`, an operation with all its retries `operation_timeout`.
+//! - **Every wait ends.** A call has `rpc_timeout`, with connecting and waiting for another who connects; an operation with
+//!   all its lookups and retries has `operation_timeout`. Who waited for another's connect or lookup shares its failure.
 //! - **Retries are HBase's** (`hbase.client.pause`, `hbase.client.retries.number`): an exception class decides whether the
 //!   cached location goes, whether to wait, and whether to give up. Increments and appends carry a nonce that stays the
 //!   same over retries, so a server applies them once.

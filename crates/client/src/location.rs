@@ -2,12 +2,14 @@
 //!
 //! A lookup is HBase's own: a reversed scan of hbase:meta from `table,row,99999999999999`, whose first row is the
 //! region that holds the row; the rows after it are cached too. hbase:meta itself is found through the registry. One
-//! lookup per table runs at a time, and who waited for it looks into the cache first. The cache holds one entry per
-//! region of the tables in use.
+//! lookup per table runs at a time, and who waited for it looks into the cache first, or gets its failure when nobody could be
+//! asked; waiting and looking up take the time of an operation at most. The cache holds one entry per region of the tables in
+//! use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -131,8 +133,10 @@ impl Seek<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct TableLocations {
     regions: RwLock<BTreeMap<Bytes, Arc<Place>>>,
-    /// Held by one lookup of the table at a time.
-    pub(crate) lookup: tokio::sync::Mutex<()>,
+    /// Held by one lookup of the table at a time; the last failure that says nothing of the row sought.
+    pub(crate) lookup: tokio::sync::Mutex<Option<Error>>,
+    /// Such failures so far, by which one that waited knows whether the last was while it did.
+    pub(crate) failures: AtomicU64,
 }
 
 impl TableLocations {

@@ -22,9 +22,10 @@ pub(crate) async fn cluster_id(pool: &Pool, config: &ClientConfig) -> Result<Str
         let node: pb::ClusterId = read(config, quorum, &format!("{parent}/hbaseid")).await?;
         return Ok(node.cluster_id);
     }
-    let answer: pb::GetClusterIdResponse =
-        ask(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}).await?;
-    answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
+    ask(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}, |answer: pb::GetClusterIdResponse| {
+        answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
+    })
+    .await
 }
 
 /// The active master.
@@ -33,10 +34,12 @@ pub(crate) async fn active_master(pool: &Pool, config: &ClientConfig) -> Result<
         let node: pb::Master = read(config, quorum, &format!("{parent}/master")).await?;
         return Ok((&node.master).into());
     }
-    let answer: pb::GetActiveMasterResponse =
-        ask(pool, config, "GetActiveMaster", &pb::GetActiveMasterRequest {}).await?;
-    let server = answer.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
-    Ok((&server).into())
+    let request = pb::GetActiveMasterRequest {};
+    ask(pool, config, "GetActiveMaster", &request, |answer: pb::GetActiveMasterResponse| {
+        let server = answer.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
+        Ok((&server).into())
+    })
+    .await
 }
 
 /// The server of hbase:meta.
@@ -50,25 +53,29 @@ pub(crate) async fn meta_server(pool: &Pool, config: &ClientConfig) -> Result<Se
         };
     }
     let request = pb::GetMetaRegionLocationsRequest {};
-    let answer: pb::GetMetaRegionLocationsResponse =
-        ask(pool, config, "GetMetaRegionLocations", &request).await?;
-    let primary = answer.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
-    primary.and_then(|l| l.server_name.as_ref()).map(Into::into).ok_or_else(offline)
+    ask(pool, config, "GetMetaRegionLocations", &request, |answer: pb::GetMetaRegionLocationsResponse| {
+        let primary = answer.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
+        primary.and_then(|l| l.server_name.as_ref()).map(Into::into).ok_or_else(offline)
+    })
+    .await
 }
 
-/// Asks the first server of the bootstrap list that answers.
-async fn ask<R: Message + Default>(
+/// What `take` finds in the answer of the first server of the bootstrap list in whose answer it finds it. One whose bytes
+/// make no sense, or who does not know, leads to the next, as one that does not answer.
+async fn ask<R: Message + Default, T>(
     pool: &Pool,
     config: &ClientConfig,
     method: &'static str,
     param: &dyn Param,
-) -> Result<R> {
+    take: impl Fn(R) -> Result<T>,
+) -> Result<T> {
     let mut last = Error::InvalidArgument("no bootstrap server is configured".to_owned());
     for address in &config.bootstrap {
         let timeout = config.rpc_timeout;
         let call = Call { service: Service::ClientMeta, method, param, cells: &[], timeout, priority: 0 };
-        match pool.call(address, call).await {
-            Ok(response) => return Ok(R::decode(response.message)?),
+        let answer = pool.call(address, call).await;
+        match answer.and_then(|response| R::decode(response.message).map_err(Error::from)).and_then(&take) {
+            Ok(found) => return Ok(found),
             Err(error) => last = error,
         }
     }

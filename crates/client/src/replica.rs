@@ -3,64 +3,97 @@
 //! The first replica is asked; when it has not answered after a while, or failed, so are the others, all at once, and the
 //! first answer is the read's. It fails when all have failed, with what the first replica said. Each asks again by itself as
 //! reads do. A region that has one replica is read as ever.
+//!
+//! [`Losers`] says what becomes of those who did not answer first, and of all when the read's own future is dropped.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
-/// The first answer of `first` and, once it has kept us waiting for `wait`, of `others`. What answers too late is given to
-/// `late`, so that whatever it holds is let go; futures run to their end, which their own time limits bound.
-pub(crate) async fn first_of<T, F>(
+/// What becomes of reads whose answer is not needed.
+#[derive(Clone)]
+pub(crate) enum Losers<L> {
+    /// They end where they are: a Get leaves nothing behind.
+    Abort,
+    /// They run to their end, which their own time limits bound, and what they got is given to this to let go of.
+    Await(L),
+}
+
+/// No one that answers have to be given to.
+pub(crate) type Nobody<T> = fn(T);
+
+/// Reads under way. Dropping it ends them, when they may be ended.
+#[derive(Default)]
+struct UnderWay(Vec<AbortHandle>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// The first answer of `first` and, once it has kept us waiting for `wait`, of `others`.
+pub(crate) async fn first_of<T, F, L>(
     first: F,
     wait: Duration,
     others: Vec<F>,
-    late: impl Fn(T) + Clone + Send + 'static,
+    losers: Losers<L>,
 ) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
+    L: Fn(T) + Clone + Send + 'static,
 {
     let (sender, mut answers) = mpsc::channel(1 + others.len());
-    let ask = |of_first: bool, future: F| {
-        let (sender, late) = (sender.clone(), late.clone());
-        tokio::spawn(async move {
-            if let Err(mpsc::error::SendError((_, Ok(answer)))) = sender.send((of_first, future.await)).await
-            {
-                late(answer);
+    let mut under_way = UnderWay::default();
+    let mut ask = |of_first: bool, future: F| {
+        let (sender, unused) = (sender.clone(), losers.clone());
+        let task = tokio::spawn(async move {
+            let answer = (of_first, future.await);
+            if let Err(mpsc::error::SendError((_, Ok(answer)))) = sender.send(answer).await {
+                let_go(answer, &unused);
             }
         });
+        if matches!(losers, Losers::Abort) {
+            under_way.0.push(task.abort_handle());
+        }
     };
     ask(true, first);
-    let mut waiting = 1;
     let mut failure = None;
     match timeout(wait, answers.recv()).await {
         Ok(Some((_, Ok(answer)))) => return Ok(answer),
-        Ok(Some((_, Err(error)))) => (failure, waiting) = (Some(error), 0),
+        Ok(Some((_, Err(error)))) => failure = Some(error),
         Ok(None) | Err(_) => {}
     }
-    waiting += others.len();
     others.into_iter().for_each(|other| ask(false, other));
-    while waiting > 0 {
-        match answers.recv().await {
-            Some((_, Ok(answer))) => return Ok(give(answer, &mut answers, &late)),
-            Some((of_first, Err(error))) if of_first || failure.is_none() => failure = Some(error),
-            Some(_) => {}
-            None => break,
+    // Those who were asked hold the others: when the last has ended, however, there is nothing more to wait for.
+    drop(sender);
+    while let Some((of_first, answer)) = answers.recv().await {
+        match answer {
+            Ok(answer) => return Ok(give(answer, &mut answers, &losers)),
+            Err(error) if of_first || failure.is_none() => failure = Some(error),
+            Err(_) => {}
         }
-        waiting -= 1;
     }
-    Err(failure.unwrap_or_else(|| Error::Protocol("no replica was asked".to_owned())))
+    Err(failure.unwrap_or_else(|| Error::Protocol("no replica came to an answer".to_owned())))
+}
+
+fn let_go<T>(answer: T, losers: &Losers<impl Fn(T)>) {
+    if let Losers::Await(late) = losers {
+        late(answer);
+    }
 }
 
 /// Lets go of answers that came in the same moment.
-fn give<T>(answer: T, answers: &mut mpsc::Receiver<(bool, Result<T>)>, late: &impl Fn(T)) -> T {
+fn give<T>(answer: T, answers: &mut mpsc::Receiver<(bool, Result<T>)>, losers: &Losers<impl Fn(T)>) -> T {
     answers.close();
     while let Ok((_, other)) = answers.try_recv() {
-        other.into_iter().for_each(late);
+        other.into_iter().for_each(|other| let_go(other, losers));
     }
     answer
 }
@@ -89,11 +122,58 @@ mod tests {
     }
 
     const WAIT: Duration = Duration::from_millis(50);
+    const ABORT: Losers<Nobody<u32>> = Losers::Abort;
+
+    /// A read that never ends, and counts itself while it is there.
+    fn never(count: &Arc<AtomicU32>) -> Answer {
+        struct There(Arc<AtomicU32>);
+        impl Drop for There {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        let there = There(count.clone());
+        Box::pin(async move {
+            let _there = there;
+            std::future::pending().await
+        })
+    }
+
+    async fn assert_gone(count: &AtomicU32) {
+        let start = Instant::now();
+        while count.load(Ordering::Relaxed) > 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "reads go on that nobody waits for");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn losers_end_with_the_first_answer_and_all_with_the_read() {
+        let count = Arc::default();
+        let others = vec![after(5, Ok(2)), never(&count)];
+        assert_eq!(first_of(never(&count), WAIT, others, ABORT).await.expect("answers"), 2);
+        assert_gone(&count).await;
+
+        let read = first_of(never(&count), Duration::ZERO, vec![never(&count)], ABORT);
+        assert!(timeout(WAIT, read).await.is_err() && count.load(Ordering::Relaxed) <= 2);
+        assert_gone(&count).await;
+    }
+
+    #[tokio::test]
+    async fn reads_that_panic_end_the_wait() {
+        let panics = || -> Answer { Box::pin(async { panic!("a read panics, as the test wants") }) };
+        let read = first_of(panics(), WAIT, vec![after(5, lost("b")), panics()], ABORT);
+        let failed = timeout(Duration::from_secs(20), read).await.expect("it ends");
+        assert!(matches!(failed, Err(Error::NoServer(text)) if text == "b"));
+        let read = first_of(panics(), WAIT, vec![panics()], Losers::Await(drop));
+        assert!(timeout(Duration::from_secs(20), read).await.expect("it ends").is_err());
+    }
 
     #[tokio::test]
     async fn a_quick_first_replica_is_enough() {
         let others = vec![after(0, Ok(2))];
-        assert_eq!(first_of(after(1, Ok(1)), WAIT, others, drop).await.expect("answers"), 1);
+        assert_eq!(first_of(after(1, Ok(1)), WAIT, others, ABORT).await.expect("answers"), 1);
     }
 
     #[tokio::test]
@@ -104,7 +184,7 @@ mod tests {
         let note = move |n| {
             count.fetch_add(n, Ordering::Relaxed);
         };
-        assert_eq!(first_of(after(700, Ok(1)), WAIT, others, note).await.expect("answers"), 2);
+        assert_eq!(first_of(after(700, Ok(1)), WAIT, others, Losers::Await(note)).await.expect("answers"), 2);
         assert!(start.elapsed() >= WAIT && start.elapsed() < Duration::from_millis(600));
         while late.load(Ordering::Relaxed) < 5 {
             assert!(start.elapsed() < Duration::from_secs(20), "late answers are let go");
@@ -115,10 +195,10 @@ mod tests {
     #[tokio::test]
     async fn failures_lead_to_the_others_and_the_first_ones_counts() {
         let others = vec![after(0, lost("b")), after(5, Ok(3))];
-        assert_eq!(first_of(after(0, lost("a")), WAIT, others, drop).await.expect("answers"), 3);
-        let failed = first_of(after(5, lost("a")), WAIT, vec![after(0, lost("b"))], drop).await;
+        assert_eq!(first_of(after(0, lost("a")), WAIT, others, ABORT).await.expect("answers"), 3);
+        let failed = first_of(after(5, lost("a")), WAIT, vec![after(0, lost("b"))], ABORT).await;
         assert!(matches!(failed, Err(Error::NoServer(text)) if text == "a"));
-        let failed = first_of(after(100, lost("a")), WAIT, vec![after(0, lost("b"))], drop).await;
+        let failed = first_of(after(100, lost("a")), WAIT, vec![after(0, lost("b"))], ABORT).await;
         assert!(matches!(failed, Err(Error::NoServer(text)) if text == "a"));
     }
 }

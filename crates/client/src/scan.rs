@@ -41,7 +41,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::location::{Place, Seek};
 use crate::operation::{Replicas, Scan};
-use crate::replica::first_of;
+use crate::replica::{Losers, first_of};
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::{Call, Service};
@@ -197,7 +197,7 @@ impl Scanner {
         let connection = self.table.connection().clone();
         let location = match at {
             Some(location) => location.clone(),
-            None => at.insert(self.table.place(self.seek()).await?).clone(),
+            None => at.insert(self.table.place(self.seek(), retry).await?).clone(),
         };
         let timeout = retry.call_timeout(connection.config().scanner_timeout);
         let (location, (response, cells)) = match (&self.open, self.scan.replicas()) {
@@ -247,7 +247,8 @@ impl Scanner {
             }
         };
         let others = first.replicas().iter().cloned().map(open).collect();
-        first_of(open(first.clone()), connection.config().primary_scan_timeout, others, late).await
+        let wait = connection.config().primary_scan_timeout;
+        first_of(open(first.clone()), wait, others, Losers::Await(late)).await
     }
 
     fn seek(&self) -> Seek<'_> {

@@ -16,7 +16,7 @@ use crate::operation::{
     Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, Replicas, RowMutations, Scan,
     check_row,
 };
-use crate::replica::first_of;
+use crate::replica::{Losers, Nobody, first_of};
 use crate::result::{CheckAndMutateResult, RowResult};
 use crate::retry::Retry;
 use crate::scan::Scanner;
@@ -75,12 +75,16 @@ impl Table {
             let replica = u32::try_from(replica).unwrap_or_default();
             async move { table.get_of(get, replica).await }
         };
-        let known = self.place(Seek::At(&get.row)).await;
+        let known = self.place(Seek::At(&get.row), &Retry::new(self.connection.config())).await;
         let others = known.iter().flat_map(|place| place.replicas());
         let others: Vec<_> = others.map(|other| read(other.region.replica_id())).collect();
         match others.is_empty() {
             true => read(0).await,
-            false => first_of(read(0), self.connection.config().primary_get_timeout, others, drop).await,
+            false => {
+                let (wait, losers) =
+                    (self.connection.config().primary_get_timeout, Losers::<Nobody<_>>::Abort);
+                first_of(read(0), wait, others, losers).await
+            }
         }
     }
 
@@ -280,7 +284,7 @@ impl Table {
         cells: &[u8],
         retry: &Retry,
     ) -> Result<Located<(R, CellBlock)>, (Option<Arc<Place>>, Error)> {
-        let region = self.place(Seek::At(asked.row)).await.map_err(|e| (None, e))?;
+        let region = self.place(Seek::At(asked.row), retry).await.map_err(|e| (None, e))?;
         let place = match asked.replica {
             0 => region,
             id => region.replica(id).map_err(|e| {
@@ -296,9 +300,14 @@ impl Table {
         }
     }
 
-    /// Where a region of the table is, from the cache or one lookup.
-    pub(crate) async fn place(&self, seek: Seek<'_>) -> Result<Arc<Place>> {
-        self.connection.locate_in(&self.locations, &self.name, seek).await
+    /// Where a region of the table is, from the cache or one lookup within the time that an operation has left.
+    pub(crate) async fn place(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<Place>> {
+        self.connection.locate_in(&self.locations, &self.name, seek, retry).await
+    }
+
+    /// Where a region of the table is, by the cache.
+    pub(crate) fn known_place(&self, seek: Seek<'_>) -> Option<Arc<Place>> {
+        self.locations.find(seek)
     }
 
     /// Waits for the next try; gives up at once on a table that is disabled or gone.

@@ -307,8 +307,8 @@ impl Admin {
         Box::pin(async move {
             let mut retry = Retry::new(self.connection.config());
             loop {
-                let at = self.connection.locate_once(region.table(), Seek::At(region.start_key())).await;
-                let error = match at {
+                let seek = Seek::At(region.start_key());
+                let error = match self.connection.locate_once(region.table(), seek, &retry).await {
                     Err(error) => error,
                     Ok(at) if at.region.encoded_name() != region.encoded_name() => {
                         self.connection.locations().remove(&at);

@@ -1,8 +1,8 @@
 //! HBase's RPC, client side: multiplexed sockets to each server and service.
 //!
-//! [`Pool`] holds the sockets and makes them on first use; one task connects while others wait for it. An [`Endpoint`] is
-//! one service of one server, with as many [`link::Link`]s as `hbase.client.ipc.pool.size` says, used in turn. When a
-//! socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
+//! [`Pool`] holds the sockets and makes them on first use. One task connects, and all calls that need the socket wait for
+//! it, each for its own time at most: they share the socket, or the failure. An [`Endpoint`] is one service of one server,
+//! with as many [`link::Link`]s as `hbase.client.ipc.pool.size` says, used in turn. When a socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
 //! the bytes, [`calls`] who waits for what, [`open`] what comes before the first request.
 //!
 //! Messages are told apart at the edges alone: a parameter is a [`Param`], an answer bytes until its caller decodes it. An
@@ -26,9 +26,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use crate::config::ClientConfig;
 use crate::error::{Error, RemoteException, Result};
+use calls::late;
 use frame::Response;
 use link::Link;
 
@@ -94,11 +97,15 @@ pub(crate) struct Call<'a> {
     pub(crate) priority: u32,
 }
 
+/// What comes of connecting, once it is known. It is lost when the task that connects ends early.
+type Connecting = watch::Receiver<Option<Result<Arc<Link>>>>;
+
 /// One place for a link of an endpoint.
 #[derive(Debug, Default)]
 struct Slot {
     link: RwLock<Option<Arc<Link>>>,
-    connecting: tokio::sync::Mutex<()>,
+    /// There while a task connects.
+    connecting: Mutex<Option<Connecting>>,
 }
 
 impl Slot {
@@ -114,7 +121,7 @@ pub(crate) struct Endpoint {
     address: String,
     service: Service,
     config: Arc<ClientConfig>,
-    slots: Vec<Slot>,
+    slots: Vec<Arc<Slot>>,
     turn: AtomicUsize,
     calls: AtomicUsize,
 }
@@ -135,7 +142,7 @@ impl Endpoint {
         Ok((R::decode(response.message)?, response.cells))
     }
 
-    async fn exchange(&self, call: Call<'_>) -> Result<Response> {
+    async fn exchange(&self, mut call: Call<'_>) -> Result<Response> {
         let _counted = self.count()?;
         let turn = match self.slots.len() {
             1 => 0,
@@ -145,7 +152,12 @@ impl Endpoint {
         let open = slot.open();
         let link = match open {
             Some(link) => link,
-            None => self.connect(slot).await?,
+            None => {
+                let begun = Instant::now();
+                let link = self.connect(slot, &call).await?;
+                call.timeout = call.timeout.saturating_sub(begun.elapsed());
+                link
+            }
         };
         link.call(&call).await
     }
@@ -163,16 +175,50 @@ impl Endpoint {
         })))
     }
 
-    fn connect<'a>(&'a self, slot: &'a Slot) -> Boxed<'a, Arc<Link>> {
+    /// Waits for a slot's link, for the call's time at most.
+    fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> Boxed<'a, Arc<Link>> {
+        let (method, limit) = (call.method, call.timeout);
         Box::pin(async move {
-            let _one = slot.connecting.lock().await;
-            if let Some(link) = slot.open() {
-                return Ok(link);
+            let mut connecting = match self.connecting(slot) {
+                Ok(link) => return Ok(link),
+                Err(connecting) => connecting,
+            };
+            let known = timeout(limit, connecting.wait_for(Option::is_some)).await;
+            match known.map_err(|_| late(method, &self.address, limit))? {
+                Ok(outcome) => outcome.clone().unwrap_or_else(|| Err(self.gave_up())),
+                Err(_) => Err(self.gave_up()),
             }
-            let link = Arc::new(Link::connect(&self.address, self.service, &self.config).await?);
-            *slot.link.write() = Some(link.clone());
-            Ok(link)
         })
+    }
+
+    fn gave_up(&self) -> Error {
+        Error::Connection(format!("{}: connecting ended early", self.address))
+    }
+
+    /// The slot's link when it is open by now, or else the task that connects, begun when there is none. It is a task of its
+    /// own, so that a caller who gives up takes nothing from the others.
+    fn connecting(&self, slot: &Arc<Slot>) -> Result<Arc<Link>, Connecting> {
+        let mut connecting = slot.connecting.lock();
+        // Under the lock: a task that is done puts its link there before it leaves.
+        if let Some(link) = slot.open() {
+            return Ok(link);
+        }
+        if let Some(under_way) = connecting.as_ref().filter(|task| task.has_changed().is_ok()) {
+            return Err(under_way.clone());
+        }
+        let (done, outcome) = watch::channel(None);
+        *connecting = Some(outcome.clone());
+        let (slot, config) = (slot.clone(), self.config.clone());
+        let (address, service) = (self.address.clone(), self.service);
+        tokio::spawn(async move {
+            let link = Link::connect(&address, service, &config).await.map(Arc::new);
+            if let Ok(link) = &link {
+                *slot.link.write() = Some(link.clone());
+            }
+            *slot.connecting.lock() = None;
+            done.send_replace(Some(link));
+        });
+        Err(outcome)
     }
 }
 
@@ -197,11 +243,68 @@ impl Pool {
     pub(crate) fn endpoint(&self, address: &str, service: Service) -> Arc<Endpoint> {
         let mut endpoints = self.endpoints.lock();
         let new = || {
-            let slots = (0..self.config.pool_size.max(1)).map(|_| Slot::default()).collect();
+            let slots = (0..self.config.pool_size.max(1)).map(|_| Arc::default()).collect();
             let (turn, calls) = Default::default();
             let (address, config) = (address.to_owned(), self.config.clone());
             Arc::new(Endpoint { address, service, config, slots, turn, calls })
         };
         endpoints.entry((address.to_owned(), service)).or_insert_with(new).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Never done with a socket; counts them.
+    #[derive(Debug, Default)]
+    struct Stuck(AtomicUsize);
+
+    impl Opener for Stuck {
+        fn open<'a>(&'a self, _: &'a str, _: &'static str, _: TcpStream) -> Opening<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// Many calls at once at a server that cannot be connected to: how each ended, after how long, and the sockets made.
+    async fn calls(connect_ms: u64, call_ms: u64) -> (Vec<Error>, Duration, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (stuck, ms) = (Arc::new(Stuck::default()), Duration::from_millis);
+        let mut config = ClientConfig::new([&*address]);
+        config.opener = Some(stuck.clone());
+        config.connect_timeout = ms(connect_ms);
+        let (pool, begun) = (Arc::new(Pool::new(Arc::new(config))), Instant::now());
+        let mut callers = JoinSet::new();
+        for _ in 0..8 {
+            let (pool, address) = (pool.clone(), address.clone());
+            callers.spawn(async move {
+                let (method, param, service) = ("GetClusterId", &(), Service::ClientMeta);
+                let call = Call { service, method, param, cells: &[], timeout: ms(call_ms), priority: 0 };
+                pool.call(&address, call).await.map(drop).expect_err("nobody answers")
+            });
+        }
+        let errors = callers.join_all().await;
+        (errors, begun.elapsed(), stuck.0.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn one_failed_connect_is_that_of_all_who_wait() {
+        let (errors, took, sockets) = calls(300, 60_000).await;
+        assert!(errors.iter().all(|e| matches!(e, Error::Connection(_))), "{errors:?}");
+        assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(1500), "{took:?}");
+        assert_eq!(sockets, 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_a_connect_no_longer_than_its_own_time() {
+        let (errors, took, sockets) = calls(60_000, 200).await;
+        assert!(errors.iter().all(|e| matches!(e, Error::Timeout(_))), "{errors:?}");
+        assert!(took < Duration::from_millis(1400), "{took:?}");
+        assert_eq!(sockets, 1);
     }
 }

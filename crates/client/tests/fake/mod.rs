@@ -49,6 +49,8 @@ pub struct Fake {
     /// Bytes of replies of ClientService until the fault; less than 0 for none.
     fault_at: AtomicI64,
     fault: Mutex<Fault>,
+    /// Where it says that hbase:meta is, when not here.
+    meta_at: Mutex<Option<String>>,
     /// Bytes of replies of ClientService so far.
     pub replied: AtomicUsize,
     /// Faults that came to pass.
@@ -66,6 +68,7 @@ impl Fake {
             value: vec![b'v'; value_bytes],
             fault_at: AtomicI64::new(-1),
             fault: Mutex::new(Fault::Cut),
+            meta_at: Mutex::default(),
             replied: AtomicUsize::new(0),
             faults: AtomicUsize::new(0),
         });
@@ -83,6 +86,11 @@ impl Fake {
     pub fn break_after(&self, bytes: usize, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
         self.fault_at.store(bytes as i64, Ordering::SeqCst);
+    }
+
+    /// Says from now on that hbase:meta is at another `host:port`.
+    pub fn move_meta_to(&self, address: &str) {
+        *self.meta_at.lock().expect("no panic") = Some(address.to_owned());
     }
 
     pub fn counter(&self, row: &str) -> i64 {
@@ -163,9 +171,11 @@ impl Fake {
     }
 
     fn meta_locations(&self) -> Vec<u8> {
+        let moved = self.meta_at.lock().expect("no panic").clone();
+        let port = moved.and_then(|at| at.rsplit(':').next()?.parse().ok()).unwrap_or(self.port);
         let location = pb::RegionLocation {
             region_info: (&RegionInfo::meta()).into(),
-            server_name: Some((&self.server()).into()),
+            server_name: Some((&ServerName::new("127.0.0.1", port, 1)).into()),
             seq_num: 1,
         };
         pb::GetMetaRegionLocationsResponse { meta_locations: vec![location] }.encode_to_vec()
