@@ -340,7 +340,6 @@ async fn writes(connection: &Connection) {
     assert!(large.is_final(), "{large}");
 }
 
-/// The same through compressed cell blocks, several sockets, and cells with tags.
 /// Reads of replicas. Stock's second replica has what was flushed before it was opened, and no more until it is opened again;
 /// Evenkeel has one replica of each region, so reads that any may answer are answered by that.
 async fn replicas(site: &Site, connection: &Connection) {
@@ -408,6 +407,7 @@ impl Opener for Noting {
     }
 }
 
+/// The same through compressed cell blocks, several sockets, and cells with tags.
 async fn sockets(site: &Site, table: &Table) {
     let noting = Arc::new(Noting::default());
     let opener: Arc<dyn Opener> = noting.clone();

@@ -41,7 +41,8 @@ impl CellBuffer {
 
     /// Copies cells without tags, as [`CellBuffer::bytes`] has them, to the end. Their sequence ids are 0.
     ///
-    /// Bytes that are not such cells are left out from the first cell on that is none.
+    /// Only the length before each cell is looked at: the bytes are left out from the first that is longer than what is there.
+    /// What a cell itself consists of the caller has seen to.
     pub fn extend_untagged(&mut self, bytes: &[u8]) {
         let (base, mut at) = (self.bytes.len(), 0);
         while let Some(len) = crate::codec::read_u32(bytes, at) {

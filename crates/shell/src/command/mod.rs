@@ -94,7 +94,11 @@ pub const GROUPS: &[Group] = &[
         commands: &[general::COMMANDS, status::COMMANDS, help::COMMANDS],
         comment: None,
     },
-    Group { name: "ddl", commands: &[ddl::COMMANDS, alter::COMMANDS, describe::COMMANDS], comment: None },
+    Group {
+        name: "ddl",
+        commands: &[ddl::COMMANDS, alter::COMMANDS, describe::COMMANDS, regions::LISTS],
+        comment: None,
+    },
     Group { name: "namespace", commands: &[namespace::COMMANDS], comment: None },
     Group { name: "dml", commands: &[write::COMMANDS, read::COMMANDS], comment: None },
     Group {

@@ -12,15 +12,17 @@ use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
 
+/// Of the group ddl, as in HBase.
+pub(super) const LISTS: &[Command] = &[Command::new(
+    "list_regions",
+    (1, 3),
+    list_regions,
+    "Prints a table's regions with their servers and load: list_regions table, server or options (SERVER_NAME, \
+     LOCALITY_THRESHOLD), columns.\n\n  hbase> list_regions 't1'\n  hbase> list_regions 't1', 'server1'\n  \
+     hbase> list_regions 't1', {LOCALITY_THRESHOLD => 0.8}, ['SERVER_NAME', 'SIZE']",
+)];
+
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new(
-        "list_regions",
-        (1, 3),
-        list_regions,
-        "Prints a table's regions with their servers and load: list_regions table, server or options (SERVER_NAME, \
-         LOCALITY_THRESHOLD), columns.\n\n  hbase> list_regions 't1'\n  hbase> list_regions 't1', 'server1'\n  \
-         hbase> list_regions 't1', {LOCALITY_THRESHOLD => 0.8}, ['SERVER_NAME', 'SIZE']",
-    ),
     Command::new(
         "move",
         (1, 2),
