@@ -8,6 +8,7 @@
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | `memory` | bytes that a cell takes in a MemStore |
 //! | [`output`] | tables, plots, raw histograms |
+//! | [`quiet`] | what else the machine did meanwhile |
 //!
 //! Rules. Both sides hold the same data, made by the same client with the same codec, and acknowledge at the same
 //! durability, which each report states. Latencies are those of a fixed rate (open loop) where a row says so; peaks are
@@ -18,6 +19,7 @@ pub mod machine;
 mod memory;
 pub mod output;
 pub mod plan;
+pub mod quiet;
 pub mod read_path;
 pub mod servers;
 pub mod write_path;
@@ -27,7 +29,7 @@ pub use output::Results;
 pub use plan::Plan;
 pub use servers::{Kind, Lab, Session};
 
-/// Makes a report and writes it below `plan.out`.
+/// Makes a report and writes it below `plan.out`; files of an earlier one that are not of its rows go.
 ///
 /// # Errors
 /// What kept it from being made.
@@ -42,6 +44,7 @@ pub fn make(plan: &Plan) -> Result<(), String> {
         other => return Err(format!("no report is called {other}: read-path, write-path, deploys or ycsb")),
     }
     results.write(&lab)?;
+    results.remove_stale(&lab)?;
     println!("{}", plan.out.join(format!("{}.md", plan.report)).display());
     Ok(())
 }

@@ -1,24 +1,53 @@
 //! The reports' commands work: their short forms, end to end.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
-/// Runs a short report; its text and the folder of its files.
-fn short(report: &str, options: &[&str]) -> (String, PathBuf) {
-    let out = tempfile::tempdir().expect("a folder").keep();
+use tempfile::TempDir;
+
+/// Runs a short report into a folder; its text.
+fn short(report: &str, options: &[&str], out: &Path) -> String {
     let run = Command::new(env!("CARGO_BIN_EXE_report"))
         .args([report, "--short", &format!("--out={}", out.display())])
         .args(options)
         .output()
         .expect("it starts");
     assert!(run.status.success(), "{report}: {}\n{}", run.status, String::from_utf8_lossy(&run.stderr));
-    let text = std::fs::read_to_string(out.join(format!("{report}.md"))).expect("a report");
-    (text, out.join(report))
+    std::fs::read_to_string(out.join(format!("{report}.md"))).expect("a report")
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// The plots that a report shows are there, and no plot or histogram is there that belongs to none of its rows.
+fn assert_files_fit(text: &str, out: &Path, report: &str) {
+    let mut shown: Vec<_> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    shown.sort_unstable();
+    let files = std::fs::read_dir(out.join(report)).expect("its folder").flatten();
+    let names: Vec<_> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    let plots = names.iter().filter(|name| name.ends_with(".svg")).map(|name| format!("{report}/{name}"));
+    let mut plots: Vec<_> = plots.collect();
+    plots.sort_unstable();
+    assert_eq!(shown, plots);
+    for name in names.iter().filter(|name| name.ends_with(".hgrm")) {
+        let row = name.trim_end_matches("-evenkeel.hgrm").trim_end_matches("-stock-g1.hgrm");
+        assert!(shown.contains(&&*format!("{report}/{row}-time.svg")), "{name} is of no row");
+    }
 }
 
 #[test]
 fn the_read_path_beside_stock_hbase() {
-    let (text, folder) = short("read-path", &[]);
+    let folder = folder();
+    let stale = folder.path().join("read-path");
+    std::fs::create_dir(&stale).expect("a folder");
+    for name in ["multi-get-10-time.svg", "get-rate.svg", "get-stock-zgc.hgrm", "notes.txt"] {
+        std::fs::write(stale.join(name), "of an earlier report").expect("written");
+    }
+    let text = short("read-path", &[], folder.path());
+    assert_files_fit(&text, folder.path(), "read-path");
+    assert!(!stale.join("get-stock-zgc.hgrm").exists() && stale.join("notes.txt").exists());
+    assert!(text.contains("- others took "), "{text}");
     for row in ["Get, all in cache", "Get at half", "multi-get of 100", "about half", "all filtered"] {
         assert!(text.contains(row), "{row} is missing:\n{text}");
     }
@@ -27,9 +56,9 @@ fn the_read_path_beside_stock_hbase() {
         assert!(text.contains(section), "{section} is missing:\n{text}");
     }
     assert!(!text.contains("NaN"), "every ratio has both sides:\n{text}");
-    let histogram = std::fs::read_to_string(folder.join("get-evenkeel.hgrm")).expect("a histogram");
+    let histogram = std::fs::read_to_string(stale.join("get-evenkeel.hgrm")).expect("a histogram");
     assert!(histogram.contains("Total count"));
-    assert!(std::fs::read_to_string(folder.join("get-time.svg")).expect("a plot").starts_with("<svg"));
+    assert!(std::fs::read_to_string(stale.join("get-time.svg")).expect("a plot").starts_with("<svg"));
 }
 
 #[test]
@@ -37,7 +66,9 @@ fn the_other_reports_on_evenkeel() {
     for (report, row) in
         [("write-path", "Puts at half"), ("ycsb", "workload F"), ("deploys", "mostly misses")]
     {
-        let (text, _) = short(report, &["--servers=evenkeel"]);
+        let folder = folder();
+        let text = short(report, &["--servers=evenkeel"], folder.path());
+        assert_files_fit(&text, folder.path(), report);
         assert!(text.contains(row) && text.contains("| Evenkeel |"), "{report}:\n{text}");
     }
 }

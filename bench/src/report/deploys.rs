@@ -5,6 +5,8 @@
 //! servers; what a server refuses or passes over is said. Charts over all of it show throughput, latency, CPU, collections
 //! and what was read from files.
 
+use std::path::Path;
+
 use super::output::Results;
 use super::servers::{Kind, Lab, Settings, settings};
 
@@ -26,9 +28,11 @@ const LOADINGS: [(&str, &str, f64); 4] = [
 pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed.");
     let chosen = |n: &usize| lab.plan.deploys.contains(n);
-    let deploys: Vec<_> =
-        (1..).zip(deploys(lab)).filter(|(n, _)| chosen(n)).map(|(_, deploy)| deploy).collect();
     for kind in lab.plan.servers.clone() {
+        // The file of deploy 4, of this server alone.
+        let folder = tempfile::tempdir().map_err(|e| format!("a folder for the cache: {e}"))?;
+        let deploys = (1..).zip(deploys(lab, folder.path()));
+        let deploys: Vec<_> = deploys.filter(|(n, _)| chosen(n)).map(|(_, deploy)| deploy).collect();
         for (name, title, own) in &deploys {
             match deploy(lab, kind, name, title, own, results) {
                 Err(why) if why.contains("ended while starting") => {
@@ -44,10 +48,9 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     Ok(())
 }
 
-fn deploys(lab: &Lab) -> Vec<(&'static str, &'static str, Settings)> {
+fn deploys(lab: &Lab, folder: &Path) -> Vec<(&'static str, &'static str, Settings)> {
     let mib = lab.plan.cache_mib.to_string();
-    let file = std::env::temp_dir().join(format!("evenkeel-bucket-cache-{}", std::process::id()));
-    let file = format!("file:{}", file.display());
+    let file = format!("file:{}", folder.join("bucket-cache").display());
     let with = |engine: &str| {
         settings(&[
             ("hbase.bucketcache.ioengine", engine),
@@ -89,6 +92,7 @@ fn deploy(
     let cache_rows = if lab.plan.short { 200.0 } else { cache_rows };
     let rows = (cache_rows * LOADINGS[3].2) as i64;
     let table = format!("--table=Deploys --valueSize={VALUE_BYTES_MAX} --valueZipf --presplit=21");
+    eprintln!("{}: deploy {title}: loading {rows} rows", kind.title());
     session.load(&format!("--rows={} {table} sequentialWrite 4", rows / 4))?;
     session.settle("Deploys")?;
     for (loading, what, part) in LOADINGS {

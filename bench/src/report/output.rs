@@ -1,19 +1,24 @@
 //! [`Results`]: rows of a report, written as a table, plots and raw histograms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use evenkeel_pe::Report;
 use evenkeel_pe::report::plot::{Plot, Scale, Series};
 use evenkeel_pe::report::{ServerReport, page, write_hgrm};
 
 use super::machine::{facts, load_average};
+use super::quiet::{OTHERS_MAX, Quiet};
 use super::servers::{Kind, Lab};
 
-/// The load average above which a report says that it is not to be quoted: its own two processes make up to 2.
-const QUIET_LOAD_MAX: f64 = 2.0;
+/// How long a report looks at the machine before it begins, and a short one.
+const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
+
+/// What a report's own files end with: those of its rows, and formerly.
+const ENDINGS: [&str; 4] = ["-percentiles.svg", "-time.svg", "-rate.svg", ".hgrm"];
 
 /// One row of a report: what was done, and each server's report of it.
 struct Row {
@@ -65,6 +70,7 @@ pub struct Results {
     order: Vec<Kind>,
     facts: Vec<String>,
     load_at_start: String,
+    quiet: Quiet,
 }
 
 /// A figure of a row for one server, for a chart over many rows.
@@ -83,12 +89,14 @@ const FIGURES: [Figure; 6] = [
 ];
 
 impl Results {
-    /// None yet.
+    /// None yet. Looks at the machine for some seconds.
     pub fn new(lab: &Lab) -> Self {
+        let quiet = Quiet::watch(WATCH[usize::from(lab.plan.short)]);
         let facts = facts(lab.jdk.as_ref());
         let order = lab.plan.servers.clone();
         let (rows, sayings, sections, charts, memory) = Default::default();
-        Self { rows, sayings, sections, charts, memory, order, facts, load_at_start: load_average() }
+        let load_at_start = load_average();
+        Self { rows, sayings, sections, charts, memory, order, facts, load_at_start, quiet }
     }
 
     /// Adds a server's report of a row.
@@ -209,13 +217,48 @@ impl Results {
         Ok(())
     }
 
+    /// Removes what an earlier report left in the folder of plots and histograms: rows and servers that this one has not.
+    ///
+    /// # Errors
+    /// The file that cannot be removed.
+    pub fn remove_stale(&self, lab: &Lab) -> Result<(), String> {
+        let folder = lab.plan.out.join(&lab.plan.report);
+        let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+        let known = self.files();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let of_report = name.starts_with("all-") || ENDINGS.iter().any(|ending| name.ends_with(ending));
+            if of_report && !known.contains(&name) {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of all plots and histograms.
+    fn files(&self) -> BTreeSet<String> {
+        let mut names: BTreeSet<_> = self.charts.iter().map(|(name, _)| format!("all-{name}.svg")).collect();
+        for row in &self.rows {
+            names.extend(["percentiles", "time"].map(|plot| format!("{}-{plot}.svg", row.id)));
+            names.extend(row.servers.keys().map(|kind| format!("{}-{}.hgrm", row.id, kind.name())));
+        }
+        names
+    }
+
     fn markdown(&self, lab: &Lab) -> String {
         let plan = &lab.plan;
         let mut out = format!("# Report: {}\n\n    {}\n\n", plan.report, plan.command);
         self.facts.iter().for_each(|fact| out.push_str(&format!("- {fact}\n")));
+        let [before, since] = self.quiet.shares().map(percent);
         let _ = writeln!(
             out,
-            "- load average {} at the start, {} at the end",
+            "- others took {before} of all cores' time in the seconds before and {since} while it was taken: processes that are \
+             not the report's own, interrupts, the hypervisor"
+        );
+        let _ = writeln!(
+            out,
+            "- load average {} at the start, {} at the end (the report's own waiting threads are in it)",
             self.load_at_start,
             load_average()
         );
@@ -240,12 +283,12 @@ impl Results {
             plan.heap_mib, plan.cache_mib
         );
         self.sayings.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
-        if self.load_at_start.parse::<f64>().is_ok_and(|load| load > QUIET_LOAD_MAX) {
+        if self.quiet.is_disturbed() {
             let _ = writeln!(
                 out,
-                "\n> **Not to be quoted.** The load average was {} when this began: other processes took time from the server, the \
-                 load or both, and latencies are partly waits for a core.",
-                self.load_at_start
+                "\n> **Not to be quoted.** Others took more than {} of all cores' time: from the server, the load or both, and \
+                 latencies are partly waits for a core.",
+                percent(Some(OTHERS_MAX))
             );
         }
         out.push_str(
@@ -315,7 +358,8 @@ impl Results {
         let _ = writeln!(out, "![latency over time]({report}/{}-time.svg)", row.id);
     }
 
-    /// What went to storage for each byte of values, of each server.
+    /// What went to storage for each byte of values, of each server: the log and the flushes of those seconds, and hardly a
+    /// compaction.
     fn write_amplification(&self, row: &Row, out: &mut String) {
         let of = |kind: &Kind| {
             let report = row.servers.get(kind)?;
@@ -323,7 +367,11 @@ impl Results {
             Some(format!("{} {:.1}", kind.title(), written / report.tally.bytes_written.max(1) as f64))
         };
         let said: Vec<String> = self.order.iter().filter_map(of).collect();
-        let _ = writeln!(out, "\nBytes to storage for each byte of values: {}.", said.join("; "));
+        let _ = writeln!(
+            out,
+            "\nBytes to storage for each byte of values, while it was measured: {}.",
+            said.join("; ")
+        );
     }
 
     /// The worst second of each server, beside its median one.
@@ -348,11 +396,15 @@ impl Results {
     }
 }
 
+/// A share as per cent.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", 100.0 * share))
+}
+
 fn write_row(row: &Row, folder: &Path) -> std::io::Result<()> {
     let reports: Vec<&Report> = row.servers.values().collect();
     fs::write(folder.join(format!("{}-percentiles.svg", row.id)), page::percentiles(&reports).svg())?;
     fs::write(folder.join(format!("{}-time.svg", row.id)), page::latency_over_time(&reports).svg())?;
-    fs::write(folder.join(format!("{}-rate.svg", row.id)), page::throughput(&reports).svg())?;
     for (kind, report) in &row.servers {
         write_hgrm(&folder.join(format!("{}-{}.hgrm", row.id, kind.name())), &report.histogram)?;
     }

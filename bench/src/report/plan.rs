@@ -8,8 +8,11 @@ use super::servers::Kind;
 const FIRST_WARMUP_S: f64 = 30.0;
 /// The same on a server that compiles nothing while it runs: caches and branch predictors only.
 const FIRST_WARMUP_NATIVE_S: f64 = 5.0;
-/// About what a start of a server takes, with loading its tables: of a stock one, and of ours.
+/// About what a start of a server takes, with loading its tables, waiting until it is idle, and its end: of a stock one, and of
+/// ours.
 const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
+/// The same of a deploy, which loads four caches full of bytes: of the seconds of a stock one 20 may be its end.
+const DEPLOY_START_AND_LOAD_S: (f64, f64) = (70.0, 25.0);
 /// The part of `--minutes` that is planned for.
 const BOUND_PART: f64 = 0.92;
 /// The shortest warm-up and measurement of a row of a bounded report.
@@ -97,10 +100,7 @@ impl Plan {
             "deploys" => (4.0 * self.deploys.len() as f64, self.deploys.len() as f64),
             _ => (6.0, 1.0),
         };
-        let begin = |kind: &Kind| {
-            let load = if kind.is_jvm() { START_AND_LOAD_S.0 } else { START_AND_LOAD_S.1 };
-            starts * (self.first_warmup_of(*kind) + load)
-        };
+        let begin = |kind: &Kind| starts * (self.first_warmup_of(*kind) + self.start_and_load_s(*kind));
         let begins: f64 = self.servers.iter().map(begin).sum();
         let measured = (minutes * 60.0 * BOUND_PART - begins) / self.servers.len().max(1) as f64;
         let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
@@ -113,6 +113,11 @@ impl Plan {
             (262_144, 1024, if self.report == "deploys" { 128 } else { 256 });
         self.minutes = Some(minutes);
         Ok(())
+    }
+
+    fn start_and_load_s(&self, kind: Kind) -> f64 {
+        let of = if self.report == "deploys" { DEPLOY_START_AND_LOAD_S } else { START_AND_LOAD_S };
+        if kind.is_jvm() { of.0 } else { of.1 }
     }
 
     /// Seconds of warm-up before the first row on a server process.
@@ -224,9 +229,13 @@ mod tests {
             assert_eq!((plan.servers.len(), plan.cache_mib, plan.minutes), (2, 99, Some(minutes)));
             assert!(plan.first_warmup_of(Kind::StockG1) >= 30.0 && plan.seconds >= 1.0, "{plan:?}");
             let each = rows * (plan.seconds + plan.warmup) + plan.steady;
-            let first = plan.first_warmup_of(Kind::StockG1) + plan.first_warmup_of(Kind::Evenkeel);
+            let loads = if report == "deploys" { 70.0 + 25.0 } else { 30.0 + 12.0 };
+            let first = loads + plan.first_warmup_of(Kind::StockG1) + plan.first_warmup_of(Kind::Evenkeel);
             assert!(each * 2.0 + starts * first < minutes * 60.0, "{report}: {plan:?}");
         }
+        assert!(of("deploys --minutes=20").expect("reads").seconds > 5.0);
+        let three = of("deploys --minutes=20 --servers=g1,zgc,evenkeel").expect_err("loading takes longer");
+        assert!(three.contains("too short"), "{three}");
         let three = of("read-path --minutes=8 --servers=g1,stock-zgc,evenkeel").expect("reads");
         assert!(
             three.servers.len() == 3 && three.seconds < of("read-path --minutes=8").expect("reads").seconds

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::TableName;
 use evenkeel_pe::server::ServerProcess;
-use evenkeel_pe::{Options, Report, Target, run};
+use evenkeel_pe::{Failure, Options, Report, Target, run, run_together};
 use interop::server::{Server, StockJvm, evenkeel_binary, start_evenkeel_as, start_stock_as};
 
 use super::machine::{Jdk, newest_jdk, pin_this_process};
@@ -18,7 +18,7 @@ use super::plan::Plan;
 /// The longest wait for a server to have nothing more to do.
 const IDLE_WAIT: Duration = Duration::from_secs(120);
 /// The same in a bounded report.
-const IDLE_WAIT_BOUNDED: Duration = Duration::from_secs(10);
+const IDLE_WAIT_BOUNDED: Duration = Duration::from_secs(30);
 /// Seconds of warm-up, and measured, of a row that begins when a bounded report should be done.
 const CUT_S: f64 = 1.0;
 /// CPU share below which a server counts as idle.
@@ -239,8 +239,22 @@ impl<'a> Session<'a> {
     /// # Errors
     /// What failed, requests included.
     pub fn run(&self, options: Options) -> Result<Report, String> {
-        let report =
-            run(&self.target, &options).map_err(|failure| format!("{}: {failure}", self.kind.title()))?;
+        self.outcome(run(&self.target, &options), &options)
+    }
+
+    /// Runs two loads that are measured at the same time.
+    ///
+    /// # Errors
+    /// What failed, requests included.
+    pub fn run_both(&self, loads: [Options; 2]) -> Result<[Report; 2], String> {
+        let reports = run_together(&loads.each_ref().map(|options| (&self.target, options)));
+        let outcomes = reports.into_iter().zip(&loads).map(|(report, options)| self.outcome(report, options));
+        let reports = outcomes.collect::<Result<Vec<_>, _>>()?;
+        reports.try_into().map_err(|_| "two runs have two reports".to_owned())
+    }
+
+    fn outcome(&self, report: Result<Report, Failure>, options: &Options) -> Result<Report, String> {
+        let report = report.map_err(|failure| format!("{}: {failure}", self.kind.title()))?;
         match report.failures.first() {
             Some(failure) => Err(format!("{}, {}: {failure}", self.kind.title(), options.command)),
             None => Ok(report),

@@ -1,0 +1,151 @@
+//! [`Quiet`]: how much of the machine's time went to others than the report.
+//!
+//! The load average does not tell: threads of the report's own server that wait for its one core count in it, and so does a
+//! report that ended a minute ago. So it is reckoned from `/proc`: the time in which cores were not idle, less the CPU of
+//! this process and of all that descend from it, those that have ended included, and less that of the kernel's own threads,
+//! which write files back for all and cannot be told apart. What is left are other processes, interrupts, and time that a
+//! hypervisor took.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::Duration;
+
+/// The share of all cores' time that may go to others before a report says that it is not to be quoted.
+pub const OTHERS_MAX: f64 = 0.05;
+
+/// The ancestor of all threads of the kernel.
+const KTHREADD: u32 = 2;
+
+/// Clock ticks since the machine began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ticks {
+    /// Of all cores.
+    all: f64,
+    /// In which a core did something, or a hypervisor kept it.
+    busy: f64,
+    /// CPU of this process, its descendants, and the kernel's threads.
+    own: f64,
+}
+
+/// What others took before the report and since it began.
+#[derive(Clone, Debug)]
+pub struct Quiet {
+    before: Option<f64>,
+    start: Option<Ticks>,
+}
+
+impl Quiet {
+    /// Looks at the machine for a while before anything runs.
+    pub fn watch(length: Duration) -> Self {
+        let first = Ticks::now();
+        std::thread::sleep(length);
+        let start = Ticks::now();
+        Self { before: share(first, start), start }
+    }
+
+    /// The share of all cores' time that others took before the report began, and since; `None` where `/proc` does not say.
+    pub fn shares(&self) -> [Option<f64>; 2] {
+        [self.before, share(self.start, Ticks::now())]
+    }
+
+    /// Whether others took more than [`OTHERS_MAX`], before or since.
+    pub fn is_disturbed(&self) -> bool {
+        self.shares().into_iter().flatten().any(|share| share > OTHERS_MAX)
+    }
+}
+
+/// What others took of the cores between two looks.
+fn share(from: Option<Ticks>, to: Option<Ticks>) -> Option<f64> {
+    let (from, to) = from.zip(to)?;
+    let (all, busy, own) = (to.all - from.all, to.busy - from.busy, to.own - from.own);
+    (all > 0.0).then(|| ((busy - own) / all).max(0.0))
+}
+
+impl Ticks {
+    fn now() -> Option<Self> {
+        let (all, busy) = of_cores(&fs::read_to_string("/proc/stat").ok()?)?;
+        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let stat = |entry: fs::DirEntry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            of_process(pid, &fs::read_to_string(entry.path().join("stat")).ok()?)
+        };
+        Some(Self { all, busy, own: of_family(&processes.filter_map(stat).collect::<Vec<_>>()) })
+    }
+}
+
+/// All ticks and busy ones, by the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
+fn of_cores(stat: &str) -> Option<(f64, f64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+    let all: f64 = ticks.iter().sum();
+    Some((all, all - ticks.get(3)? - ticks.get(4)?))
+}
+
+/// A process: its id, its parent's, and its ticks with those of children it has waited for.
+type Process = (u32, u32, f64);
+
+fn of_process(pid: u32, stat: &str) -> Option<Process> {
+    // Behind the name, which is in brackets: state, parent, and from the 12th on user, system, children's user, system.
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let ticks = fields.get(11..15)?.iter().map_while(|n| n.parse::<f64>().ok()).sum();
+    Some((pid, fields.get(1)?.parse().ok()?, ticks))
+}
+
+/// The ticks of this process and of those that descend from it, or from the kernel.
+fn of_family(processes: &[Process]) -> f64 {
+    let parents: HashMap<u32, u32> = processes.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
+    let own = std::process::id();
+    let descends = |pid: u32| {
+        // No line is longer than there are processes, however /proc changes while it is read.
+        std::iter::successors(Some(pid), |pid| parents.get(pid).copied())
+            .take(parents.len())
+            .any(|p| p == own || p == KTHREADD)
+    };
+    processes.iter().filter(|(pid, ..)| descends(*pid)).map(|(.., ticks)| ticks).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    #[test]
+    fn lines_of_proc_are_read() {
+        let stat = "cpu  10 1 5 70 4 3 2 5 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(of_cores(stat), Some((100.0, 26.0)));
+        assert_eq!(of_process(7, "7 (a) b) S 3 7 7 0 -1 4 1 2 3 4 30 12 5 3 20 0"), Some((7, 3, 50.0)));
+        assert!(of_cores("cpux").is_none() && of_process(7, "7 (a) S 3").is_none());
+    }
+
+    #[test]
+    fn others_are_what_is_left() {
+        let at = |all, busy, own| Some(Ticks { all, busy, own });
+        assert_eq!(share(at(100.0, 50.0, 20.0), at(300.0, 150.0, 110.0)), Some(0.05));
+        assert_eq!(share(at(0.0, 0.0, 0.0), at(100.0, 10.0, 11.0)), Some(0.0), "ticks are rounded");
+        assert_eq!(
+            (share(None, at(1.0, 1.0, 1.0)), share(at(1.0, 1.0, 1.0), at(1.0, 1.0, 1.0))),
+            (None, None)
+        );
+        let own = std::process::id();
+        let all =
+            [(own, 1, 1.0), (own + 1, own, 2.0), (own + 2, own + 1, 4.0), (own + 3, 1, 8.0), (2, 0, 16.0)];
+        assert_eq!(of_family(&all), 23.0);
+        let circle = [(own, 1, 1.0), (own + 1, own + 2, 2.0), (own + 2, own + 1, 4.0)];
+        assert_eq!(of_family(&circle), 1.0);
+    }
+
+    /// A child's child that burns, and has gone: a server under its guard.
+    #[test]
+    fn a_descendants_cpu_is_the_reports_own() {
+        let (start, before) = (Instant::now(), Ticks::now().expect("/proc"));
+        let grown = || Ticks::now().expect("/proc").own - before.own;
+        let burn = "sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done' & wait";
+        let mut child = Command::new("sh").args(["-c", burn]).stdout(Stdio::null()).spawn().expect("a shell");
+        assert!(child.wait().expect("ends").success());
+        let (gone, seconds) = (grown(), start.elapsed().as_secs_f64());
+        assert!(gone >= 5.0, "{gone} ticks in {seconds} s");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        assert!(gone <= 110.0 * cores * (seconds + 0.1), "{gone} ticks in {seconds} s");
+    }
+}
