@@ -54,11 +54,12 @@ impl Region {
         self.table.families().map(|family| marker(family.name())).collect()
     }
 
-    /// The timestamp of the `version`th newest put of a column, if there are so many.
+    /// The timestamp of the `version`th newest put of a column that readers see, if there are so many. A write that is on its
+    /// way to the log comes after this one: it may fail still, and then nobody has seen what the marker would be for.
     fn timestamp_of_version(&self, cell: &CellRef<'_>, version: u32) -> Result<Option<i64>> {
         let mut scan = column_scan(cell.row(), cell.family(), vec![cell.qualifier()], TimeRange::ALL);
         scan.max_versions = version;
-        let found = self.read_row_now(scan)?;
+        let found = self.read_row(scan, None)?;
         Ok((found.len() >= version as usize).then(|| found.get(version as usize - 1).timestamp()))
     }
 

@@ -45,13 +45,14 @@ impl Region {
         self.open_scanner(scan, read_point)
     }
 
-    /// Reads one row as it is now, for a write that holds the row's lock. Whoever builds upon what is read has waited for
-    /// it to be durable; a Delete of the newest version has not, and is behind that write in the log.
+    /// Reads one row as it is now, for a write that holds the row's lock alone and has waited for those before it to be
+    /// durable.
     pub(super) fn read_row_now(&self, scan: Scan) -> Result<CellBuffer> {
         self.read_row(scan, Some(UNCOMMITTED))
     }
 
-    fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
+    /// Reads one row; without a read point, what is visible now.
+    pub(super) fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
         self.open_scanner(scan, read_point)?.next(&mut row, &mut ScannerContext::unlimited())?;
         Ok(row)

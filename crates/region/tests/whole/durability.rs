@@ -323,6 +323,46 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     assert_eq!(cells.get(0).value(), 5i64.to_be_bytes());
 }
 
+/// A Delete of the newest version comes while a Put is on its way to the log, which then refuses the Put and takes the Delete:
+/// that one is for the newest version that anybody could see.
+#[test]
+fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
+    let newest = || {
+        let latest = evenkeel_common::cell::LATEST_TIMESTAMP;
+        let marker = KeyValue::new(b"r", b"f", b"q", latest, evenkeel_common::CellType::Delete, b"");
+        Mutation::new(MutationKind::Delete, "r", vec![marker])
+    };
+    for in_batch in [false, true] {
+        let cluster = Cluster::with_wal(ONE, WalConfig { inline_sync: false, ..WalConfig::default() });
+        cluster.put("r", "f", "q", "old").expect("written");
+        cluster.clock.advance_ms(1);
+        let gate = Gate::new();
+        cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
+        let (sender, receiver) = mpsc::channel();
+        let tell = |what: &'static str| {
+            let sender = sender.clone();
+            move |outcome: evenkeel_common::Result<_>| drop(sender.send((what, outcome.map(drop))))
+        };
+        cluster.region().mutate(put("r", &[("f", "q", "failed")]), 0, Box::new(tell("put")));
+        gate.wait_for_arrival();
+        cluster.fs.clear();
+        cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").times(1).fails(IoKind::StorageFull));
+        cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
+        if in_batch {
+            let tell = tell("delete");
+            cluster.region().batch_mutate(vec![newest()], Box::new(move |mut all| tell(all.remove(0))));
+        } else {
+            cluster.region().mutate(newest(), 0, Box::new(tell("delete")));
+        }
+        gate.open();
+        for _ in 0..2 {
+            let (what, outcome) = receiver.recv_timeout(PATIENCE).expect("answered");
+            assert_eq!(outcome.is_ok(), what == "delete", "{what}: {outcome:?}");
+        }
+        assert!(cluster.row("r").is_empty(), "{:?}", cluster.row("r"));
+    }
+}
+
 #[test]
 fn replaying_twice_changes_nothing() {
     let mut cluster = Cluster::new(&[(b"a", 3), (b"b", 3)]);
