@@ -38,6 +38,8 @@ mod prepare;
 mod read;
 mod row_cache;
 pub mod row_lock;
+#[cfg(test)]
+mod testing;
 mod wait;
 mod write;
 

@@ -13,6 +13,9 @@ use crate::store::StoreView;
 /// A read point at which every write is visible, also those that are not durable yet.
 const UNCOMMITTED: u64 = u64::MAX - 1;
 
+/// How often a view is tried before the thread waits for those who change what is in it.
+const TRIES_BEFORE_WAIT: u32 = 16;
+
 impl Region {
     /// Reads one row.
     ///
@@ -73,6 +76,7 @@ impl Region {
 
     /// A read point, and the segments and files of every store asked for that together hold all that it sees.
     fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, Vec<StoreView>) {
+        let mut tries = 0;
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
@@ -81,7 +85,47 @@ impl Region {
             if epoch.is_multiple_of(2) && self.epoch.load(Ordering::Acquire) == epoch {
                 return (point, views);
             }
-            std::hint::spin_loop();
+            tries += 1;
+            if tries < TRIES_BEFORE_WAIT {
+                std::hint::spin_loop();
+            } else {
+                // Who changes the lists may have lost the processor, to this very thread.
+                drop(self.swapping.lock());
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::region::testing::region;
+
+    /// What this thread has used of a processor, in the kernel's hundredths of a second.
+    fn used() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("linux");
+        let after_name = stat.rsplit(") ").next().expect("fields");
+        after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+
+    #[test]
+    fn a_reader_does_not_spin_while_somebody_slow_changes_the_lists() {
+        let region = region();
+        let (changing, is_changing) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                region.with_new_epoch(|| {
+                    changing.send(()).expect("heard");
+                    std::thread::sleep(Duration::from_millis(400));
+                });
+            });
+            is_changing.recv().expect("told");
+            let before = used();
+            assert!(region.get(Scan::get("r")).expect("read").is_empty());
+            assert!(region.epoch.load(Ordering::Relaxed).is_multiple_of(2));
+            assert!(used() - before < 10, "{} hundredths of a second", used() - before);
+        });
     }
 }

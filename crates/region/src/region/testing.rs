@@ -1,0 +1,41 @@
+//! A region over a file system in memory, for tests of what only its own modules can reach.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{RegionInfo, ServerName, TableDescriptor};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+use super::nonce::NonceManager;
+use super::{NoEvents, Region, RegionConfig, RegionEnv};
+use crate::store::testing::{env, family};
+
+/// All rows of a table with the family `f`.
+pub(super) fn region() -> Arc<Region> {
+    let (stores, clock) = env();
+    let [wal_dir, old_dir] = ["WALs", "oldWALs"].map(|dir| stores.root.join(dir));
+    for dir in [&wal_dir, &old_dir] {
+        stores.fs.mkdirs(dir).expect("made");
+    }
+    let wal = Wal::open(WalOptions {
+        fs: Arc::clone(&stores.fs),
+        wal_dir,
+        old_dir,
+        prefix: "h".to_owned(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: Arc::clone(&stores.clock),
+        listener: Arc::new(NoListener),
+    });
+    let env = RegionEnv {
+        stores,
+        wal: wal.expect("opens"),
+        config: RegionConfig::default(),
+        server: ServerName::new("h", 16020, 1),
+        nonces: Arc::new(NonceManager::new(clock, 1000)),
+        events: Arc::new(NoEvents),
+    };
+    let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
+    let info = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);
+    Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
+}
