@@ -60,6 +60,7 @@ impl Region {
     /// As [`Region::flush`], for a caller that holds the flush lock.
     pub(super) fn flush_locked(self: &Arc<Self>, number: FlushNumber) -> Result<FlushOutcome> {
         if self.is_memstore_empty() {
+            self.let_go_of_log();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let started = Instant::now();
@@ -107,6 +108,20 @@ impl Region {
             self.mvcc.complete(seq_id);
             seq_id
         })
+    }
+
+    /// Tells the log that it holds nothing of the region that is needed, where the MemStore is empty without a flush: an
+    /// in-memory flush may have found that all its cells had expired.
+    fn let_go_of_log(&self) {
+        if self.env.wal.lowest_unflushed(&self.encoded_name, None).is_none() {
+            return;
+        }
+        let _updates = self.updates.write();
+        if self.is_memstore_empty() {
+            let families = self.family_names();
+            self.env.wal.start_flush(&self.encoded_name, &families);
+            self.env.wal.complete_flush(&self.encoded_name, &families, self.mvcc.write_point());
+        }
     }
 
     fn is_memstore_empty(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_common::{ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Gate, Keep, Op};
+use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceKey;
 use evenkeel_wal::WalConfig;
@@ -254,6 +255,26 @@ fn a_close_whose_log_is_full_leaves_the_region_open() {
     cluster.put("s", "f", "q", "2").expect("still served");
     cluster.restart();
     assert_eq!(values(&cluster.all()), ["1", "2"]);
+}
+
+#[test]
+fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
+    let mut cluster = Cluster::new(ONE);
+    let family = cluster.table.families().next().expect("one").clone().with("TTL", "1");
+    cluster.table = cluster.table.clone().with_family(family);
+    let mut cluster = cluster.compacting(InMemoryCompaction::Eager);
+    cluster.put("r", "f", "q", "short").expect("written");
+    cluster.clock.advance_ms(1001);
+    cluster.region().flush_in_memory().expect("flushed");
+    assert_eq!(cluster.region().memstore_bytes(), 0, "it has expired");
+    cluster.wal().roll().expect("rolled");
+    assert_eq!(cluster.wal().closed_paths().len(), 1);
+    assert!(!cluster.region().flush().expect("nothing to flush").flushed);
+    cluster.wal().wait_for_archiver();
+    assert!(cluster.wal().closed_paths().is_empty());
+    cluster.put("s", "f", "q", "later").expect("written");
+    cluster.crash(Keep::Flushed);
+    assert_eq!(values(&cluster.all()), ["later"]);
 }
 
 /// A write that waits for room in the log's queue must not keep the log's thread from completing those before it.
