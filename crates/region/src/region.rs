@@ -189,8 +189,8 @@ pub struct Region {
     max_flushed_seq_id: AtomicU64,
     /// How many bytes earlier than at its size the first flush is wanted; 0 from then on.
     first_flush_lead: AtomicU64,
-    /// When the MemStore was last empty: at the last flush or the opening.
-    last_flush_ms: AtomicI64,
+    /// When the first edit came that no flush has taken; `i64::MAX` for none. Set under the updates lock.
+    oldest_edit_ms: AtomicI64,
     counts: RequestCounts,
 }
 
@@ -274,11 +274,11 @@ impl Region {
         of_memory.max(of_files)
     }
 
-    /// When the oldest write that is only in memory was made, at the earliest; `None` when there is none. Milliseconds
-    /// since 1970.
+    /// When the oldest write was made that is only in memory and that no flush under way is writing; `None` when there is
+    /// none. Milliseconds since 1970.
     pub fn oldest_edit_ms(&self) -> Option<i64> {
-        let unflushed = self.stores.iter().any(|store| store.memstore_size().cells > 0);
-        unflushed.then(|| self.last_flush_ms.load(Ordering::Relaxed))
+        let oldest_ms = Some(self.oldest_edit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX);
+        oldest_ms.filter(|_| self.stores.iter().any(|store| store.memstore_size().cells > 0))
     }
 
     /// Whether a flush is under way.

@@ -60,19 +60,17 @@ impl Region {
     /// As [`Region::flush`], for a caller that holds the flush lock.
     pub(super) fn flush_locked(self: &Arc<Self>, number: FlushNumber) -> Result<FlushOutcome> {
         if self.is_memstore_empty() {
-            self.let_go_of_log();
+            self.forget_edits();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let started = Instant::now();
-        let swapped_ms = self.env.stores.clock.now_ms();
-        let seq_id = self.take_snapshots(number);
+        let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
         let (cells, heap_bytes) = (size.cells, size.heap_bytes);
         match self.write_snapshots(seq_id).and_then(|files| self.install_snapshots(files)) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
-                self.last_flush_ms.store(swapped_ms, Ordering::Relaxed);
                 let ms = started.elapsed().as_millis() as u64;
                 tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");
                 Ok(FlushOutcome { flushed: true, seq_id })
@@ -80,6 +78,7 @@ impl Region {
             Err(error) => {
                 tracing::error!(region = %self.info.name_text(), seq_id, %error, "flush failed; cells stay in memory");
                 self.abort_snapshots(seq_id, number);
+                self.oldest_edit_ms.fetch_min(oldest_edit_ms, Ordering::Relaxed);
                 Err(error)
             }
         }
@@ -110,17 +109,15 @@ impl Region {
         })
     }
 
-    /// Tells the log that it holds nothing of the region that is needed, where the MemStore is empty without a flush: an
+    /// Notes, for the log too, that no edit of the region is in memory only, where the MemStore is empty without a flush: an
     /// in-memory flush may have found that all its cells had expired.
-    fn let_go_of_log(&self) {
-        if self.env.wal.lowest_unflushed(&self.encoded_name, None).is_none() {
-            return;
-        }
+    fn forget_edits(&self) {
         let _updates = self.updates.write();
         if self.is_memstore_empty() {
             let families = self.family_names();
             self.env.wal.start_flush(&self.encoded_name, &families);
             self.env.wal.complete_flush(&self.encoded_name, &families, self.mvcc.write_point());
+            self.oldest_edit_ms.store(i64::MAX, Ordering::Relaxed);
         }
     }
 
@@ -132,7 +129,8 @@ impl Region {
         self.stores.iter().map(|s| s.family().name().to_vec().into()).collect()
     }
 
-    fn take_snapshots(&self, number: FlushNumber) -> u64 {
+    /// Gives the flush's sequence id, and when the oldest edit that it is to write was made.
+    fn take_snapshots(&self, number: FlushNumber) -> (u64, i64) {
         let _updates = self.updates.write();
         self.env.wal.start_flush(&self.encoded_name, &self.family_names());
         let seq_id = match number {
@@ -147,8 +145,9 @@ impl Region {
                 store.start_flush();
             }
         });
+        let oldest_edit_ms = self.oldest_edit_ms.swap(i64::MAX, Ordering::Relaxed);
         self.mvcc.complete(seq_id);
-        seq_id
+        (seq_id, oldest_edit_ms)
     }
 
     fn write_snapshots(&self, seq_id: u64) -> Result<Vec<Flushed<'_>>> {

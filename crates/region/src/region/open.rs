@@ -74,10 +74,9 @@ impl Region {
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
             first_flush_lead: AtomicU64::new(first_flush_lead),
-            last_flush_ms: AtomicI64::new(0),
+            oldest_edit_ms: AtomicI64::new(i64::MAX),
             counts: RequestCounts::default(),
         });
-        region.last_flush_ms.store(region.env.stores.clock.now_ms(), Ordering::Relaxed);
         let replayed = region.replay(&dir)?;
         region.load_recovered_files()?;
         region.finish_open(&dir)?;

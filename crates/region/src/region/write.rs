@@ -232,6 +232,9 @@ impl Region {
                 store.add(&cell.as_cell());
             }
         }
+        if self.oldest_edit_ms.load(Ordering::Relaxed) == i64::MAX {
+            self.oldest_edit_ms.fetch_min(self.env.stores.clock.now_ms(), Ordering::Relaxed);
+        }
         drop(updates);
         let held = rows.map(|rows| rows.hold(number, &cells)).unwrap_or_default();
         // What a flush under way writes still counts; asking again would only flush the little that came since.
@@ -347,7 +350,7 @@ impl Region {
     }
 
     fn check_resources(self: &Arc<Self>) -> Result<()> {
-        let max = self.flush_bytes() * self.env.config.block_multiplier;
+        let max = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
         if self.info.is_meta() || self.memstore_size().heap_bytes <= max {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::io::ErrorKind as IoKind;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use evenkeel_common::clock::Clock;
 use evenkeel_common::{ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Gate, Keep, Op};
 use evenkeel_region::memstore::InMemoryCompaction;
@@ -102,6 +103,32 @@ fn a_flush_that_fails_keeps_everything() {
         cluster.crash(Keep::Flushed);
         assert_eq!(values(&cluster.all()), ["1", "1", "2"], "{op:?} {part}");
     }
+}
+
+#[test]
+fn the_oldest_edit_is_the_first_that_is_in_no_file() {
+    let cluster = Cluster::new(ONE);
+    let write = || {
+        let now_ms = cluster.clock.now_ms();
+        cluster.put("r", "f", "q", "v").expect("written");
+        cluster.clock.advance_ms(1000);
+        Some(now_ms)
+    };
+    let region = cluster.region();
+    cluster.clock.advance_ms(1000);
+    assert_eq!(region.oldest_edit_ms(), None);
+    let first = write();
+    write();
+    assert_eq!(region.oldest_edit_ms(), first);
+    cluster.fs.inject(Fault::on(Op::Create, ".tmp/f/").fails(IoKind::Other));
+    region.flush().expect_err("the disk says no");
+    write();
+    assert_eq!(region.oldest_edit_ms(), first);
+    region.flush().expect("flushed");
+    assert_eq!(region.oldest_edit_ms(), None);
+    cluster.clock.advance_ms(1000);
+    let next = write();
+    assert_eq!(region.oldest_edit_ms(), next);
 }
 
 #[test]
