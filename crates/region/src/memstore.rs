@@ -23,7 +23,9 @@
 //! | [`InMemoryConfig`], `Strategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
 //! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
 //!
-//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes, or of records and entries, exactly. Chunks round that up by at most one chunk a segment.
+//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes, or of records and entries, exactly. Chunks round that
+//! up: the last one of a segment may have one cell, and each before it has less room left than the cell that came next wanted,
+//! 256 KiB at most. A larger cell has a chunk of its own size.
 
 mod arena;
 mod chunk;

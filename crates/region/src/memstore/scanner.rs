@@ -30,11 +30,6 @@ impl SegmentScanner {
         Self { segment, at: Cursor::NONE, cell: None, read_point }
     }
 
-    /// The segment that is scanned.
-    pub fn segment(&self) -> &Arc<Segment> {
-        &self.segment
-    }
-
     /// Goes to `at`, or to the first visible cell after it.
     fn settle(&mut self, mut at: Cursor) {
         let mut cell = self.segment.cell(at);

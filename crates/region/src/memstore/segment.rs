@@ -159,7 +159,7 @@ impl Segment {
     pub fn merge_with(&self, older: &Self) -> Option<Arc<Self>> {
         let (Index::Flat(new), Index::Flat(old)) = (&self.index, &older.index) else { return None };
         let merged = Self::with(Index::Flat(new.merge_with(old)?), self.size() + older.size());
-        for segment in [self, older] {
+        for segment in [self, older].into_iter().filter(|segment| !segment.is_empty()) {
             merged.widen(segment.min_timestamp());
             merged.widen(segment.max_timestamp());
         }

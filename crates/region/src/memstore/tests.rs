@@ -155,6 +155,16 @@ fn of_equal_cells_the_one_of_the_newer_segment_comes_first() {
 }
 
 #[test]
+fn an_empty_segment_does_not_widen_the_times_of_another() {
+    let pool = ChunkPool::new(1);
+    let (some, none) = (flat(&pool, &[cell(1, 7, 1)], None), flat(&pool, &[], None));
+    for (newer, older) in [(&some, &none), (&none, &some)] {
+        let merged = newer.merge_with(older).expect("small");
+        assert_eq!((merged.min_timestamp(), merged.max_timestamp()), (7, 7));
+    }
+}
+
+#[test]
 fn cells_come_out_sorted_as_from_a_map() {
     let (segment, mut map) = (segment(), BTreeMap::new());
     for n in 1..=CELLS {

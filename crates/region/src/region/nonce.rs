@@ -85,7 +85,7 @@ impl NonceManager {
         }
         let mut inner = self.inner.lock();
         let before = if success {
-            inner.finished.push_back((self.clock.now_ms() + self.grace_ms, key));
+            inner.finished.push_back((self.clock.now_ms().saturating_add(self.grace_ms), key));
             inner.states.insert(key, State::Done)
         } else {
             inner.states.remove(&key)
@@ -98,10 +98,11 @@ impl NonceManager {
 
     /// Restores a nonce from the WAL.
     pub fn restore(&self, key: NonceKey, written_ms: i64) {
-        if key.nonce != 0 && written_ms + self.grace_ms > self.clock.now_ms() {
+        let until_ms = written_ms.saturating_add(self.grace_ms);
+        if key.nonce != 0 && until_ms > self.clock.now_ms() {
             let mut inner = self.inner.lock();
             inner.states.insert(key, State::Done);
-            inner.finished.push_back((written_ms + self.grace_ms, key));
+            inner.finished.push_back((until_ms, key));
         }
     }
 }
@@ -141,6 +142,13 @@ mod tests {
         assert_eq!(nonces.start(KEY, no_retry), NonceStart::Duplicate);
         clock.advance_ms(100);
         assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+    }
+
+    #[test]
+    fn a_nonce_of_the_end_of_time_is_restored() {
+        let nonces = NonceManager::new(ManualClock::at(0), 100);
+        nonces.restore(KEY, i64::MAX);
+        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Duplicate);
     }
 
     #[test]

@@ -235,11 +235,6 @@ impl StoreFileScanner {
         self
     }
 
-    /// The file.
-    pub fn file(&self) -> &Arc<StoreFile> {
-        &self.file
-    }
-
     #[inline]
     fn settle(&mut self) -> Result<()> {
         while self.is_beyond_read_point() {
