@@ -30,6 +30,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::frame::Header;
 use super::pin;
 use super::shard::Shard;
+use super::slot::Slot;
 use super::{BucketCache, hash_of};
 use crate::{Block, BlockKey, BlockParts, BlockType};
 
@@ -111,12 +112,18 @@ fn block_of(bytes: Vec<u8>) -> Block {
 impl Shard {
     #[inline]
     fn get_row(&self, key: &BlockKey, hash: u64) -> Option<Block> {
+        self.open_row(key, hash, Slot::used)
+    }
+
+    /// The row of a key, if it may be served; tells `found` first.
+    #[inline]
+    fn open_row(&self, key: &BlockKey, hash: u64, found: impl FnOnce(&Slot)) -> Option<Block> {
         let pin = self.pin(key, hash)?;
         let slot = pin.slot();
         if slot.row.load(Acquire) != ROW_OPEN {
             return None;
         }
-        slot.used();
+        found(slot);
         let place = slot.place();
         let frame = self.storage.frame(place)?;
         frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
@@ -132,8 +139,8 @@ impl Shard {
         let mut inner = self.inner.lock();
         let id = self.find(key, hash)?;
         let slot = self.slots.get(id);
-        // Nobody moves or frees it under the lock.
-        let row = (slot.row.load(Relaxed) == ROW_OPEN).then(|| self.get_row(key, hash)).flatten();
+        // A write is no use of the row: one that is written and never read is to go.
+        let row = self.open_row(key, hash, |_| ());
         match row.map_or(Successor::Unknown, |row| successor(row.data())) {
             Successor::Same => None,
             Successor::Row(next) => {
@@ -237,6 +244,25 @@ mod tests {
         assert_eq!(held.data(), b"old");
         assert_eq!(text(&cache, 1), None, "it was read, so it could not be changed in place");
         assert_eq!(cache.limbo(), 1);
+    }
+
+    #[test]
+    fn reads_count_as_uses_of_a_row_and_writes_do_not() {
+        let cache = cache(1 << 20);
+        assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
+        let uses = || {
+            let hash = hash_of(&key(1));
+            let shard = cache.shard(hash);
+            shard.slots().get(shard.find(&key(1), hash).unwrap()).uses.load(Relaxed)
+        };
+        for by in 1..4 {
+            let next = cache.hold_row(&key(1), by, |_| Successor::Row(b"two".to_vec())).unwrap();
+            cache.settle_row(&key(1), by, next);
+            assert!(cache.hold_row(&key(1), by, |_| Successor::Same).is_none());
+        }
+        assert_eq!(uses(), 0);
+        assert!(cache.get_row(&key(1)).is_some());
+        assert_eq!(uses(), 1);
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //!
 //! # Bounds
 //! Entries share the block cache's budget. A region has [`NOTES`] numbers. A write keeps the new entries of its rows until it is
-//! visible.
+//! visible, [`SUCCESSOR_BYTES_MAX`] of them; what else it changes goes.
 
 mod entry;
 
@@ -56,6 +56,8 @@ use crate::store::StoreEnv;
 const NOTES: usize = 1024;
 /// Larger entries are not kept: copying one must stay short.
 const ENTRY_BYTES_MAX: usize = 32 << 10;
+/// Bytes of the entries that one write makes.
+const SUCCESSOR_BYTES_MAX: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct RowCache {
@@ -281,11 +283,16 @@ impl Rows {
             return HeldRows::default();
         };
         let by = number as u32;
-        let mut successors = Vec::new();
+        let (mut successors, mut left) = (Vec::new(), SUCCESSOR_BYTES_MAX);
         for (hash, range) in self.rows {
             let key = self.cache.key(hash);
-            let next = |old: &[u8]| self.cache.successor(old, &cells[range]);
-            successors.extend(rows.hold_row(&key, by, next).map(|next| (key, next)));
+            let next = |old: &[u8]| match self.cache.successor(old, &cells[range]) {
+                Successor::Row(next) if next.len() > left => Successor::Unknown,
+                next => next,
+            };
+            let next = rows.hold_row(&key, by, next).map(|next| (key, next));
+            left -= next.as_ref().map_or(0, |(_, next)| next.len());
+            successors.extend(next);
         }
         HeldRows { cache: Some(self.cache), by, successors }
     }

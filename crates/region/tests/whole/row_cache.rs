@@ -232,6 +232,26 @@ fn a_put_changes_the_cached_row_in_place() {
     assert_eq!(cache.stats().row_misses, misses, "an Increment changes the row in place, too");
 }
 
+/// Of one write of many rows, entries of a MiB are changed in place; the others go, and are read anew.
+#[test]
+fn one_write_of_many_rows_changes_so_many_bytes_of_the_cache() {
+    const ROWS: usize = 60;
+    let (cluster, cache) = cached(&[]);
+    let rows: Vec<_> = (0..ROWS).map(|n| format!("r{n:02}")).collect();
+    for row in &rows {
+        cluster.put(row, "a", "large", &"x".repeat(30_000)).expect("written");
+        warm(&cluster, &cache, row);
+    }
+    cluster.clock.advance_ms(1);
+    let small = |row: &String| put(row, &[("a", "large", &"y".repeat(29_990))]);
+    let outcomes = cluster.region().batch_mutate_wait(rows.iter().map(small).collect());
+    assert!(outcomes.iter().all(Result::is_ok));
+    let before = hits(&cache);
+    rows.iter().for_each(|row| assert!(read(&cluster, get(row))[0].ends_with('y')));
+    let served = (hits(&cache) - before) as usize;
+    assert_eq!(served, (1 << 20) / 30_040, "of {ROWS}");
+}
+
 #[test]
 fn what_a_put_makes_of_a_row_with_markers_is_not_guessed() {
     let (cluster, cache) = cached(&[]);
