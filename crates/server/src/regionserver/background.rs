@@ -5,11 +5,13 @@
 //!
 //! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
 //! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile up because a small one waits behind an
-//! hour's work are what makes reads slow.
+//! hour's work are what makes reads slow. One compaction of a region runs at a time, and no thread waits for its end: what is
+//! asked for of that region meanwhile is put aside, and back into the queue then.
 //!
 //! Compactions yield to everything else: to the disk by their pace, to the processors by the priority of their threads.
 //! Flushes do not, for writers wait for them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -191,6 +193,8 @@ struct Shared {
     compactions_enabled: AtomicBool,
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
+    /// Regions of which a thread makes a compaction, and other compactions of theirs, each key once.
+    aside: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
 }
 
@@ -219,6 +223,7 @@ impl Background {
             large_compaction_bytes: config.large_compaction_bytes,
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
+            aside: Mutex::default(),
             flush_failures: AtomicU64::new(0),
         });
         let (brake, pace) = (WriteBrake::start()?, Arc::default());
@@ -284,7 +289,8 @@ impl Background {
     /// Forgets compactions that wait.
     pub fn clear_compactions(&self) {
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
-        for compaction in queues.into_iter().flat_map(Queue::clear) {
+        let aside: Vec<_> = self.shared.aside.lock().values_mut().flat_map(std::mem::take).collect();
+        for compaction in queues.into_iter().flat_map(Queue::clear).chain(aside) {
             self.shared.count(&compaction, false);
         }
     }
@@ -321,7 +327,9 @@ impl Background {
 
     /// Flushes and compactions that wait.
     pub fn queued(&self) -> (usize, usize) {
-        (self.shared.flushes.len(), self.shared.compactions.len() + self.shared.large_compactions.len())
+        let aside: usize = self.shared.aside.lock().values().map(Vec::len).sum();
+        let compactions = self.shared.compactions.len() + self.shared.large_compactions.len();
+        (self.shared.flushes.len(), compactions + aside)
     }
 
     /// Flushes that failed.
@@ -419,8 +427,7 @@ impl Shared {
                 }
                 continue;
             }
-            self.compact(&compaction);
-            self.count(&compaction, false);
+            self.compact_or_put_aside(compaction);
         }
     }
 
@@ -432,8 +439,29 @@ impl Shared {
     fn large_compactions(&self) {
         yield_to_others();
         while let Some(compaction) = self.large_compactions.next() {
-            self.compact(&compaction);
-            self.count(&compaction, false);
+            self.compact_or_put_aside(compaction);
+        }
+    }
+
+    fn compact_or_put_aside(&self, compaction: Compaction) {
+        let name = compaction.region.info().encoded_name();
+        match self.aside.lock().entry(name.to_owned()) {
+            Entry::Vacant(first) => drop(first.insert(Vec::new())),
+            Entry::Occupied(mut aside) => {
+                match aside.get().iter().any(|other| other.key() == compaction.key()) {
+                    true => self.count(&compaction, false),
+                    false => aside.get_mut().push(compaction),
+                }
+                return;
+            }
+        }
+        self.compact(&compaction);
+        self.count(&compaction, false);
+        let aside = self.aside.lock().remove(name).unwrap_or_default();
+        for next in aside {
+            if !self.compactions.push(next.key(), next.clone()) {
+                self.count(&next, false);
+            }
         }
     }
 

@@ -1,15 +1,18 @@
 //! Flushes and compactions that were asked for.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::ColumnFamilyDescriptor;
+use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_wal::WalConfig;
 
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
 use crate::regionserver::testing::*;
 
 /// Queues that nobody empties.
-fn idle() -> std::sync::Arc<Background> {
+fn idle() -> Arc<Background> {
     Background::start(&BackgroundConfig {
         flushers: 0,
         small_compactors: 0,
@@ -93,6 +96,51 @@ fn what_was_asked_for_is_done() {
         assert!(Instant::now() < deadline, "the flush does not end");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Two threads compact. One has long to do with a region of which another compaction is asked for: the other thread goes on
+/// with other regions.
+#[test]
+fn compactions_of_one_region_do_not_hold_up_those_of_others() {
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+    let regions = [server.open(b"", b"m", table()), server.open(b"m", b"", table())];
+    for (region, row) in regions.iter().zip([b"a", b"n"]) {
+        for value in [b"1", b"2"] {
+            put(region, &[cell(row, b"q", value)]);
+            region.flush().expect("flushed");
+        }
+    }
+    let background =
+        Background::start(&BackgroundConfig { small_compactors: 2, ..BackgroundConfig::default() })
+            .expect("threads");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let until = |holds: &dyn Fn() -> bool| {
+        while !holds() {
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let [long, other] = &regions;
+    let state = || background.compaction_state(long.info().encoded_name());
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Create, &format!("{}/.tmp/", long.info().encoded_name())).waits_for(&gate));
+    background.request_compaction(long, None, true);
+    gate.wait_for_arrival();
+    for _ in 0..2 {
+        background.request_compaction(long, Some(b"f"), false);
+        background.request_compaction(other, None, true);
+        until(&|| background.compaction_state(other.info().encoded_name()) == CompactionState::None);
+    }
+    assert_eq!((long.load().store_files, other.load().store_files), (2, 1));
+    assert_eq!((state(), background.queued()), (CompactionState::MajorAndMinor, (0, 1)), "once aside");
+    background.clear_compactions();
+    assert_eq!((state(), background.queued()), (CompactionState::Major, (0, 0)));
+    background.request_compaction(long, Some(b"f"), false);
+    gate.open();
+    until(&|| state() == CompactionState::None);
+    assert_eq!(long.load().store_files, 1);
+    background.stop();
 }
 
 #[test]
