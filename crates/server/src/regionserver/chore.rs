@@ -40,7 +40,8 @@ impl Chore {
             while !is_stopped.load(Ordering::Acquire) {
                 server.run_chore();
                 let next = Instant::now() + PERIOD;
-                while server.background.bell().wait(next) && !is_stopped.load(Ordering::Acquire) {
+                let is_before = || Instant::now() < next && !is_stopped.load(Ordering::Acquire);
+                while is_before() && server.background.bell().wait(next) {
                     server.check_memstores(&server.regions.all());
                     std::thread::sleep(LOOK_PAUSE);
                 }
