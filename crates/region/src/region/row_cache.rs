@@ -1,6 +1,7 @@
 //! [`RowCache`]: what Gets of a region answered, kept beside blocks (HBASE-29585), never stale.
 //!
-//! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of those that were asked for.
+//! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of those that were asked for,
+//! by one Get or by several.
 //! It answers every Get of these columns, or of some of them, that wants one version, any time and no filter. All others
 //! read the stores, as do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows with
 //! tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not kept. A row of a family with a time
@@ -261,7 +262,21 @@ impl Place<'_> {
         }
         self.cache.is_used.store(true, SeqCst);
         let note = self.cache.note_of(self.key.offset);
-        self.rows.insert_row(&self.key, entry.encode(), || note.load(SeqCst) <= read_point);
+        let bytes = self.with_what_is_there(&entry).unwrap_or_else(|| entry.encode());
+        self.rows.insert_row(&self.key, bytes, || note.load(SeqCst) <= read_point);
+    }
+
+    /// The entry with other columns that are cached of the row, if that is not too large: Gets of some columns and of others
+    /// are not to replace each other's. What is open now knows of every write that the read point sees, for each held it
+    /// before it was visible; if there is a later one, nothing is kept.
+    fn with_what_is_there(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+        let block = self.rows.get_row(&self.key)?;
+        let there = Entry::parse(block.data()).filter(|there| there.row == entry.row)?;
+        let is_part = !there.coverage.is_empty() && !entry.coverage.is_empty();
+        if !is_part || self.cache.clock.now_ms() > there.expires_ms {
+            return None;
+        }
+        Some(entry.with(&there)).filter(|both| both.len() <= ENTRY_BYTES_MAX)
     }
 }
 

@@ -232,6 +232,30 @@ fn a_put_changes_the_cached_row_in_place() {
     assert_eq!(cache.stats().row_misses, misses, "an Increment changes the row in place, too");
 }
 
+#[test]
+fn gets_of_different_columns_of_a_row_do_not_replace_each_other() {
+    let (cluster, cache) = cached(&[]);
+    cluster
+        .region()
+        .mutate_wait(put("r", &[("a", "q0", "0"), ("a", "q1", "1"), ("b", "q", "b")]))
+        .expect("written");
+    let shapes = [("a", &["q0"][..]), ("a", &["q1", "qx"]), ("b", &[])];
+    let one = |(family, qualifiers): (&str, &[&str])| {
+        read(&cluster, Scan { families: vec![columns(family, qualifiers)], ..get("r") })
+    };
+    let first = shapes.map(one);
+    assert_eq!(first.each_ref().map(Vec::len), [1, 1, 1]);
+    let before = hits(&cache);
+    assert_eq!(shapes.map(one), first);
+    assert_eq!(hits(&cache), before + 3);
+    cluster.clock.advance_ms(1);
+    cluster.put("r", "a", "qx", "x").expect("written");
+    for (shape, expected) in shapes.into_iter().zip([1, 2, 1]) {
+        assert_eq!(one(shape).len(), expected, "{shape:?}");
+    }
+    assert_eq!(one(("a", &[])).len(), 3, "not all of the family was known");
+}
+
 /// Of one write of many rows, entries of a MiB are changed in place; the others go, and are read anew.
 #[test]
 fn one_write_of_many_rows_changes_so_many_bytes_of_the_cache() {

@@ -9,6 +9,7 @@
 //! column that is covered and has no cell is known to have none.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_block_cache::bucket::rows::Successor;
 use evenkeel_common::{CellBuffer, CellRef, CellType};
@@ -150,6 +151,30 @@ impl<'a> Entry<'a> {
         Successor::Row(Entry { expires_ms, cells: buffer.bytes(), ..*self }.encode())
     }
 
+    /// The entry of what this one and another one know of their row, both as it is now.
+    pub fn with(&self, other: &Self) -> Vec<u8> {
+        let mut known: BTreeMap<&[u8], Option<BTreeSet<&[u8]>>> = BTreeMap::new();
+        for family in self.families().chain(other.families()) {
+            let columns = known.entry(family.name).or_insert_with(|| Some(BTreeSet::new()));
+            match columns.as_mut().filter(|_| family.count != ALL) {
+                Some(columns) => columns.extend(family.qualifiers()),
+                None => *columns = None,
+            }
+        }
+        let mut coverage = Vec::new();
+        for (name, columns) in &known {
+            push_family(&mut coverage, name, columns.as_ref().map(|columns| columns.iter().copied()));
+        }
+        let mut cells: Vec<_> = self.iter().chain(other.iter()).collect();
+        cells.sort_by(compare_columns);
+        cells.dedup_by(|b, a| compare_columns(a, b).is_eq());
+        let mut buffer = CellBuffer::new();
+        cells.iter().for_each(|cell| buffer.push(cell));
+        let (expires_ms, saw_markers) =
+            (self.expires_ms.min(other.expires_ms), self.saw_markers || other.saw_markers);
+        Entry { expires_ms, saw_markers, row: self.row, coverage: &coverage, cells: buffer.bytes() }.encode()
+    }
+
     /// Whether a cell that is written concerns a column that is covered.
     fn is_changed_by(&self, cell: &CellRef<'_>) -> bool {
         let of_family =
@@ -246,14 +271,23 @@ fn compare_columns(a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
 pub(super) fn coverage_of(scan: &Scan) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in &scan.families {
-        bytes.push(family.family.len() as u8);
-        bytes.extend_from_slice(&family.family);
-        let count = family.qualifiers.as_ref().map_or(ALL, |qualifiers| qualifiers.len() as u32);
-        bytes.extend(count.to_le_bytes());
-        for qualifier in family.qualifiers.iter().flatten() {
-            bytes.extend((qualifier.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(qualifier);
-        }
+        let qualifiers = family.qualifiers.as_ref().map(|all| all.iter().map(|qualifier| &qualifier[..]));
+        push_family(&mut bytes, &family.family, qualifiers);
     }
     bytes
+}
+
+fn push_family<'a>(
+    coverage: &mut Vec<u8>,
+    name: &[u8],
+    qualifiers: Option<impl ExactSizeIterator<Item = &'a [u8]>>,
+) {
+    coverage.push(name.len() as u8);
+    coverage.extend_from_slice(name);
+    let count = qualifiers.as_ref().map_or(ALL, |qualifiers| qualifiers.len() as u32);
+    coverage.extend(count.to_le_bytes());
+    for qualifier in qualifiers.into_iter().flatten() {
+        coverage.extend((qualifier.len() as u32).to_le_bytes());
+        coverage.extend_from_slice(qualifier);
+    }
 }
