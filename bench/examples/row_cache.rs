@@ -91,7 +91,7 @@ fn get(case: Case, number: u64) -> Scan {
 fn measured(region: &Region, scans: Vec<Scan>) -> Result<usize> {
     let mut bytes = 0;
     for scan in scans {
-        bytes += black_box(region.get(scan)?).bytes().len();
+        bytes += black_box(region.get(scan)?).encoded_len();
     }
     Ok(bytes)
 }

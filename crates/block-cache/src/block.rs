@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::bucket::frame::FrameRef;
 use crate::bucket::pin::Pin;
 
@@ -108,6 +110,9 @@ impl BlockType {
         matches!(self.category(), BlockCategory::Data)
     }
 }
+
+/// A part is shared when it is at least this part of its block: so many times its own bytes it holds in memory at most.
+const SHARED_BLOCK_PARTS_MAX: usize = 8;
 
 /// What a [`Block`] is made of.
 #[derive(Debug)]
@@ -245,6 +250,15 @@ impl Block {
         }
     }
 
+    /// A part of the body that keeps the block where it is for as long as it is held, with no copy. `None` when `part` is
+    /// not a part of the body, or so small a one that it is not worth the rest of the block.
+    pub fn share(&self, part: &[u8]) -> Option<Bytes> {
+        let start = (part.as_ptr() as usize).checked_sub(self.data.as_ptr() as usize)?;
+        let end = start.checked_add(part.len()).filter(|end| *end <= self.data().len())?;
+        let is_worth_it = part.len().saturating_mul(SHARED_BLOCK_PARTS_MAX) >= self.data().len();
+        is_worth_it.then(|| Bytes::from_owner(self.clone()).slice(start..end))
+    }
+
     /// Whether the bytes lie in a cache's memory, held by a pin.
     pub fn is_pinned(&self) -> bool {
         matches!(self.owner, Owner::Cache(..))
@@ -253,6 +267,12 @@ impl Block {
     /// Whether two handles are of the same block in memory.
     pub fn same(&self, other: &Self) -> bool {
         self.data == other.data
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self.data()
     }
 }
 

@@ -79,6 +79,15 @@ impl CacheConfig {
         Ok(Self { l1, data })
     }
 
+    /// Bytes of the process's own memory that blocks may take.
+    pub fn memory_bytes(&self) -> u64 {
+        let l2 = match &self.data {
+            DataBlocks::InL2(config) if config.engine == Engine::Memory => config.capacity_bytes,
+            _ => 0,
+        };
+        l2 + self.l1.as_ref().map_or(0, |l1| l1.capacity_bytes)
+    }
+
     /// Opens the caches.
     ///
     /// # Errors

@@ -19,6 +19,8 @@ mod block;
 pub mod bucket;
 mod combined;
 mod config;
+#[cfg(test)]
+mod deploy_tests;
 mod flight;
 mod key;
 mod lru;

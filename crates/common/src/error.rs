@@ -82,7 +82,7 @@ kinds! {
     /// The table has no such family.
     NoSuchColumnFamily = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException", fatal;
     /// The row exceeds `hbase.table.max.rowsize`.
-    RowTooBig = "org.apache.hadoop.hbase.client.RowTooBigException", fatal;
+    RowTooBig = "org.apache.hadoop.hbase.regionserver.RowTooBigException", fatal;
     /// The region cannot do that in its state.
     DoNotRetryRegion = "org.apache.hadoop.hbase.client.DoNotRetryRegionException", fatal;
     /// The regions cannot be merged.

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 
@@ -46,6 +47,8 @@ pub struct HFileScanner {
     cursor: CellCursor,
     /// Whether the place is at a cell. After the end of the file, or of the half, it is not.
     at_cell: bool,
+    /// Bytes of the block entered last, until somebody asked.
+    entered_bytes: u64,
     /// Blocks entered one after the other.
     blocks_in_a_row: u32,
     warmth: Option<Arc<Warmth>>,
@@ -63,6 +66,7 @@ impl HFileScanner {
             block: None,
             cursor: CellCursor::new(reader.blocks().layout),
             at_cell: false,
+            entered_bytes: 0,
             blocks_in_a_row: 0,
             warmth: None,
             reader,
@@ -92,6 +96,19 @@ impl HFileScanner {
     #[inline]
     pub fn seq_id(&self) -> Option<u64> {
         self.at_cell.then(|| self.cursor.seq_id())
+    }
+
+    /// The value of the cell at the place without a copy; `None` when it does not lie whole in the block, or is too small a
+    /// part of it.
+    pub fn share_value(&self) -> Option<Bytes> {
+        let cell = self.cell()?;
+        self.block.as_ref()?.share(cell.value())
+    }
+
+    /// Bytes of the block at the place, uncompressed, when it was entered since this was last asked; else 0.
+    #[inline]
+    pub fn take_entered_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.entered_bytes)
     }
 
     /// Whether the place is at a cell.
@@ -244,7 +261,9 @@ impl HFileScanner {
                 if let Some(warmth) = &self.warmth {
                     warmth.entered(self.reader.is_cached(at));
                 }
-                self.reader.load_data(at, self.keep)?
+                let block = self.reader.load_data(at, self.keep)?;
+                self.entered_bytes = block.data().len() as u64;
+                block
             }
         };
         let placed = place(&mut self.cursor, &block);

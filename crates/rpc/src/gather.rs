@@ -28,9 +28,9 @@ const COMPACT_BYTES_MIN: usize = 64 * 1024;
 /// A drained sequence keeps at most this much: there is one for each connection.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
 /// A buffer larger than this is not kept for reuse.
-const POOLED_BUFFER_BYTES_MAX: usize = 4 * 1024 * 1024;
+const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// All buffers one thread keeps for reuse are at most this large together.
-const POOL_BYTES_MAX: usize = 8 * 1024 * 1024;
+const POOL_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Default)]
 struct Pool {
@@ -104,6 +104,15 @@ impl Gather {
     /// An empty sequence over a pooled buffer.
     pub fn new() -> Self {
         Gather { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
+    }
+
+    /// A sequence of copied bytes and of segments, each with the offset in `copied` before which it stands, ascending.
+    pub fn from_parts(copied: Vec<u8>, segments: Vec<(usize, Bytes)>) -> Self {
+        let segments = segments.into_iter().filter(|(_, bytes)| !bytes.is_empty());
+        let inserts: VecDeque<_> =
+            segments.map(|(at, bytes)| Insert { at: at.min(copied.len()), bytes }).collect();
+        let inserted_bytes = inserts.iter().map(|insert| insert.bytes.len()).sum();
+        Gather { copied, head: 0, inserts, inserted_bytes }
     }
 
     /// Bytes not yet consumed.

@@ -256,6 +256,41 @@ fn clients_that_stall_are_closed_when_their_room_is_needed() {
     drop((few, many));
 }
 
+/// Replies that hold the test's value.
+fn pins(server: &TestServer) -> usize {
+    std::sync::Arc::strong_count(&server.service.value) - 1
+}
+
+#[test]
+fn shared_values_are_let_go_of_once_they_are_written() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for cells in [1usize, 7, 150] {
+        let count = cells.to_string();
+        let response = client.call(cells as u32, "Shared", &count);
+        let cells: Vec<_> =
+            evenkeel_rpc::CellBlockReader::new(evenkeel_rpc::CellCodec::KeyValue, response.cells())
+                .map(|cell| cell.expect("a cell"))
+                .collect();
+        assert_eq!(cells.len().to_string(), count);
+        assert!(cells.iter().all(|cell| cell.as_cell().value() == &server.service.value[..]));
+        eventually("no pin is left", || pins(&server) == 0);
+    }
+}
+
+#[test]
+fn shared_values_are_let_go_of_when_the_connection_dies() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let calls: Vec<u8> = (0..20).flat_map(|id| request(id, "Shared", &message("150", b""))).collect();
+    client.send(&calls);
+    eventually("answers pile up", || pins(&server) > 100);
+    assert!(pins(&server) <= 400, "{} pins by one client that does not read", pins(&server));
+    drop(client);
+    eventually("no pin is left", || pins(&server) == 0);
+    assert_eq!(server.handle.stats().unsent_bytes, 0);
+}
+
 #[test]
 fn a_call_whose_time_is_up_before_its_turn_does_not_run() {
     let server = TestServer::with(|config| config.connection_calls_max = 1);

@@ -32,8 +32,10 @@
 //! on threads of their own, so that user load cannot stand before hbase:meta.
 //!
 //! # Bounds
-//! Handler queues (rpc), background queues ([`background`]), replies (`hbase.server.scanner.max.result.size`), unflushed
-//! bytes of all regions (`hbase.regionserver.global.memstore.size`).
+//! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
+//! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size` bytes, or a part of the
+//! room for replies that clients have not taken, if that is less; a single Get, which cannot be cut, a row of
+//! `hbase.table.max.rowsize`.
 
 pub mod admin;
 pub mod aggregate;
@@ -71,10 +73,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
-use evenkeel_rpc::{Executor, Service};
+use evenkeel_rpc::{Budget, Executor, Service};
 
 pub use self::background::Background;
 pub use self::caller::{Caller, Done, Reply};
@@ -107,6 +109,11 @@ pub trait ServerHooks: Send + Sync {
     fn update_configuration(&self) -> Result<()>;
 }
 
+/// A reply that can be cut takes at most one part in so many of the room for replies: about as many are made at once.
+const REPLY_SHARE: u64 = 32;
+/// A reply may have so many bytes in any case.
+const REPLY_BYTES_MIN: u64 = 64 << 10;
+
 /// What a RegionServer is made of.
 pub struct RegionServerParts {
     /// Its name.
@@ -121,6 +128,8 @@ pub struct RegionServerParts {
     pub clock: Arc<dyn Clock>,
     /// Blocks of store files, the same as its regions use.
     pub cache: Arc<dyn BlockCache>,
+    /// Replies that clients have not taken, the same as its RPC servers count them in.
+    pub unsent: Arc<Budget>,
     /// Flush and compaction threads, the same as its regions report to.
     pub background: Arc<Background>,
     /// What the process around it does.
@@ -137,6 +146,7 @@ pub struct RegionServer {
     config: RegionServerConfig,
     clock: Arc<dyn Clock>,
     cache: Arc<dyn BlockCache>,
+    unsent: Arc<Budget>,
     background: Arc<Background>,
     hooks: Arc<dyn ServerHooks>,
     cluster: ArcSwap<ClusterView>,
@@ -159,7 +169,7 @@ impl RegionServer {
         Arc::new(Self {
             memory: MemStoreGauge::new(low, limit),
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
-            scanners: Scanners::new(&parts.name, lease_ms, parts.clock.clone()),
+            scanners: Scanners::new(&parts.name, lease_ms, parts.config.scanners_max, parts.clock.clone()),
             counters: RequestCounters::default(),
             name: parts.name,
             info_port: parts.info_port,
@@ -167,6 +177,7 @@ impl RegionServer {
             config: parts.config,
             clock: parts.clock,
             cache: parts.cache,
+            unsent: parts.unsent,
             background: parts.background,
             hooks: parts.hooks,
             cluster: ArcSwap::from_pointee(parts.cluster),
@@ -262,6 +273,22 @@ impl RegionServer {
     fn note_written(&self, bytes: u64) {
         if self.memory.note(bytes) {
             self.background.bell().ring();
+        }
+    }
+
+    /// Bytes of cells that a reply may have now, at a place where it can be cut: `hbase.server.scanner.max.result.size`, and
+    /// less while many replies wait for their clients, so that all handlers together find room for theirs.
+    fn result_bytes_max(&self) -> u64 {
+        let share = (self.unsent.free() / REPLY_SHARE).max(REPLY_BYTES_MIN);
+        self.config.result_bytes_max.min(share)
+    }
+
+    /// An empty buffer for the cells of a reply. It shares large values with their blocks as long as there is room for
+    /// replies: blocks that clients hold on to cannot leave the cache.
+    fn cells_for(&self, caller: &Caller) -> CellBuffer {
+        match caller.takes_shared_values() && self.unsent.free() >= self.unsent.max() / 2 {
+            true => CellBuffer::sharing(self.config.shared_value_bytes_min),
+            false => CellBuffer::new(),
         }
     }
 

@@ -43,7 +43,7 @@ use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerConfig, RpcServerHandle};
+use evenkeel_rpc::{Budget, Executor, ExecutorConfig, RpcServer, RpcServerConfig, RpcServerHandle};
 use evenkeel_wal::{Wal, WalListener, WalOptions};
 use tokio::sync::oneshot;
 
@@ -118,7 +118,8 @@ impl Standalone {
         fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;
         let lock = DirLock::acquire(&settings.root)?;
         let cluster_id = files::prepare_root(&*fs, &settings.root)?;
-        let ports = take_ports(&settings, &conf, &cluster_id)?;
+        let unsent = Budget::new(settings.unsent_bytes);
+        let ports = take_ports(&settings, &conf, &cluster_id, &unsent)?;
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
         let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
@@ -163,6 +164,7 @@ impl Standalone {
             config: settings.regionserver.clone(),
             clock: Arc::clone(&clock),
             cache,
+            unsent,
             background: Arc::clone(&background),
             hooks: Arc::new(Hooks { wals: wals.clone(), stop: Arc::clone(&stop) }),
             cluster: cluster_view(&cluster_id, &master_name, &name),
@@ -299,7 +301,12 @@ fn bad(error: impl std::fmt::Display) -> HBaseError {
     HBaseError::io(error.to_string())
 }
 
-fn take_ports(settings: &Settings, conf: &Configuration, cluster_id: &str) -> Result<Ports> {
+fn take_ports(
+    settings: &Settings,
+    conf: &Configuration,
+    cluster_id: &str,
+    unsent: &Arc<Budget>,
+) -> Result<Ports> {
     let address = |port| SocketAddr::new(settings.bind_address, port);
     let taken = |what: &'static str, port: u16, key: &'static str| {
         move |e: std::io::Error| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
@@ -310,6 +317,17 @@ fn take_ports(settings: &Settings, conf: &Configuration, cluster_id: &str) -> Re
         config.connection_threads = threads;
         config.request_bytes_max =
             conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?.max(1) as usize;
+        config.inflight_bytes_max = settings.request_bytes;
+        config.unsent = Arc::clone(unsent);
+        let watermark = |key: &str, default: usize| {
+            let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
+            Ok::<_, HBaseError>(if bytes > 0 { bytes as usize } else { default })
+        };
+        config.connection_unsent_bytes_max =
+            watermark("hbase.server.netty.writable.watermark.high", config.connection_unsent_bytes_max)?;
+        config.connection_unsent_bytes_fatal =
+            watermark("hbase.server.netty.writable.watermark.fatal", config.connection_unsent_bytes_fatal)?
+                .max(config.connection_unsent_bytes_max);
         let id = cluster_id.to_owned();
         config.cluster_id = Arc::new(move || Some(id.clone()));
         Ok::<_, HBaseError>(config)

@@ -51,7 +51,7 @@ mod slot;
 mod space;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::fmt;

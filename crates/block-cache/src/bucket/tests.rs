@@ -10,10 +10,15 @@ use crate::{BlockParts, BlockType};
 
 /// A block whose bytes tell its key.
 pub(super) fn block(key: &BlockKey, bytes: usize) -> Block {
+    block_of(BlockType::Data, key, bytes)
+}
+
+/// As [`block`], of another kind.
+pub(crate) fn block_of(kind: BlockType, key: &BlockKey, bytes: usize) -> Block {
     let seed = hash_of(key);
     let body: Vec<u8> = (0..bytes as u64).map(|i| (seed >> (i % 8 * 8)) as u8 ^ (i / 8) as u8).collect();
     Block::new(BlockParts {
-        kind: BlockType::Data,
+        kind,
         offset: key.offset,
         on_disk_bytes: bytes as u32 + 33,
         prev_offset: -1,
@@ -26,7 +31,7 @@ pub(super) fn block(key: &BlockKey, bytes: usize) -> Block {
 }
 
 /// Whether a block is the one that [`block`] makes.
-pub(super) fn is_right(key: &BlockKey, found: &Block) -> bool {
+pub(crate) fn is_right(key: &BlockKey, found: &Block) -> bool {
     let wanted = block(key, found.data().len());
     found.data() == wanted.data()
         && found.offset() == key.offset
@@ -35,12 +40,12 @@ pub(super) fn is_right(key: &BlockKey, found: &Block) -> bool {
         && found.seek_keys() == wanted.seek_keys()
 }
 
-pub(super) fn key(file: u64, offset: u64) -> BlockKey {
+pub(crate) fn key(file: u64, offset: u64) -> BlockKey {
     BlockKey { file: FileId::of_name(&format!("file-{file}")), offset }
 }
 
 /// Numbers that look random and are the same each time.
-pub(super) struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     pub fn below(&mut self, n: u64) -> u64 {

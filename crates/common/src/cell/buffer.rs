@@ -1,16 +1,31 @@
 //! [`CellBuffer`], a run of cells in wire form.
 
-use super::CellRef;
+use bytes::Bytes;
+
+use super::{CellRef, KEY_VALUE_PREFIX_BYTES};
 
 /// Cells one after the other, each `u32 len | KeyValue with its tags`: the form of HBase's `KeyValueCodecWithTags`,
 /// and of `KeyValueCodec` as long as [`CellBuffer::has_tags`] is false. A scan collects its whole reply in one.
 ///
+/// A buffer that [shares](CellBuffer::sharing) takes large values as [`Bytes`] instead of copying them: they stand beside
+/// the copied bytes, each at its place.
+///
+/// ```text
+/// copied:  | len | lengths | key 1 || len | lengths | key 2 | tags 2 |
+/// shared:                          ^ value 1               ^ value 2
+/// ```
+///
 /// Bytes are bounded by `u32::MAX`; callers keep replies far below it (`hbase.server.scanner.max.result.size`).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CellBuffer {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     tagged: usize,
+    /// Values that were not copied, in the order of their cells, each with the offset in `bytes` before which it stands.
+    shared: Vec<(usize, Bytes)>,
+    shared_bytes: usize,
+    /// Values at least so long may be shared.
+    share_bytes_min: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -18,28 +33,76 @@ struct Entry {
     /// Where the KeyValue starts, after its length.
     start: usize,
     seq_id: u64,
+    /// The value's place among the shared ones, or [`COPIED`].
+    shared: u32,
     tagged: bool,
 }
 
+const COPIED: u32 = u32::MAX;
+
+impl Default for CellBuffer {
+    fn default() -> Self {
+        Self::sharing(usize::MAX)
+    }
+}
+
 impl CellBuffer {
-    /// An empty buffer.
+    /// An empty buffer that copies every cell.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty buffer that takes values of at least so many bytes without a copy, where whoever has them can share them.
+    pub fn sharing(share_bytes_min: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            tagged: 0,
+            shared: Vec::new(),
+            shared_bytes: 0,
+            share_bytes_min,
+        }
+    }
+
+    /// Whether a value of so many bytes should be shared.
+    #[inline]
+    pub fn shares(&self, value_bytes: usize) -> bool {
+        value_bytes >= self.share_bytes_min
     }
 
     /// Copies a cell to the end.
     #[inline]
     pub fn push(&mut self, cell: &CellRef<'_>) {
-        let key_value_len = cell.key_value_len();
-        self.bytes.reserve(4 + key_value_len);
-        self.bytes.extend_from_slice(&(key_value_len as u32).to_be_bytes());
-        let tagged = !cell.tags().is_empty();
-        self.tagged += usize::from(tagged);
-        self.entries.push(Entry { start: self.bytes.len(), seq_id: cell.seq_id(), tagged });
+        self.bytes.reserve(4 + cell.key_value_len());
+        self.start_entry(cell, COPIED);
         cell.write_key_value(&mut self.bytes, true);
     }
 
-    /// Copies cells without tags, as [`CellBuffer::bytes`] has them, to the end. Their sequence ids are 0.
+    /// Adds a cell to the end whose value, `value`, is not copied. It must be the cell's own.
+    pub fn push_shared(&mut self, cell: &CellRef<'_>, value: Bytes) {
+        debug_assert_eq!(cell.value().len(), value.len());
+        self.start_entry(cell, self.shared.len() as u32);
+        let bytes = &mut self.bytes;
+        bytes.extend_from_slice(&(cell.key().len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(cell.key());
+        self.shared_bytes += value.len();
+        self.shared.push((bytes.len(), value));
+        if !cell.tags().is_empty() {
+            bytes.extend_from_slice(&(cell.tags().len() as u16).to_be_bytes());
+            bytes.extend_from_slice(cell.tags());
+        }
+    }
+
+    #[inline]
+    fn start_entry(&mut self, cell: &CellRef<'_>, shared: u32) {
+        self.bytes.extend_from_slice(&(cell.key_value_len() as u32).to_be_bytes());
+        let tagged = !cell.tags().is_empty();
+        self.tagged += usize::from(tagged);
+        self.entries.push(Entry { start: self.bytes.len(), seq_id: cell.seq_id(), shared, tagged });
+    }
+
+    /// Copies cells without tags, as [`CellBuffer::as_contiguous`] has them, to the end. Their sequence ids are 0.
     ///
     /// Only the length before each cell is looked at: the bytes are left out from the first that is longer than what is there.
     /// What a cell itself consists of the caller has seen to.
@@ -50,7 +113,7 @@ impl CellBuffer {
             if end > bytes.len() {
                 break;
             }
-            self.entries.push(Entry { start: base + at + 4, seq_id: 0, tagged: false });
+            self.entries.push(Entry { start: base + at + 4, seq_id: 0, shared: COPIED, tagged: false });
             at = end;
         }
         self.bytes.extend_from_slice(&bytes[..at]);
@@ -78,7 +141,19 @@ impl CellBuffer {
     #[inline]
     pub fn get(&self, index: usize) -> CellRef<'_> {
         let entry = self.entries[index];
-        CellRef::parse_checked(&self.bytes[entry.start..self.end_of(index)], entry.seq_id)
+        let bytes = &self.bytes[entry.start..self.end_of(index)];
+        match entry.shared {
+            COPIED => CellRef::parse_checked(bytes, entry.seq_id),
+            shared => self.get_shared(bytes, shared, entry),
+        }
+    }
+
+    #[cold]
+    fn get_shared<'a>(&'a self, bytes: &'a [u8], shared: u32, entry: Entry) -> CellRef<'a> {
+        let (at, value) = &self.shared[shared as usize];
+        let key_end = at - entry.start;
+        let tags = if entry.tagged { &bytes[key_end + 2..] } else { &[] };
+        CellRef::from_checked(&bytes[KEY_VALUE_PREFIX_BYTES..key_end], value, tags, entry.seq_id)
     }
 
     /// The last cell.
@@ -93,11 +168,14 @@ impl CellBuffer {
 
     /// Drops all cells from an index on.
     pub fn truncate(&mut self, len: usize) {
-        if let Some(entry) = self.entries.get(len) {
-            self.bytes.truncate(entry.start - 4);
-            self.tagged -= self.entries[len..].iter().filter(|e| e.tagged).count();
-            self.entries.truncate(len);
+        let Some(entry) = self.entries.get(len) else { return };
+        self.bytes.truncate(entry.start - 4);
+        self.tagged -= self.entries[len..].iter().filter(|e| e.tagged).count();
+        if let Some(first) = self.entries[len..].iter().map(|e| e.shared).find(|shared| *shared != COPIED) {
+            let dropped = self.shared.drain(first as usize..);
+            self.shared_bytes -= dropped.map(|(_, value)| value.len()).sum::<usize>();
         }
+        self.entries.truncate(len);
     }
 
     /// Keeps, of the cells from index `from` on, those that `keep` says yes to.
@@ -107,30 +185,125 @@ impl CellBuffer {
         }
         // A second pass is fine: filters that drop cells of a finished row are rare, and their verdicts are stable.
         let kept: Vec<_> = (from..self.len()).filter(|i| keep(&self.get(*i))).collect();
+        self.keep_in_order(from, &kept);
+    }
+
+    /// Leaves, of the cells from index `from` on, those at `indices`, in that order.
+    pub fn keep_in_order(&mut self, from: usize, indices: &[usize]) {
         let mut tail = CellBuffer::new();
-        kept.iter().for_each(|i| tail.push(&self.get(*i)));
+        indices.iter().for_each(|i| tail.push_from(self, *i));
         self.truncate(from);
-        tail.iter().for_each(|cell| self.push(&cell));
+        (0..tail.len()).for_each(|i| self.push_from(&tail, i));
+    }
+
+    /// Adds the cell at an index of another buffer; a value that is shared there is shared here.
+    fn push_from(&mut self, other: &CellBuffer, index: usize) {
+        match other.shared.get(other.entries[index].shared as usize) {
+            Some((_, value)) => self.push_shared(&other.get(index), value.clone()),
+            None => self.push(&other.get(index)),
+        }
     }
 
     /// Drops everything and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.tagged = 0;
+        self.shared.clear();
+        (self.tagged, self.shared_bytes) = (0, 0);
     }
 
-    /// The encoded bytes: `u32 len | KeyValue` for each cell.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Bytes of the encoded cells, `u32 len | KeyValue` for each.
+    pub fn encoded_len(&self) -> usize {
+        self.bytes.len() + self.shared_bytes
     }
 
-    /// The encoded bytes, given away.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// The encoded cells as one slice, unless shared values interrupt them.
+    pub fn as_contiguous(&self) -> Option<&[u8]> {
+        self.shared.is_empty().then_some(&self.bytes[..])
+    }
+
+    /// The encoded cells: what was copied, and the shared values, each with the offset before which it stands.
+    pub fn into_parts(self) -> (Vec<u8>, Vec<(usize, Bytes)>) {
+        (self.bytes, self.shared)
     }
 
     fn end_of(&self, index: usize) -> usize {
         self.entries.get(index + 1).map_or(self.bytes.len(), |next| next.start - 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::KeyValueBuilder;
+    use crate::{CellType, KeyValue};
+
+    fn cell(i: u8) -> KeyValue {
+        let tags: &[u8] = if i.is_multiple_of(3) { &[0, 2, 8, 1] } else { &[] };
+        KeyValueBuilder {
+            row: &[b'r', i],
+            family: b"f",
+            qualifier: &[i],
+            timestamp: 5,
+            kind: CellType::Put,
+            value: &vec![i; i as usize * 3],
+            tags,
+        }
+        .build()
+    }
+
+    fn fill(buffer: &mut CellBuffer) {
+        for i in 0..40 {
+            let cell = cell(i);
+            let view = cell.as_cell().with_seq_id(i.into());
+            match buffer.shares(view.value().len()) {
+                true => buffer.push_shared(&view, Bytes::copy_from_slice(view.value())),
+                false => buffer.push(&view),
+            }
+        }
+    }
+
+    fn encoded(buffer: CellBuffer) -> Vec<u8> {
+        let (bytes, shared) = buffer.into_parts();
+        let (mut all, mut from) = (Vec::new(), 0);
+        for (at, value) in shared {
+            all.extend_from_slice(&bytes[from..at]);
+            all.extend_from_slice(&value);
+            from = at;
+        }
+        all.extend_from_slice(&bytes[from..]);
+        all
+    }
+
+    fn same(a: &CellBuffer, b: &CellBuffer) {
+        let parts = |cell: CellRef<'_>| {
+            (cell.key().to_vec(), cell.value().to_vec(), cell.tags().to_vec(), cell.seq_id())
+        };
+        assert_eq!(a.iter().map(parts).collect::<Vec<_>>(), b.iter().map(parts).collect::<Vec<_>>());
+        assert_eq!((a.encoded_len(), a.has_tags()), (b.encoded_len(), b.has_tags()));
+        assert_eq!(encoded(a.clone()), encoded(b.clone()));
+    }
+
+    #[test]
+    fn shared_values_change_nothing_but_where_they_lie() {
+        let (mut copied, mut shared) = (CellBuffer::new(), CellBuffer::sharing(30));
+        fill(&mut copied);
+        fill(&mut shared);
+        assert!(copied.as_contiguous().is_some() && shared.as_contiguous().is_none());
+        same(&copied, &shared);
+        for buffer in [&mut copied, &mut shared] {
+            buffer.retain_from(5, |cell| cell.value().len() % 2 == 0);
+            buffer.keep_in_order(9, &[14, 9, 11, 10]);
+        }
+        same(&copied, &shared);
+        assert!(shared.as_contiguous().is_none(), "what was shared stays so");
+        for len in [13, 11, 7, 0] {
+            copied.truncate(len);
+            shared.truncate(len);
+            same(&copied, &shared);
+        }
+        fill(&mut shared);
+        shared.clear();
+        assert_eq!((shared.encoded_len(), shared.len()), (0, 0));
     }
 }

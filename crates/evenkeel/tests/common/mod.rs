@@ -170,6 +170,16 @@ impl Server {
         })
     }
 
+    /// Bytes of memory that the running server holds (Linux).
+    pub fn resident_bytes(&self) -> u64 {
+        let pid = self.process.as_ref().expect("it runs").id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the kernel tells");
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process with memory");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
     /// Whether it runs.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(|p| p.try_wait().is_ok_and(|status| status.is_none()))

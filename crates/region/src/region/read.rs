@@ -22,21 +22,34 @@ impl Region {
     /// # Errors
     /// `WrongRegionException`, `NoSuchColumnFamilyException`, or what reading files or the filter says.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
+        let mut row = CellBuffer::new();
+        self.get_into(scan, &mut row, &mut ScannerContext::unlimited())?;
+        Ok(row)
+    }
+
+    /// As [`Region::get`], appending to `row`, which may share values with blocks; `context` tells how much was read.
+    ///
+    /// # Errors
+    /// As [`Region::get`].
+    pub fn get_into(&self, scan: Scan, row: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
         self.check_row(&scan.start_row, "Get")?;
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
         let Some(cached) = self.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
             let read_point = self.read_point_of(&scan);
-            return self.read_row(scan, read_point);
+            return self.open_scanner(scan, read_point)?.next(row, context).map(drop);
         };
-        if let Some(row) = cached.find(&scan) {
-            return Ok(row);
+        if let Some(found) = cached.find(&scan) {
+            *row = found;
+            return Ok(());
         }
         let shape = cached.shape(&scan);
-        let mut row = CellBuffer::new();
+        // What is kept is copied anyway.
+        let mut read = CellBuffer::new();
         let mut scanner = self.open_scanner(scan, None)?;
-        scanner.next(&mut row, &mut ScannerContext::unlimited())?;
-        cached.keep(&row, shape, scanner.read_point(), scanner.saw_markers());
-        Ok(row)
+        scanner.next(&mut read, context)?;
+        cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
+        *row = read;
+        Ok(())
     }
 
     /// Starts a scan of the part of its range that lies in this region.

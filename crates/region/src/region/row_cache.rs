@@ -248,6 +248,7 @@ impl Place<'_> {
     /// Keeps a row that was read at a read point, unless a write has come since.
     pub fn keep(&self, cells: &CellBuffer, shape: Option<Shape>, read_point: u64, saw_markers: bool) {
         let Some(shape) = shape.filter(|_| !cells.has_tags()) else { return };
+        let Some(bytes) = cells.as_contiguous() else { return };
         let expiries =
             cells.iter().map(|cell| cell.timestamp().saturating_add(self.cache.ttl_ms(cell.family())));
         let entry = Entry {
@@ -255,7 +256,7 @@ impl Place<'_> {
             saw_markers,
             row: &shape.row,
             coverage: &shape.coverage,
-            cells: cells.bytes(),
+            cells: bytes,
         };
         if entry.len() > ENTRY_BYTES_MAX {
             return;

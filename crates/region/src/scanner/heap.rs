@@ -72,6 +72,12 @@ impl<R: Run> KeyValueHeap<R> {
         self.others.is_empty()
     }
 
+    /// The run that holds the least cell.
+    #[inline]
+    pub fn current(&self) -> Option<&R> {
+        Some(&self.runs[self.current?])
+    }
+
     /// The run that holds the least cell. After moving it, call [`KeyValueHeap::settle`].
     pub fn current_mut(&mut self) -> Option<&mut R> {
         Some(&mut self.runs[self.current?])

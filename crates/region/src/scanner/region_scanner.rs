@@ -375,8 +375,5 @@ fn sort_from(cells: &mut CellBuffer, from: usize, comparator: CellComparator) {
     }
     let mut order: Vec<usize> = (from..cells.len()).collect();
     order.sort_by(|a, b| comparator.compare(&cells.get(*a), &cells.get(*b)));
-    let mut sorted = CellBuffer::new();
-    order.iter().for_each(|i| sorted.push(&cells.get(*i)));
-    cells.truncate(from);
-    sorted.iter().for_each(|cell| cells.push(&cell));
+    cells.keep_in_order(from, &order);
 }

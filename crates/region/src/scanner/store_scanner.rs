@@ -4,9 +4,10 @@
 //! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
 //! jumped over, because family markers lie among them.
 
+use bytes::Bytes;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, KeyBuf, Result};
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 
 use super::heap::{KeyValueHeap, Run};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
@@ -35,6 +36,25 @@ macro_rules! each {
             Leaf::File($leaf) => $call,
         }
     };
+}
+
+impl Leaf {
+    /// The value of the cell it stands at without a copy, when its block can be shared.
+    fn share_value(&self) -> Option<Bytes> {
+        match self {
+            Leaf::Segment(_) => None,
+            Leaf::File(leaf) => leaf.share_value(),
+        }
+    }
+
+    /// Bytes of the block it stands in, when that was entered since this was last asked; else 0.
+    #[inline]
+    fn take_entered_bytes(&mut self) -> u64 {
+        match self {
+            Leaf::Segment(_) => 0,
+            Leaf::File(leaf) => leaf.take_entered_bytes(),
+        }
+    }
 }
 
 impl KeyValueScanner for Leaf {
@@ -89,6 +109,8 @@ pub struct Start<'a> {
     pub limit: i32,
     /// Cells of a row to leave out first.
     pub offset: i32,
+    /// `hbase.table.max.rowsize`: bytes of cells that one call may add.
+    pub row_bytes_max: u64,
 }
 
 impl<'a> Start<'a> {
@@ -100,12 +122,13 @@ impl<'a> Start<'a> {
             reversed: scan.reversed,
             limit: scan.store_limit,
             offset: scan.store_offset,
+            row_bytes_max: u64::MAX,
         }
     }
 
     /// From the first cell to the last.
     pub const ALL: Start<'static> =
-        Start { row: b"", include_row: true, reversed: false, limit: -1, offset: 0 };
+        Start { row: b"", include_row: true, reversed: false, limit: -1, offset: 0, row_bytes_max: u64::MAX };
 }
 
 /// Reads a store for one scan, flush or compaction. See the module.
@@ -116,6 +139,7 @@ pub struct StoreScanner {
     reversed: bool,
     limit: i64,
     offset: i64,
+    row_bytes_max: u64,
     cells_in_row: i64,
     done: bool,
     key: KeyBuf,
@@ -137,13 +161,20 @@ impl StoreScanner {
             true => set_first_on_row(&mut key, start.row),
             false => set_last_on_row(&mut key, start.row),
         }
+        let mut sought_bytes = 0;
         for leaf in &mut leaves {
+            if sought_bytes >= start.row_bytes_max {
+                let message =
+                    format!("Max row size allowed: {}, but row is bigger than that", start.row_bytes_max);
+                return Err(HBaseError::new(ErrorKind::RowTooBig, message));
+            }
             match (start.reversed, start.row.is_empty(), start.include_row) {
                 (false, ..) => leaf.seek(&key.as_cell())?,
                 (true, true, _) => leaf.seek_to_last_row()?,
                 (true, false, true) => leaf.backward_seek(&key.as_cell())?,
                 (true, false, false) => leaf.seek_to_previous_row(start.row)?,
             }
+            sought_bytes += KeyValueScanner::peek(leaf).map_or(0, |cell| cell.key_value_len() as u64);
         }
         Ok(Self {
             heap: KeyValueHeap::new(leaves, comparator, start.reversed),
@@ -152,6 +183,7 @@ impl StoreScanner {
             reversed: start.reversed,
             limit: start.limit.into(),
             offset: start.offset.max(0).into(),
+            row_bytes_max: start.row_bytes_max,
             cells_in_row: 0,
             done: false,
             key,
@@ -172,7 +204,7 @@ impl StoreScanner {
     /// row is left behind.
     ///
     /// # Errors
-    /// When a block cannot be read, or what the filter says.
+    /// When a block cannot be read, what the filter says, or `RowTooBigException`.
     pub fn next(
         &mut self,
         out: &mut CellBuffer,
@@ -183,7 +215,9 @@ impl StoreScanner {
             return Ok(true);
         }
         let mut enters = true;
+        let row_size_limit = context.size.saturating_add(self.row_bytes_max);
         loop {
+            context.block_size += self.heap.current_mut().map_or(0, Leaf::take_entered_bytes);
             let Some(cell) = self.heap.peek() else {
                 self.done = true;
                 return Ok(true);
@@ -196,8 +230,11 @@ impl StoreScanner {
             if code.includes() {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset {
-                    push(out, &cell, filter);
+                    push(out, &cell, filter, self.heap.current());
                     context.count(&cell);
+                    if context.size > row_size_limit {
+                        return Err(row_too_big(self.row_bytes_max, &cell));
+                    }
                 }
             }
             if !self.follow(code, filter)? {
@@ -343,9 +380,21 @@ fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
     }
 }
 
-fn push(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot) {
-    match filter.as_ref().and_then(|filter| filter.transform(cell)) {
-        Some(value) => out.push(&cell.with_value(value.as_bytes())),
+fn push(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot, leaf: Option<&Leaf>) {
+    if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
+        return out.push(&cell.with_value(value.as_bytes()));
+    }
+    let wanted = out.shares(cell.value().len());
+    match leaf.filter(|_| wanted).and_then(Leaf::share_value) {
+        Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }
+}
+
+fn row_too_big(max: u64, cell: &CellRef<'_>) -> HBaseError {
+    let message = format!(
+        "Max row size allowed: {max}, but the row is bigger than that, the row info: {}",
+        cell.row().escape_ascii()
+    );
+    HBaseError::new(ErrorKind::RowTooBig, message)
 }

@@ -46,6 +46,8 @@ pub struct StoreConfig {
     pub verify_bulk_loads: bool,
     /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
     pub flush_bytes: u64,
+    /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless it is cut before.
+    pub row_bytes_max: u64,
     /// What of its blocks is cached, and when.
     pub cache: StoreCacheConfig,
     /// What in-memory flushes do.
@@ -78,6 +80,7 @@ impl Default for StoreConfig {
             bytes_per_checksum: 16 << 10,
             verify_bulk_loads: false,
             flush_bytes: 128 << 20,
+            row_bytes_max: 1 << 30,
             cache: StoreCacheConfig::default(),
             in_memory: InMemoryConfig::default(),
             engine: EngineSettings::default(),
@@ -103,6 +106,7 @@ const BYTES_PER_CHECKSUM: &str = "hbase.hstore.bytes.per.checksum";
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// Where HBase's own codecs are; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
+const ROW_BYTES_MAX: &str = "hbase.table.max.rowsize";
 const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";
 
 impl StoreConfig {
@@ -130,6 +134,7 @@ impl StoreConfig {
             VERIFY_BULK_LOADS,
             CHECKSUM,
             BYTES_PER_CHECKSUM,
+            ROW_BYTES_MAX,
         ];
         for key in keys.into_iter().chain(EngineSettings::keys()) {
             if let Some(value) = conf.get_trimmed(key)? {
@@ -194,6 +199,7 @@ impl StoreConfig {
             BYTES_PER_CHECKSUM => {
                 parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
             }
+            ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
             VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),
             _ => drop(self.engine.set(key, value)),

@@ -235,6 +235,17 @@ impl StoreFileScanner {
         self
     }
 
+    /// See [`HFileScanner::share_value`].
+    pub fn share_value(&self) -> Option<Bytes> {
+        self.scanner.share_value()
+    }
+
+    /// See [`HFileScanner::take_entered_bytes`].
+    #[inline]
+    pub fn take_entered_bytes(&mut self) -> u64 {
+        self.scanner.take_entered_bytes()
+    }
+
     #[inline]
     fn settle(&mut self) -> Result<()> {
         while self.is_beyond_read_point() {

@@ -140,7 +140,7 @@ impl Outputs<'_> {
                 }
             }
             self.written.cells += cells.len() as u64;
-            if pace.is_some_and(|pace| !pace.wrote(cells.bytes().len() as u64, &self.store.cancelled)) {
+            if pace.is_some_and(|pace| !pace.wrote(cells.encoded_len() as u64, &self.store.cancelled)) {
                 return Err(self.store.error("the compaction is cancelled"));
             }
             cells.clear();

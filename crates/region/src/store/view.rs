@@ -88,7 +88,8 @@ impl StoreView {
             }
         }
         let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
-        StoreScanner::new(leaves, matcher, info.comparator, Start::of(scan))
+        let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
+        StoreScanner::new(leaves, matcher, info.comparator, start)
     }
 }
 

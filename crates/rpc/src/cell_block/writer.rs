@@ -92,25 +92,29 @@ impl CellBlockWriter {
             CellCodec::KeyValueWithTags => true,
             _ => false,
         };
-        if !same_form {
-            return cells.iter().for_each(|cell| self.push(&cell));
+        match cells.as_contiguous().filter(|_| same_form) {
+            None => cells.iter().for_each(|cell| self.push(&cell)),
+            Some(bytes) => {
+                self.cells += cells.len();
+                self.out.copied().extend_from_slice(bytes);
+            }
         }
-        self.cells += cells.len();
-        self.out.copied().extend_from_slice(cells.bytes());
     }
 
-    /// Appends a run of cells by taking it: no copy when its form is the codec's own and it is large.
+    /// Appends a run of cells by taking it: no copy when its form is the codec's own and it is large. Values that it shares
+    /// are not copied either.
     pub fn push_buffer_owned(&mut self, cells: CellBuffer) {
         let same_form = match self.codec {
             CellCodec::KeyValue => !cells.has_tags(),
             CellCodec::KeyValueWithTags => true,
             _ => false,
         };
-        if !same_form || self.compressor.is_some() || cells.bytes().len() < GATHER_BYTES_MIN {
+        if !same_form || self.compressor.is_some() || cells.encoded_len() < GATHER_BYTES_MIN {
             return self.push_buffer(&cells);
         }
         self.cells += cells.len();
-        self.out.push_shared(Bytes::from(cells.into_bytes()));
+        let (copied, shared) = cells.into_parts();
+        self.out.append(Gather::from_parts(copied, shared));
     }
 
     /// The block as it goes into the frame, compressed if the connection asked for that.

@@ -26,6 +26,16 @@ pub struct TestService {
     executor: Executor,
     held: Mutex<Vec<DetachedResponder>>,
     pub ran: AtomicUsize,
+    /// A value that stands for a block of a cache: what is beyond the first count are replies that hold it.
+    pub value: Arc<Vec<u8>>,
+}
+
+struct Pin(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Pin {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Service for TestService {
@@ -34,7 +44,10 @@ impl Service for TestService {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        &["Echo", "Hold", "Release", "Sleep", "Fail", "Panic", "Forget", "Big", "Who", "Local", "Spin"]
+        &[
+            "Echo", "Hold", "Release", "Sleep", "Fail", "Panic", "Forget", "Big", "Shared", "Who", "Local",
+            "Spin",
+        ]
     }
 
     fn call(&self, call: Call, reply: Responder) {
@@ -50,6 +63,7 @@ impl Service for TestService {
             "Fail" => reply.send_error(&HBaseError::new(ErrorKind::RegionTooBusy, "busy")),
             "Panic" => panic!("a panic made for a test"),
             "Big" => reply.send(&message("big", &vec![7; number(&call) as usize])),
+            "Shared" => self.shared(&call, reply),
             "Who" => who(&call, reply),
             "Local" => local(call, reply),
             "Spin" => {
@@ -63,6 +77,18 @@ impl Service for TestService {
 }
 
 impl TestService {
+    /// Answers with as many cells as asked for, each of which shares the value.
+    fn shared(&self, call: &Call, reply: Responder) {
+        let mut cells = evenkeel_common::CellBuffer::sharing(1);
+        for i in 0..number(call) {
+            let cell = evenkeel_common::KeyValue::put(b"row", b"f", &i.to_be_bytes(), 1, &self.value);
+            cells.push_shared(&cell.as_cell(), Bytes::from_owner(Pin(self.value.clone())));
+        }
+        let mut writer = reply.cell_block_writer().expect("a codec");
+        writer.push_buffer_owned(cells);
+        reply.send_cells(&message("shared", b""), Some(writer));
+    }
+
     /// Answers the held calls, the last one first, then this one.
     fn release(&self, reply: Responder) {
         let held = std::mem::take(&mut *self.held.lock());
@@ -143,6 +169,7 @@ impl TestServer {
             executor: Executor::start(&executor).unwrap(),
             held: Mutex::default(),
             ran: AtomicUsize::new(0),
+            value: Arc::new((0..100_000u32).map(|i| (i * 7 % 251) as u8).collect()),
         });
         let mut config = RpcServerConfig::at(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.connection_threads = 2;

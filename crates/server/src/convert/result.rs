@@ -22,7 +22,7 @@ pub fn with_cells(cells: CellBuffer, stale: bool, partial: bool) -> pb::Result {
         return empty(stale);
     }
     // One allocation for all cells: the messages' fields are slices of it.
-    let bytes = Bytes::from(cells.into_bytes());
+    let bytes = Bytes::from(contiguous(cells));
     pb::Result {
         cell: key_values(&bytes).map(|cell| message_of(&bytes, &cell)).collect(),
         stale: Some(stale),
@@ -45,6 +45,15 @@ pub fn empty(stale: bool) -> pb::Result {
 pub fn exception(error: &HBaseError) -> pb::NameBytesPair {
     let text = format!("{error}{FRAME_LINE}");
     pb::NameBytesPair { name: error.kind().class_name().to_owned(), value: Some(text.into()) }
+}
+
+fn contiguous(cells: CellBuffer) -> Vec<u8> {
+    if cells.as_contiguous().is_some() {
+        return cells.into_parts().0;
+    }
+    let mut copied = CellBuffer::new();
+    cells.iter().for_each(|cell| copied.push(&cell));
+    copied.into_parts().0
 }
 
 /// The cells of a [`CellBuffer`]'s bytes.

@@ -110,6 +110,7 @@ impl Cluster {
             config: RegionServerConfig::default(),
             clock: Arc::clone(&clock),
             cache: Arc::new(NoCache),
+            unsent: evenkeel_rpc::Budget::new(1 << 30),
             background: Arc::clone(&background),
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),

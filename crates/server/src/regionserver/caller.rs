@@ -39,6 +39,12 @@ impl Caller {
         self.version.is_some_and(|version| version >= (major, minor))
     }
 
+    /// Whether values can go to the client as they lie in memory, beside their keys.
+    pub fn takes_shared_values(&self) -> bool {
+        matches!(self.codec, Some((CellCodec::KeyValue | CellCodec::KeyValueWithTags, None)))
+            && self.has_version(1, 3)
+    }
+
     /// A cell block as the client reads them; `None` when it wants cells inside messages.
     pub fn block(&self) -> Option<CellBlockWriter> {
         self.codec.map(|(codec, compressor)| CellBlockWriter::new(codec, compressor))

@@ -8,6 +8,9 @@ use super::tuning::CompactionTuning;
 /// The Java class of the built-in AggregateService.
 pub const AGGREGATE_IMPLEMENTATION: &str = "org.apache.hadoop.hbase.coprocessor.AggregateImplementation";
 
+const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
+/// See [`RegionServerConfig::scanners_max`].
+pub const SCANNERS_MAX: &str = "evenkeel.regionserver.scanners.max";
 const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
 
 /// Limits and switches of a RegionServer.
@@ -15,12 +18,18 @@ const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
 pub struct RegionServerConfig {
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
+    /// `evenkeel.regionserver.scanners.max`: open scanners; one too many ends the one that no call took for longest. A third
+    /// of the memory that caches and MemStores leave, at 64 KiB a scanner, unless set.
+    pub scanners_max: usize,
     /// `hbase.rpc.timeout`: how long a client that tells no timeout is taken to wait.
     pub rpc_timeout_ms: u64,
     /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the least time a scan call may take.
     pub scan_time_min_ms: u64,
     /// `hbase.server.scanner.max.result.size`: bytes of cells in a reply at most.
     pub result_bytes_max: u64,
+    /// `evenkeel.reply.shared.value.size`: values of at least so many bytes go from the cached block to the socket without
+    /// a copy. Smaller ones than 16 KiB are copied whatever it says.
+    pub shared_value_bytes_min: usize,
     /// `hbase.server.keyvalue.maxsize`: bytes of a cell at most; 0 for no limit.
     pub cell_bytes_max: usize,
     /// `hbase.rpc.rows.warning.threshold`: actions of a Multi worth a warning.
@@ -51,9 +60,11 @@ impl Default for RegionServerConfig {
     fn default() -> Self {
         Self {
             scanner_lease_ms: 60_000,
+            scanners_max: 10_000,
             rpc_timeout_ms: 60_000,
             scan_time_min_ms: 10,
             result_bytes_max: 100 << 20,
+            shared_value_bytes_min: 16 << 10,
             cell_bytes_max: 10 << 20,
             multi_actions_warn: 5000,
             multi_actions_reject: false,
@@ -88,9 +99,11 @@ impl RegionServerConfig {
         let classes = conf.get_list("hbase.coprocessor.region.classes")?;
         Ok(Self {
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
+            scanners_max: conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1) as usize,
             rpc_timeout_ms: ms("hbase.rpc.timeout", default.rpc_timeout_ms as i64)?.max(0) as u64,
             scan_time_min_ms: ms("hbase.region.server.rpc.minimum.scan.time.limit.delta", 10)?.max(0) as u64,
             result_bytes_max: size("hbase.server.scanner.max.result.size", default.result_bytes_max)?.max(1),
+            shared_value_bytes_min: size(SHARED_VALUE, default.shared_value_bytes_min as u64)? as usize,
             cell_bytes_max: size("hbase.server.keyvalue.maxsize", default.cell_bytes_max as u64)? as usize,
             multi_actions_warn: conf.get_u64_or("hbase.rpc.rows.warning.threshold", 5000)? as usize,
             multi_actions_reject: conf.get_bool_or("hbase.rpc.rows.size.threshold.reject", false)?,

@@ -3,6 +3,7 @@
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
+use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply, place_cells};
 use super::{RegionServer, load};
@@ -19,7 +20,7 @@ pub fn get(
 ) -> Result<Reply<pb::GetResponse>> {
     load::count(&server.counters.gets);
     let region = server.region(&request.region)?;
-    let cells = row(server, &region, &request.get)?;
+    let (cells, _) = row(server, &region, &request.get, caller)?;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
     let result = match request.get.existence_only() {
@@ -29,11 +30,16 @@ pub fn get(
     Ok(Reply { message: pb::GetResponse { result: Some(result) }, block })
 }
 
-/// The cells of the row a Get asks for.
+/// The cells of the row a Get asks for, and the bytes of the blocks that were looked into.
 ///
 /// # Errors
 /// As [`get`].
-pub fn row(server: &RegionServer, region: &Region, get: &pb::Get) -> Result<CellBuffer> {
+pub fn row(
+    server: &RegionServer,
+    region: &Region,
+    get: &pb::Get,
+    caller: &Caller,
+) -> Result<(CellBuffer, u64)> {
     if get.closest_row_before() {
         return Err(HBaseError::new(
             ErrorKind::UnknownProtocol,
@@ -41,5 +47,7 @@ pub fn row(server: &RegionServer, region: &Region, get: &pb::Get) -> Result<Cell
              hbase-2.0.0 replaced by reverse Scan.",
         ));
     }
-    region.get(read::get(get, server.config.load_families_on_demand)?)
+    let (mut cells, mut context) = (server.cells_for(caller), ScannerContext::unlimited());
+    region.get_into(read::get(get, server.config.load_families_on_demand)?, &mut cells, &mut context)?;
+    Ok((cells, context.block_size))
 }

@@ -22,6 +22,7 @@ use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKi
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
 use parking_lot::Mutex;
+use prost::Message;
 
 use super::caller::{Caller, Done, Reply, place_cells};
 use super::mutate::check_same_row;
@@ -65,7 +66,10 @@ pub fn multi(
         gathering: &gathering,
         block,
         nonce_group: request.nonce_group.unwrap_or(0),
+        result_bytes_max: server.result_bytes_max(),
         result_bytes: 0,
+        block_bytes: 0,
+        exception_bytes: 0,
     };
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
@@ -113,8 +117,14 @@ struct Run<'a> {
     gathering: &'a Arc<Gathering>,
     block: CellBlockReader,
     nonce_group: u64,
+    /// Bytes of cells, or of the blocks they were in, after which the rest is not read.
+    result_bytes_max: u64,
     /// Bytes of cells read so far.
     result_bytes: u64,
+    /// Bytes of the blocks they were in.
+    block_bytes: u64,
+    /// Bytes of the exceptions of actions that were not read.
+    exception_bytes: u64,
 }
 
 impl Run<'_> {
@@ -191,6 +201,7 @@ impl Run<'_> {
         for (slot, action) in action.action.iter().enumerate() {
             if let Some(error) = self.too_large() {
                 self.skip(action);
+                self.exception_bytes += result::exception(&error).encoded_len() as u64;
                 self.gathering.set(at, slot, Outcome::Failed(error));
             } else if let Some(proto) = &action.mutation {
                 self.mutation(at, slot, region, proto, &busy, &mut batch);
@@ -257,8 +268,9 @@ impl Run<'_> {
 
     fn get(&mut self, region: &Arc<Region>, action: &pb::Action) -> Result<Outcome> {
         let get = action.get.as_ref().ok_or_else(|| HBaseError::io("Unexpected Action type"))?;
-        let cells = get::row(self.server, region, get)?;
-        self.result_bytes += cells.bytes().len() as u64;
+        let (cells, block_bytes) = get::row(self.server, region, get, &self.gathering.caller)?;
+        self.result_bytes += cells.encoded_len() as u64;
+        self.block_bytes += block_bytes;
         Ok(match get.existence_only() {
             true => Outcome::Exists(!cells.is_empty()),
             false => Outcome::Cells(cells),
@@ -276,10 +288,12 @@ impl Run<'_> {
 
     /// The error of actions for which the reply has no room. Clients that do not know it get everything.
     fn too_large(&self) -> Option<HBaseError> {
-        let max = self.server.config.result_bytes_max;
+        let max = self.result_bytes_max;
         let knows = self.gathering.caller.has_version(1, 2);
-        (knows && self.result_bytes > max).then(|| {
-            let message = format!("Max size exceeded CellSize: {} BlockSize: 0", self.result_bytes);
+        let is_full = self.result_bytes > max || self.block_bytes + self.exception_bytes > max;
+        (knows && is_full).then(|| {
+            let message =
+                format!("Max size exceeded CellSize: {} BlockSize: {}", self.result_bytes, self.block_bytes);
             HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
         })
     }

@@ -217,7 +217,7 @@ impl Call<'_> {
     fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<Ended> {
         let close_asked = self.request.close_scanner();
         let rows = self.request.number_of_rows.unwrap_or(u32::from(!close_asked));
-        let mut page = Page::default();
+        let mut page = Page { cells: self.server.cells_for(self.caller), ..Page::default() };
         let mut context = self.context(scanner);
         let more_in_region = match rows {
             0 => true,
@@ -239,7 +239,7 @@ impl Call<'_> {
     }
 
     fn context(&self, scanner: &OpenScanner) -> ScannerContext {
-        let server_max = self.server.config.result_bytes_max;
+        let server_max = self.server.result_bytes_max();
         let bytes = scanner.max_result_bytes.map_or(server_max, |bytes| bytes.min(server_max));
         let partials = self.request.client_handles_partials() && !scanner.whole_rows;
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };

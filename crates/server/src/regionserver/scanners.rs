@@ -7,6 +7,10 @@
 //! An id is unique over restarts: its upper half is a hash of the server's name, which has the start time in it, its
 //! lower half counts.
 //!
+//! An open scanner stands in a block of each of its files, so their number is limited (HBase does not): one too many ends
+//! the one that no call took for longest. Its client is told so by `UnknownScannerException`, and opens another after the
+//! last row it has.
+//!
 //! Scanners of a region that went away stay until their next call or the end of their lease: only a call can tell the
 //! client (`NotServingRegionException`) that it must look for the region elsewhere.
 
@@ -21,6 +25,9 @@ use evenkeel_common::{ErrorKind, HBaseError, ServerName};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::RegionScanner;
 use parking_lot::Mutex;
+
+/// Ids of closed scanners that are remembered.
+const CLOSED_MAX: usize = 64 << 10;
 
 /// A scanner between two calls of its client.
 pub struct OpenScanner {
@@ -58,6 +65,20 @@ struct State {
     closed: HashMap<u64, Closed>,
 }
 
+impl State {
+    /// Takes out the scanner that no call took for longest, of those that read no table of HBase's own.
+    fn take_stalest(&mut self) -> Option<Slot> {
+        let idle = self.slots.iter().filter_map(|(id, slot)| match slot {
+            Slot::Idle { scanner, expires_ms } if !scanner.region.info().table().is_system() => {
+                Some((*expires_ms, *id))
+            }
+            _ => None,
+        });
+        let (_, id) = idle.min()?;
+        self.slots.remove(&id)
+    }
+}
+
 /// Why a scanner cannot be had.
 #[derive(Debug)]
 pub enum Missing {
@@ -72,17 +93,18 @@ pub struct Scanners {
     prefix: u64,
     counter: AtomicU32,
     lease_ms: i64,
+    scanners_max: usize,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
 impl Scanners {
-    /// No scanners.
-    pub fn new(server: &ServerName, lease_ms: i64, clock: Arc<dyn Clock>) -> Self {
+    /// No scanners, and at most `scanners_max`.
+    pub fn new(server: &ServerName, lease_ms: i64, scanners_max: usize, clock: Arc<dyn Clock>) -> Self {
         let mut hasher = DefaultHasher::new();
         server.to_string().hash(&mut hasher);
         let prefix = hasher.finish() << 32;
-        Self { prefix, counter: AtomicU32::new(0), lease_ms, clock, state: Mutex::default() }
+        Self { prefix, counter: AtomicU32::new(0), lease_ms, scanners_max, clock, state: Mutex::default() }
     }
 
     /// An id for a scanner that is about to be opened. Never 0: some clients take that for no scanner.
@@ -118,7 +140,12 @@ impl Scanners {
     /// Puts a scanner back with a new lease; also a new one.
     pub fn put_back(&self, id: u64, scanner: Box<OpenScanner>) {
         let expires_ms = self.clock.now_ms().saturating_add(self.lease_ms);
-        self.state.lock().slots.insert(id, Slot::Idle { scanner, expires_ms });
+        let mut state = self.state.lock();
+        state.slots.insert(id, Slot::Idle { scanner, expires_ms });
+        let ended = if state.slots.len() > self.scanners_max { state.take_stalest() } else { None };
+        // Scanners let go of files when they are dropped: not under the lock.
+        drop(state);
+        drop(ended);
     }
 
     /// Ends a scanner that was taken; with `next_call_seq` its id is remembered as closed in the ordinary way.
@@ -126,7 +153,7 @@ impl Scanners {
         let expires_ms = self.clock.now_ms().saturating_add(self.lease_ms);
         let mut state = self.state.lock();
         state.slots.remove(&id);
-        if let Some(next_call_seq) = next_call_seq {
+        if let Some(next_call_seq) = next_call_seq.filter(|_| state.closed.len() < CLOSED_MAX) {
             state.closed.insert(id, Closed { next_call_seq, expires_ms });
         }
     }

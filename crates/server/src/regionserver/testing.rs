@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_block_cache::NoCache;
+use evenkeel_block_cache::{BlockCache, NoCache};
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
     ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
@@ -18,7 +18,7 @@ use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
+use evenkeel_rpc::{Budget, CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use super::background::BackgroundConfig;
@@ -47,6 +47,8 @@ impl ServerHooks for NoHooks {
 pub struct TestServer {
     pub server: Arc<RegionServer>,
     pub clock: Arc<ManualClock>,
+    /// The room for replies: 1 GiB.
+    pub unsent: Arc<Budget>,
     /// What its regions share.
     pub env: Arc<RegionEnv>,
 }
@@ -59,22 +61,38 @@ impl TestServer {
 
     /// The same over a file system, with a log of its own kind.
     pub fn over(fs: Arc<dyn FileSystem>, config: RegionServerConfig, wal: WalConfig) -> Self {
+        Self::of(fs, config, wal, Arc::new(NoCache))
+    }
+
+    /// As [`TestServer::new`], over a block cache.
+    pub fn with_cache(config: RegionServerConfig, cache: Arc<dyn BlockCache>) -> Self {
+        Self::of(Arc::new(MemoryFileSystem::new()), config, WalConfig::default(), cache)
+    }
+
+    fn of(
+        fs: Arc<dyn FileSystem>,
+        config: RegionServerConfig,
+        wal: WalConfig,
+        cache: Arc<dyn BlockCache>,
+    ) -> Self {
         let clock = ManualClock::at(START_MS);
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let name = ServerName::new("h", 16020, START_MS);
-        let env = env(fs, wal, &name, &clock, &background);
+        let env = env(fs, wal, &name, &clock, &background, &cache);
+        let unsent = Budget::new(1 << 30);
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
             root: PathBuf::from("/hbase"),
             config,
             clock: clock.clone(),
-            cache: Arc::new(NoCache),
+            cache,
+            unsent: unsent.clone(),
             background,
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),
         });
-        Self { server, clock, env }
+        Self { server, clock, unsent, env }
     }
 
     /// A server with one region of all rows.
@@ -106,6 +124,7 @@ fn env(
     name: &ServerName,
     clock: &Arc<ManualClock>,
     background: &Arc<Background>,
+    cache: &Arc<dyn BlockCache>,
 ) -> Arc<RegionEnv> {
     let (wal_dir, old_dir) = (PathBuf::from("/hbase/WALs/h"), PathBuf::from("/hbase/oldWALs"));
     for dir in [&wal_dir, &old_dir] {
@@ -125,7 +144,7 @@ fn env(
         pace: std::sync::Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
-        cache: Arc::new(NoCache),
+        cache: cache.clone(),
         clock: clock.clone(),
         chunks: ChunkPool::new(2),
         config: StoreConfig::default(),
@@ -186,11 +205,14 @@ pub fn block(cells: &[KeyValue]) -> CellBlockReader {
 
 /// The cells beside a reply, as `row/qualifier=value`.
 pub fn cells_of<M>(reply: Reply<M>) -> Vec<String> {
+    key_values_of(reply).iter().map(text).collect()
+}
+
+/// The cells beside a reply.
+pub fn key_values_of<M>(reply: Reply<M>) -> Vec<KeyValue> {
     let Some(block) = reply.block else { return Vec::new() };
     let bytes = block.into_bytes().expect("not compressed");
-    CellBlockReader::new(CellCodec::KeyValue, bytes.into())
-        .map(|cell| text(&cell.expect("well formed")))
-        .collect()
+    CellBlockReader::new(CellCodec::KeyValue, bytes.into()).map(|cell| cell.expect("well formed")).collect()
 }
 
 /// A cell as `row/qualifier=value`.

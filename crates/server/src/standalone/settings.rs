@@ -11,11 +11,18 @@ use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
 use super::bad;
 use crate::regionserver::RegionServerConfig;
+use crate::regionserver::config::SCANNERS_MAX;
 
 /// Where data goes when `hbase.rootdir` says nothing.
 const ROOT_DEFAULT: &str = "./evenkeel-data";
 /// What the server may use when the machine does not tell its memory.
 const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// Requests and replies have at least so many bytes each.
+const REST_BYTES_MIN: u64 = 64 << 20;
+
+/// What an open scanner is taken to hold: a block of the default size.
+const SCANNER_BYTES: u64 = 64 << 10;
 
 /// What a standalone server reads at start.
 #[derive(Clone, Debug)]
@@ -36,6 +43,11 @@ pub struct Settings {
     pub block_cache: CacheConfig,
     /// Bytes MemStores may hold.
     pub memstore_bytes: usize,
+    /// `hbase.ipc.server.max.callqueue.size`: bytes of requests in flight; at most a third of what caches and MemStores leave,
+    /// unless it is set.
+    pub request_bytes: u64,
+    /// Bytes of replies that clients have not taken: a third of what caches and MemStores leave.
+    pub unsent_bytes: u64,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
     /// Limits of regions.
@@ -53,7 +65,12 @@ impl Settings {
         let memory = memory_bytes(conf)?;
         let bind_address = bind_address(conf)?;
         let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
-        let regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
+        let mut regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
+        let block_cache = CacheConfig::from_configuration(conf, memory).map_err(bad)?;
+        let third = third_of_rest(memory, block_cache.memory_bytes() + regionserver.global_memstore_bytes);
+        if !conf.is_set(SCANNERS_MAX) {
+            regionserver.scanners_max = (third / SCANNER_BYTES) as usize;
+        }
         Ok(Self {
             root: root_dir(conf)?,
             bind_address,
@@ -61,7 +78,9 @@ impl Settings {
             zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
             master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
             regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
-            block_cache: CacheConfig::from_configuration(conf, memory).map_err(bad)?,
+            block_cache,
+            request_bytes: request_bytes(conf, third)?,
+            unsent_bytes: third,
             memstore_bytes: regionserver.global_memstore_bytes as usize,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             region: region_config(conf)?,
@@ -104,6 +123,17 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
     let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
     let bytes = conf.get_size_or(KEY, half as i64).map_err(bad)?;
     if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
+}
+
+/// A third of the memory that is left: requests, replies, and everything else have one each.
+fn third_of_rest(memory: u64, taken: u64) -> u64 {
+    (memory.saturating_sub(taken) / 3).max(REST_BYTES_MIN)
+}
+
+fn request_bytes(conf: &Configuration, third: u64) -> Result<u64> {
+    const KEY: &str = "hbase.ipc.server.max.callqueue.size";
+    let bytes = conf.get_size_or(KEY, 1 << 30).map_err(bad)?.max(1) as u64;
+    Ok(if conf.is_set(KEY) { bytes } else { bytes.min(third) })
 }
 
 fn machine_memory_bytes() -> Option<u64> {

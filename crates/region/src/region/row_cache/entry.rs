@@ -148,7 +148,8 @@ impl<'a> Entry<'a> {
         }
         let mut buffer = CellBuffer::new();
         cells.iter().for_each(|(cell, _)| buffer.push(cell));
-        Successor::Row(Entry { expires_ms, cells: buffer.bytes(), ..*self }.encode())
+        let (cells, _) = buffer.into_parts();
+        Successor::Row(Entry { expires_ms, cells: &cells, ..*self }.encode())
     }
 
     /// The entry of what this one and another one know of their row, both as it is now.
@@ -172,7 +173,8 @@ impl<'a> Entry<'a> {
         cells.iter().for_each(|cell| buffer.push(cell));
         let (expires_ms, saw_markers) =
             (self.expires_ms.min(other.expires_ms), self.saw_markers || other.saw_markers);
-        Entry { expires_ms, saw_markers, row: self.row, coverage: &coverage, cells: buffer.bytes() }.encode()
+        let (cells, _) = buffer.into_parts();
+        Entry { expires_ms, saw_markers, row: self.row, coverage: &coverage, cells: &cells }.encode()
     }
 
     /// Whether a cell that is written concerns a column that is covered.

@@ -7,4 +7,5 @@ mod endpoint;
 mod memory;
 mod multi;
 mod reads_and_writes;
+mod replies;
 mod scan;

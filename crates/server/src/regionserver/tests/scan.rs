@@ -276,12 +276,35 @@ fn requests_that_name_nothing_are_refused() {
 fn ids_differ_between_scanners_and_between_lives_of_a_server() {
     use evenkeel_common::ServerName;
     use evenkeel_common::clock::ManualClock;
-    let scanners =
-        |start| crate::regionserver::Scanners::new(&ServerName::new("h", 1, start), 1, ManualClock::at(0));
+    let scanners = |start| {
+        crate::regionserver::Scanners::new(&ServerName::new("h", 1, start), 1, 10, ManualClock::at(0))
+    };
     let (first, second) = (scanners(1), scanners(2));
     let mut ids = vec![first.new_id(), first.new_id(), second.new_id(), second.new_id()];
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 4);
     assert!(!ids.contains(&0));
+}
+
+#[test]
+fn one_scanner_too_many_ends_the_stalest() {
+    let config = RegionServerConfig { scanners_max: 3, ..RegionServerConfig::default() };
+    let server = TestServer::new(config);
+    let region = server.open(b"", b"", table());
+    for row in [b"a", b"b", b"c", b"d", b"e"] {
+        put(&region, &[cell(row, b"q", b"v")]);
+    }
+    let open_one = || {
+        server.clock.advance_ms(1);
+        call(&server, &open(&region, 1))
+    };
+    let (first, second) = (open_one(), open_one());
+    server.clock.advance_ms(1);
+    call(&server, &next(&first, 0, 1));
+    let later = [open_one(), open_one()];
+    assert_eq!(server.server.scanners().len(), 3);
+    assert_eq!(kind(call_as(&server, &next(&second, 0, 1), &caller())), ErrorKind::UnknownScanner);
+    call(&server, &next(&first, 1, 1));
+    later.iter().for_each(|scanner| drop(call(&server, &next(scanner, 0, 1))));
 }

@@ -10,15 +10,22 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptor;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
+import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.Put;
 import org.apache.hadoop.hbase.client.Result;
 import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.client.metrics.ScanMetrics;
 import org.apache.hadoop.hbase.filter.PageFilter;
 
 /** Limits of a scan: batch, result size, cells a family, partial rows, cursors. */
 final class LimitChecks {
+  /** The server's own subclass of the client's. */
+  private static final String ROW_TOO_BIG = "org.apache.hadoop.hbase.regionserver.RowTooBigException";
+
   private final Suite suite;
 
   LimitChecks(Suite suite) {
@@ -35,6 +42,8 @@ final class LimitChecks {
     suite.check("scan-limit-and-page", this::limitAndPage);
     suite.check("scan-cursor", this::cursor);
     suite.check("scan-batch-limit-reversed", this::batchReversed);
+    suite.check("row-too-big", this::rowTooBig);
+    suite.check("scan-block-bytes", this::blockBytes);
   }
 
   /** Rows r0..r3 in two regions, row i with cells q00..q(i*5). */
@@ -173,6 +182,57 @@ final class LimitChecks {
   private void batchReversed() throws IOException {
     try (Table table = stairs()) {
       Expect.lines(shape(table, new Scan().setBatch(10).setReversed(true).withStartRow(b("r2"))), "r2:10+", "r2:1", "r1:6", "r0:1");
+    }
+  }
+
+  /** Twenty cells of 200 bytes in a family whose rows may have 2000 bytes. */
+  private void rowTooBig() throws IOException {
+    ColumnFamilyDescriptor family =
+        ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setConfiguration("hbase.table.max.rowsize", "2000").build();
+    try (Table table = suite.table(family)) {
+      Put big = new Put(b("big"));
+      for (int q = 0; q < 20; q++) {
+        big.addColumn(b("f"), b(String.format("q%02d", q)), 1, new byte[200]);
+      }
+      table.put(List.of(big, put("small", "f:q", 1, "v")));
+      for (int flushed = 0; flushed < 2; flushed++) {
+        Expect.same(1, table.get(new Get(b("small"))).size());
+        Expect.fails(ROW_TOO_BIG, () -> table.get(new Get(b("big"))));
+        Expect.same(1, table.get(new Get(b("big")).addColumn(b("f"), b("q07"))).size());
+        Expect.same(5, table.get(new Get(b("big")).setMaxResultsPerColumnFamily(5)).size());
+        Expect.fails(ROW_TOO_BIG, () -> shape(table, new Scan()));
+        Expect.lines(shape(table, new Scan().setBatch(5)), "big:5+", "big:5+", "big:5+", "big:5", "small:1");
+        Expect.fails(ROW_TOO_BIG, () -> table.get(List.of(new Get(b("small")), new Get(b("big")))));
+        suite.admin.flush(table.getName());
+      }
+    }
+  }
+
+  /** Bytes of the blocks a scan looked into: none in memory; each block once, however many of its rows are read. */
+  private void blockBytes() throws IOException {
+    ColumnFamilyDescriptor family = ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setBlocksize(4096).build();
+    try (Table table = suite.table(family)) {
+      List<Put> puts = new ArrayList<>();
+      for (int r = 0; r < 100; r++) {
+        puts.add(new Put(b(String.format("r%02d", r))).addColumn(b("f"), b("q"), 1, new byte[300]));
+      }
+      table.put(puts);
+      Expect.same(0L, blockBytesOf(table, new Scan()));
+      suite.admin.flush(table.getName());
+      // A stock server counts the first block twice; sequence ids of one batch may take a byte or three.
+      Expect.between(32_500, 37_500, blockBytesOf(table, new Scan()), "bytes of all blocks");
+      Expect.between(32_500, 37_500, blockBytesOf(table, new Scan().setCaching(7)), "bytes of all blocks, in many calls");
+      Scan two = new Scan().withStartRow(b("r03")).withStopRow(b("r05"));
+      Expect.between(4_100, 8_700, blockBytesOf(table, two), "bytes of the block of two rows");
+    }
+  }
+
+  private static long blockBytesOf(Table table, Scan scan) throws IOException {
+    try (ResultScanner scanner = table.getScanner(scan.setScanMetricsEnabled(true))) {
+      for (Result result : scanner) {
+        Expect.that(!result.isEmpty(), "a result has cells");
+      }
+      return scanner.getScanMetrics().getMetricsMap(false).get(ScanMetrics.BLOCK_BYTES_SCANNED_KEY_METRIC_NAME);
     }
   }
 }

@@ -1,0 +1,214 @@
+//! Every deploy, by HBase's settings, under what a server does to it at once: fill, hit, hold, share, forget, resize, and
+//! shut down while readers still hold blocks. The rule is naive: what is found under a key is what belongs there, for as long
+//! as it is held. Freed memory is overwritten, so a block that was reused too early is seen.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::Configuration;
+
+use crate::bucket::tests::{Random, block_of, is_right, key};
+use crate::bucket::{BucketCache, BucketCacheConfig};
+use crate::{
+    Block, BlockCache, BlockCategory, BlockKey, BlockType, CacheConfig, CacheHint, CombinedBlockCache,
+    DataBlocks, LruBlockCache, NoCache,
+};
+
+const THREADS: u64 = 4;
+const STEPS: u64 = 1500;
+/// How often a deploy is shut down and opened again.
+const LIVES: u64 = 3;
+
+/// A deploy, opened, and its engines: for what the cache as a whole does not tell.
+struct Deploy {
+    cache: Arc<dyn BlockCache>,
+    engines: Vec<Arc<BucketCache>>,
+}
+
+/// An engine that is also looked at from beside the cache it is in.
+#[derive(Debug)]
+struct Watched(Arc<BucketCache>);
+
+impl BlockCache for Watched {
+    fn get(&self, key: &BlockKey) -> Option<Block> {
+        self.0.get(key)
+    }
+
+    fn contains(&self, key: &BlockKey) -> bool {
+        self.0.contains(key)
+    }
+
+    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
+        self.0.insert(key, block, in_memory);
+    }
+
+    fn evict_file(&self, file: crate::FileId) -> usize {
+        self.0.evict_file(file)
+    }
+
+    fn stats(&self) -> crate::CacheStats {
+        self.0.stats()
+    }
+
+    fn get_or_load(
+        &self,
+        key: &BlockKey,
+        hint: CacheHint,
+        load: crate::LoadBlock<'_>,
+    ) -> evenkeel_common::Result<Block> {
+        self.0.get_or_load(key, hint, load)
+    }
+}
+
+fn open(settings: &[(&str, String)]) -> Deploy {
+    let mut conf = Configuration::new();
+    conf.set("hfile.block.cache.memory.size", "2m");
+    settings.iter().for_each(|(key, value)| conf.set(*key, value.clone()));
+    let config = CacheConfig::from_configuration(&conf, 1 << 30).expect("settings");
+    let poisoned = |config: &BucketCacheConfig| BucketCacheConfig { poison: true, ..config.clone() };
+    let Some(l1) = &config.l1 else { return Deploy { cache: Arc::new(NoCache), engines: Vec::new() } };
+    let l1 = LruBlockCache::open(&poisoned(l1)).expect("memory");
+    match &config.data {
+        DataBlocks::InL1 => Deploy { cache: Arc::new(l1), engines: Vec::new() },
+        DataBlocks::NotKept => {
+            Deploy { cache: Arc::new(CombinedBlockCache::new(l1, NoCache)), engines: Vec::new() }
+        }
+        DataBlocks::InL2(l2) => {
+            let l2 = Arc::new(BucketCache::open(&poisoned(l2)).expect("memory or files"));
+            let cache = CombinedBlockCache::new(l1, Watched(Arc::clone(&l2)));
+            Deploy { cache: Arc::new(cache), engines: vec![l2] }
+        }
+    }
+}
+
+/// What a reader holds.
+enum Held {
+    Block(BlockKey, Block),
+    /// A part of a block, as a reply has it, and a copy.
+    Part(Bytes, Vec<u8>),
+}
+
+impl Held {
+    fn check(&self) {
+        match self {
+            Self::Block(key, block) => assert!(is_right(key, block), "{key:?} held"),
+            Self::Part(part, copy) => assert!(part == copy, "a part of a block changed while it was held"),
+        }
+    }
+}
+
+fn kind_of(n: u64) -> BlockType {
+    [BlockType::Data, BlockType::EncodedData, BlockType::LeafIndex, BlockType::BloomChunk][n as usize % 4]
+}
+
+fn make(key: &BlockKey, n: u64) -> Block {
+    block_of(kind_of(n), key, 200 + (n * 2_654_435_761 % 50_000) as usize)
+}
+
+/// One reader's day; returns what it still holds at the end.
+fn live(deploy: &Deploy, random: &mut Random) -> Vec<Held> {
+    let cache = &deploy.cache;
+    let mut held = Vec::new();
+    for _ in 0..STEPS {
+        let n = random.below(20) * random.below(20);
+        let key = key(n % 5, n);
+        let hint = CacheHint {
+            keep: random.below(8) > 0,
+            in_memory: n.is_multiple_of(7),
+            category: kind_of(n).category(),
+        };
+        match random.below(200) {
+            0 => drop(cache.evict_file(key.file)),
+            1 => deploy.engines.iter().for_each(|l2| l2.resize((1 << 20) + random.below(2 << 20))),
+            2..50 => cache.insert(key, make(&key, n), hint.in_memory),
+            50..80 => held.extend(cache.get(&key).map(|block| Held::Block(key, block))),
+            80..120 => held.extend(cache.get(&key).and_then(|block| {
+                let part = &block.data()[block.data().len() / 3..];
+                Some(Held::Part(block.share(part)?, part.to_vec()))
+            })),
+            _ => {
+                let found = cache.get_or_load(&key, hint, &mut || Ok(make(&key, n))).expect("loads");
+                assert!(is_right(&key, &found), "{key:?}");
+            }
+        }
+        if held.len() > 16 {
+            held.swap_remove(random.below(16) as usize).check();
+        }
+    }
+    held
+}
+
+fn drive(name: &str, settings: &[(&str, String)]) {
+    let mut randoms: Vec<_> = (0..THREADS).map(|thread| Random(thread + 1)).collect();
+    for life in 0..LIVES {
+        let deploy = open(settings);
+        let mut held: Vec<Held> = std::thread::scope(|scope| {
+            let day = |random| scope.spawn(|| live(&deploy, random));
+            let days: Vec<_> = randoms.iter_mut().map(day).collect();
+            days.into_iter().flat_map(|day| day.join().expect("no reader fails")).collect()
+        });
+        held.iter().for_each(Held::check);
+        if life + 1 < LIVES {
+            held.clear();
+            let pins = deploy.engines.iter().map(|l2| (l2.pins(), l2.limbo()));
+            assert!(pins.clone().all(|pins| pins == (0, 0)), "{name}: all is quiet, and there are {pins:?}");
+        }
+        let stats = deploy.cache.stats();
+        assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{name}");
+        let keeps_data = deploy.cache.keeps(BlockCategory::Data);
+        assert!(keeps_data || deploy.cache.levels().iter().skip(1).all(|l2| l2.blocks == 0), "{name}");
+        // Shut down: readers go on with what they hold, and the files stay locked until they are through.
+        drop(deploy);
+        held.iter().for_each(Held::check);
+    }
+}
+
+#[test]
+fn model_of_each_deploy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let l2 = |engine: String| {
+        vec![("hbase.bucketcache.ioengine", engine), ("hbase.bucketcache.size", "3".to_owned())]
+    };
+    let deploys = [
+        ("lru", vec![]),
+        ("offheap", l2("offheap".to_owned())),
+        ("heap", l2("heap".to_owned())),
+        ("file", l2(format!("file:{}", path("file")))),
+        ("files", l2(format!("files:{},{}", path("a"), path("b")))),
+        ("mmap", l2(format!("mmap:{}", path("mmap")))),
+        ("meta only", vec![("hbase.bucketcache.ioengine", "offheap".to_owned())]),
+        ("none", vec![("hfile.block.cache.size", "0".to_owned())]),
+    ];
+    for (name, settings) in &deploys {
+        drive(name, settings);
+    }
+}
+
+#[test]
+fn a_part_is_shared_when_it_is_worth_its_block() {
+    let cache =
+        BucketCache::open(&BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(1 << 20) })
+            .expect("memory");
+    let key = key(1, 1);
+    cache.insert(key, block_of(BlockType::Data, &key, 64_000), false);
+    let block = cache.get(&key).expect("kept");
+    let part = block.share(&block.data()[50_000..60_000]).expect("more than an eighth");
+    assert!(block.share(&block.data()[..7999]).is_none(), "less than an eighth");
+    assert!(block.share(b"of something else").is_none());
+    let copy = part.to_vec();
+    drop(block);
+    assert_eq!(cache.pins(), 1);
+    assert_eq!(cache.evict_file(key.file), 1);
+    for i in 0..200 {
+        let other = crate::bucket::tests::key(2, i);
+        cache.insert(other, block_of(BlockType::Data, &other, 40_000), false);
+    }
+    assert!(part == copy, "forgotten, and still held");
+    assert_eq!((cache.pins(), cache.limbo()), (1, 1));
+    let clone = part.slice(10..20);
+    drop(part);
+    assert_eq!(cache.pins(), 1);
+    std::thread::spawn(move || drop(clone)).join().expect("ends");
+    assert_eq!((cache.pins(), cache.limbo()), (0, 0));
+}
