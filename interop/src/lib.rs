@@ -37,7 +37,14 @@ pub fn work() -> PathBuf {
 /// # Panics
 /// When a check failed, or the run could not be made.
 pub fn checks(registry: &str, groups: &[&str]) {
-    let server = target();
+    checks_on(target(), registry, groups);
+}
+
+/// As [`checks`], against a server of one's own.
+///
+/// # Panics
+/// As [`checks`].
+pub fn checks_on(server: &Server, registry: &str, groups: &[&str]) {
     let mut args = vec!["--registry".to_owned(), registry.to_owned()];
     args.extend(groups.iter().map(|&group| group.to_owned()));
     args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
