@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use crate::{home, toolchain, work};
 
-/// Runs "$@", says its pid, and ends it (TERM, after 20 s KILL) once standard input closes.
+/// Runs "$@", says its pid, and ends it (TERM, after 20 s KILL) once standard input closes. Waits for it in any case, or its
+/// CPU would be nobody's: reports reckon from it what others used.
 const GUARD: &str = r#"
 "$@" </dev/null &
 child=$!
@@ -28,6 +29,7 @@ cat >/dev/null
 kill $child 2>/dev/null
 for i in $(seq 100); do kill -0 $child 2>/dev/null || exit 0; sleep 0.2; done
 kill -9 $child
+wait $child
 "#;
 
 /// Time a server has to come up; a stock one needs about 15 s on two free cores.
