@@ -31,7 +31,8 @@ use super::brake::WriteBrake;
 const QUEUE_JOBS_MAX: usize = 100_000;
 
 /// The nice value of threads that compact: they get a third of what a thread of reads gets, where both want a processor, and
-/// all there is where nobody else does.
+/// all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
+/// schedulers that know priorities.
 const COMPACTION_NICE: i32 = 5;
 
 /// Threads.
