@@ -27,7 +27,7 @@ impl Region {
         Ok(row)
     }
 
-    /// As [`Region::get`], appending to `row`, which may share values with blocks; `context` tells how much was read.
+    /// As [`Region::get`], into `row`, which is empty and may share values with blocks; `context` tells how much was read.
     ///
     /// # Errors
     /// As [`Region::get`].

@@ -15,14 +15,17 @@ const WAKE_AFTER: Duration = Duration::from_micros(200);
 
 /// Logs to be woken by this thread.
 struct Waiting {
+    /// Within [`together`].
+    gathers: bool,
     logs: Vec<Arc<Shared>>,
     /// When the first of them was to be woken.
     since: Option<Instant>,
 }
 
 thread_local! {
-    /// Some within [`together`].
-    static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
+    /// Its list stays, so that a turn allocates nothing.
+    static WAITING: RefCell<Waiting> =
+        const { RefCell::new(Waiting { gathers: false, logs: Vec::new(), since: None }) };
 }
 
 /// Runs `writes`, and lets logs hear of them together: those that they append to are woken once, or every so often when it
@@ -32,20 +35,22 @@ pub fn together<T>(writes: impl FnOnce() -> T) -> T {
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
-            WAITING.take().iter_mut().for_each(Waiting::wake);
+            WAITING.with_borrow_mut(|waiting| {
+                waiting.gathers = false;
+                waiting.wake();
+            });
         }
     }
-    if WAITING.with_borrow(Option::is_some) {
+    if WAITING.with_borrow_mut(|waiting| std::mem::replace(&mut waiting.gathers, true)) {
         return writes();
     }
-    WAITING.set(Some(Waiting { logs: Vec::new(), since: None }));
     let _end = End;
     writes()
 }
 
 /// Wakes the logs that wait for the end of [`together`] now.
 pub fn wake_waiting() {
-    WAITING.with_borrow_mut(|waiting| waiting.iter_mut().for_each(Waiting::wake));
+    WAITING.with_borrow_mut(Waiting::wake);
 }
 
 impl Waiting {
@@ -57,15 +62,15 @@ impl Waiting {
 
 /// Wakes a log's thread, now or at the end of [`together`].
 pub(super) fn wake_soon(log: &Arc<Shared>) {
-    WAITING.with_borrow_mut(|waiting| match waiting {
-        None => log.wake(),
-        Some(waiting) => {
-            if !waiting.logs.iter().any(|known| Arc::ptr_eq(known, log)) {
-                waiting.logs.push(Arc::clone(log));
-            }
-            if waiting.since.get_or_insert_with(Instant::now).elapsed() >= WAKE_AFTER {
-                waiting.wake();
-            }
+    WAITING.with_borrow_mut(|waiting| {
+        if !waiting.gathers {
+            return log.wake();
+        }
+        if !waiting.logs.iter().any(|known| Arc::ptr_eq(known, log)) {
+            waiting.logs.push(Arc::clone(log));
+        }
+        if waiting.since.get_or_insert_with(Instant::now).elapsed() >= WAKE_AFTER {
+            waiting.wake();
         }
     });
 }
