@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use evenkeel_common::turns;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Block, BlockKey};
@@ -62,10 +63,13 @@ impl Flights {
                 }
             }
         };
-        let mut state = flight.state.lock();
-        while matches!(*state, State::Reading) {
-            flight.landed.wait(&mut state);
-        }
+        let state = turns::lend(|| {
+            let mut state = flight.state.lock();
+            while matches!(*state, State::Reading) {
+                flight.landed.wait(&mut state);
+            }
+            state
+        });
         match &*state {
             State::Read(block) => Turn::Done(block.clone()),
             _ => Turn::Failed,

@@ -13,6 +13,7 @@
 //! | [`clock`] | the only place that reads the wall clock |
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
+//! | [`turns`] | where long work gives way to other work of its kind |
 
 pub mod cell;
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod error;
 pub mod names;
 pub mod proto;
 pub mod region_info;
+pub mod turns;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;

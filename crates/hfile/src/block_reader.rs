@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use evenkeel_block_cache::{Block, BlockCache, BlockKey, BlockParts, BlockType, CacheHint, FileId};
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_fs::{RandomAccessFile, StorageSum};
 
 use crate::checksum::verify;
@@ -207,10 +207,10 @@ impl BlockReader {
     }
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], pass: &Pass) -> Result<(), Failure> {
-        let read = match pass.verified {
+        let read = turns::lend(|| match pass.verified {
             false => self.file.read_exact_at(offset, bytes),
             true => self.file.read_verified_at(offset, bytes).map(|sum| pass.note(sum)),
-        };
+        });
         read.map_err(|e| Failure::Io(io_at(&self.name, offset, e)))
     }
 

@@ -434,8 +434,9 @@ fn executor_config(conf: &Configuration, name: &ServerName) -> Result<ExecutorCo
         server_name: name.host_port(),
         general_handlers,
         priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
-        scan_handlers: 0,
+        scan_handlers: general_handlers,
         queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
+        ..ExecutorConfig::default()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use evenkeel_common::CellRef;
+use evenkeel_common::{CellRef, turns};
 
 /// Cells looked at between two looks at the clock within a row.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
@@ -157,12 +157,14 @@ impl ScannerContext {
         self.out_of_time
     }
 
-    /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many.
+    /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many. Others
+    /// may have a turn then, whose time counts too.
     pub(super) fn time_reached_at_row(&mut self) -> bool {
-        match self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK) {
-            true => self.time_reached(LimitScope::BetweenRows),
-            false => self.out_of_time,
+        if !self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK) {
+            return self.out_of_time;
         }
+        turns::pass();
+        self.time_reached(LimitScope::BetweenRows)
     }
 
     /// As [`ScannerContext::time_reached`], but does not look at the clock again.
@@ -177,6 +179,7 @@ impl ScannerContext {
             return false;
         }
         self.cells_until_time_check = CELLS_PER_TIME_CHECK;
+        turns::pass();
         self.time_reached(LimitScope::BetweenCells)
     }
 }

@@ -40,8 +40,8 @@ const BULK_LOAD: &str = "bulk load";
 fn place(method: &str, system: bool) -> Place {
     match method {
         "Scan" | "ExecService" | READS_FIRST if system => Place::Handler(CallClass::Priority),
-        "Scan" | "ExecService" => Place::Handler(CallClass::Scan),
-        READS_FIRST | BULK_LOAD => Place::Handler(CallClass::General),
+        "Scan" => Place::Handler(CallClass::Scan),
+        "ExecService" | READS_FIRST | BULK_LOAD => Place::Handler(CallClass::General),
         // Any other write waits for no disk, and a read of one row rarely does.
         _ => Place::Inline,
     }

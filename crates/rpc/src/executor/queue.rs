@@ -1,0 +1,288 @@
+//! One class of calls: a bounded line, and the threads that serve it.
+//!
+//! A class may have *turns*: only so many of its calls compute at once, one a core, in the order in which they came.
+//! Then a call that takes two milliseconds waits for those before it and no longer; with a thread for each, all would
+//! be in the kernel's hands, and some of them late by a hundred. Three rules:
+//!
+//! * A thread takes a call from the line when a turn is free, and the next when that one has ended: as long as no call
+//!   waits for a disk, one thread a core does all the work, and nobody is woken.
+//! * A call that waits for a disk lends its turn, and goes on at once when it has waited, although there may be one too
+//!   many then for a while: it may hold what others wait for.
+//! * A call that has computed for a whole turn, or that is one too many, goes to the end of the line when others wait,
+//!   at a place where it holds no lock. Its thread sleeps until it is its turn again.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::turns::{self, Turns};
+use evenkeel_common::{ErrorKind, HBaseError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::call::Call;
+use crate::responder::{DetachedResponder, Respond};
+
+/// Calls waiting for each handler thread when no queue length is configured.
+const CALLS_FOR_EACH_HANDLER: usize = 10;
+
+/// A call that no thread has begun.
+pub(super) struct Waiting {
+    pub call: Call,
+    pub reply: DetachedResponder,
+    pub job: Box<dyn FnOnce(Call, DetachedResponder) + Send>,
+}
+
+/// Who is in the line.
+enum Next {
+    Call(Box<Waiting>),
+    /// A thread with a call that let others go first.
+    Thread(Arc<Sleeper>),
+}
+
+/// A thread that waits for its call's next turn.
+struct Sleeper {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Sleeper {
+    fn wake(&self) {
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+
+    fn sleep(&self) {
+        while !self.is_woken.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    line: VecDeque<Next>,
+    /// Calls in the line that no thread has begun.
+    calls: usize,
+    idle_handlers: usize,
+    /// Calls that compute.
+    running: usize,
+    stopped: bool,
+}
+
+/// See the module.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    arrived: Condvar,
+    calls_max: usize,
+    handlers: usize,
+    /// Calls that compute at once.
+    running_max: usize,
+    turn: Duration,
+    /// Whether anybody is in the line; a hint, so that a call may look at it often.
+    has_line: AtomicBool,
+}
+
+impl Queue {
+    /// For so many threads, each of which will run [`Queue::handle_calls`]; `calls_max` of 0: ten calls for each.
+    pub fn new(handlers: usize, calls_max: usize) -> Self {
+        let calls_max = if calls_max > 0 { calls_max } else { handlers * CALLS_FOR_EACH_HANDLER };
+        Queue {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            calls_max,
+            handlers,
+            running_max: usize::MAX,
+            turn: Duration::MAX,
+            has_line: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets `at_once` calls compute at once, for `turn` each when others wait.
+    pub fn with_turns(self, at_once: usize, turn: Duration) -> Self {
+        Queue { running_max: at_once, turn, ..self }
+    }
+
+    pub fn handlers(&self) -> usize {
+        self.handlers
+    }
+
+    /// Calls that no thread has begun.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().calls
+    }
+
+    /// Threads with a call.
+    pub fn active(&self) -> usize {
+        self.handlers.saturating_sub(self.state.lock().idle_handlers)
+    }
+
+    pub fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        state.stopped || state.calls >= self.calls_max
+    }
+
+    /// Appends a call. Several connection threads may have seen the last free place: each passes the limit by one call
+    /// at most.
+    pub fn push(&self, waiting: Waiting) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            // Stopped since it was looked at: dropping the responder answers, outside the lock.
+            drop(state);
+            return drop(waiting);
+        }
+        state.calls += 1;
+        self.append(&mut state, Next::Call(Box::new(waiting)));
+        self.wake_next(state);
+    }
+
+    /// Takes no more calls; those that no thread has begun are answered, all others end without turns.
+    pub fn stop(&self, server_name: &str) {
+        let line = {
+            let mut state = self.state.lock();
+            state.stopped = true;
+            let calls = std::mem::take(&mut state.calls);
+            state.running += state.line.len() - calls;
+            self.has_line.store(false, Ordering::Relaxed);
+            std::mem::take(&mut state.line)
+        };
+        self.arrived.notify_all();
+        let message = format!("server {server_name} is stopping");
+        let error = HBaseError::new(ErrorKind::RegionServerStopped, message);
+        for next in line {
+            match next {
+                Next::Call(waiting) => waiting.reply.send_error(&error),
+                Next::Thread(sleeper) => sleeper.wake(),
+            }
+        }
+    }
+
+    /// Runs calls until the queue is stopped: the life of a handler thread.
+    pub fn handle_calls(self: Arc<Self>) {
+        let turns = Rc::new(HandlerTurns { queue: Arc::clone(&self), began_at: Cell::new(Instant::now()) });
+        if self.running_max < usize::MAX {
+            turns::give(Rc::clone(&turns) as Rc<dyn Turns>);
+        }
+        let mut next = self.next(self.state.lock());
+        while let Some(waiting) = next {
+            let now = Instant::now();
+            turns.began_at.set(now);
+            run(*waiting, now);
+            let mut state = self.state.lock();
+            state.running -= 1;
+            next = self.next(state);
+        }
+    }
+
+    /// The next call; `None` once stopped.
+    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Box<Waiting>> {
+        loop {
+            if state.stopped {
+                return None;
+            }
+            match self.take(&mut state) {
+                Some(Next::Call(waiting)) => return Some(waiting),
+                Some(Next::Thread(sleeper)) => sleeper.wake(),
+                None => {
+                    state.idle_handlers += 1;
+                    self.arrived.wait(&mut state);
+                    state.idle_handlers -= 1;
+                }
+            }
+        }
+    }
+
+    /// Who is next, when a turn is free; has it then.
+    fn take(&self, state: &mut State) -> Option<Next> {
+        if state.running >= self.running_max {
+            return None;
+        }
+        let next = state.line.pop_front()?;
+        state.running += 1;
+        state.calls -= usize::from(matches!(next, Next::Call(_)));
+        self.has_line.store(!state.line.is_empty(), Ordering::Relaxed);
+        Some(next)
+    }
+
+    fn append(&self, state: &mut State, next: Next) {
+        state.line.push_back(next);
+        self.has_line.store(true, Ordering::Relaxed);
+    }
+
+    /// Sees to it that somebody is awake for who is first in the line, when a turn is free.
+    fn wake_next(&self, mut state: MutexGuard<'_, State>) {
+        if state.running >= self.running_max {
+            return;
+        }
+        match state.line.front() {
+            Some(Next::Thread(_)) => {
+                if let Some(Next::Thread(sleeper)) = self.take(&mut state) {
+                    sleeper.wake();
+                }
+            }
+            Some(Next::Call(_)) if state.idle_handlers > 0 => {
+                drop(state);
+                self.arrived.notify_one();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn run(Waiting { call, reply, job }: Waiting, now: Instant) {
+    if call.is_abandoned(now) {
+        return reply.silently_dropped();
+    }
+    let method = call.method;
+    // A job that panics drops its responder, which answers.
+    if catch_unwind(AssertUnwindSafe(|| job(call, reply))).is_err() {
+        tracing::error!(method, "a handler panicked");
+    }
+}
+
+/// The turns of one handler thread.
+struct HandlerTurns {
+    queue: Arc<Queue>,
+    /// When the turn at hand began.
+    began_at: Cell<Instant>,
+}
+
+impl Turns for HandlerTurns {
+    fn pass(&self) {
+        let queue = &*self.queue;
+        if !queue.has_line.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = queue.state.lock();
+        let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.turn;
+        // A call at the front needs a thread to run it: when none is idle, it waits for the next that is.
+        let has_heir = match state.line.front() {
+            Some(Next::Thread(_)) => true,
+            Some(Next::Call(_)) => state.idle_handlers > 0,
+            None => false,
+        };
+        if !is_due || !has_heir {
+            return;
+        }
+        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        queue.append(&mut state, Next::Thread(Arc::clone(&sleeper)));
+        state.running -= 1;
+        queue.wake_next(state);
+        sleeper.sleep();
+        self.began_at.set(Instant::now());
+    }
+
+    fn lend(&self) {
+        let mut state = self.queue.state.lock();
+        state.running -= 1;
+        self.queue.wake_next(state);
+    }
+
+    fn take_back(&self) {
+        self.queue.state.lock().running += 1;
+    }
+}
