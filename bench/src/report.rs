@@ -7,6 +7,7 @@
 //! | [`servers`] | [`Kind`], [`Lab`] and [`Session`]: a server on its core, and rows measured on it |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | `memory` | bytes that a cell takes in a MemStore |
+//! | `hits` | hits in the block cache, as servers count them |
 //! | [`output`] | tables, plots, raw histograms |
 //! | [`quiet`] | what else the machine did meanwhile |
 //!
@@ -15,6 +16,7 @@
 //! closed loops. A figure stands beside its ratio; where Evenkeel loses the ratio is below 1 and stays in the table.
 
 pub mod deploys;
+mod hits;
 pub mod machine;
 mod memory;
 pub mod output;

@@ -36,6 +36,24 @@ fn assert_files_fit(text: &str, out: &Path, report: &str) {
     }
 }
 
+/// A row has a column of hits, and both servers counted some in it.
+fn assert_hits(text: &str, row: &str) {
+    let section =
+        text.split("\n## ").find(|section| section.lines().next().is_some_and(|title| title.contains(row)));
+    let section = section.unwrap_or_else(|| panic!("{row} is missing:\n{text}"));
+    assert!(section.contains(" hits % |\n"), "{section}");
+    let servers: Vec<_> = section
+        .lines()
+        .filter(|l| ["| HBase, G1 |", "| Evenkeel |"].iter().any(|s| l.starts_with(s)))
+        .collect();
+    assert_eq!(servers.len(), 2, "{section}");
+    for line in servers {
+        let hits: f64 =
+            line.trim_end_matches(" |").rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a figure");
+        assert!(hits > 0.0 && hits <= 100.0, "{line}");
+    }
+}
+
 #[test]
 fn the_read_path_beside_stock_hbase() {
     let folder = folder();
@@ -51,8 +69,11 @@ fn the_read_path_beside_stock_hbase() {
     for row in ["Get, all in cache", "Get at half", "multi-get of 100", "about half", "all filtered"] {
         assert!(text.contains(row), "{row} is missing:\n{text}");
     }
+    for row in ["6. Get of 1 KB by zipf", "beside a scan of the table", "6. that scan"] {
+        assert_hits(&text, row);
+    }
     assert_eq!(text.matches("| HBase, G1 |").count(), text.matches("| Evenkeel |").count());
-    for section in ["6. Hit ratio at equal memory", "One load process and a server's core"] {
+    for section in ["6. Hit ratio at equal memory, by policy", "One load process and a server's core"] {
         assert!(text.contains(section), "{section} is missing:\n{text}");
     }
     assert!(!text.contains("NaN"), "every ratio has both sides:\n{text}");

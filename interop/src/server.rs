@@ -32,6 +32,12 @@ kill -9 $child
 wait $child
 "#;
 
+/// Files of `conf` that a stock server finds in its configuration folder, and their names there.
+const STOCK_CONF: [(&str, &str); 2] = [
+    ("log4j2-server.properties", "log4j2.properties"),
+    ("hadoop-metrics2-hbase.properties", "hadoop-metrics2-hbase.properties"),
+];
+
 /// Time a server has to come up; a stock one needs about 15 s on two free cores.
 const START: Duration = Duration::from_secs(180);
 
@@ -229,9 +235,10 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
     settings.insert("hbase.regionserver.info.port".into(), "-1".into());
     let conf = folder.join("conf");
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
-    let log_conf = home().join("conf/log4j2-server.properties");
-    fs::copy(&log_conf, conf.join("log4j2.properties"))
-        .map_err(|e| format!("cannot copy {}: {e}", log_conf.display()))?;
+    for (from, to) in STOCK_CONF {
+        let from = home().join("conf").join(from);
+        fs::copy(&from, conf.join(to)).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+    }
     let mut command = jvm.under.clone();
     command.push(jvm.java.display().to_string());
     command.extend(toolchain::jvm_flags());

@@ -21,6 +21,7 @@ const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)
 const ENDINGS: [&str; 4] = ["-percentiles.svg", "-time.svg", "-rate.svg", ".hgrm"];
 
 /// One row of a report: what was done, and each server's report of it.
+#[derive(Default)]
 struct Row {
     id: String,
     title: String,
@@ -28,6 +29,8 @@ struct Row {
     line: String,
     rows_each: Option<f64>,
     note: Option<String>,
+    /// Per cent of the data blocks that were in the cache.
+    hits: BTreeMap<Kind, f64>,
     servers: BTreeMap<Kind, Report>,
 }
 
@@ -103,7 +106,7 @@ impl Results {
     pub fn add(&mut self, id: &str, title: &str, line: &str, kind: Kind, report: Report) {
         let at = self.rows.iter().position(|row| row.id == id).unwrap_or_else(|| {
             let (id, title, line) = (id.to_owned(), title.to_owned(), String::new());
-            self.rows.push(Row { id, title, line, rows_each: None, note: None, servers: BTreeMap::new() });
+            self.rows.push(Row { id, title, line, ..Row::default() });
             self.rows.len() - 1
         });
         self.rows[at].line = line.to_owned();
@@ -118,6 +121,11 @@ impl Results {
     /// Adds a line below a row's table.
     pub fn note(&mut self, id: &str, note: &str) {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.note = Some(note.to_owned()));
+    }
+
+    /// Says what per cent of the data blocks that a row looked for a server found in its cache.
+    pub fn hits(&mut self, id: &str, kind: Kind, percent: f64) {
+        self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(kind, percent)]));
     }
 
     /// Adds a line to the top of the report.
@@ -296,7 +304,10 @@ impl Results {
              an open loop. Ratios are the server's figure to Evenkeel's: above 1, Evenkeel does better in CPU and latency; \
              below 1 it does better in rate. Core is how much of its core the server used; load is the CPU of the load for each \
              row; read is what the server read from files for each row, cached by the system or not (a JVM's socket reads \
-             count too). GC is CPU of collector threads, then time of collections as `jstat` counts.\n",
+             count too). GC is CPU of collector threads, which is in the server's CPU too, then time of collections as `jstat` \
+             counts; Evenkeel has no collector, and the time of its allocator is in its CPU and not counted apart, as that of a \
+             JVM's allocations is in HBase's. Hits are the part of the data blocks looked for that were in the block cache, by \
+             the server's own counters.\n",
         );
         if !self.charts.is_empty() {
             out.push('\n');
@@ -313,19 +324,23 @@ impl Results {
         let _ = write!(
             out,
             "\n## {}\n\n`{}`\n\n| | rows/s | requests/s | CPU µs/row | P50 | P99 | P99.9 | P99.99 | max | RSS MiB | GC s | \
-             core % | load µs/row | read KiB/row | rate | CPU | P99.9 |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+             core % | load µs/row | read KiB/row | rate | CPU | P99.9 |",
             row.title, row.line
         );
+        let counts_hits = !row.hits.is_empty();
+        out.push_str(if counts_hits { " hits % |\n" } else { "\n" });
+        let _ = writeln!(out, "|{}", "---|".repeat(17 + usize::from(counts_hits)));
         let base = row.servers.get(&Kind::Evenkeel);
         for kind in &self.order {
             let Some(r) = row.servers.get(kind) else { continue };
             let server = r.server.as_ref();
             let gc = server.and_then(|s| Some(format!("{:.2}, {:.2}", s.gc_cpu_s?, s.gc_time_s?)));
+            let without_gc = if kind.is_jvm() { "-" } else { "none" };
             let ratio = |of: &dyn Fn(&Report) -> f64| {
                 base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
             };
             let l = &r.latency;
-            let _ = writeln!(
+            let _ = write!(
                 out,
                 "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.2} | {:.2} | {} | {} | {} |",
                 kind.title(),
@@ -338,7 +353,7 @@ impl Results {
                 l.p9999_us,
                 l.max_us,
                 server.map_or(0, |s| s.rss_bytes >> 20),
-                gc.unwrap_or_else(|| "-".to_owned()),
+                gc.unwrap_or_else(|| without_gc.to_owned()),
                 Row::busy(r),
                 row.load_us(r),
                 row.of_server(r, |s| s.read_bytes as f64 / 1024.0),
@@ -346,6 +361,8 @@ impl Results {
                 ratio(&|r| row.cpu_us(r)),
                 ratio(&|r| r.latency.p999_us),
             );
+            let hits = row.hits.get(kind).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
+            out.push_str(&if counts_hits { format!(" {hits} |\n") } else { "\n".to_owned() });
         }
         if row.id == "steady" {
             self.worst_seconds(row, out);

@@ -1,5 +1,6 @@
-//! The read path: Gets, batches and scans from the cache, and Gets of a table larger than it.
+//! The read path: Gets, batches and scans from the cache, Gets of a table larger than it, and what part of them hits.
 
+use super::hits;
 use super::output::Results;
 use super::servers::{Lab, Session, settings};
 use crate::hit_ratio;
@@ -104,21 +105,46 @@ fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -
     let line = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
     let title = format!("3. Get of 1 KB, about half in a cache of {cache_mib} MiB, 60 callers");
     session.measure(results, "get-partly", &title, &line)?;
+    hits_of_servers(session, cache_mib, (table, rows), results)
+}
+
+/// Row 6 on the servers themselves: rows that are liked by zipf's law, alone and while the table is scanned. The loads of the
+/// second are at rates that are the same for all servers, so that each looks for as many blocks of either.
+fn hits_of_servers(
+    session: &Session<'_>,
+    cache_mib: u64,
+    (table, rows): (&str, i64),
+    results: &mut Results,
+) -> Result<(), String> {
+    let get = format!("--rows={} --oneCon {table} ycsbC 60", rows / 60);
+    let title = format!("6. Get of 1 KB by zipf, about half in a cache of {cache_mib} MiB, 60 callers");
+    hits::measure(session, results, &[("hits-zipf", title, get.clone())])?;
+    let rate = results.half_of_peak("hits-zipf");
+    let get = format!("--rate={rate:.0} {get}");
+    let scan_rate = rows as f64 / session.lab.plan.seconds;
+    let scan = format!("--rate={scan_rate:.0} --rows={rows} --caching=100 {table} scan 1");
+    let loads = [
+        ("hits-scan", "6. the same at half of stock's peak, beside a scan of the table".to_owned(), get),
+        ("hits-scan-itself", "6. that scan, a request a row".to_owned(), scan),
+    ];
+    hits::measure(session, results, &loads)?;
+    let both = "Measured in the same seconds: CPU, core, memory, what was read and hits are of Gets and scan together in both rows.";
+    loads.iter().for_each(|(row, ..)| results.note(row, both));
     Ok(())
 }
 
-/// Row 6: what part of a trace each policy finds in the same memory.
+/// Row 6 by policy: what part of a trace each policy finds in the same memory.
 fn hit_ratios(lab: &Lab, results: &mut Results) {
     eprintln!("hit ratios of policies");
     let sizes = if lab.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
     let text = hit_ratio::table(&sizes, &["zipf 0.9", "zipf 0.9 and scans"]);
     results.section(
-        "6. Hit ratio at equal memory",
+        "6. Hit ratio at equal memory, by policy",
         format!(
             "{text}\nPer cent of requests, the first quarter left out. *Ours* is the engine itself, frames and free bytes counted; \
              the others are simulated with exact bytes, but *BucketCache*, which has stock's slots. All traces and policies: \
-             `cargo run --release -p evenkeel-bench --example policies`. What the servers themselves read from files is in the row \
-             of Gets that half fit the cache."
+             `cargo run --release -p evenkeel-bench --example policies`. What the servers themselves find in their caches is in the \
+             rows of Gets by zipf."
         ),
     );
 }

@@ -242,15 +242,19 @@ impl<'a> Session<'a> {
         self.outcome(run(&self.target, &options), &options)
     }
 
-    /// Runs two loads that are measured at the same time.
+    /// Runs loads that are measured at the same time; a report of each.
     ///
     /// # Errors
     /// What failed, requests included.
-    pub fn run_both(&self, loads: [Options; 2]) -> Result<[Report; 2], String> {
-        let reports = run_together(&loads.each_ref().map(|options| (&self.target, options)));
-        let outcomes = reports.into_iter().zip(&loads).map(|(report, options)| self.outcome(report, options));
-        let reports = outcomes.collect::<Result<Vec<_>, _>>()?;
-        reports.try_into().map_err(|_| "two runs have two reports".to_owned())
+    pub fn run_all(&self, loads: &[Options]) -> Result<Vec<Report>, String> {
+        let targets: Vec<_> = loads.iter().map(|options| (&self.target, options)).collect();
+        let reports = run_together(&targets).into_iter().zip(loads);
+        reports.map(|(report, options)| self.outcome(report, options)).collect()
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
     }
 
     fn outcome(&self, report: Result<Report, Failure>, options: &Options) -> Result<Report, String> {

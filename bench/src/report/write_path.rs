@@ -73,11 +73,16 @@ fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) 
     let (warmup, duration) = (reads.warmup, reads.duration);
     let writes = Options { warmup, duration, ..session.options(&write)? };
     eprintln!("{}: readers beside writers", kind.title());
-    let [read_report, write_report] = session.run_both([reads, writes])?;
+    let reports = session.run_all(&[reads, writes])?;
     let title =
         format!("3. 60 readers, half in a cache of {cache_mib} MiB, beside 20 writers of batches (DIFF)");
-    results.add("mixed-reads", &title, &read, kind, read_report);
-    results.add("mixed-writes", "3. those 20 writers of batches of 100", &write, kind, write_report);
+    let rows = [
+        ("mixed-reads", title.as_str(), read),
+        ("mixed-writes", "3. those 20 writers of batches of 100", write),
+    ];
+    for ((row, title, line), report) in rows.into_iter().zip(reports) {
+        results.add(row, title, &line, kind, report);
+    }
     results.rows_each("mixed-writes", 100.0);
     let both = "Readers and writers are measured in the same seconds, by one process, on one server: CPU of the server and of the \
                 load, core, memory and what was read are of both together in both rows. Add the rates, not the CPU.";

@@ -1,5 +1,5 @@
 //! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
-//! in memory for long, compactions that are due, and how fast they may write.
+//! in memory for long, compactions that are due, and how fast they may write, and the caches' line in the log.
 //!
 //! Unflushed bytes it looks at between its times, too, when [`Background::bell`](super::Background::bell) rings.
 
@@ -14,6 +14,7 @@ use evenkeel_region::region::Region;
 use super::RegionServer;
 use super::bell::Bell;
 use super::memory::Unflushed;
+use super::statistics;
 
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -76,6 +77,7 @@ pub struct Schedule {
     tuning_ms: AtomicI64,
     compactions_ms: AtomicI64,
     flushes_ms: AtomicI64,
+    statistics_ms: AtomicI64,
 }
 
 /// How often regions are asked for how long they hold edits.
@@ -110,6 +112,12 @@ impl RegionServer {
         }
         if self.config.periodic_flush_ms > 0 && is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
             self.flush_old_edits(&regions, now_ms);
+        }
+        let period_ms = self.config.cache_statistics_ms;
+        if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
+            statistics::line(&self.cache.stats())
+                .into_iter()
+                .for_each(|line| tracing::info!("block cache: {line}"));
         }
     }
 

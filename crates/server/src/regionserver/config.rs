@@ -11,6 +11,7 @@ pub const AGGREGATE_IMPLEMENTATION: &str = "org.apache.hadoop.hbase.coprocessor.
 const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
 /// See [`RegionServerConfig::scanners_max`].
 pub const SCANNERS_MAX: &str = "evenkeel.regionserver.scanners.max";
+const CACHE_STATISTICS: &str = "evenkeel.blockcache.statistics.period";
 const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
 
 /// Limits and switches of a RegionServer.
@@ -50,6 +51,9 @@ pub struct RegionServerConfig {
     pub compaction_check_ms: i64,
     /// `hbase.regionserver.optionalcacheflushinterval`: how long edits stay unflushed at most; 0 for no limit.
     pub periodic_flush_ms: i64,
+    /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0 for never. HBase's are five
+    /// minutes apart.
+    pub cache_statistics_ms: i64,
     /// `hbase.coprocessor.region.classes` names AggregateImplementation: every table has AggregateService.
     pub aggregate_everywhere: bool,
     /// `hbase.compaction.after.bulkload.enable`: whether a load asks for a compaction that is due.
@@ -74,6 +78,7 @@ impl Default for RegionServerConfig {
             compaction: CompactionTuning::default(),
             compaction_check_ms: 10_000_000,
             periodic_flush_ms: 3_600_000,
+            cache_statistics_ms: 300_000,
             aggregate_everywhere: false,
             compaction_after_bulk_load: true,
         }
@@ -114,6 +119,7 @@ impl RegionServerConfig {
             compaction: CompactionTuning::from(conf)?,
             compaction_check_ms: wake_ms.max(1).saturating_mul(multiplier.max(1)),
             periodic_flush_ms: ms(PERIODIC_FLUSH, default.periodic_flush_ms)?,
+            cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
         })

@@ -1,0 +1,116 @@
+//! Hits of data blocks in the block cache, as each server counts them itself.
+//!
+//! Both count by HBase's names. A stock server has them among its metrics, for which its JVM is asked from outside, for the
+//! published jars have no info server; Evenkeel writes them to its log, every second by `bench/conf/server.properties`.
+//! Index and bloom blocks are left out: they lie in an L1 of their own, and nearly every look for one is a hit.
+//!
+//! The counters are read before and after the measured time, so a row's warm-up is a run before that, but for
+//! [`SETTLE_S`] in which connections are made and regions found.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_pe::Options;
+use interop::java;
+
+use super::output::Results;
+use super::servers::Session;
+
+const HITS: &str = "blockCacheDataHitCount";
+const MISSES: &str = "blockCacheDataMissCount";
+/// Warm-up beside the run of its own.
+const SETTLE_S: f64 = 0.2;
+/// How long Evenkeel's log may take to say what is asked; a line is due each second.
+const LINE_WAIT: Duration = Duration::from_secs(20);
+/// A stock server's metrics are so old at most (`interop/conf/hadoop-metrics2-hbase.properties`).
+const METRICS_AGE: Duration = Duration::from_secs(1);
+
+/// A row: its id, title and options.
+pub(super) type Line<'a> = (&'a str, String, String);
+
+/// Looks for data blocks since the server's start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Looks {
+    hits: f64,
+    misses: f64,
+}
+
+impl Looks {
+    fn percent_since(self, before: Self) -> f64 {
+        let (hits, misses) = (self.hits - before.hits, self.misses - before.misses);
+        100.0 * hits / (hits + misses)
+    }
+}
+
+/// Measures rows at the same time, with what part of all their data blocks was found in the cache.
+///
+/// # Errors
+/// What failed, or a server that does not say.
+pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line<'_>]) -> Result<(), String> {
+    let options = rows.iter().map(|(.., line)| session.options(line)).collect::<Result<Vec<_>, _>>()?;
+    rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.kind.title()));
+    let timed = session.timed(options[0].clone(), session.lab.plan.seconds);
+    let for_time = |warmup: f64, duration: f64| {
+        let of = |options: &Options| Options { warmup, duration, ..options.clone() };
+        session.run_all(&options.iter().map(of).collect::<Vec<_>>())
+    };
+    for_time(0.0, timed.warmup)?;
+    let before = looks(session)?;
+    let reports = for_time(SETTLE_S, timed.duration)?;
+    let hits = looks(session)?.percent_since(before);
+    for ((row, title, line), report) in rows.iter().zip(reports) {
+        results.add(row, title, line, session.kind, report);
+        results.hits(row, session.kind, hits);
+    }
+    Ok(())
+}
+
+/// What the server has counted up to now.
+fn looks(session: &Session<'_>) -> Result<Looks, String> {
+    let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
+    read(&text).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))
+}
+
+fn metrics_of_jvm(session: &Session<'_>) -> Result<String, String> {
+    std::thread::sleep(METRICS_AGE);
+    let args = [session.pid().to_string(), HITS.to_owned(), MISSES.to_owned()];
+    let run = java("evenkeel.interop.ServerMetrics", &args).deadline_secs(60).run()?;
+    if run.success { Ok(run.stdout) } else { Err(format!("metrics of the server: {}", run.failures())) }
+}
+
+/// The next line that Evenkeel's log has of its caches.
+fn next_line(session: &Session<'_>) -> Result<String, String> {
+    let lines = |log: &str| log.lines().filter(|line| line.contains(HITS)).count();
+    let (had, start) = (lines(&session.log()), Instant::now());
+    while start.elapsed() < LINE_WAIT {
+        std::thread::sleep(Duration::from_millis(50));
+        let log = session.log();
+        if lines(&log) > had {
+            return Ok(log.lines().rfind(|line| line.contains(HITS)).unwrap_or_default().to_owned());
+        }
+    }
+    Err(format!("Evenkeel's log says nothing of its caches for {} s", LINE_WAIT.as_secs()))
+}
+
+fn read(text: &str) -> Option<Looks> {
+    let value = |name: &str| {
+        let rest = text.split_once(&format!("{name}="))?.1;
+        rest.split([',', '\n', ' ']).next()?.trim().parse().ok()
+    };
+    Some(Looks { hits: value(HITS)?, misses: value(MISSES)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_servers_are_read() {
+        let stock = "blockCacheDataHitCount=90\nblockCacheDataMissCount=10\n";
+        let ours = "2026 INFO chore: block cache: totalSize=5, hits=99, blockCacheDataHitCount=290, blockCacheDataMissCount=110, \
+                    rowCacheHitCount=7";
+        let (before, after) = (read(stock).expect("reads"), read(ours).expect("reads"));
+        assert_eq!((before, after.misses), (Looks { hits: 90.0, misses: 10.0 }, 110.0));
+        assert!((after.percent_since(before) - 200.0 / 3.0).abs() < 1e-9);
+        assert_eq!(read("blockCacheDataHitCount=90"), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! What the caches did, as a line of the log.
+//!
+//! HBase's caches log such a line every five minutes, and its names are used here: `accesses`, `hits` and `hitRatio` of all
+//! lookups, sizes and counts of what is held; then the metrics `blockCacheDataHitCount` and `blockCacheDataMissCount`, of
+//! data blocks alone, and those of HBASE-29585, once a Get has looked for a row. Counts are since the start, sizes in bytes.
+
+use std::fmt::Write as _;
+
+use evenkeel_block_cache::{BlockCategory, CacheStats};
+
+/// The line; `None` before the first lookup.
+pub fn line(stats: &CacheStats) -> Option<String> {
+    const DATA: usize = BlockCategory::Data as usize;
+    let (hits, accesses) = (stats.hit_count(), stats.hit_count() + stats.miss_count());
+    if accesses == 0 {
+        return None;
+    }
+    let mut line = format!(
+        "totalSize={}, usedSize={}, freeSize={}, blockCount={}, accesses={accesses}, hits={hits}, hitRatio={:.2}%, evicted={}, \
+         failedBlockAdditions={}, blockCacheDataHitCount={}, blockCacheDataMissCount={}",
+        stats.capacity_bytes,
+        stats.bytes,
+        stats.free_bytes(),
+        stats.blocks,
+        stats.hit_percent(),
+        stats.evictions,
+        stats.failed_insertions,
+        stats.hits[DATA],
+        stats.misses[DATA],
+    );
+    if stats.row_hits + stats.row_misses > 0 {
+        let _ = write!(
+            line,
+            ", rowCacheHitCount={}, rowCacheMissCount={}, rowCacheEvictedRowCount={}, rowCacheCount={}, rowCacheSize={}",
+            stats.row_hits, stats.row_misses, stats.row_evictions, stats.rows, stats.row_bytes
+        );
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_looked_for_and_found() {
+        assert_eq!(line(&CacheStats::default()), None);
+        let stats = CacheStats {
+            hits: [70, 5, 0, 0],
+            misses: [20, 5, 0, 0],
+            evictions: 3,
+            blocks: 7,
+            bytes: 700,
+            capacity_bytes: 1000,
+            ..CacheStats::default()
+        };
+        let text = "totalSize=1000, usedSize=700, freeSize=300, blockCount=7, accesses=100, hits=75, hitRatio=75.00%, evicted=3, \
+                    failedBlockAdditions=0, blockCacheDataHitCount=70, blockCacheDataMissCount=20";
+        assert_eq!(line(&stats).as_deref(), Some(text));
+        let with_rows = CacheStats { row_misses: 4, row_evictions: 1, rows: 3, row_bytes: 300, ..stats };
+        let rows = ", rowCacheHitCount=0, rowCacheMissCount=4, rowCacheEvictedRowCount=1, rowCacheCount=3, rowCacheSize=300";
+        assert_eq!(line(&with_rows), Some(format!("{text}{rows}")));
+    }
+}

@@ -1,0 +1,33 @@
+package evenkeel.interop;
+
+import com.sun.tools.attach.VirtualMachine;
+import java.util.Arrays;
+import javax.management.Attribute;
+import javax.management.MBeanServerConnection;
+import javax.management.ObjectName;
+import javax.management.remote.JMXConnector;
+import javax.management.remote.JMXConnectorFactory;
+import javax.management.remote.JMXServiceURL;
+
+/**
+ * Prints metrics of a region server in another JVM of this machine, a {@code name=value} a line:
+ * {@code ServerMetrics PID NAME...}. Its info server is not needed: the JVM is asked directly.
+ */
+public final class ServerMetrics {
+  private ServerMetrics() {
+  }
+
+  public static void main(String[] args) throws Exception {
+    VirtualMachine server = VirtualMachine.attach(args[0]);
+    String address = server.startLocalManagementAgent();
+    server.detach();
+    ObjectName bean = new ObjectName("Hadoop:service=HBase,name=RegionServer,sub=Server");
+    String[] names = Arrays.copyOfRange(args, 1, args.length);
+    try (JMXConnector connector = JMXConnectorFactory.connect(new JMXServiceURL(address))) {
+      MBeanServerConnection beans = connector.getMBeanServerConnection();
+      for (Attribute attribute : beans.getAttributes(bean, names).asList()) {
+        System.out.println(attribute.getName() + "=" + attribute.getValue());
+      }
+    }
+  }
+}
