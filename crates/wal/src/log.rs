@@ -47,8 +47,9 @@
 //! # Locks, and bounds
 //!
 //! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
-//! held, so they must not wait for a sync or a roll. Memory: two buffers of at most [`WalConfig::queue_bytes_max`] and
-//! one entry each.
+//! held, so they must not wait for a sync or a roll. Memory: two buffers, one that is filled and one that is written, each of at
+//! most [`WalConfig::queue_bytes_max`] or one entry that is longer; with compression, one of the compressed entries of a batch beside
+//! them. [`WalStats::queue_bytes_peak`] tells what the two came to.
 
 mod accounting;
 mod archiver;
@@ -142,6 +143,8 @@ pub struct WalStats {
     pub failures: u64,
     /// Times that an append had to wait for room in the queue.
     pub full_queue_waits: u64,
+    /// The most bytes of memory that the queue's buffers took, the one being written among them.
+    pub queue_bytes_peak: usize,
 }
 
 #[derive(Debug, Default)]
@@ -237,6 +240,7 @@ impl Wal {
             return Err(HBaseError::do_not_retry(message));
         }
         let mut queue = self.shared.room_for(size.total)?;
+        queue.reserve(size.total, self.shared.config.queue_bytes_max);
         encode::write(&mut queue.pending, size, key, cells.clone());
         queue.accounting.appended(key.region, key.seq_id, cells);
         let txid = queue.next_txid(size.total);
@@ -366,6 +370,7 @@ impl Wal {
             rolls: get(&counters.rolls),
             failures: get(&counters.failures),
             full_queue_waits: get(&counters.full_queue_waits),
+            queue_bytes_peak: queue.bytes_peak,
         }
     }
 

@@ -479,6 +479,7 @@ fn appends_wait_for_room_in_the_queue() {
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
     let first = wal.append(&entry(1)).expect("append");
+    let entry_bytes = wal.stats().bytes as usize;
     wal.when_synced(first, SyncLevel::Flush, |_| ());
     gate.wait_for_arrival();
     let appended = Arc::new(AtomicU64::new(1));
@@ -495,6 +496,11 @@ fn appends_wait_for_room_in_the_queue() {
         std::thread::yield_now();
     }
     assert!(appended.load(Ordering::SeqCst) < 100);
+    let peak = wal.stats().queue_bytes_peak;
+    assert!(
+        peak <= entry_bytes + 1000,
+        "{peak} bytes, for one entry of {entry_bytes} and a full queue of 1000"
+    );
     gate.open();
     appender.join().expect("no panic");
     append_synced(&wal, 101).expect("synced");

@@ -15,6 +15,10 @@ pub(super) struct Queue {
     pub(super) pending: Vec<u8>,
     /// The emptied buffer of the last batch, to be filled next.
     pub(super) spare: Vec<u8>,
+    /// Bytes of the buffer that is being written.
+    writing_bytes: usize,
+    /// The most that these three had.
+    pub(super) bytes_peak: usize,
     pub(super) last_txid: u64,
     /// The last entry that a commit took.
     taken: u64,
@@ -130,6 +134,18 @@ impl Queue {
         }
     }
 
+    /// Makes room for an entry. The buffer doubles, as a `Vec` would, but not beyond what may wait in it.
+    pub(super) fn reserve(&mut self, bytes: usize, queue_bytes_max: usize) {
+        let (needed, capacity) = (self.pending.len() + bytes, self.pending.capacity());
+        if needed <= capacity {
+            return;
+        }
+        let grown = needed.max((2 * capacity).min(queue_bytes_max));
+        self.pending.reserve_exact(grown - self.pending.len());
+        let held = self.pending.capacity() + self.spare.capacity() + self.writing_bytes;
+        self.bytes_peak = self.bytes_peak.max(held);
+    }
+
     pub(super) fn next_txid(&mut self, bytes: usize) -> Txid {
         self.last_txid += 1;
         self.appended_bytes += bytes as u64;
@@ -179,6 +195,7 @@ impl Queue {
     /// Takes everything there is.
     pub(super) fn take_batch(&mut self) -> Batch {
         let bytes = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
+        self.writing_bytes = bytes.capacity();
         let first = self.taken + 1;
         self.taken = self.last_txid;
         self.nudged = false;
@@ -187,6 +204,7 @@ impl Queue {
 
     /// Gives a batch's buffer back.
     pub(super) fn give_back(&mut self, mut bytes: Vec<u8>) {
+        self.writing_bytes = 0;
         bytes.clear();
         if bytes.capacity() <= SPARE_BYTES_MAX && bytes.capacity() > self.spare.capacity() {
             self.spare = bytes;

@@ -6,7 +6,7 @@
 //! | memory | bound |
 //! |---|---|
 //! | chunks of MemStores | `global_memstore_bytes`, and of each region the rest of a chunk that is written and of one that is flushed |
-//! | the log's queue | two buffers of `WalConfig::queue_bytes_max` |
+//! | the log's queue | two buffers of `WalConfig::queue_bytes_max`: what is filled, and what is written |
 //!
 //! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-server --lib --release budget -- --nocapture` runs the long form,
 //! and prints its figures.
@@ -147,9 +147,11 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     let held = load.server.server.background().brake().count();
     let refused = load.refused.load(Ordering::Relaxed);
     let budget = GLOBAL_BYTES as usize + 2 * REGIONS * CHUNK_BYTES;
+    let (queue_max, queue_budget) = (load.server.env.wal.stats().queue_bytes_peak, 2 * QUEUE_BYTES);
     let files: Vec<_> = regions.iter().map(|region| region.load().store_files).collect();
     println!(
-        "{seconds} s: {} puts of {} bytes, {held} held, {refused} refused; chunks at most {chunks_max} of {budget}; \
+        "{seconds} s: {} puts of {} bytes, {held} held, {refused} refused; chunks at most {chunks_max} of {budget}, \
+         the log's queue {queue_max} of {queue_budget}; \
          P50 {:?}, P99 {:?}, P99.9 {:?}, longest {:?}; files {files:?}",
         latencies.len(),
         CELLS_PER_PUT * VALUE_BYTES,
@@ -165,5 +167,6 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     assert!(held > 0, "nobody was slowed down");
     assert_eq!(refused, 0, "of {}", latencies.len());
     assert!(chunks_max <= budget, "{chunks_max} bytes of chunks, {budget} allowed");
+    assert!(queue_max > VALUE_BYTES && queue_max <= queue_budget, "{queue_max} bytes of the log's queue");
     assert!(part(0.99) <= P99_MAX, "{:?}", part(0.99));
 }
