@@ -22,7 +22,7 @@
 //! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
 //! A scanner holds one data block and one index block a level.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod block_reader;
 mod block_writer;
@@ -36,6 +36,7 @@ mod file_info;
 mod header;
 mod index;
 mod inspect;
+mod place;
 mod read_ahead;
 mod reader;
 mod reference;

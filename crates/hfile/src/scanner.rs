@@ -1,7 +1,7 @@
 //! [`HFileScanner`]: a place in a store file.
 //!
-//! A scanner holds the data block it is in (one reference count a block, none a cell), its place there, and its place
-//! in the index, from which it knows the next block without looking at the file. Nothing is allocated for a cell.
+//! A scanner holds its [place](crate::place) in the data block it is in (one reference count a block, none a cell), and
+//! its place in the index, from which it knows the next block without looking at the file. Nothing is allocated for a cell.
 //!
 //! The scanner of a half of a file stays within it.
 
@@ -14,6 +14,7 @@ use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 use crate::cache_on_write::Warmth;
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
+use crate::place::Place;
 use crate::read_ahead;
 use crate::reader::HFileReader;
 use crate::reference::Range;
@@ -42,11 +43,8 @@ pub struct HFileScanner {
     keep: bool,
     order: CellComparator,
     index: IndexCursor,
-    /// The block the cursor is in; `None` before the first seek.
-    block: Option<Block>,
-    cursor: CellCursor,
-    /// Whether the place is at a cell. After the end of the file, or of the half, it is not.
-    at_cell: bool,
+    /// After the end of the file, or of the half, it is at no cell.
+    place: Place,
     /// Bytes of the block entered last, until somebody asked.
     entered_bytes: u64,
     /// Blocks entered one after the other.
@@ -63,9 +61,7 @@ impl HFileScanner {
             keep: options.cache_blocks && !options.is_compaction,
             order: reader.comparator(),
             index: IndexCursor::default(),
-            block: None,
-            cursor: CellCursor::new(reader.blocks().layout),
-            at_cell: false,
+            place: Place::new(reader.blocks().layout),
             entered_bytes: 0,
             blocks_in_a_row: 0,
             warmth: None,
@@ -78,6 +74,11 @@ impl HFileScanner {
         self.warmth = Some(warmth);
     }
 
+    /// From here on every cell has this sequence id, whatever the file says.
+    pub fn set_seq_id(&mut self, seq_id: u64) {
+        self.place.set_seq_id(seq_id);
+    }
+
     /// The file.
     pub fn reader(&self) -> &Arc<HFileReader> {
         &self.reader
@@ -86,23 +87,14 @@ impl HFileScanner {
     /// The cell at the place; `None` when it is nowhere. The view lasts until the scanner moves.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
-        match &self.block {
-            Some(block) if self.at_cell => Some(self.cursor.cell(block)),
-            _ => None,
-        }
-    }
-
-    /// The sequence id of the cell at the place; `None` when it is nowhere.
-    #[inline]
-    pub fn seq_id(&self) -> Option<u64> {
-        self.at_cell.then(|| self.cursor.seq_id())
+        self.place.cell()
     }
 
     /// The value of the cell at the place without a copy; `None` when it does not lie whole in the block, or is too small a
     /// part of it.
     pub fn share_value(&self) -> Option<Bytes> {
         let cell = self.cell()?;
-        self.block.as_ref()?.share(cell.value())
+        self.place.block()?.share(cell.value())
     }
 
     /// Bytes of the block at the place, uncompressed, when it was entered since this was last asked; else 0.
@@ -114,7 +106,7 @@ impl HFileScanner {
     /// Whether the place is at a cell.
     #[inline]
     pub fn is_seeked(&self) -> bool {
-        self.at_cell
+        self.place.is_at_cell()
     }
 
     /// Goes to the first cell; `false` when there is none.
@@ -127,10 +119,10 @@ impl HFileScanner {
         }
         let reader = Arc::clone(&self.reader);
         let found = match self.moving(|s| s.index.first(&*reader))? {
-            Some(at) => self.enter(at, CellCursor::first)?,
+            Some(at) => self.enter(at, first)?,
             None => return Ok(false),
         };
-        Ok(self.arrive(found))
+        Ok(found && self.stays_in_half())
     }
 
     /// Goes to the first cell at or after `key`, sequence ids counted; `false` when there is none.
@@ -145,14 +137,11 @@ impl HFileScanner {
 
     /// As [`HFileScanner::seek`] for a key that is not before the place; cheap when it is near. From nowhere, a seek.
     pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<bool> {
-        if !self.at_cell || !self.is_in_block(key) {
+        if !self.place.is_at_cell() || !self.is_in_block(key) {
             return self.seek(key);
         }
-        let order = self.order;
-        let Some(block) = &self.block else { return self.seek(key) };
-        self.at_cell = false;
-        let found = self.cursor.seek_forward(block, key, order).map_err(|e| self.malformed(e))?;
-        if found { Ok(self.arrive(true)) } else { self.next_block() }
+        let found = self.place.seek_forward(key, self.order).map_err(|e| self.malformed(e))?;
+        if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
     /// Goes to the last cell before `key`; `false` when there is none.
@@ -163,29 +152,30 @@ impl HFileScanner {
             }
             _ => self.seek_before_whole(key)?,
         };
-        self.at_cell = found && !self.is_before_half();
-        Ok(self.at_cell)
+        if found && self.is_before_half() {
+            self.place.leave();
+        }
+        Ok(self.place.is_at_cell())
     }
 
     /// Goes to the next cell; `false` after the last, and the place is nowhere then.
     #[inline]
     #[allow(clippy::should_implement_trait)] // HBase's name; a cell borrows from the scanner, so it is no iterator
     pub fn next(&mut self) -> Result<bool> {
-        let Some(block) = self.block.as_ref().filter(|_| self.at_cell) else { return Ok(false) };
-        match self.cursor.step(block) {
-            Ok(true) => Ok(self.arrive(true)),
+        if !self.place.is_at_cell() {
+            return Ok(false);
+        }
+        match self.place.step() {
+            Ok(true) => Ok(self.stays_in_half()),
             Ok(false) => self.next_block(),
-            Err(e) => {
-                self.at_cell = false;
-                Err(self.malformed(e))
-            }
+            Err(e) => Err(self.malformed(e)),
         }
     }
 
     /// The index's key of the next data block: every cell before it is in the blocks up to this one. `None` in the last
     /// block, or nowhere. Callers that seek to a key at or after it know that this block need not be searched.
     pub fn next_indexed_key(&self) -> Option<CellRef<'_>> {
-        self.block.as_ref()?;
+        self.place.block()?;
         let key = self.index.next_key(self.reader.root())?;
         CellRef::new(key, &[], &[], u64::MAX).ok()
     }
@@ -201,7 +191,7 @@ impl HFileScanner {
                 None => return Ok(false),
             },
         };
-        if found { Ok(self.arrive(true)) } else { self.next_block() }
+        if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
     fn seek_before_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
@@ -222,16 +212,16 @@ impl HFileScanner {
     /// Goes to the first cell of the next block.
     fn next_block(&mut self) -> Result<bool> {
         let reader = Arc::clone(&self.reader);
-        let here = self.block.as_ref().map_or(0, Block::offset);
+        let here = self.place.block().map_or(0, Block::offset);
         match self.moving(|s| s.index.next(&*reader))? {
             Some(at) if at.offset <= here => {
                 Err(reader.contradiction(at.offset, "data blocks are out of order"))
             }
             Some(at) => {
                 self.blocks_in_a_row = self.blocks_in_a_row.saturating_add(1);
-                let found = self.enter(at, CellCursor::first)?;
+                let found = self.enter(at, first)?;
                 self.read_ahead();
-                Ok(self.arrive(found))
+                Ok(found && self.stays_in_half())
             }
             None => Ok(false),
         }
@@ -249,13 +239,13 @@ impl HFileScanner {
         }
     }
 
-    /// Loads a block, unless it is the one at hand, and places the cursor in it.
-    fn enter<T: Into<Placed>>(
+    /// Loads a block, unless it is the one at hand, and finds the cell to go to.
+    fn enter(
         &mut self,
         at: BlockAt,
-        place: impl FnOnce(&mut CellCursor, &Block) -> Result<T, Malformed>,
+        find: impl FnOnce(&mut CellCursor, &Block) -> Result<bool, Malformed>,
     ) -> Result<bool> {
-        let block = match self.block.take() {
+        let block = match self.place.take_block() {
             Some(block) if block.offset() == at.offset => block,
             _ => {
                 if let Some(warmth) = &self.warmth {
@@ -266,25 +256,22 @@ impl HFileScanner {
                 block
             }
         };
-        let placed = place(&mut self.cursor, &block);
-        self.block = Some(block);
-        placed.map(|placed| placed.into().0).map_err(|e| self.malformed(e))
+        self.place.enter(block, find).map_err(|e| self.malformed(e))
     }
 
     /// Does something after which the place is nowhere, until it is found again.
     fn moving<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.at_cell = false;
+        self.place.leave();
         act(self)
     }
 
-    /// Settles at the cell under the cursor, unless it is past the half.
+    /// Whether the cell it came to is not past the half; else it is nowhere.
     #[inline]
-    fn arrive(&mut self, found: bool) -> bool {
-        self.at_cell = found;
-        if found && self.is_after_half() {
-            self.at_cell = false;
+    fn stays_in_half(&mut self) -> bool {
+        if self.is_after_half() {
+            self.place.leave();
         }
-        self.at_cell
+        self.place.is_at_cell()
     }
 
     fn is_in_block(&self, key: &CellRef<'_>) -> bool {
@@ -298,16 +285,12 @@ impl HFileScanner {
     #[inline]
     fn is_after_half(&self) -> bool {
         let Some(half) = self.reader.half().filter(|half| half.range == Range::Bottom) else { return false };
-        self.block
-            .as_ref()
-            .is_some_and(|block| !self.is_before(&self.cursor.cell(block), &half.split_key.as_cell()))
+        self.cell().is_some_and(|cell| !self.is_before(&cell, &half.split_key.as_cell()))
     }
 
     fn is_before_half(&self) -> bool {
         let Some(half) = self.reader.half().filter(|half| half.range == Range::Top) else { return false };
-        self.block
-            .as_ref()
-            .is_some_and(|block| self.is_before(&self.cursor.cell(block), &half.split_key.as_cell()))
+        self.cell().is_some_and(|cell| self.is_before(&cell, &half.split_key.as_cell()))
     }
 
     fn half_of(&self, range: Range) -> Option<crate::reference::Half> {
@@ -315,22 +298,11 @@ impl HFileScanner {
     }
 
     fn malformed(&self, _: Malformed) -> HBaseError {
-        let offset = self.block.as_ref().map_or(0, Block::offset);
+        let offset = self.place.block().map_or(0, Block::offset);
         self.reader.contradiction(offset, "the cells are malformed")
     }
 }
 
-/// Whether a cursor found its place.
-struct Placed(bool);
-
-impl From<bool> for Placed {
-    fn from(found: bool) -> Self {
-        Self(found)
-    }
-}
-
-impl From<()> for Placed {
-    fn from((): ()) -> Self {
-        Self(true)
-    }
+fn first(cursor: &mut CellCursor, block: &Block) -> Result<bool, Malformed> {
+    cursor.first(block).map(|()| true)
 }

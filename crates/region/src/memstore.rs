@@ -45,6 +45,7 @@ mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool};
 pub use scanner::SegmentScanner;
+pub(crate) use segment::SegmentApproach;
 pub use segment::{FlatSegmentBuilder, Segment};
 pub(crate) use strategy::{Action, Strategy};
 pub use strategy::{InMemoryCompaction, InMemoryConfig};

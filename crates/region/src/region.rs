@@ -25,6 +25,7 @@
 //! point needs. A reader that took its read point before and its file list after such a change would miss them. So
 //! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
 
+mod ahead;
 pub mod bulk_load;
 mod compaction;
 mod flush;
@@ -54,6 +55,7 @@ use evenkeel_common::{
 use evenkeel_wal::Wal;
 use parking_lot::{Mutex, RwLock};
 
+pub use self::ahead::look_ahead;
 pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;

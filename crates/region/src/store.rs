@@ -79,7 +79,7 @@ pub use self::pace::{CompactionPace, OffPeakTurn};
 pub use self::view::StoreView;
 use crate::archive::archive_file;
 use crate::layout;
-use crate::memstore::{ChunkPool, MemStoreSize, Segment};
+use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentApproach};
 use crate::scanner::matcher::ScanInfo;
 
 /// What the stores of a server share.
@@ -222,6 +222,11 @@ impl Store {
     #[inline]
     pub fn add(&self, cell: &CellRef<'_>) {
         self.state.load().active.add(cell);
+    }
+
+    /// Begins to look where a row would be added; `None` when that would not pay.
+    pub(crate) fn approach(&self) -> Option<SegmentApproach> {
+        self.state.load().active.approach()
     }
 
     /// Hides a cell that was added, key and sequence id alike, for ever. For a write that failed later.

@@ -75,31 +75,41 @@ impl CellBuffer {
     pub fn push(&mut self, cell: &CellRef<'_>) {
         self.bytes.reserve(4 + cell.key_value_len());
         self.start_entry(cell, COPIED);
-        cell.write_key_value(&mut self.bytes, true);
+        self.bytes.extend_from_slice(cell.key());
+        self.bytes.extend_from_slice(cell.value());
+        self.push_tags(cell);
     }
 
     /// Adds a cell to the end whose value, `value`, is not copied. It must be the cell's own.
     pub fn push_shared(&mut self, cell: &CellRef<'_>, value: Bytes) {
         debug_assert_eq!(cell.value().len(), value.len());
         self.start_entry(cell, self.shared.len() as u32);
-        let bytes = &mut self.bytes;
-        bytes.extend_from_slice(&(cell.key().len() as u32).to_be_bytes());
-        bytes.extend_from_slice(&(value.len() as u32).to_be_bytes());
-        bytes.extend_from_slice(cell.key());
+        self.bytes.extend_from_slice(cell.key());
         self.shared_bytes += value.len();
-        self.shared.push((bytes.len(), value));
-        if !cell.tags().is_empty() {
-            bytes.extend_from_slice(&(cell.tags().len() as u16).to_be_bytes());
-            bytes.extend_from_slice(cell.tags());
+        self.shared.push((self.bytes.len(), value));
+        self.push_tags(cell);
+    }
+
+    /// Takes note of a cell, and writes what stands before its key.
+    #[inline]
+    fn start_entry(&mut self, cell: &CellRef<'_>, shared: u32) {
+        let tagged = !cell.tags().is_empty();
+        self.tagged += usize::from(tagged);
+        self.entries.push(Entry { start: self.bytes.len() + 4, seq_id: cell.seq_id(), shared, tagged });
+        let lengths = [cell.key_value_len(), cell.key().len(), cell.value().len()];
+        let mut head = [0; 4 + KEY_VALUE_PREFIX_BYTES];
+        for (place, length) in head.as_chunks_mut().0.iter_mut().zip(lengths) {
+            *place = (length as u32).to_be_bytes();
         }
+        self.bytes.extend_from_slice(&head);
     }
 
     #[inline]
-    fn start_entry(&mut self, cell: &CellRef<'_>, shared: u32) {
-        self.bytes.extend_from_slice(&(cell.key_value_len() as u32).to_be_bytes());
-        let tagged = !cell.tags().is_empty();
-        self.tagged += usize::from(tagged);
-        self.entries.push(Entry { start: self.bytes.len(), seq_id: cell.seq_id(), shared, tagged });
+    fn push_tags(&mut self, cell: &CellRef<'_>) {
+        if !cell.tags().is_empty() {
+            self.bytes.extend_from_slice(&(cell.tags().len() as u16).to_be_bytes());
+            self.bytes.extend_from_slice(cell.tags());
+        }
     }
 
     /// Copies cells without tags, as [`CellBuffer::as_contiguous`] has them, to the end. Their sequence ids are 0.

@@ -366,11 +366,6 @@ impl BlockCursor for DeltaCursor {
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         self.view(block.data())
     }
-
-    #[inline]
-    fn seq_id(&self) -> u64 {
-        self.at.seq_id
-    }
 }
 
 /// Walks a block's body once: every cell is built and checked, and the seek points are found.

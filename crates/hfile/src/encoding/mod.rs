@@ -77,8 +77,6 @@ trait BlockCursor {
     fn step(&mut self, block: &Block) -> Result<bool, Malformed>;
     /// The cell at the place.
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a>;
-    /// Its sequence id.
-    fn seq_id(&self) -> u64;
 }
 
 /// A place in a data block of any encoding.
@@ -121,16 +119,19 @@ impl CellCursor {
         each!(self, c => c.step(block))
     }
 
+    /// A guess at where in the body a step or two will look.
+    #[inline]
+    pub fn ahead(&self) -> Option<usize> {
+        match self {
+            Self::Raw(cursor) => Some(cursor.ahead()),
+            Self::Delta(_) => None,
+        }
+    }
+
     /// The cell at the place.
     #[inline]
     pub fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         each!(self, c => c.cell(block))
-    }
-
-    /// The sequence id of the cell at the place.
-    #[inline]
-    pub fn seq_id(&self) -> u64 {
-        each!(self, c => c.seq_id())
     }
 
     /// Goes to the first cell at or after `key`; `false` when all are before it (the place is then the last cell).

@@ -54,6 +54,13 @@ impl RawCursor {
         Self { layout, at: RawCell::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
     }
 
+    /// Where the cell after the next one begins, when that is as long as this one.
+    #[inline]
+    pub fn ahead(&self) -> usize {
+        let start = self.at.key_start.saturating_sub(8);
+        self.at.next + (self.at.next - start)
+    }
+
     /// Goes to the cell at an offset.
     #[inline]
     fn go(&mut self, data: &[u8], start: usize) -> Result<(), Malformed> {
@@ -114,11 +121,6 @@ impl BlockCursor for RawCursor {
         let (data, at) = (block.data(), &self.at);
         let (key, value) = (&data[at.key_start..at.key_end], &data[at.key_end..at.value_end]);
         CellRef::from_parts(key, value, &data[at.tags_start..at.tags_end], at.seq_id, self.key_lengths)
-    }
-
-    #[inline]
-    fn seq_id(&self) -> u64 {
-        self.at.seq_id
     }
 }
 

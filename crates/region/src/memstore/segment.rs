@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::flat::{FlatBuilder, FlatIndex};
-use super::skip_list::SkipList;
+use super::skip_list::{Approach, SkipList};
 use super::{ChunkPool, MemStoreSize};
 use crate::ops::TimeRange;
 
@@ -91,6 +91,16 @@ impl Segment {
         }
         if timestamp > self.max_timestamp() {
             self.max_timestamp.fetch_max(timestamp, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins to look where a row would be inserted; `None` when that would not pay.
+    pub(crate) fn approach(self: &Arc<Self>) -> Option<SegmentApproach> {
+        match &self.index {
+            Index::List(list) => {
+                Some(SegmentApproach { approach: list.approach()?, segment: Arc::clone(self) })
+            }
+            Index::Flat(_) => None,
         }
     }
 
@@ -206,6 +216,29 @@ impl Segment {
             Index::List(list) => list.is_hidden(at.0.cast()),
             Index::Flat(_) => false,
         }
+    }
+}
+
+/// See [`SkipList::step`].
+pub(crate) struct SegmentApproach {
+    segment: Arc<Segment>,
+    approach: Approach,
+}
+
+impl SegmentApproach {
+    /// Looks at one node on the way to `row`; whether there are more.
+    #[inline]
+    pub(crate) fn step(&mut self, row: &[u8]) -> bool {
+        match &self.segment.index {
+            Index::List(list) => list.step(&mut self.approach, row),
+            Index::Flat(_) => false,
+        }
+    }
+
+    /// Where it has come to.
+    #[cfg(test)]
+    pub(super) fn before(&self) -> Cursor {
+        Cursor(self.approach.before().cast())
     }
 }
 

@@ -56,6 +56,24 @@ struct Gap {
     after: *mut Node,
 }
 
+/// A descent by single steps, so that several may wait for memory together. It finds nothing: what it has passed is then
+/// near the processor, for the search that follows.
+pub(super) struct Approach {
+    gap: Gap,
+    level: usize,
+}
+
+#[cfg(test)]
+impl Approach {
+    /// The last node before the row, when there is nothing more to look at.
+    pub(super) fn before(&self) -> Cursor {
+        self.gap.before
+    }
+}
+
+/// A lower list (4^5 cells) is near the processor anyway.
+const APPROACH_HEIGHT_MIN: usize = 6;
+
 impl SkipList {
     pub(super) fn new(comparator: CellComparator, pool: Arc<ChunkPool>) -> Self {
         Self {
@@ -92,7 +110,7 @@ impl SkipList {
             if link.compare_exchange(gap.after, node.as_ptr(), Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
-            gap = self.find_gap(gap.before, level, cell);
+            gap = self.find_gap(gap, level, cell);
         }
     }
 
@@ -154,14 +172,15 @@ impl SkipList {
     fn descend(&self, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
         let mut gap = Gap { before: null(), after: null_mut() };
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
-            gap = self.walk(gap.before, level, &goes_before);
+            gap = self.walk(gap, level, &goes_before);
         }
         gap
     }
 
+    /// The gap on a level, within one of a level above: what ends that one has been looked at.
     #[inline]
-    fn walk(&self, from: *const Node, level: usize, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
-        let mut before = from;
+    fn walk(&self, within: Gap, level: usize, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
+        let mut before = within.before;
         loop {
             let after = self.link(before, level).load(Ordering::Acquire);
             if level > 0 {
@@ -169,24 +188,49 @@ impl SkipList {
                 prefetch(self.link(before, level - 1).load(Ordering::Relaxed));
             }
             match self.cell(after) {
-                Some(cell) if goes_before(&cell) => before = after,
+                Some(cell) if after != within.after && goes_before(&cell) => before = after,
                 _ => return Gap { before, after },
             }
         }
     }
 
-    fn find_gap(&self, from: *const Node, level: usize, key: &CellRef<'_>) -> Gap {
-        self.walk(from, level, &|cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less)
+    fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>) -> Gap {
+        self.walk(within, level, &|cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less)
     }
 
     fn find_gaps(&self, key: &CellRef<'_>, height: usize) -> [Gap; HEIGHT_MAX] {
         let mut gaps = [Gap { before: null(), after: null_mut() }; HEIGHT_MAX];
-        let mut before = null();
+        let mut gap = Gap { before: null(), after: null_mut() };
         for level in (0..height.max(self.height.load(Ordering::Relaxed))).rev() {
-            gaps[level] = self.find_gap(before, level, key);
-            before = gaps[level].before;
+            gap = self.find_gap(gap, level, key);
+            gaps[level] = gap;
         }
         gaps
+    }
+
+    /// Begins to look where a row would be; `None` when there is little to look at.
+    pub(super) fn approach(&self) -> Option<Approach> {
+        let height = self.height.load(Ordering::Relaxed);
+        (height >= APPROACH_HEIGHT_MIN)
+            .then_some(Approach { gap: Gap { before: null(), after: null_mut() }, level: height - 1 })
+    }
+
+    /// Looks at one node, and asks for the next; whether there is one.
+    #[inline]
+    pub(super) fn step(&self, approach: &mut Approach, row: &[u8]) -> bool {
+        let Approach { gap, level } = approach;
+        let after = self.link(gap.before, *level).load(Ordering::Acquire);
+        let goes_before = |cell: &CellRef<'_>| self.comparator.compare_rows(cell.row(), row) == Order::Less;
+        if after != gap.after && self.cell(after).is_some_and(|cell| goes_before(&cell)) {
+            gap.before = after;
+        } else if *level == 0 {
+            return false;
+        } else {
+            gap.after = after;
+            *level -= 1;
+        }
+        prefetch(self.link(gap.before, *level).load(Ordering::Relaxed));
+        true
     }
 
     #[inline]

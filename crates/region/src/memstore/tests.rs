@@ -260,6 +260,19 @@ fn rows_are_found_backwards() {
 }
 
 #[test]
+fn an_approach_comes_to_where_a_row_would_be() {
+    let segment = segment();
+    assert!(segment.approach().is_none(), "there is nothing to look at");
+    (0..CELLS.max(10_000)).for_each(|n| segment.add(&cell(2 * (mix(n) % 9_000), 1, n).as_cell()));
+    for n in 0..20_000 {
+        let row = format!("row{n:06}").into_bytes();
+        let mut approach = segment.approach().expect("a high list");
+        while approach.step(&row) {}
+        assert!(approach.before() == segment.before(&KeyBuf::first_on_row(&row).as_cell()), "{n}");
+    }
+}
+
+#[test]
 fn the_time_range_tells_what_may_be_there() {
     let segment = segment();
     [10, 20].into_iter().for_each(|timestamp| segment.add(&cell(1, timestamp, 1).as_cell()));

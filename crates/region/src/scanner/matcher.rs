@@ -287,15 +287,20 @@ impl QueryMatcher {
         order == Ordering::Less || (user.include_stop_row && order == Ordering::Equal)
     }
 
-    /// What to do with a cell.
+    /// What to do with a cell; `is_first`: its row was set just now.
     ///
     /// # Errors
     /// What the filter says, or `IOException` when cells come out of order.
-    pub fn matches(&mut self, cell: &CellRef<'_>, filter: &mut FilterSlot) -> Result<MatchCode> {
+    pub fn matches(
+        &mut self,
+        cell: &CellRef<'_>,
+        is_first: bool,
+        filter: &mut FilterSlot,
+    ) -> Result<MatchCode> {
         if filter.as_ref().is_some_and(|filter| filter.filter_all_remaining()) {
             return Ok(MatchCode::DoneScan);
         }
-        if !self.is_on_row(cell.row()) {
+        if !is_first && !self.is_on_row(cell.row()) {
             return Ok(MatchCode::Done);
         }
         if matches!(self.kind, Kind::KeepAll) {

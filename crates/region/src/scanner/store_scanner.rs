@@ -222,11 +222,12 @@ impl StoreScanner {
                 self.done = true;
                 return Ok(true);
             };
-            if std::mem::take(&mut enters) && !self.matcher.is_on_row(cell.row()) {
+            let is_first = std::mem::take(&mut enters) && !self.matcher.is_on_row(cell.row());
+            if is_first {
                 self.matcher.set_row(cell.row());
                 self.cells_in_row = 0;
             }
-            let code = self.matcher.matches(&cell, filter)?;
+            let code = self.matcher.matches(&cell, is_first, filter)?;
             if code.includes() {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset {
@@ -300,15 +301,16 @@ impl StoreScanner {
         self.end_row().map(drop)
     }
 
+    /// From a cell of the matcher's row.
     fn seek_or_skip_to_next_row(&mut self) -> Result<()> {
         if self.reversed {
             return self.heap.leave_row_backwards(self.matcher.row());
         }
         for _ in 0..STEPS_TO_ROW {
+            self.heap.advance()?;
             if self.heap.peek().is_none_or(|cell| cell.row() != self.matcher.row()) {
                 return Ok(());
             }
-            self.heap.advance()?;
         }
         set_last_on_row(&mut self.key, self.matcher.row());
         self.heap.reseek(&self.key.as_cell())

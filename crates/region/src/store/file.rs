@@ -217,16 +217,19 @@ fn read_half(store: &Store, path: &Path) -> Result<Half> {
 
 /// A cursor over a file that passes over cells beyond its read point.
 pub struct StoreFileScanner {
-    file: Arc<StoreFile>,
     scanner: HFileScanner,
     read_point: u64,
+    file: Arc<StoreFile>,
 }
 
 impl StoreFileScanner {
     /// A cursor at no cell; seek before use.
     pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
-        let scanner = file.reader.scanner(options);
-        Self { file, scanner, read_point }
+        let mut scanner = file.reader.scanner(options);
+        if let Some(seq_id) = file.cell_seq_id {
+            scanner.set_seq_id(seq_id);
+        }
+        Self { scanner, read_point, file }
     }
 
     /// Tells of each data block from here on whether it was in the cache.
@@ -256,8 +259,7 @@ impl StoreFileScanner {
 
     #[inline]
     fn is_beyond_read_point(&self) -> bool {
-        let Some(own) = self.scanner.seq_id() else { return false };
-        self.file.cell_seq_id.unwrap_or(own) > self.read_point
+        self.scanner.cell().is_some_and(|cell| cell.seq_id() > self.read_point)
     }
 
     /// The scanner is at the last cell of a row; goes to the first visible one of that row, or of a row before.
@@ -279,11 +281,7 @@ impl StoreFileScanner {
 impl KeyValueScanner for StoreFileScanner {
     #[inline]
     fn peek(&self) -> Option<CellRef<'_>> {
-        let cell = self.scanner.cell()?;
-        Some(match self.file.cell_seq_id {
-            Some(seq_id) => cell.with_seq_id(seq_id),
-            None => cell,
-        })
+        self.scanner.cell()
     }
 
     #[inline]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{self, Region};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
 use parking_lot::Mutex;
 use prost::Message;
@@ -71,6 +71,7 @@ pub fn multi(
         block_bytes: 0,
         exception_bytes: 0,
     };
+    look_ahead(server, actions);
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
@@ -78,6 +79,21 @@ pub fn multi(
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions));
     gathering.end();
+}
+
+/// Has the places of rows that will be written near the processor.
+fn look_ahead(server: &RegionServer, actions: &[pb::RegionAction]) {
+    let written = actions.iter().filter(|action| written_rows(action).next().is_some());
+    let regions: Vec<_> =
+        written.filter_map(|action| Some((server.region(&action.region).ok()?, action))).collect();
+    region::look_ahead(
+        regions.iter().flat_map(|(region, action)| written_rows(action).map(|row| (&**region, row))),
+    );
+}
+
+fn written_rows(action: &pb::RegionAction) -> impl Iterator<Item = &[u8]> {
+    let mutations = action.action.iter().filter_map(|action| action.mutation.as_ref());
+    mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
 /// How long to hold the answer: as long as the write that is to wait longest. Those that were refused wait, too.
