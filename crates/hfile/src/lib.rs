@@ -9,7 +9,7 @@
 //!
 //! # How a seek goes
 //! root index (kept) -> leaf index block (cache) -> data block (cache; else file, checksum, decompress, walk) -> binary
-//! search among the block's seek points -> at most a few cells.
+//! search among the digests of the block's seek points ([`guide`]) -> at most a few cells.
 //!
 //! # Invariants
 //! * Bytes from a file are never trusted: lengths are checked before they are used, nothing is allocated by a length
@@ -33,6 +33,7 @@ mod context;
 mod encoding;
 mod error;
 mod file_info;
+mod guide;
 mod header;
 mod index;
 mod inspect;

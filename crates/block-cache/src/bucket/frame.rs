@@ -17,7 +17,7 @@ use super::slot::UNIT_BYTES;
 use crate::{Block, BlockKey, BlockParts, BlockType, FileId};
 
 /// Changes whenever a frame, or the meaning of seek points, does: frames of another version are misses.
-pub(crate) const FORMAT: u16 = 1;
+pub(crate) const FORMAT: u16 = 2;
 
 /// Bytes before seek points, keys and body.
 pub(crate) const HEADER_BYTES: usize = 56;

@@ -29,10 +29,8 @@ impl BloomMeta {
         let chunks = read_u32(body, FIXED_BYTES - 4)?;
         let (name_len, len) = read_vlong(body.get(FIXED_BYTES..)?)?;
         let index_start = (FIXED_BYTES + len).checked_add(usize::try_from(name_len).ok()?)?;
-        let (index, rest) = RootIndex::parse(body.get(index_start..)?, chunks)?;
-        if keys_are_cells {
-            (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
-        }
+        let parse = if keys_are_cells { RootIndex::parse_cells } else { RootIndex::parse };
+        let (index, rest) = parse(body.get(index_start..)?, chunks)?;
         let meta = Self { hash: BloomHash::from_code(read_u32(body, 16)?)?, hash_count, index };
         (rest.is_empty() && (1..=HASH_COUNT_MAX).contains(&hash_count)).then_some(meta)
     }

@@ -15,6 +15,7 @@ mod raw;
 mod tags;
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef};
@@ -71,6 +72,15 @@ trait BlockCursor {
     fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
     /// The cell at a seek point, without its value.
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
+    /// Of `points` seek points those that must be compared with a cell of a row: those before are before it, those behind
+    /// after it.
+    fn to_compare(&self, _block: &Block, points: usize, _row: &[u8]) -> Range<usize> {
+        0..points
+    }
+    /// Whether every cell has a seek point.
+    fn has_all_points(&self, _block: &Block) -> bool {
+        false
+    }
     /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
     /// Goes to the next cell; `false` at the end, where the place stays.
@@ -181,6 +191,9 @@ fn seek(
     order: CellComparator,
 ) -> Result<bool, Malformed> {
     let before = points_before(cursor, block, key, order)?;
+    if before < cursor.points(block) && cursor.has_all_points(block) {
+        return cursor.enter(block, before).map(|()| true);
+    }
     cursor.enter(block, before.saturating_sub(1))?;
     while order.compare(&cursor.cell(block), key) == Ordering::Less {
         if !cursor.step(block)? {
@@ -244,7 +257,11 @@ fn points_before(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<usize, Malformed> {
-    let (mut low, mut high) = (0, cursor.points(block));
+    let points = cursor.points(block);
+    let Range { start: mut low, end: mut high } = match order {
+        CellComparator::Default => cursor.to_compare(block, points, key.row()),
+        CellComparator::Meta => 0..points,
+    };
     while low < high {
         let middle = low + (high - low) / 2;
         let by_key = match order.compare_keys(&cursor.point_key(block, middle)?, key) {

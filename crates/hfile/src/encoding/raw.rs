@@ -10,6 +10,15 @@
 //! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell, or of each when cells are
 //! large ([`POINT_BYTES`]): a search reads one cache line of a cell at a point, and two or more of each cell that it has
 //! to step over. They serve both forms, so the row index on disk is only checked.
+//!
+//! Beside them lies, as seek keys, a guide to the rows at the points ([`crate::guide`]), so that a search does not read
+//! the cells that it passes:
+//!
+//! ```text
+//! u32 digest of each point's row (the machine's byte order) ... | u8 1 when every cell has a point | shared prefix
+//! ```
+
+use std::ops::Range;
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
@@ -17,10 +26,11 @@ use evenkeel_common::codec::{read_u32, read_vlong};
 
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
+use crate::guide::{DIGEST_BYTES, digest, shared_prefix, to_compare};
 
-/// A seek point for each so many cells: one byte of memory a cell.
+/// A seek point for each so many cells: two bytes of memory a cell, its digest's counted.
 pub(crate) const POINT_CELLS: usize = 4;
-/// A seek point for each so many bytes at least, where that makes more: under 1% of memory.
+/// A seek point for each so many bytes at least, where that makes more: under 2% of memory.
 const POINT_BYTES: usize = 512;
 
 const ID_BYTES: usize = 2;
@@ -95,6 +105,17 @@ impl BlockCursor for RawCursor {
         Ok(CellRef::from_checked(&data[at.key_start..at.key_end], &[], &[], at.seq_id))
     }
 
+    fn to_compare(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
+        match Guide::of(block, points) {
+            Some(guide) => to_compare(row, guide.prefix, points, |i| u32::from_ne_bytes(guide.digests[i])),
+            None => 0..points,
+        }
+    }
+
+    fn has_all_points(&self, block: &Block) -> bool {
+        Guide::of(block, block.seek_points().len()).is_some_and(|guide| guide.all_cells)
+    }
+
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
         let data = block.data();
         let (first, end) = cell_area(data, self.layout.encoding).ok_or(Malformed)?;
@@ -124,11 +145,45 @@ impl BlockCursor for RawCursor {
     }
 }
 
+/// The seek keys of a block; see the module.
+struct Guide<'a> {
+    digests: &'a [[u8; DIGEST_BYTES]],
+    all_cells: bool,
+    prefix: &'a [u8],
+}
+
+impl<'a> Guide<'a> {
+    /// `None` when there is none for so many points.
+    #[inline]
+    fn of(block: &'a Block, points: usize) -> Option<Self> {
+        let (digests, rest) = block.seek_keys().split_at_checked(points * DIGEST_BYTES)?;
+        let (all_cells, prefix) = rest.split_first()?;
+        Some(Self { digests: digests.as_chunks().0, all_cells: *all_cells == 1, prefix })
+    }
+
+    /// The guide to the points of a checked body, one at least.
+    fn build(data: &[u8], points: &[u32], all_cells: bool) -> Option<Box<[u8]>> {
+        let row_at = |point: &u32| {
+            let key_len = read_u32(data, *point as usize)? as usize;
+            let key = data.get(*point as usize + 8..)?.get(..key_len)?;
+            Some(CellRef::from_checked(key, &[], &[], 0).row())
+        };
+        let prefix = shared_prefix(row_at(points.first()?)?, row_at(points.last()?)?);
+        let mut guide = Vec::with_capacity(points.len() * DIGEST_BYTES + 1 + prefix.len());
+        for point in points {
+            guide.extend_from_slice(&digest(row_at(point)?, prefix.len()).to_ne_bytes());
+        }
+        guide.push(u8::from(all_cells));
+        guide.extend_from_slice(prefix);
+        Some(guide.into())
+    }
+}
+
 /// Walks a block's body once: every length is checked, and the seek points are found.
 pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     let (mut next, end) = cell_area(data, layout.encoding).ok_or(Malformed)?;
     let mut offsets = Vec::with_capacity((end - next) / (POINT_CELLS * 64) + 1);
-    let (mut cells_after, mut point) = (POINT_CELLS, next);
+    let (mut cells, mut cells_after, mut point) = (0, POINT_CELLS, next);
     while next < end {
         if cells_after >= POINT_CELLS || next - point >= POINT_BYTES {
             offsets.push(u32::try_from(next).map_err(|_| Malformed)?);
@@ -138,12 +193,10 @@ pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
         CellRef::new(&data[cell.key_start..cell.key_end], &[], &[], 0).map_err(|_| Malformed)?;
         next = cell.next;
         cells_after += 1;
+        cells += 1;
     }
-    if offsets.is_empty() {
-        Err(Malformed)
-    } else {
-        Ok(SeekPoints { points: offsets.into(), keys: Box::default() })
-    }
+    let keys = Guide::build(data, &offsets, offsets.len() == cells).ok_or(Malformed)?;
+    Ok(SeekPoints { points: offsets.into(), keys })
 }
 
 /// Where the cells begin and end.

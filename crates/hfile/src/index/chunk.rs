@@ -4,6 +4,7 @@ use evenkeel_common::codec::{read_u32, read_u64};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
+use crate::guide::partition;
 
 /// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend and fill the body,
 /// keys that are KeyValue keys.
@@ -55,7 +56,7 @@ impl<'a> LeafView<'a> {
 
     /// How many entries have a key at or before `key`.
     pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
-        partition(self.len, |i| {
+        partition(0..self.len, |i| {
             let entry = self.key(i).and_then(|k| CellRef::new(k, &[], &[], 0).ok());
             entry.is_some_and(|entry| order.compare_keys(&entry, key).is_le())
         })
@@ -68,14 +69,4 @@ impl<'a> LeafView<'a> {
     fn entries_start(&self) -> usize {
         4 + 4 * (self.len + 1)
     }
-}
-
-/// The first of `0..len` that `before` says no to.
-pub(super) fn partition(len: usize, before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
 }

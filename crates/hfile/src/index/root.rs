@@ -1,10 +1,12 @@
 //! Root index blocks, read when a file is opened and kept.
 
+use std::ops::Range;
+
 use evenkeel_common::codec::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
-use super::chunk::partition;
 use super::{BlockAt, ENTRY_BYTES};
+use crate::guide::{digest, partition, shared_prefix, to_compare};
 
 /// Where the middle key of the file is, when the index has leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,9 @@ const MID_KEY_BYTES: usize = 16;
 pub(crate) struct RootIndex {
     keys: Vec<u8>,
     entries: Vec<Entry>,
+    /// Digests of the keys' rows, and how many bytes the rows have in common; see [`crate::guide`].
+    digests: Vec<u32>,
+    prefix: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +34,34 @@ struct Entry {
 }
 
 impl RootIndex {
-    /// Reads `count` entries; returns what is left of the body. `None` when the entries are not there.
-    pub fn parse(mut body: &[u8], count: u32) -> Option<(Self, &[u8])> {
+    /// Reads `count` entries whose keys are rows; returns what is left of the body. `None` when the entries are not there.
+    pub fn parse(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
+        let (mut index, rest) = Self::parse_entries(body, count)?;
+        index.add_guide(|key| key);
+        Some((index, rest))
+    }
+
+    /// As [`RootIndex::parse`], of keys that are KeyValue keys.
+    pub fn parse_cells(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
+        let (mut index, rest) = Self::parse_entries(body, count)?;
+        (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
+        index.add_guide(|key| CellRef::from_checked(key, &[], &[], 0).row());
+        Some((index, rest))
+    }
+
+    fn add_guide(&mut self, row_of: impl for<'a> Fn(&'a [u8]) -> &'a [u8]) {
+        let Some(last) = self.len().checked_sub(1) else { return };
+        let prefix = shared_prefix(row_of(self.key(0)), row_of(self.key(last))).to_vec();
+        self.digests = (0..=last).map(|i| digest(row_of(self.key(i)), prefix.len())).collect();
+        self.prefix = prefix;
+    }
+
+    fn parse_entries(mut body: &[u8], count: u32) -> Option<(Self, &[u8])> {
         let count = count as usize;
         if count > body.len() / (ENTRY_BYTES + 1) {
             return None;
         }
-        let mut index = Self { keys: Vec::new(), entries: Vec::with_capacity(count) };
+        let mut index = Self { entries: Vec::with_capacity(count), ..Self::default() };
         for _ in 0..count {
             body = index.parse_entry(body)?;
         }
@@ -44,8 +70,7 @@ impl RootIndex {
 
     /// Reads the root of the data index: KeyValue keys, and a mid key when there are leaves, and nothing more.
     pub fn parse_data(body: &[u8], count: u32, levels: u32) -> Option<(Self, Option<MidKey>)> {
-        let (index, rest) = Self::parse(body, count)?;
-        (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
+        let (index, rest) = Self::parse_cells(body, count)?;
         let mid_key = if levels > 1 { Some(parse_mid_key(rest)?) } else { None };
         let rest_bytes = if levels > 1 { MID_KEY_BYTES } else { 0 };
         (rest.len() == rest_bytes).then_some((index, mid_key))
@@ -72,19 +97,29 @@ impl RootIndex {
 
     /// How many entries have a key at or before `key`, as cells.
     pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
-        partition(self.len(), |i| {
+        partition(self.to_compare(key.row(), order), |i| {
             order.compare_keys(&CellRef::from_checked(self.key(i), &[], &[], 0), key).is_le()
         })
     }
 
     /// How many entries are at or before `row`, when their keys are rows.
     pub fn entries_to_row(&self, row: &[u8], order: CellComparator) -> usize {
-        partition(self.len(), |i| order.compare_rows(self.key(i), row).is_le())
+        partition(self.to_compare(row, order), |i| order.compare_rows(self.key(i), row).is_le())
+    }
+
+    /// Entries that must be compared with a row; those before them are before it, those behind them after it.
+    fn to_compare(&self, row: &[u8], order: CellComparator) -> Range<usize> {
+        match order {
+            CellComparator::Default => to_compare(row, &self.prefix, self.len(), |i| self.digests[i]),
+            CellComparator::Meta => 0..self.len(),
+        }
     }
 
     /// Bytes of memory.
     pub fn heap_bytes(&self) -> usize {
-        self.keys.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.keys.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.digests.capacity() * size_of::<u32>()
     }
 
     fn parse_entry<'a>(&mut self, body: &'a [u8]) -> Option<&'a [u8]> {
