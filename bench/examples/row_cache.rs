@@ -84,7 +84,7 @@ fn get(case: Case, number: u64) -> Scan {
     let qualifiers = (0..case.asked).map(|column| Bytes::from(column.to_string())).collect();
     let asked = FamilyColumns { family: Bytes::from_static(b"f"), qualifiers: Some(qualifiers) };
     let families = if case.asked > 0 { vec![asked] } else { Vec::new() };
-    Scan { families, ..Scan::get(row(number)) }
+    Scan { families: families.into(), ..Scan::get(row(number)) }
 }
 
 #[inline(never)]

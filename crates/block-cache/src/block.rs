@@ -132,7 +132,7 @@ pub struct BlockParts {
     /// Positions in the body at which a search may enter, ascending. Their meaning is the HFile reader's; they are found
     /// once, when the block is loaded, and kept beside it. May be empty.
     pub seek_points: Box<[u32]>,
-    /// Bytes that belong to the seek points (keys that the encoding on disk does not spell out). May be empty.
+    /// Bytes that belong to the seek points (keys that the encoding on disk does not spell out, digests of rows). May be empty.
     pub seek_keys: Box<[u8]>,
     /// The bytes are those of the file, compressed: whoever reads the block must open it each time
     /// (`hbase.block.data.cachecompressed`).

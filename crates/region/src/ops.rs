@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result};
+use smallvec::SmallVec;
 
 use evenkeel_protocol::pb::CompareType;
 
@@ -46,8 +47,14 @@ pub struct FamilyColumns {
     /// The family.
     pub family: Bytes,
     /// The qualifiers, sorted and distinct; `None` for all.
-    pub qualifiers: Option<Vec<Bytes>>,
+    pub qualifiers: Option<Columns>,
 }
+
+/// Qualifiers; one, as most Gets ask for, lies in place.
+pub type Columns = SmallVec<[Bytes; 1]>;
+
+/// Families that are asked for; one lies in place.
+pub type Families = SmallVec<[FamilyColumns; 1]>;
 
 /// How a scan reads files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +81,7 @@ pub struct Scan {
     /// Rows in descending order.
     pub reversed: bool,
     /// Families and columns; empty for all families.
-    pub families: Vec<FamilyColumns>,
+    pub families: Families,
     /// Versions of a column at most.
     pub max_versions: u32,
     /// Timestamps that count.
@@ -113,7 +120,7 @@ impl Default for Scan {
             stop_row: Bytes::new(),
             include_stop_row: false,
             reversed: false,
-            families: Vec::new(),
+            families: Families::new(),
             max_versions: 1,
             time_range: TimeRange::ALL,
             family_time_ranges: Vec::new(),

@@ -76,7 +76,7 @@ pub use self::engine::{Engine, EngineSettings, check_classes};
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory::InMemoryChange;
 pub use self::pace::{CompactionPace, OffPeakTurn};
-pub use self::view::StoreView;
+pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
 use crate::layout;
 use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentApproach};

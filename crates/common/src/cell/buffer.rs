@@ -129,6 +129,17 @@ impl CellBuffer {
         self.bytes.extend_from_slice(&bytes[..at]);
     }
 
+    /// Adds the cells of another buffer to the end.
+    pub fn append(&mut self, other: CellBuffer) {
+        (0..other.len()).for_each(|i| self.push_from(&other, i));
+    }
+
+    /// Makes room for so many times what is copied here now, but no more than `bytes_max`.
+    pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
+        self.bytes.reserve(self.bytes.len().saturating_mul(times).min(bytes_max));
+        self.entries.reserve(self.entries.len().saturating_mul(times).min(bytes_max / size_of::<Entry>()));
+    }
+
     /// How many cells.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -283,6 +294,20 @@ mod tests {
         }
         all.extend_from_slice(&bytes[from..]);
         all
+    }
+
+    #[test]
+    fn cells_of_another_buffer_come_behind_ones_own() {
+        let (mut all, mut twice, mut more) =
+            (CellBuffer::sharing(30), CellBuffer::sharing(30), CellBuffer::sharing(30));
+        fill(&mut all);
+        all.append(all.clone());
+        fill(&mut twice);
+        fill(&mut twice);
+        same(&all, &twice);
+        more.append(twice);
+        more.reserve_alike(3, 1000);
+        same(&all, &more);
     }
 
     fn same(a: &CellBuffer, b: &CellBuffer) {

@@ -141,7 +141,7 @@ impl Region {
 /// A read of one version of some columns of one row.
 fn column_scan(row: &[u8], family: &[u8], qualifiers: Vec<&[u8]>, time_range: TimeRange) -> Scan {
     let qualifiers = qualifiers.into_iter().map(|q| q.to_vec().into()).collect();
-    let families = vec![FamilyColumns { family: family.to_vec().into(), qualifiers: Some(qualifiers) }];
+    let families = [FamilyColumns { family: family.to_vec().into(), qualifiers: Some(qualifiers) }].into();
     Scan { families, time_range, ..Scan::get(row.to_vec()) }
 }
 

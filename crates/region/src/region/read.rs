@@ -8,7 +8,7 @@ use evenkeel_common::{CellBuffer, HBaseError, Result};
 use super::Region;
 use crate::ops::Scan;
 use crate::scanner::{RegionScanner, ScannerContext};
-use crate::store::StoreView;
+use crate::store::StoreViews;
 
 /// A read point at which every write is visible, also those that are not durable yet.
 const UNCOMMITTED: u64 = u64::MAX - 1;
@@ -27,19 +27,18 @@ impl Region {
         Ok(row)
     }
 
-    /// As [`Region::get`], into `row`, which is empty and may share values with blocks; `context` tells how much was read.
+    /// As [`Region::get`], to the end of `out`, which may share values with blocks; `context` tells how much was read.
     ///
     /// # Errors
-    /// As [`Region::get`].
-    pub fn get_into(&self, scan: Scan, row: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
+    /// As [`Region::get`]; `out` may have a part of the row then.
+    pub fn get_into(&self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
         self.check_row(&scan.start_row, "Get")?;
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
         let Some(cached) = self.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
             let read_point = self.read_point_of(&scan);
-            return self.open_scanner(scan, read_point)?.next(row, context).map(drop);
+            return self.open_scanner(scan, read_point)?.next(out, context).map(drop);
         };
-        if let Some(found) = cached.find(&scan) {
-            *row = found;
+        if cached.find(&scan, out) {
             return Ok(());
         }
         let shape = cached.shape(&scan);
@@ -48,7 +47,7 @@ impl Region {
         let mut scanner = self.open_scanner(scan, None)?;
         scanner.next(&mut read, context)?;
         cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
-        *row = read;
+        out.append(read);
         Ok(())
     }
 
@@ -88,7 +87,7 @@ impl Region {
     }
 
     /// A read point, and the segments and files of every store asked for that together hold all that it sees.
-    fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, Vec<StoreView>) {
+    fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, StoreViews) {
         let mut tries = 0;
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);

@@ -218,25 +218,27 @@ impl RowCache {
 }
 
 impl Place<'_> {
-    /// The answer to a Get, when it is here.
+    /// Adds the answer to a Get to `out`; whether it is here.
     #[inline]
-    pub fn find(&self, scan: &Scan) -> Option<CellBuffer> {
+    pub fn find(&self, scan: &Scan, out: &mut CellBuffer) -> bool {
         let block = self.rows.get_row(&self.key);
-        let answer = block.as_ref().and_then(|block| self.answer(Entry::parse(block.data())?, scan));
-        self.rows.count_row(answer.is_some());
-        answer
+        let entry = block.as_ref().and_then(|block| Entry::parse(block.data()));
+        let is_found = entry.is_some_and(|entry| self.answer(entry, scan, out));
+        self.rows.count_row(is_found);
+        is_found
     }
 
-    fn answer(&self, entry: Entry<'_>, scan: &Scan) -> Option<CellBuffer> {
+    fn answer(&self, entry: Entry<'_>, scan: &Scan, out: &mut CellBuffer) -> bool {
         let is_fresh = entry.expires_ms == i64::MAX || self.cache.clock.now_ms() <= entry.expires_ms;
         if entry.row != scan.start_row || !is_fresh {
-            return None;
+            return false;
         }
         match entry.covers(scan) {
-            Answer::Whole => Some(entry.all()),
-            Answer::Part => Some(entry.select(scan)),
-            Answer::Unknown => None,
+            Answer::Whole => entry.all(out),
+            Answer::Part => entry.select(scan, out),
+            Answer::Unknown => return false,
         }
+        true
     }
 
     /// What a Get asks for, as [`Place::keep`] wants it; `None` when nothing is to be kept.

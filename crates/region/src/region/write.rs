@@ -17,8 +17,8 @@ use super::row_cache::HeldRows;
 use super::row_lock::LockMode;
 use super::{Phase, Region};
 use crate::ops::{
-    CheckAndMutateResult, Completion, Condition, ConditionTest, FamilyColumns, Mutation, MutationKind,
-    MutationResult, Scan,
+    CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
+    MutationKind, MutationResult, Scan,
 };
 
 /// Called once with the outcome of each mutation of a batch, in order.
@@ -303,7 +303,7 @@ impl Region {
             }
             ConditionTest::Column { family, qualifier, op, comparator } => {
                 self.check_family(&family)?;
-                scan.families = vec![FamilyColumns { family, qualifiers: Some(vec![qualifier]) }];
+                scan.families = [FamilyColumns { family, qualifiers: Some([qualifier].into()) }].into();
                 let found = self.read_row_now(scan)?;
                 let cell = if found.is_empty() { None } else { Some(found.get(0)) };
                 let holds = match cell {
@@ -393,7 +393,7 @@ fn reads_first(mutation: &Mutation) -> bool {
     matches!(mutation.kind, MutationKind::Increment | MutationKind::Append)
 }
 
-fn columns_of(mutation: &Mutation) -> Vec<FamilyColumns> {
+fn columns_of(mutation: &Mutation) -> Families {
     let mut columns: Vec<_> = mutation
         .cells
         .iter()

@@ -7,6 +7,7 @@ use evenkeel_common::cell::is_delete_code;
 use evenkeel_common::{CellRef, HBaseError, Result};
 
 use super::matcher::MatchCode;
+use crate::ops::Columns;
 
 /// How many versions of a column count.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +109,7 @@ impl ColumnTracker {
 /// Some columns are wanted, in their order.
 #[derive(Debug)]
 pub(super) struct ExplicitColumnTracker {
-    columns: Vec<Bytes>,
+    columns: Columns,
     /// The column that is looked for.
     index: usize,
     count: u32,
@@ -119,7 +120,7 @@ pub(super) struct ExplicitColumnTracker {
 impl ExplicitColumnTracker {
     fn new(columns: &[Bytes], limits: VersionLimits) -> Self {
         debug_assert!(columns.is_sorted());
-        Self { columns: columns.to_vec(), index: 0, count: 0, last_timestamp: None, limits }
+        Self { columns: columns.into(), index: 0, count: 0, last_timestamp: None, limits }
     }
 
     fn reset(&mut self) {

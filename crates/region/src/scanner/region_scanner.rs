@@ -14,7 +14,7 @@ use super::heap::KeyValueHeap;
 use super::matcher::FilterSlot;
 use super::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::ops::Scan;
-use crate::store::StoreView;
+use crate::store::StoreViews;
 
 /// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.
 pub struct RegionScanner {
@@ -80,7 +80,7 @@ impl RegionScanner {
     /// # Errors
     /// When a block cannot be read.
     pub fn new(
-        stores: Vec<StoreView>,
+        stores: StoreViews,
         mut scan: Scan,
         read_point: u64,
         comparator: CellComparator,

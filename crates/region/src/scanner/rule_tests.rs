@@ -7,7 +7,7 @@ use evenkeel_common::{CellBuffer, CellComparator, CellRef, CellType, KeyBuf, Key
 
 use super::{LimitScope, NextState, RegionScanner, ScannerContext};
 use crate::filter::{Filter, ReturnCode};
-use crate::ops::{FamilyColumns, Scan, TimeRange};
+use crate::ops::{Families, FamilyColumns, Scan, TimeRange};
 use crate::store::Store;
 use crate::store::testing::{NOW_MS, TestStore, drain, env, family, region};
 
@@ -49,13 +49,13 @@ fn versions(max_versions: u32) -> Scan {
     Scan { max_versions, ..Scan::default() }
 }
 
-fn column(qualifier: &'static str) -> Vec<FamilyColumns> {
+fn column(qualifier: &'static str) -> Families {
     columns(&[qualifier])
 }
 
-fn columns(qualifiers: &[&'static str]) -> Vec<FamilyColumns> {
+fn columns(qualifiers: &[&'static str]) -> Families {
     let qualifiers = qualifiers.iter().map(|q| Bytes::from_static(q.as_bytes())).collect();
-    vec![FamilyColumns { family: Bytes::from_static(b"f"), qualifiers: Some(qualifiers) }]
+    [FamilyColumns { family: Bytes::from_static(b"f"), qualifiers: Some(qualifiers) }].into()
 }
 
 const THREE: &[(&str, &str)] = &[("VERSIONS", "3")];

@@ -8,7 +8,7 @@ use evenkeel_common::CellType;
 
 use super::StoreFile;
 use super::testing::{ENGINES, TestStore, drain};
-use crate::ops::{FamilyColumns, Scan, TimeRange};
+use crate::ops::{Columns, FamilyColumns, Scan, TimeRange};
 use crate::scanner::{LimitScope, RegionScanner, ScannerContext};
 
 struct Random(u64);
@@ -191,9 +191,9 @@ fn random_scan(random: &mut Random) -> Scan {
     }
     if random.chance(2) {
         let wanted = QUALIFIERS.iter().filter(|_| random.chance(2)).map(|q| Bytes::from_static(q.as_bytes()));
-        let wanted: Vec<Bytes> = wanted.collect();
+        let wanted: Columns = wanted.collect();
         let qualifiers = (!wanted.is_empty()).then_some(wanted);
-        scan.families = vec![FamilyColumns { family: Bytes::from_static(b"f"), qualifiers }];
+        scan.families = [FamilyColumns { family: Bytes::from_static(b"f"), qualifiers }].into();
     }
     if random.chance(6) {
         (scan.store_limit, scan.store_offset) = (1 + random.below(3) as i32, random.below(3) as i32);

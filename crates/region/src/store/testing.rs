@@ -139,7 +139,7 @@ impl TestStore {
 
     pub(crate) fn scanner(&self, scan: Scan, read_point: u64) -> RegionScanner {
         let now_ms = self.env.clock.now_ms();
-        RegionScanner::new(vec![self.store.view()], scan, read_point, CellComparator::Default, now_ms)
+        RegionScanner::new([self.store.view()].into(), scan, read_point, CellComparator::Default, now_ms)
             .expect("opens")
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, KeepDeletedCells, Result};
 use evenkeel_hfile::{BloomType, ScanOptions};
+use smallvec::SmallVec;
 
 use super::{Store, StoreFile, StoreFileScanner};
 use crate::memstore::{Segment, SegmentScanner};
@@ -43,6 +44,9 @@ pub struct StoreView {
     store: Arc<Store>,
     state: Arc<State>,
 }
+
+/// Views of the stores that one reader reads; one, as most Gets need, lies in place.
+pub type StoreViews = SmallVec<[StoreView; 1]>;
 
 impl StoreView {
     pub(super) fn new(store: Arc<Store>, state: Arc<State>) -> Self {

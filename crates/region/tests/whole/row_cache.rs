@@ -70,17 +70,17 @@ fn shapes(row: &str, random: &mut Random) -> Vec<Box<dyn Fn() -> Scan>> {
     let make = move || {
         let plain = get(&row);
         match kind {
-            0 => Scan { families: vec![columns("a", &[])], ..plain },
-            1 => Scan { families: vec![columns("a", &["q0"])], ..plain },
-            2 => Scan { families: vec![columns("a", &["q0", "q2"]), columns("b", &[])], ..plain },
-            3 => Scan { families: vec![columns("b", &["q1", "qx"]), columns("a", &["q1"])], ..plain },
+            0 => Scan { families: vec![columns("a", &[])].into(), ..plain },
+            1 => Scan { families: vec![columns("a", &["q0"])].into(), ..plain },
+            2 => Scan { families: vec![columns("a", &["q0", "q2"]), columns("b", &[])].into(), ..plain },
+            3 => Scan { families: vec![columns("b", &["q1", "qx"]), columns("a", &["q1"])].into(), ..plain },
             4 => Scan { max_versions: 2, ..plain },
             5 => Scan { time_range: TimeRange { min, max }, ..plain },
             6 => Scan { store_limit: 1, ..plain },
             7 => Scan { cache_blocks: false, ..plain },
             8 => Scan { filter: Some(first_key_only()), ..plain },
             9 => Scan { store_offset: 1, ..plain },
-            10 => Scan { families: vec![columns("a", &["q0", "q1", "q2"])], ..plain },
+            10 => Scan { families: vec![columns("a", &["q0", "q1", "q2"])].into(), ..plain },
             11 => {
                 Scan { family_time_ranges: vec![(Bytes::from_static(b"a"), TimeRange { min, max })], ..plain }
             }
@@ -241,7 +241,7 @@ fn gets_of_different_columns_of_a_row_do_not_replace_each_other() {
         .expect("written");
     let shapes = [("a", &["q0"][..]), ("a", &["q1", "qx"]), ("b", &[])];
     let one = |(family, qualifiers): (&str, &[&str])| {
-        read(&cluster, Scan { families: vec![columns(family, qualifiers)], ..get("r") })
+        read(&cluster, Scan { families: vec![columns(family, qualifiers)].into(), ..get("r") })
     };
     let first = shapes.map(one);
     assert_eq!(first.each_ref().map(Vec::len), [1, 1, 1]);
@@ -375,7 +375,7 @@ fn a_get_without_cache_blocks_looks_and_keeps_nothing() {
 fn an_unknown_family_is_an_error_cached_or_not() {
     let (cluster, cache) = cached(&[]);
     warm(&cluster, &cache, "r");
-    let unknown = Scan { families: vec![columns("x", &[])], ..get("r") };
+    let unknown = Scan { families: vec![columns("x", &[])].into(), ..get("r") };
     assert!(cluster.region().get(unknown).is_err());
 }
 

@@ -5,7 +5,7 @@ use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{self, Filter};
-use evenkeel_region::ops::{FamilyColumns, ReadType, Scan, TimeRange};
+use evenkeel_region::ops::{Columns, Families, FamilyColumns, ReadType, Scan, TimeRange};
 
 use super::{attribute, boolean_attribute, check_row, optional_time_range, time_range};
 
@@ -127,10 +127,10 @@ fn read_type(proto: &pb::Scan) -> Result<ReadType> {
 
 /// The families asked for, sorted. As in Java the last word on a family counts: a family named with no qualifier asks
 /// for all its columns, and one named with qualifiers after that for those alone.
-fn families(columns: &[pb::Column]) -> Vec<FamilyColumns> {
-    let mut families: Vec<FamilyColumns> = Vec::with_capacity(columns.len());
+fn families(columns: &[pb::Column]) -> Families {
+    let mut families = Families::with_capacity(columns.len());
     for column in columns {
-        let asked = (!column.qualifier.is_empty()).then(|| column.qualifier.clone());
+        let asked = (!column.qualifier.is_empty()).then(|| Columns::from(&column.qualifier[..]));
         match families.iter_mut().find(|known| known.family == column.family) {
             Some(known) => known.qualifiers = merged(known.qualifiers.take(), asked),
             None => families.push(FamilyColumns { family: column.family.clone(), qualifiers: asked }),
@@ -144,7 +144,7 @@ fn families(columns: &[pb::Column]) -> Vec<FamilyColumns> {
     families
 }
 
-fn merged(known: Option<Vec<Bytes>>, asked: Option<Vec<Bytes>>) -> Option<Vec<Bytes>> {
+fn merged(known: Option<Columns>, asked: Option<Columns>) -> Option<Columns> {
     match (known, asked) {
         (Some(mut known), Some(asked)) => {
             known.extend(asked);

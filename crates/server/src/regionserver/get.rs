@@ -20,7 +20,8 @@ pub fn get(
 ) -> Result<Reply<pb::GetResponse>> {
     load::count(&server.counters.gets);
     let region = server.region(&request.region)?;
-    let (cells, _) = row(server, &region, &request.get, caller)?;
+    let mut cells = server.cells_for(caller);
+    row(server, &region, &request.get, &mut cells)?;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
     let result = match request.get.existence_only() {
@@ -30,16 +31,11 @@ pub fn get(
     Ok(Reply { message: pb::GetResponse { result: Some(result) }, block })
 }
 
-/// The cells of the row a Get asks for, and the bytes of the blocks that were looked into.
+/// Adds the cells of the row a Get asks for to `cells`; returns the bytes of the blocks that were looked into.
 ///
 /// # Errors
-/// As [`get`].
-pub fn row(
-    server: &RegionServer,
-    region: &Region,
-    get: &pb::Get,
-    caller: &Caller,
-) -> Result<(CellBuffer, u64)> {
+/// As [`get`]; `cells` may have a part of the row then.
+pub fn row(server: &RegionServer, region: &Region, get: &pb::Get, cells: &mut CellBuffer) -> Result<u64> {
     if get.closest_row_before() {
         return Err(HBaseError::new(
             ErrorKind::UnknownProtocol,
@@ -47,7 +43,7 @@ pub fn row(
              hbase-2.0.0 replaced by reverse Scan.",
         ));
     }
-    let (mut cells, mut context) = (server.cells_for(caller), ScannerContext::unlimited());
-    region.get_into(read::get(get, server.config.load_families_on_demand)?, &mut cells, &mut context)?;
-    Ok((cells, context.block_size))
+    let mut context = ScannerContext::unlimited();
+    region.get_into(read::get(get, server.config.load_families_on_demand)?, cells, &mut context)?;
+    Ok(context.block_size)
 }

@@ -11,6 +11,8 @@
 //! | atomic | all mutations or none: one outcome; results inside the message |
 //! | neither | each action by itself; runs of Puts and Deletes together, as one batch |
 //!
+//! The cells of Gets with nothing between them that may have cells of its own lie in one buffer ([`Gets`]), in their order.
+//!
 //! A region that cannot be had fails its own actions only; their cells are skipped.
 
 use std::sync::Arc;
@@ -24,10 +26,13 @@ use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::caller::{Caller, Done, Reply, place_cells};
+use super::caller::{Caller, Done, Reply, place_cells, place_rows};
 use super::mutate::check_same_row;
 use super::{RegionServer, endpoint, get, load, memory};
 use crate::convert::{condition, mutation, result};
+
+/// Room that is made at once for the rows of a request, of which the first tells how large they are.
+const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
 /// Whether a request calls coprocessor services, which may take long.
 pub fn has_service_call(request: &pb::MultiRequest) -> bool {
@@ -62,6 +67,8 @@ pub fn multi(
     };
     let gathering = Gathering::new(actions, caller, global.is_some(), done);
     let mut run = Run {
+        actions_left: actions.iter().map(|action| action.action.len()).sum(),
+        gets: None,
         server,
         gathering: &gathering,
         block,
@@ -76,6 +83,7 @@ pub fn multi(
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
     }
+    run.end_gets();
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions));
     gathering.end();
@@ -132,6 +140,10 @@ struct Run<'a> {
     server: &'a Arc<RegionServer>,
     gathering: &'a Arc<Gathering>,
     block: CellBlockReader,
+    /// Actions not yet looked at; of regions that cannot be had, too.
+    actions_left: usize,
+    /// The Gets at hand, if the last action was one.
+    gets: Option<Gets>,
     nonce_group: u64,
     /// Bytes of cells, or of the blocks they were in, after which the rest is not read.
     result_bytes_max: u64,
@@ -153,6 +165,7 @@ impl Run<'_> {
             }
         };
         if condition.is_some() || action.atomic() {
+            self.end_gets();
             self.all_or_nothing(at, &region, action, condition);
         } else {
             self.one_by_one(at, &region, action);
@@ -215,6 +228,9 @@ impl Run<'_> {
         let busy = self.server.check_memstore_limit(region);
         let mut batch = Batch::default();
         for (slot, action) in action.action.iter().enumerate() {
+            if action.mutation.is_some() || action.service_call.is_some() {
+                self.end_gets();
+            }
             if let Some(error) = self.too_large() {
                 self.skip(action);
                 self.exception_bytes += result::exception(&error).encoded_len() as u64;
@@ -224,9 +240,10 @@ impl Run<'_> {
             } else if let Some(call) = &action.service_call {
                 self.service(at, slot, region, call);
             } else {
-                let outcome = self.get(region, action);
+                let outcome = self.get(at, slot, region, action);
                 self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
             }
+            self.actions_left -= 1;
         }
         self.flush(at, region, &mut batch);
     }
@@ -282,15 +299,45 @@ impl Run<'_> {
         region.batch_mutate(mutations, done);
     }
 
-    fn get(&mut self, region: &Arc<Region>, action: &pb::Action) -> Result<Outcome> {
+    /// Reads a row to the end of those before it.
+    fn get(&mut self, at: usize, slot: usize, region: &Region, action: &pb::Action) -> Result<Outcome> {
         let get = action.get.as_ref().ok_or_else(|| HBaseError::io("Unexpected Action type"))?;
-        let (cells, block_bytes) = get::row(self.server, region, get, &self.gathering.caller)?;
-        self.result_bytes += cells.encoded_len() as u64;
-        self.block_bytes += block_bytes;
-        Ok(match get.existence_only() {
-            true => Outcome::Exists(!cells.is_empty()),
-            false => Outcome::Cells(cells),
-        })
+        let caller = &self.gathering.caller;
+        if caller.codec.is_none() {
+            self.end_gets();
+        }
+        let gets = self.gets.get_or_insert_with(|| Gets {
+            first: (at, slot),
+            count: 0,
+            cells: self.server.cells_for(caller),
+        });
+        let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
+        let read = get::row(self.server, region, get, &mut gets.cells);
+        let count = gets.cells.len() - cells_before;
+        let bytes = gets.cells.encoded_len() - bytes_before;
+        if read.is_err() || get.existence_only() {
+            gets.cells.truncate(cells_before);
+        }
+        self.block_bytes += read?;
+        self.result_bytes += bytes as u64;
+        if get.existence_only() {
+            return Ok(Outcome::Exists(count > 0));
+        }
+        if gets.count == 0 {
+            gets.first = (at, slot);
+            if caller.codec.is_some() {
+                gets.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
+            }
+        }
+        gets.count += 1;
+        Ok(Outcome::Rows { count, cells: CellBuffer::new() })
+    }
+
+    /// Gives the first of the Gets at hand the cells of all.
+    fn end_gets(&mut self) {
+        if let Some(Gets { first: (at, slot), count: 1.., cells }) = self.gets.take() {
+            self.gathering.set_cells(at, slot, cells);
+        }
     }
 
     fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &pb::CoprocessorServiceCall) {
@@ -323,6 +370,16 @@ fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<(
     mutations.iter().try_for_each(|mutation| check_same_row(condition, mutation))
 }
 
+/// Gets that were read one after the other, of one region or several.
+struct Gets {
+    /// Region action and slot of the first.
+    first: (usize, usize),
+    /// How many.
+    count: usize,
+    /// The cells of all.
+    cells: CellBuffer,
+}
+
 /// Puts and Deletes that go to the region together.
 #[derive(Default)]
 struct Batch {
@@ -333,6 +390,11 @@ struct Batch {
 /// How an action ended.
 enum Outcome {
     Cells(CellBuffer),
+    /// A Get's row of so many cells; the first of some Gets has the cells of all.
+    Rows {
+        count: usize,
+        cells: CellBuffer,
+    },
     Exists(bool),
     Service(pb::NameBytesPair),
     Failed(HBaseError),
@@ -398,6 +460,15 @@ impl Gathering {
         let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
         if let Some(place) = outcomes.get_mut(slot) {
             *place = Some(outcome);
+        }
+    }
+
+    /// Adds the cells of some Gets to the first of them, which is set.
+    fn set_cells(&self, at: usize, slot: usize, all: CellBuffer) {
+        let mut slots = self.slots.lock();
+        let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
+        if let Some(Some(Outcome::Rows { cells, .. })) = outcomes.get_mut(slot) {
+            *cells = all;
         }
     }
 
@@ -504,6 +575,7 @@ fn entry(
     let mut entry = pb::ResultOrException { index: Some(index.unwrap_or(0)), ..Default::default() };
     match outcome {
         Some(Outcome::Cells(cells)) => entry.result = Some(place_cells(cells, block)),
+        Some(Outcome::Rows { count, cells }) => entry.result = Some(place_rows(count, cells, block)),
         Some(Outcome::Exists(exists)) => entry.result = Some(result::existence(exists, false)),
         Some(Outcome::Service(value)) => {
             entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });

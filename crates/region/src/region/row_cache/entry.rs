@@ -96,26 +96,22 @@ impl<'a> Entry<'a> {
         if whole { Answer::Whole } else { Answer::Part }
     }
 
-    /// All its cells.
-    pub fn all(&self) -> CellBuffer {
-        let mut all = CellBuffer::new();
-        all.extend_untagged(self.cells);
-        all
+    /// Adds all its cells to `out`.
+    pub fn all(&self, out: &mut CellBuffer) {
+        out.extend_untagged(self.cells);
     }
 
-    /// The cells that a Get asks for.
-    pub fn select(&self, scan: &Scan) -> CellBuffer {
-        let mut selected = CellBuffer::new();
+    /// Adds the cells that a Get asks for to `out`.
+    pub fn select(&self, scan: &Scan, out: &mut CellBuffer) {
         for cell in self.iter() {
             let wanted = scan.columns_of(cell.family()).is_some_and(|columns| {
                 columns
                     .is_none_or(|columns| columns.binary_search_by(|q| q[..].cmp(cell.qualifier())).is_ok())
             });
             if wanted {
-                selected.push(&cell);
+                out.push(&cell);
             }
         }
-        selected
     }
 
     /// The entry after a write of these cells to its row. `ages` tells, of a family, the oldest timestamp that has not expired,
