@@ -4,6 +4,10 @@
 //! published jars have no info server; Evenkeel writes them to its log, every second by `bench/conf/server.properties`.
 //! Index and bloom blocks are left out: they lie in an L1 of their own, and nearly every look for one is a hit.
 //!
+//! Stock 2.6 counts a miss in its combined cache twice: the reader looks again under the block's lock, and
+//! `CombinedBlockCache.getBlock` tells the first look from the second in no counter. So half of its misses are taken. What both
+//! servers read from files agrees: the misses of a row and its bytes read have the same ratio between the two.
+//!
 //! The counters are read before and after the measured time, so a row's warm-up is a run before that, but for
 //! [`SETTLE_S`] in which connections are made and regions found.
 
@@ -17,6 +21,8 @@ use super::servers::Session;
 
 const HITS: &str = "blockCacheDataHitCount";
 const MISSES: &str = "blockCacheDataMissCount";
+/// How often a stock server counts a miss.
+const MISS_COUNTED_STOCK: f64 = 2.0;
 /// Warm-up beside the run of its own.
 const SETTLE_S: f64 = 0.2;
 /// How long Evenkeel's log may take to say what is asked; a line is due each second.
@@ -67,7 +73,8 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line
 /// What the server has counted up to now.
 fn looks(session: &Session<'_>) -> Result<Looks, String> {
     let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
-    read(&text).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))
+    let counted = if session.kind.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
+    read(&text, counted).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))
 }
 
 fn metrics_of_jvm(session: &Session<'_>) -> Result<String, String> {
@@ -91,12 +98,13 @@ fn next_line(session: &Session<'_>) -> Result<String, String> {
     Err(format!("Evenkeel's log says nothing of its caches for {} s", LINE_WAIT.as_secs()))
 }
 
-fn read(text: &str) -> Option<Looks> {
+/// What a text says, in which each miss was counted so many times.
+fn read(text: &str, counted: f64) -> Option<Looks> {
     let value = |name: &str| {
         let rest = text.split_once(&format!("{name}="))?.1;
         rest.split([',', '\n', ' ']).next()?.trim().parse().ok()
     };
-    Some(Looks { hits: value(HITS)?, misses: value(MISSES)? })
+    Some(Looks { hits: value(HITS)?, misses: value(MISSES)? / counted })
 }
 
 #[cfg(test)]
@@ -108,9 +116,9 @@ mod tests {
         let stock = "blockCacheDataHitCount=90\nblockCacheDataMissCount=10\n";
         let ours = "2026 INFO chore: block cache: totalSize=5, hits=99, blockCacheDataHitCount=290, blockCacheDataMissCount=110, \
                     rowCacheHitCount=7";
-        let (before, after) = (read(stock).expect("reads"), read(ours).expect("reads"));
-        assert_eq!((before, after.misses), (Looks { hits: 90.0, misses: 10.0 }, 110.0));
-        assert!((after.percent_since(before) - 200.0 / 3.0).abs() < 1e-9);
-        assert_eq!(read("blockCacheDataHitCount=90"), None);
+        let (before, after) = (read(stock, 2.0).expect("reads"), read(ours, 1.0).expect("reads"));
+        assert_eq!((before, after.misses), (Looks { hits: 90.0, misses: 5.0 }, 110.0));
+        assert!((after.percent_since(before) - 20_000.0 / 305.0).abs() < 1e-9);
+        assert_eq!(read("blockCacheDataHitCount=90", 1.0), None);
     }
 }

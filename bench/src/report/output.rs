@@ -133,6 +133,13 @@ impl Results {
         self.sayings.push(line.to_owned());
     }
 
+    /// As [`Results::say`], unless it was said.
+    pub fn say_once(&mut self, line: &str) {
+        if !self.sayings.iter().any(|said| said == line) {
+            self.say(line);
+        }
+    }
+
     /// Adds or replaces a section of its own, behind the rows.
     pub fn section(&mut self, title: &str, text: String) {
         self.sections.retain(|(known, _)| known != title);
@@ -307,7 +314,7 @@ impl Results {
              count too). GC is CPU of collector threads, which is in the server's CPU too, then time of collections as `jstat` \
              counts; Evenkeel has no collector, and the time of its allocator is in its CPU and not counted apart, as that of a \
              JVM's allocations is in HBase's. Hits are the part of the data blocks looked for that were in the block cache, by \
-             the server's own counters.\n",
+             the server's own counters; HBase 2.6 counts a miss twice, and half of that is taken.\n",
         );
         if !self.charts.is_empty() {
             out.push('\n');

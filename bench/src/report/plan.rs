@@ -13,8 +13,8 @@ const FIRST_WARMUP_NATIVE_S: f64 = 5.0;
 const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
 /// The same of a deploy, which loads four caches full of bytes: of the seconds of a stock one 20 may be its end.
 const DEPLOY_START_AND_LOAD_S: (f64, f64) = (70.0, 25.0);
-/// Seconds in which counters of hits are read, of the two rows of a read path that have them.
-const HITS_S: f64 = 8.0;
+/// Seconds in which counters of hits are read, of the three measurements of a read path that have them.
+const HITS_S: f64 = 12.0;
 /// The part of `--minutes` that is planned for.
 const BOUND_PART: f64 = 0.92;
 /// The shortest warm-up and measurement of a row of a bounded report.

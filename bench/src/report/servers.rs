@@ -204,17 +204,17 @@ impl<'a> Session<'a> {
         Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), server })
     }
 
-    /// The same kind of server anew, without data and with another cache; in a short run the one that runs.
+    /// The same kind of server anew, without data, with another cache and settings of the row; in a short run the one that runs.
     ///
     /// # Errors
     /// Why it does not start.
-    pub fn restarted(self, cache_mib: u64) -> Result<Self, String> {
+    pub fn restarted(self, cache_mib: u64, own: &Settings) -> Result<Self, String> {
         let (lab, kind) = (self.lab, self.kind);
         if lab.plan.short {
             return Ok(self);
         }
         drop(self);
-        lab.start(kind, cache_mib, &settings(&[]))
+        lab.start(kind, cache_mib, own)
     }
 
     /// Runs `evenkeel pe` with a line of its options until its rows are done: for loading.

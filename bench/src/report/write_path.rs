@@ -4,8 +4,8 @@ use evenkeel_pe::Options;
 
 use super::memory;
 use super::output::Results;
-use super::read_path::{load_large, partial_cache_mib};
-use super::servers::{Lab, Session, settings};
+use super::read_path::{fitting_buckets, load_large, partial_cache_mib};
+use super::servers::{Lab, Session};
 
 /// Regions of the tables of single Puts and batches, as published.
 const REGIONS: usize = 64;
@@ -20,11 +20,12 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
     );
     for kind in lab.plan.servers.clone() {
-        let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
+        let own = fitting_buckets(results);
+        let session = lab.start(kind, lab.plan.cache_mib, &own)?;
         puts(&session, results)?;
         memory::measure(&session, results)?;
         let cache_mib = partial_cache_mib(lab);
-        let session = session.restarted(cache_mib)?;
+        let session = session.restarted(cache_mib, &own)?;
         beside_readers(&session, cache_mib, results)?;
         results.write(lab)?;
     }
