@@ -2,7 +2,10 @@ package evenkeel.interop;
 
 import com.sun.tools.attach.VirtualMachine;
 import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
 import javax.management.Attribute;
+import javax.management.InstanceNotFoundException;
 import javax.management.MBeanServerConnection;
 import javax.management.ObjectName;
 import javax.management.remote.JMXConnector;
@@ -14,6 +17,8 @@ import javax.management.remote.JMXServiceURL;
  * {@code ServerMetrics PID NAME...}. Its info server is not needed: the JVM is asked directly.
  */
 public final class ServerMetrics {
+  private static final long WAIT_SECONDS = 20;
+
   private ServerMetrics() {
   }
 
@@ -25,8 +30,23 @@ public final class ServerMetrics {
     String[] names = Arrays.copyOfRange(args, 1, args.length);
     try (JMXConnector connector = JMXConnectorFactory.connect(new JMXServiceURL(address))) {
       MBeanServerConnection beans = connector.getMBeanServerConnection();
-      for (Attribute attribute : beans.getAttributes(bean, names).asList()) {
+      for (Attribute attribute : attributes(beans, bean, names)) {
         System.out.println(attribute.getName() + "=" + attribute.getValue());
+      }
+    }
+  }
+
+  /** HBase takes its beans away for a moment some seconds after regions came or went; what they count goes on. */
+  private static List<Attribute> attributes(MBeanServerConnection beans, ObjectName bean, String[] names) throws Exception {
+    long start = System.nanoTime();
+    while (true) {
+      try {
+        return beans.getAttributes(bean, names).asList();
+      } catch (InstanceNotFoundException e) {
+        if (TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - start) > WAIT_SECONDS) {
+          throw e;
+        }
+        Thread.sleep(50);
       }
     }
   }
