@@ -298,7 +298,19 @@ final class RandomOperation {
     Get get = makeGet(domain.row(random));
     log(get);
     log(get.getFilter());
-    return chance(6) ? "exists " + table.exists(get) : Show.row(table.get(get));
+    String answer = chance(6) ? "exists " + table.exists(get) : Show.row(table.get(get));
+    return answer + " ; newest " + newest(table, get.getRow());
+  }
+
+  /**
+   * The newest cells of a row, asked for twice: a server that keeps rows answers the second time from what it kept, if not the
+   * first. Evenkeel keeps none of the family with a time to live and least versions.
+   */
+  private static String newest(Table table, byte[] row) throws IOException {
+    Get get = new Get(row).addFamily(b("f")).addFamily(b("g")).addFamily(b("k"));
+    String first = Show.row(table.get(get));
+    String again = Show.row(table.get(get));
+    return first.equals(again) ? first : first + " and then " + again;
   }
 
   private Scan makeScan() throws IOException {
