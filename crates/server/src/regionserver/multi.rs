@@ -145,7 +145,8 @@ struct Run<'a> {
     /// The Gets at hand, if the last action was one.
     gets: Option<Gets>,
     nonce_group: u64,
-    /// Bytes of cells, or of the blocks they were in, after which the rest is not read.
+    /// Bytes of cells after which the rest is not read. Of the blocks they were in so many may be looked into as the settings say:
+    /// a reply does not hold them.
     result_bytes_max: u64,
     /// Bytes of cells read so far.
     result_bytes: u64,
@@ -351,9 +352,9 @@ impl Run<'_> {
 
     /// The error of actions for which the reply has no room. Clients that do not know it get everything.
     fn too_large(&self) -> Option<HBaseError> {
-        let max = self.result_bytes_max;
         let knows = self.gathering.caller.has_version(1, 2);
-        let is_full = self.result_bytes > max || self.block_bytes + self.exception_bytes > max;
+        let is_full = self.result_bytes > self.result_bytes_max
+            || self.block_bytes + self.exception_bytes > self.server.config.result_bytes_max;
         (knows && is_full).then(|| {
             let message =
                 format!("Max size exceeded CellSize: {} BlockSize: {}", self.result_bytes, self.block_bytes);

@@ -244,7 +244,7 @@ impl Call<'_> {
         let partials = self.request.client_handles_partials() && !scanner.whole_rows;
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
         let mut context = ScannerContext::unlimited().with_batch(scanner.batch).with_size_limit(scope, bytes);
-        context.block_size_limit = server_max;
+        context.block_size_limit = self.server.config.result_bytes_max;
         match self.deadline() {
             Some(deadline) => context.with_deadline(scope, deadline),
             None => context,

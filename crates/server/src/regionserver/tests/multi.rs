@@ -268,6 +268,27 @@ fn a_reply_that_is_full_sends_the_rest_back() {
 }
 
 #[test]
+fn large_blocks_do_not_cut_a_small_reply_while_others_wait_for_their_clients() {
+    const ROWS: [&[u8]; 8] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"];
+    let (server, region) = TestServer::with_region();
+    for row in ROWS {
+        put(&region, &[cell(row, b"large", &[7; 40_000]), cell(row, b"q", b"v")]);
+    }
+    region.flush().expect("flushed");
+    let nearly_all = server.unsent.max() - 1000;
+    server.unsent.add(nearly_all);
+    let column = pb::Column { family: Bytes::from_static(b"f"), qualifier: vec![Bytes::from_static(b"q")] };
+    let actions = ROWS.iter().zip(0..).map(|(row, index)| {
+        let mut action = get_action(index, row);
+        action.get.as_mut().expect("a Get").column = vec![column.clone()];
+        action
+    });
+    let answer = run(&server, vec![on(&region, actions.collect())], &[]);
+    assert_eq!(answer.cells.len(), ROWS.len(), "{:?}", answer.message.region_action_result);
+    server.unsent.give(nearly_all);
+}
+
+#[test]
 fn without_a_codec_cells_are_inside_results() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
