@@ -109,6 +109,11 @@ impl HFileScanner {
         self.place.is_at_cell()
     }
 
+    /// Is at no cell from here on.
+    pub fn leave(&mut self) {
+        self.place.leave();
+    }
+
     /// Goes to the first cell; `false` when there is none.
     ///
     /// # Errors

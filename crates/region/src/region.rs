@@ -60,6 +60,7 @@ pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
+pub use self::read::RowReader;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 use crate::memstore::MemStoreSize;

@@ -240,6 +240,12 @@ impl Store {
         StoreView::new(Arc::clone(self), self.state.load_full())
     }
 
+    /// Whether this is its state, and not one from before.
+    #[inline]
+    fn has_state(&self, state: &Arc<view::State>) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.state.load()), Arc::as_ptr(state))
+    }
+
     /// All segments together.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.state.load().segments().map(|segment| segment.size()).sum()

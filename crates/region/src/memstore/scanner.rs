@@ -30,6 +30,17 @@ impl SegmentScanner {
         Self { segment, at: Cursor::NONE, cell: None, read_point }
     }
 
+    /// Whether it is of this segment.
+    pub fn is_of(&self, segment: &Arc<Segment>) -> bool {
+        Arc::ptr_eq(&self.segment, segment)
+    }
+
+    /// Is at no cell from here on, and reads at this point once it is sought.
+    pub fn rewind(&mut self, read_point: u64) {
+        (self.at, self.cell) = (Cursor::NONE, None);
+        self.read_point = read_point;
+    }
+
     /// Goes to `at`, or to the first visible cell after it.
     fn settle(&mut self, mut at: Cursor) {
         let mut cell = self.segment.cell(at);

@@ -1,4 +1,9 @@
-//! Reads: a Get, and scanners.
+//! Reads: a Get, Gets one after the other, and scanners.
+//!
+//! Gets of one batch are mostly alike but for the row. Making and dropping a scanner (views, leaves, trackers) is the larger
+//! part of a cached Get, so a [`RowReader`] keeps the last one and has it read the next row, when that gives what a
+//! new one would give: the Get is like the last, the stores have the same segments and files, and the clock shows the
+//! same time. The read point is always taken anew.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +13,7 @@ use evenkeel_common::{CellBuffer, HBaseError, Result};
 use super::Region;
 use crate::ops::Scan;
 use crate::scanner::{RegionScanner, ScannerContext};
-use crate::store::StoreViews;
+use crate::store::{StoreView, StoreViews};
 
 /// A read point at which every write is visible, also those that are not durable yet.
 const UNCOMMITTED: u64 = u64::MAX - 1;
@@ -32,23 +37,12 @@ impl Region {
     /// # Errors
     /// As [`Region::get`]; `out` may have a part of the row then.
     pub fn get_into(&self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
-        self.check_row(&scan.start_row, "Get")?;
-        self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        let Some(cached) = self.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
-            let read_point = self.read_point_of(&scan);
-            return self.open_scanner(scan, read_point)?.next(out, context).map(drop);
-        };
-        if cached.find(&scan, out) {
-            return Ok(());
-        }
-        let shape = cached.shape(&scan);
-        // What is kept is copied anyway.
-        let mut read = CellBuffer::new();
-        let mut scanner = self.open_scanner(scan, None)?;
-        scanner.next(&mut read, context)?;
-        cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
-        out.append(read);
-        Ok(())
+        self.row_reader().get(scan, out, context)
+    }
+
+    /// For Gets one after the other.
+    pub fn row_reader(&self) -> RowReader<'_> {
+        RowReader { region: self, last: None }
     }
 
     /// Starts a scan of the part of its range that lies in this region.
@@ -73,17 +67,43 @@ impl Region {
         Ok(row)
     }
 
-    fn open_scanner(&self, scan: Scan, read_point: Option<u64>) -> Result<RegionScanner> {
+    fn open_scanner(&self, mut scan: Scan, read_point: Option<u64>) -> Result<RegionScanner> {
+        self.open_with_views(&mut scan, read_point).map(|open| open.scanner)
+    }
+
+    fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> Result<Open> {
         scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
         if scan.raw && scan.families.iter().any(|family| family.qualifiers.is_some()) {
             return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan"));
         }
-        let (read_point, views) = self.view(&scan, read_point);
-        RegionScanner::new(views, scan, read_point, self.comparator, self.env.stores.clock.now_ms())
+        let (read_point, views) = self.view(scan, read_point);
+        let now_ms = self.env.stores.clock.now_ms();
+        let scanner = RegionScanner::new(&views, scan, read_point, self.comparator, now_ms)?;
+        Ok(Open { scanner, views, now_ms })
     }
 
     fn read_point_of(&self, scan: &Scan) -> Option<u64> {
         if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
+    }
+
+    /// Has the scanner of a Get read the row of another; `false` when a new scanner would read something else. After an
+    /// error it is of no use.
+    fn read_again(&self, last: &mut LastGet, scan: &Scan) -> Result<bool> {
+        let open = &mut last.open;
+        if !scan.is_get_like(&last.scan) || self.env.stores.clock.now_ms() != open.now_ms {
+            return Ok(false);
+        }
+        let read_point = self.view_again(&open.views, self.read_point_of(scan));
+        let Some(read_point) = read_point else { return Ok(false) };
+        open.scanner.go_to_row(&open.views, scan, read_point, open.now_ms).map(|()| true)
+    }
+
+    /// A read point for views that were taken before, if they are what [`Region::view`] would give now.
+    fn view_again(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
+        let are_current = epoch.is_multiple_of(2) && views.iter().all(StoreView::is_current);
+        (are_current && self.epoch.load(Ordering::Acquire) == epoch).then_some(point)
     }
 
     /// A read point, and the segments and files of every store asked for that together hold all that it sees.
@@ -105,6 +125,74 @@ impl Region {
                 drop(self.swapping.lock());
             }
         }
+    }
+}
+
+/// A scanner, and what it reads.
+struct Open {
+    scanner: RegionScanner,
+    views: StoreViews,
+    now_ms: i64,
+}
+
+/// Reads rows of a region one after the other. See the module.
+pub struct RowReader<'a> {
+    region: &'a Region,
+    last: Option<LastGet>,
+}
+
+/// A Get, and what read its row.
+struct LastGet {
+    scan: Scan,
+    open: Open,
+}
+
+impl RowReader<'_> {
+    /// As [`Region::get_into`].
+    ///
+    /// # Errors
+    /// As [`Region::get_into`].
+    pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
+        let region = self.region;
+        region.check_row(&scan.start_row, "Get")?;
+        region.counts.reads.fetch_add(1, Ordering::Relaxed);
+        let Some(cached) = region.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
+            return self.scanner(scan)?.next(out, context).map(drop);
+        };
+        if cached.find(&scan, out) {
+            return Ok(());
+        }
+        let shape = cached.shape(&scan);
+        // What is kept is copied anyway.
+        let mut read = CellBuffer::new();
+        let scanner = self.scanner(scan)?;
+        scanner.next(&mut read, context)?;
+        cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
+        out.append(read);
+        Ok(())
+    }
+
+    /// A scanner at the row.
+    fn scanner(&mut self, mut scan: Scan) -> Result<&mut RegionScanner> {
+        let region = self.region;
+        let is_there = match &mut self.last {
+            Some(last) => region.read_again(last, &scan),
+            None => Ok(false),
+        };
+        if !matches!(is_there, Ok(true)) {
+            self.last = None;
+        }
+        is_there?;
+        let last = match &mut self.last {
+            Some(last) => last,
+            none => {
+                let read_point = region.read_point_of(&scan);
+                let open = region.open_with_views(&mut scan, read_point)?;
+                none.insert(LastGet { scan: Scan::default(), open })
+            }
+        };
+        last.scan = scan;
+        Ok(&mut last.open.scanner)
     }
 }
 

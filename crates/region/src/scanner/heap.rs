@@ -45,13 +45,30 @@ pub struct KeyValueHeap<R> {
 impl<R: Run> KeyValueHeap<R> {
     /// Merges runs that stand where they should begin.
     pub fn new(runs: Vec<R>, comparator: CellComparator, reversed: bool) -> Self {
-        let mut open = (0..runs.len()).filter(|i| !runs[*i].is_at_end());
-        // One run, as most Gets have, makes no heap.
-        let (current, others) = (open.next(), open.collect());
-        let mut heap = Self { runs, current, others, comparator, reversed, row: Vec::new() };
-        (0..heap.others.len() / 2).rev().for_each(|at| heap.sift_down(at));
-        heap.settle();
+        let mut heap =
+            Self { runs, current: None, others: Vec::new(), comparator, reversed, row: Vec::new() };
+        heap.begin();
         heap
+    }
+
+    /// Has the runs changed: moved to where they should begin anew, or more of them. After an error it is of no use.
+    ///
+    /// # Errors
+    /// What `change` says.
+    pub fn rearrange<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> Result<T>) -> Result<T> {
+        let outcome = change(&mut self.runs)?;
+        self.begin();
+        Ok(outcome)
+    }
+
+    fn begin(&mut self) {
+        let mut open = (0..self.runs.len()).filter(|i| !self.runs[*i].is_at_end());
+        // One run, as most Gets have, makes no heap.
+        self.current = open.next();
+        self.others.clear();
+        self.others.extend(open);
+        (0..self.others.len() / 2).rev().for_each(|at| self.sift_down(at));
+        self.settle();
     }
 
     /// The least cell.

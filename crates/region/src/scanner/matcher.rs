@@ -235,6 +235,15 @@ impl QueryMatcher {
         }
     }
 
+    /// Of a Get: as it was when it was made, for another row.
+    pub fn restart(&mut self, row: &Bytes) {
+        self.clear_row();
+        if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
+            user.stop_row = row.clone();
+            user.saw_markers = false;
+        }
+    }
+
     /// Whether a user scan came by any marker so far.
     pub fn saw_markers(&self) -> bool {
         matches!(&self.kind, Kind::User(user) if user.saw_markers)

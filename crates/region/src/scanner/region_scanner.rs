@@ -14,7 +14,7 @@ use super::heap::KeyValueHeap;
 use super::matcher::FilterSlot;
 use super::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::ops::Scan;
-use crate::store::StoreViews;
+use crate::store::{StoreView, StoreViews};
 
 /// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.
 pub struct RegionScanner {
@@ -75,13 +75,13 @@ enum Row {
 
 impl RegionScanner {
     /// A scanner over views of stores, sorted by family. Families that the scan asks for and the region does not have give
-    /// nothing.
+    /// nothing. Takes the scan's filter.
     ///
     /// # Errors
     /// When a block cannot be read.
     pub fn new(
-        stores: StoreViews,
-        mut scan: Scan,
+        stores: &StoreViews,
+        scan: &mut Scan,
         read_point: u64,
         comparator: CellComparator,
         now_ms: i64,
@@ -90,10 +90,10 @@ impl RegionScanner {
             filter.set_reversed(scan.reversed);
         }
         let (mut needed, mut joined) = (Vec::with_capacity(stores.len()), Vec::new());
-        for view in &stores {
+        for view in stores {
             let family = view.store().family().name();
             let Some(columns) = scan.columns_of(family) else { continue };
-            let scanner = view.scanner(&scan, columns, read_point, now_ms)?;
+            let scanner = view.scanner(scan, columns, read_point, now_ms)?;
             let essential = scan.filter.as_ref().is_none_or(|filter| filter.is_family_essential(family));
             if essential || !scan.load_families_on_demand {
                 needed.push(scanner);
@@ -107,11 +107,11 @@ impl RegionScanner {
         Ok(Self {
             stores: KeyValueHeap::new(needed, comparator, scan.reversed),
             joined: KeyValueHeap::new(joined, comparator, scan.reversed),
-            filter: scan.filter,
+            filter: scan.filter.take(),
             comparator,
             read_point,
             stop: Stop {
-                row: scan.stop_row,
+                row: scan.stop_row.clone(),
                 include_row: scan.include_stop_row,
                 reversed: scan.reversed,
                 comparator,
@@ -120,6 +120,24 @@ impl RegionScanner {
             row: Vec::new(),
             place: Place::RowStart,
         })
+    }
+
+    /// Reads another row: `scan` is a Get like the one it was made for (see [`Scan::is_get_like`]), over the same views at
+    /// the same time of the clock. After an error the scanner is of no use.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn go_to_row(&mut self, views: &StoreViews, scan: &Scan, read_point: u64, now_ms: i64) -> Result<()> {
+        let asked = |view: &&StoreView| scan.columns_of(view.store().family().name()).is_some();
+        self.stores.rearrange(|stores| {
+            views.iter().filter(asked).zip(stores).try_for_each(|(view, store)| {
+                let columns = scan.columns_of(view.store().family().name()).flatten();
+                view.go_to_row(store, scan, columns, read_point, now_ms)
+            })
+        })?;
+        self.stop.row = scan.stop_row.clone();
+        (self.read_point, self.place) = (read_point, Place::RowStart);
+        Ok(())
     }
 
     /// What the scanner sees: cells whose sequence ids are not beyond this.

@@ -304,7 +304,7 @@ fn versions_are_counted_after_the_filter() {
     check(&[("VERSIONS", "1")], &["r q 3 P no", "r q 2 P yes"], || saying(yes), &[]);
 }
 
-fn two_families(scan: Scan) -> (Vec<std::sync::Arc<Store>>, RegionScanner) {
+fn two_families(mut scan: Scan) -> (Vec<std::sync::Arc<Store>>, RegionScanner) {
     let (env, _) = env();
     let stores: Vec<_> =
         [&b"a"[..], b"f"].map(|name| Store::open(&env, family(name, &[]), &region()).expect("opens")).into();
@@ -314,7 +314,7 @@ fn two_families(scan: Scan) -> (Vec<std::sync::Arc<Store>>, RegionScanner) {
     }
     let views = stores.iter().map(Store::view).collect();
     let scanner =
-        RegionScanner::new(views, scan, u64::MAX - 1, CellComparator::Default, NOW_MS).expect("opens");
+        RegionScanner::new(&views, &mut scan, u64::MAX - 1, CellComparator::Default, NOW_MS).expect("opens");
     (stores, scanner)
 }
 
@@ -352,10 +352,10 @@ fn families_on_demand_join_the_rows_that_pass() {
 
 #[test]
 fn families_on_demand_are_refused_in_reverse() {
-    let scan = Scan { load_families_on_demand: true, reversed: true, ..saying(|_| ReturnCode::Include) };
+    let mut scan = Scan { load_families_on_demand: true, reversed: true, ..saying(|_| ReturnCode::Include) };
     let (stores, _) = two_families(Scan::default());
     let views = stores.iter().map(Store::view).collect();
-    let refused = RegionScanner::new(views, scan, u64::MAX - 1, CellComparator::Default, NOW_MS).err();
+    let refused = RegionScanner::new(&views, &mut scan, u64::MAX - 1, CellComparator::Default, NOW_MS).err();
     assert!(refused.expect("refused").is_do_not_retry());
 }
 

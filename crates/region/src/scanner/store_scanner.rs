@@ -4,6 +4,8 @@
 //! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
 //! jumped over, because family markers lie among them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
@@ -12,9 +14,9 @@ use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError
 use super::heap::{KeyValueHeap, Run};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
 use super::{KeyValueScanner, LimitScope, ScannerContext};
-use crate::memstore::SegmentScanner;
+use crate::memstore::{Segment, SegmentScanner};
 use crate::ops::Scan;
-use crate::store::StoreFileScanner;
+use crate::store::{StoreFile, StoreFileScanner};
 
 /// Steps tried before a seek to the next column.
 const STEPS_TO_COLUMN: usize = 4;
@@ -39,6 +41,21 @@ macro_rules! each {
 }
 
 impl Leaf {
+    /// Whether it is of this segment.
+    pub(crate) fn is_of_segment(&self, segment: &Arc<Segment>) -> bool {
+        matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
+    }
+
+    /// Whether it is of this file.
+    pub(crate) fn is_of_file(&self, file: &Arc<StoreFile>) -> bool {
+        matches!(self, Self::File(leaf) if leaf.is_of(file))
+    }
+
+    /// Is at no cell from here on, and reads at this point once it is sought.
+    pub(crate) fn rewind(&mut self, read_point: u64) {
+        each!(self, leaf => leaf.rewind(read_point));
+    }
+
     /// The value of the cell it stands at without a copy, when its block can be shared.
     fn share_value(&self) -> Option<Bytes> {
         match self {
@@ -131,6 +148,46 @@ impl<'a> Start<'a> {
         Start { row: b"", include_row: true, reversed: false, limit: -1, offset: 0, row_bytes_max: u64::MAX };
 }
 
+/// Brings leaves to where a scan begins.
+pub(crate) struct Seek<'a> {
+    start: Start<'a>,
+    key: KeyBuf,
+    /// Of the cells that were found.
+    bytes: u64,
+}
+
+impl<'a> Seek<'a> {
+    /// To this start; `key` is memory to use.
+    pub fn new(start: Start<'a>, mut key: KeyBuf) -> Self {
+        match start.include_row {
+            true => set_first_on_row(&mut key, start.row),
+            false => set_last_on_row(&mut key, start.row),
+        }
+        Self { start, key, bytes: 0 }
+    }
+
+    /// Brings a leaf there.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or `RowTooBigException` when the leaves before had too much already.
+    pub fn bring(&mut self, leaf: &mut Leaf) -> Result<()> {
+        let start = &self.start;
+        if self.bytes >= start.row_bytes_max {
+            let message =
+                format!("Max row size allowed: {}, but row is bigger than that", start.row_bytes_max);
+            return Err(HBaseError::new(ErrorKind::RowTooBig, message));
+        }
+        match (start.reversed, start.row.is_empty(), start.include_row) {
+            (false, ..) => leaf.seek(&self.key.as_cell())?,
+            (true, true, _) => leaf.seek_to_last_row()?,
+            (true, false, true) => leaf.backward_seek(&self.key.as_cell())?,
+            (true, false, false) => leaf.seek_to_previous_row(start.row)?,
+        }
+        self.bytes += KeyValueScanner::peek(leaf).map_or(0, |cell| cell.key_value_len() as u64);
+        Ok(())
+    }
+}
+
 /// Reads a store for one scan, flush or compaction. See the module.
 pub struct StoreScanner {
     heap: KeyValueHeap<Leaf>,
@@ -156,27 +213,20 @@ impl StoreScanner {
         comparator: CellComparator,
         start: Start<'_>,
     ) -> Result<Self> {
-        let mut key = KeyBuf::default();
-        match start.include_row {
-            true => set_first_on_row(&mut key, start.row),
-            false => set_last_on_row(&mut key, start.row),
-        }
-        let mut sought_bytes = 0;
-        for leaf in &mut leaves {
-            if sought_bytes >= start.row_bytes_max {
-                let message =
-                    format!("Max row size allowed: {}, but row is bigger than that", start.row_bytes_max);
-                return Err(HBaseError::new(ErrorKind::RowTooBig, message));
-            }
-            match (start.reversed, start.row.is_empty(), start.include_row) {
-                (false, ..) => leaf.seek(&key.as_cell())?,
-                (true, true, _) => leaf.seek_to_last_row()?,
-                (true, false, true) => leaf.backward_seek(&key.as_cell())?,
-                (true, false, false) => leaf.seek_to_previous_row(start.row)?,
-            }
-            sought_bytes += KeyValueScanner::peek(leaf).map_or(0, |cell| cell.key_value_len() as u64);
-        }
-        Ok(Self {
+        let mut seek = Seek::new(start, KeyBuf::default());
+        leaves.iter_mut().try_for_each(|leaf| seek.bring(leaf))?;
+        Ok(Self::at(leaves, matcher, comparator, seek))
+    }
+
+    /// A scanner over leaves that were brought to where it begins.
+    pub(crate) fn at(
+        leaves: Vec<Leaf>,
+        matcher: QueryMatcher,
+        comparator: CellComparator,
+        seek: Seek<'_>,
+    ) -> Self {
+        let start = seek.start;
+        Self {
             heap: KeyValueHeap::new(leaves, comparator, start.reversed),
             matcher,
             comparator,
@@ -186,8 +236,27 @@ impl StoreScanner {
             row_bytes_max: start.row_bytes_max,
             cells_in_row: 0,
             done: false,
-            key,
-        })
+            key: seek.key,
+        }
+    }
+
+    /// Of a Get: reads another row. `arrange` brings the leaves there that may have a part of it, adds those that are
+    /// missing, and sees to it that the others are at no cell. After an error it is of no use.
+    ///
+    /// # Errors
+    /// What `arrange` says.
+    pub(crate) fn go_to_row(
+        &mut self,
+        row: &Bytes,
+        arrange: impl FnOnce(&mut Vec<Leaf>, &mut Seek<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let start = Start { row, row_bytes_max: self.row_bytes_max, ..Start::ALL };
+        let mut seek = Seek::new(start, std::mem::take(&mut self.key));
+        self.heap.rearrange(|leaves| arrange(leaves, &mut seek))?;
+        self.key = seek.key;
+        self.matcher.restart(row);
+        (self.cells_in_row, self.done) = (0, false);
+        Ok(())
     }
 
     /// Whether a marker was among what was read so far.

@@ -238,6 +238,17 @@ impl StoreFileScanner {
         self
     }
 
+    /// Whether it is of this file.
+    pub fn is_of(&self, file: &Arc<StoreFile>) -> bool {
+        Arc::ptr_eq(&self.file, file)
+    }
+
+    /// Is at no cell from here on, and reads at this point once it is sought.
+    pub fn rewind(&mut self, read_point: u64) {
+        self.scanner.leave();
+        self.read_point = read_point;
+    }
+
     /// See [`HFileScanner::share_value`].
     pub fn share_value(&self) -> Option<Bytes> {
         self.scanner.share_value()

@@ -137,10 +137,16 @@ impl TestStore {
         self.store = Store::open(&self.env, family, &region()).expect("opens");
     }
 
-    pub(crate) fn scanner(&self, scan: Scan, read_point: u64) -> RegionScanner {
+    pub(crate) fn scanner(&self, mut scan: Scan, read_point: u64) -> RegionScanner {
         let now_ms = self.env.clock.now_ms();
-        RegionScanner::new([self.store.view()].into(), scan, read_point, CellComparator::Default, now_ms)
-            .expect("opens")
+        RegionScanner::new(
+            &[self.store.view()].into(),
+            &mut scan,
+            read_point,
+            CellComparator::Default,
+            now_ms,
+        )
+        .expect("opens")
     }
 
     pub(crate) fn scan(&self, scan: Scan) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellComparator, KeepDeletedCells, Result};
+use evenkeel_common::{CellComparator, KeepDeletedCells, KeyBuf, Result};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use crate::memstore::{Segment, SegmentScanner};
 use crate::ops::{ReadType, Scan, TimeRange};
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
-use crate::scanner::store_scanner::{Leaf, Start};
+use crate::scanner::store_scanner::{Leaf, Seek, Start};
 
 /// The state of a store. Never changed, only replaced.
 #[derive(Clone, Debug)]
@@ -70,31 +70,89 @@ impl StoreView {
         now_ms: i64,
     ) -> Result<StoreScanner> {
         let info = &self.store.info;
+        let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
+        let mut seek = Seek::new(start, KeyBuf::default());
+        let mut leaves = Vec::with_capacity(self.state.segments().count() + self.state.files.len());
         let wanted = Wanted::new(info, scan, columns, now_ms);
+        self.bring(&mut leaves, &wanted, read_point, &mut seek)?;
+        let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
+        Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
+    }
+
+    /// Has a scanner of this view, made for a Get, read another row: `scan` is a Get like the first one (see
+    /// [`Scan::is_get_like`]) at the same time of the clock. After an error the scanner is of no use.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn go_to_row(
+        &self,
+        scanner: &mut StoreScanner,
+        scan: &Scan,
+        columns: Option<&[Bytes]>,
+        read_point: u64,
+        now_ms: i64,
+    ) -> Result<()> {
+        let wanted = Wanted::new(&self.store.info, scan, columns, now_ms);
+        scanner.go_to_row(&scan.start_row, |leaves, seek| self.bring(leaves, &wanted, read_point, seek))
+    }
+
+    /// Whether a reader that starts now would read the same segments and files.
+    pub fn is_current(&self) -> bool {
+        self.store.has_state(&self.state)
+    }
+
+    /// Brings the leaves that are wanted, the newest first, to where a scan begins. Those that are there already are used
+    /// again, or at no cell when they are not wanted.
+    fn bring(
+        &self,
+        leaves: &mut Vec<Leaf>,
+        wanted: &Wanted<'_>,
+        read_point: u64,
+        seek: &mut Seek<'_>,
+    ) -> Result<()> {
         let options = ScanOptions {
-            cache_blocks: scan.cache_blocks && self.store.config.cache.data_on_read,
-            pread: scan.read_type != ReadType::Stream,
+            cache_blocks: wanted.scan.cache_blocks && self.store.config.cache.data_on_read,
+            pread: wanted.scan.read_type != ReadType::Stream,
             is_compaction: false,
         };
-        let mut leaves = Vec::with_capacity(self.state.segments().count() + self.state.files.len());
+        let mut at = 0;
         for segment in self.state.segments() {
-            if wanted.may_be_in_segment(segment) {
-                leaves.push(Leaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
+            let is_there = leaves.get(at).is_some_and(|leaf| leaf.is_of_segment(segment));
+            let is_wanted = wanted.may_be_in_segment(segment);
+            if is_wanted && !is_there {
+                leaves.insert(at, Leaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
             }
+            at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
         for file in self.state.files.iter().rev() {
-            if wanted.may_be_in_file(file)? {
-                leaves.push(Leaf::File(Box::new(StoreFileScanner::new(
-                    Arc::clone(file),
-                    options,
-                    read_point,
-                ))));
+            let is_there = leaves.get(at).is_some_and(|leaf| leaf.is_of_file(file));
+            let is_wanted = wanted.may_be_in_file(file)?;
+            if is_wanted && !is_there {
+                let scanner = StoreFileScanner::new(Arc::clone(file), options, read_point);
+                leaves.insert(at, Leaf::File(Box::new(scanner)));
             }
+            at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
-        let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
-        let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
-        StoreScanner::new(leaves, matcher, info.comparator, start)
+        Ok(())
     }
+}
+
+/// What becomes of a leaf at its place in the list, if it has one; how many places that is.
+fn bring_or_leave(
+    leaves: &mut [Leaf],
+    at: usize,
+    is_wanted: bool,
+    was_there: bool,
+    read_point: u64,
+    seek: &mut Seek<'_>,
+) -> Result<usize> {
+    if was_there {
+        leaves[at].rewind(read_point);
+    }
+    if is_wanted {
+        seek.bring(&mut leaves[at])?;
+    }
+    Ok(usize::from(was_there || is_wanted))
 }
 
 /// What decides whether a segment or file can have a part in an answer.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::CellBuffer;
 use evenkeel_fs::{Fault, Keep, Op};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
 use evenkeel_region::ops::{Condition, ConditionTest, Scan, TimeRange};
 use evenkeel_region::region::Region;
+use evenkeel_region::scanner::ScannerContext;
 use parking_lot::Mutex;
 use prost::Message;
 
-use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, increment, put, values};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, increment, put, texts, values};
 
 const WRITERS: usize = 4;
 
@@ -258,6 +260,38 @@ fn views_hold_all_that_their_read_point_sees() {
                     "{before:?}, then {seen:?}"
                 );
                 newest.lock().iter_mut().zip(seen).for_each(|(newest, seen)| *newest = seen.max(*newest));
+            },
+        );
+    });
+}
+
+/// As above, of rows that one reader reads one after the other, round after round.
+#[test]
+fn a_row_reader_goes_with_the_time() {
+    with_each_compaction(&[(b"f", 1)], |cluster| {
+        let region = cluster.region();
+        let rows = ["0", "1", "2", "3"];
+        rows.iter().for_each(|row| cluster.put(row, "f", "q", "0").expect("written"));
+        beside_churn(
+            region,
+            |at| {
+                for i in 1..300 {
+                    cluster.put(&at.to_string(), "f", "q", &i.to_string()).expect("written");
+                }
+            },
+            || {
+                let mut reader = region.row_reader();
+                let mut newest = [0; WRITERS];
+                for at in (0..WRITERS).cycle().take(20 * WRITERS) {
+                    let mut cells = CellBuffer::new();
+                    let mut context = ScannerContext::unlimited();
+                    reader.get(Scan::get(rows[at]), &mut cells, &mut context).expect("read");
+                    let seen: Vec<i32> =
+                        values(&texts(&cells)).iter().map(|v| v.parse().expect("a number")).collect();
+                    assert_eq!(seen.len(), 1, "row {at}: {seen:?}");
+                    assert!(seen[0] >= newest[at], "row {at}: {} after {}", seen[0], newest[at]);
+                    newest[at] = seen[0];
+                }
             },
         );
     });

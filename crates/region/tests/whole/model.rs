@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_common::{CellType, KeyValue};
+use evenkeel_common::{CellBuffer, CellType, KeyValue, TableDescriptor};
 use evenkeel_fs::Keep;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
+use evenkeel_region::region::RowReader;
+use evenkeel_region::scanner::ScannerContext;
 
-use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, scan};
+use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, scan, texts};
 
 const FAMILIES: [&str; 2] = ["a", "b"];
 const VERSIONS: u32 = 1000;
@@ -187,4 +189,96 @@ fn run(seed: u64) {
 #[test]
 fn random_histories_read_as_a_naive_table_does() {
     (0..60).for_each(run);
+}
+
+/// A Get of one of a few kinds.
+fn random_get(random: &mut Random, kind: u64) -> Scan {
+    let asked = |family: &'static str, qualifiers: Option<&[&'static str]>| FamilyColumns {
+        family: family.into(),
+        qualifiers: qualifiers.map(|all| all.iter().map(|q| (*q).into()).collect()),
+    };
+    let get = versions(Scan::get(format!("r{}", random.below(4))));
+    match kind {
+        0 => get,
+        1 => Scan { max_versions: 1, ..get },
+        2 => Scan { families: [asked("b", None)].into(), ..get },
+        3 => Scan {
+            families: [asked("a", Some(&["q0", "q2"])), asked("b", Some(&["q1"]))].into_iter().collect(),
+            ..get
+        },
+        4 => Scan { time_range: TimeRange { min: 3, max: 9 }, ..get },
+        5 => Scan { store_limit: 2, store_offset: 1, ..get },
+        _ => Scan { raw: true, ..get },
+    }
+}
+
+fn read(rows: &mut RowReader<'_>, get: Scan) -> Vec<String> {
+    let mut cells = CellBuffer::new();
+    rows.get(get, &mut cells, &mut ScannerContext::unlimited()).expect("read");
+    texts(&cells)
+}
+
+/// Rows that one reader reads while the region changes are what readers of their own read.
+fn run_rows(seed: u64) {
+    let mut random = Random(seed);
+    let compaction = IN_MEMORY_COMPACTIONS[seed as usize % IN_MEMORY_COMPACTIONS.len()];
+    let cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS))).compacting(compaction);
+    let region = cluster.region();
+    let mut rows = region.row_reader();
+    let mut model = Model::default();
+    for step in 0..150 {
+        match random.below(20) {
+            0..=2 => {
+                region.flush().expect("flushed");
+                model.flush();
+            }
+            3 => {
+                cluster.region().compact(None, true).expect("compacted");
+                model.compact();
+            }
+            4 | 5 => cluster.region().flush_in_memory().expect("flushed in memory"),
+            6 => cluster.clock.advance_ms(1),
+            _ => {
+                let cell = random_cell(&mut random, step);
+                cluster.region().mutate_wait(mutation(&cell)).expect("written");
+                model.memory.push(cell);
+            }
+        }
+        let kind = random.below(7);
+        for _ in 0..3 {
+            let state = random.0;
+            let get = random_get(&mut random, kind);
+            let row = String::from_utf8(get.start_row.to_vec()).expect("text");
+            let seen = read(&mut rows, get);
+            let history = format!("seed {seed}, {compaction:?}, step {step}, kind {kind}, row {row}");
+            assert_eq!(
+                seen,
+                texts(&region.get(random_get(&mut Random(state), kind)).expect("read")),
+                "{history}"
+            );
+            if kind == 0 {
+                assert_eq!(seen, model.row(&row), "{history}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_read_one_after_the_other_are_as_read_alone() {
+    (0..40).for_each(run_rows);
+}
+
+#[test]
+fn cells_expire_between_two_rows_of_one_reader() {
+    let mut cluster = Cluster::new(&[(b"a", 1)]);
+    let brief: Vec<_> = cluster.table.families().map(|family| family.clone().with("TTL", "1")).collect();
+    cluster.table = brief.into_iter().fold(cluster.table.clone(), TableDescriptor::with_family);
+    cluster.restart();
+    ["r", "s"].iter().for_each(|row| cluster.put(row, "a", "q", "value").expect("written"));
+    let mut rows = cluster.region().row_reader();
+    assert_eq!(read(&mut rows, Scan::get("r")).len(), 1);
+    cluster.clock.advance_ms(1000);
+    assert_eq!(read(&mut rows, Scan::get("s")).len(), 1);
+    cluster.clock.advance_ms(1);
+    assert!(read(&mut rows, Scan::get("r")).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
-use evenkeel_region::region::Region;
+use evenkeel_region::region::RowReader;
 use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply, place_cells};
@@ -21,7 +21,7 @@ pub fn get(
     load::count(&server.counters.gets);
     let region = server.region(&request.region)?;
     let mut cells = server.cells_for(caller);
-    row(server, &region, &request.get, &mut cells)?;
+    row(server, &mut region.row_reader(), &request.get, &mut cells)?;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
     let result = match request.get.existence_only() {
@@ -35,7 +35,12 @@ pub fn get(
 ///
 /// # Errors
 /// As [`get`]; `cells` may have a part of the row then.
-pub fn row(server: &RegionServer, region: &Region, get: &pb::Get, cells: &mut CellBuffer) -> Result<u64> {
+pub fn row(
+    server: &RegionServer,
+    rows: &mut RowReader<'_>,
+    get: &pb::Get,
+    cells: &mut CellBuffer,
+) -> Result<u64> {
     if get.closest_row_before() {
         return Err(HBaseError::new(
             ErrorKind::UnknownProtocol,
@@ -44,6 +49,6 @@ pub fn row(server: &RegionServer, region: &Region, get: &pb::Get, cells: &mut Ce
         ));
     }
     let mut context = ScannerContext::unlimited();
-    region.get_into(read::get(get, server.config.load_families_on_demand)?, cells, &mut context)?;
+    rows.get(read::get(get, server.config.load_families_on_demand)?, cells, &mut context)?;
     Ok(context.block_size)
 }

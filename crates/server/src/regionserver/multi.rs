@@ -21,7 +21,7 @@ use std::time::Duration;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
-use evenkeel_region::region::{self, Region};
+use evenkeel_region::region::{self, Region, RowReader};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
 use parking_lot::Mutex;
 use prost::Message;
@@ -227,7 +227,7 @@ impl Run<'_> {
 
     fn one_by_one(&mut self, at: usize, region: &Arc<Region>, action: &pb::RegionAction) {
         let busy = self.server.check_memstore_limit(region);
-        let mut batch = Batch::default();
+        let (mut batch, mut rows) = (Batch::default(), region.row_reader());
         for (slot, action) in action.action.iter().enumerate() {
             if action.mutation.is_some() || action.service_call.is_some() {
                 self.end_gets();
@@ -241,7 +241,7 @@ impl Run<'_> {
             } else if let Some(call) = &action.service_call {
                 self.service(at, slot, region, call);
             } else {
-                let outcome = self.get(at, slot, region, action);
+                let outcome = self.get(at, slot, &mut rows, action);
                 self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
             }
             self.actions_left -= 1;
@@ -301,7 +301,13 @@ impl Run<'_> {
     }
 
     /// Reads a row to the end of those before it.
-    fn get(&mut self, at: usize, slot: usize, region: &Region, action: &pb::Action) -> Result<Outcome> {
+    fn get(
+        &mut self,
+        at: usize,
+        slot: usize,
+        rows: &mut RowReader<'_>,
+        action: &pb::Action,
+    ) -> Result<Outcome> {
         let get = action.get.as_ref().ok_or_else(|| HBaseError::io("Unexpected Action type"))?;
         let caller = &self.gathering.caller;
         if caller.codec.is_none() {
@@ -313,7 +319,7 @@ impl Run<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let read = get::row(self.server, region, get, &mut gets.cells);
+        let read = get::row(self.server, rows, get, &mut gets.cells);
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
