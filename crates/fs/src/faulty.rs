@@ -414,7 +414,8 @@ mod tests {
     use crate::MemoryFileSystem;
 
     fn file_with(fs: &FaultyFileSystem, path: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut file = fs.create(path.as_ref(), CreateOptions { overwrite: true, parents: true })?;
+        let mut file =
+            fs.create(path.as_ref(), CreateOptions { overwrite: true, parents: true, bulk: false })?;
         file.append(bytes)?;
         file.flush()
     }

@@ -23,11 +23,13 @@ mod faulty;
 mod local;
 mod memory;
 mod side_sums;
+mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
 pub use faulty::{Fault, FaultyFileSystem, Gate, Op};
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use memory::{Keep, MemoryFileSystem};
+pub use write_behind::WRITE_BEHIND_BYTES;
 
 use std::fmt::Debug;
 use std::io;
@@ -62,6 +64,15 @@ pub struct CreateOptions {
     /// Make missing parent directories; otherwise `NotFound`. The WAL must not: a fenced server's directory is gone,
     /// and stays gone.
     pub parents: bool,
+    /// Much will be written, front to back and synced at its end, as a store file is, and the writer may wait for the disk
+    /// on the way: it is written behind (see [`LocalFileSystem::with_write_behind`]). Not for logs, whose writers may not wait.
+    /// Changes nothing about what is durable when.
+    pub bulk: bool,
+}
+
+impl CreateOptions {
+    /// A bulk file whose name is free, in directories that are made if they are missing.
+    pub const BULK: Self = Self { overwrite: false, parents: true, bulk: true };
 }
 
 /// What storage says of bytes by checksums of its own, such as HDFS keeps.
@@ -242,7 +253,8 @@ pub trait FileSystem: Send + Sync + Debug {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".tmp");
         let temporary = path.with_file_name(name);
-        let mut file = self.create(&temporary, CreateOptions { overwrite: true, parents: true })?;
+        let mut file =
+            self.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
         file.append(bytes)?;
         file.sync()?;
         drop(file);

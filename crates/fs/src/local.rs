@@ -4,6 +4,7 @@
 //! * Appends gather in a buffer of [`APPEND_BUFFER_BYTES`]; **flush** hands it to the kernel with `write(2)`, which
 //!   survives this process; **sync** adds `fdatasync(2)` and, once a file, the `fsync` of its directory, so that the
 //!   name survives the machine together with the bytes.
+//! * A bulk file is handed on to the disk while it is written; see `write_behind.rs`.
 //! * After an error a file being written refuses every further call: a kernel that failed an fsync has forgotten which
 //!   pages were dirty, so a second try that succeeds would prove nothing.
 //! * Checksums that Hadoop keeps beside a file (`.NAME.crc`) go where their file goes, and are not listed; see
@@ -17,19 +18,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
 
 /// Appends gather up to this many bytes before they go to the kernel unasked.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// The machine's own files; paths are the machine's paths.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalFileSystem;
+#[derive(Clone, Copy, Debug)]
+pub struct LocalFileSystem {
+    /// Bytes of a piece of a bulk file; 0 for none.
+    write_behind_bytes: u64,
+}
 
 impl LocalFileSystem {
-    /// The machine's own files.
+    /// The machine's own files, bulk ones written behind by pieces of [`WRITE_BEHIND_BYTES`].
     pub fn new() -> Self {
-        Self
+        Self { write_behind_bytes: WRITE_BEHIND_BYTES }
+    }
+
+    /// The same, with the kernel asked to begin writing a bulk file to the disk after every so many bytes, rounded to 64 KiB;
+    /// 0 leaves it all to the sync at the end.
+    pub fn with_write_behind(self, bytes: u64) -> Self {
+        Self { write_behind_bytes: bytes }
+    }
+
+    fn write_behind(&self, options: CreateOptions) -> Option<WriteBehind> {
+        let wanted = options.bulk && self.write_behind_bytes > 0;
+        wanted.then(|| WriteBehind::new(Arc::new(Kernel), self.write_behind_bytes))
+    }
+}
+
+impl Default for LocalFileSystem {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -56,7 +78,7 @@ impl FileSystem for LocalFileSystem {
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| at(path, e))?;
         // What a file of this name left, if someone else removed it.
         side_sums::remove(path).map_err(|e| at(path, e))?;
-        Ok(Box::new(LocalAppendFile::new(path, file)))
+        Ok(Box::new(LocalAppendFile::new(path, file, self.write_behind(options))))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -207,18 +229,21 @@ struct LocalAppendFile {
     /// Appended, not yet handed to the kernel.
     buffer: Vec<u8>,
     position: u64,
+    /// Of a bulk file.
+    behind: Option<WriteBehind>,
     /// Whether the directory that names the file was synced.
     name_synced: bool,
     failed: bool,
 }
 
 impl LocalAppendFile {
-    fn new(path: &Path, file: File) -> Self {
+    fn new(path: &Path, file: File, behind: Option<WriteBehind>) -> Self {
         Self {
             path: path.to_owned(),
             file,
             buffer: Vec::new(),
             position: 0,
+            behind,
             name_synced: false,
             failed: false,
         }
@@ -253,7 +278,12 @@ impl LocalAppendFile {
             self.buffer.extend_from_slice(bytes);
         }
         self.position += bytes.len() as u64;
-        Ok(())
+        self.write_behind()
+    }
+
+    fn write_behind(&mut self) -> io::Result<()> {
+        let written = self.position - self.buffer.len() as u64;
+        self.behind.as_mut().map_or(Ok(()), |behind| behind.wrote(&self.file, written))
     }
 
     fn sync_step(&mut self) -> io::Result<()> {
@@ -294,13 +324,53 @@ impl AppendFile for LocalAppendFile {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
+    use crate::write_behind::Writeback;
+
+    /// A disk that fails to write what is begun at or after an offset.
+    #[derive(Debug)]
+    struct BadFrom(u64);
+
+    impl Writeback for BadFrom {
+        fn begin(&self, _file: &File, range: Range<u64>) -> io::Result<()> {
+            if range.end > self.0 { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+        }
+
+        fn wait(&self, _file: &File, _range: Range<u64>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_write_behind_ends_the_file() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("f");
+        let behind = WriteBehind::new(Arc::new(BadFrom(1 << 20)), 256 << 10);
+        let mut file = LocalAppendFile::new(&path, File::create(&path).expect("created"), Some(behind));
+        for _ in 0..1024 {
+            file.append(&[1; 1024]).expect("a good part of the disk");
+        }
+        let error = (0..512).find_map(|_| file.append(&[2; 1024]).err()).expect("told before the sync");
+        assert!(error.to_string().contains("Input/output error"), "{error}");
+        let error = file.sync().expect_err("no sync makes it good");
+        assert!(error.to_string().contains("an earlier write failed"), "{error}");
+    }
+
+    #[test]
+    fn only_bulk_files_are_written_behind() {
+        let other = CreateOptions { bulk: false, ..CreateOptions::BULK };
+        let fs = LocalFileSystem::new();
+        assert!(fs.write_behind(CreateOptions::BULK).is_some() && fs.write_behind(other).is_none());
+        assert!(fs.with_write_behind(0).write_behind(CreateOptions::BULK).is_none());
+    }
 
     #[test]
     fn a_full_disk_is_storage_full_and_ends_the_file() {
         let path = Path::new("/dev/full");
         let device = OpenOptions::new().write(true).open(path).expect("linux has it");
-        let mut file = LocalAppendFile::new(path, device);
+        let mut file = LocalAppendFile::new(path, device, None);
         file.append(b"buffered").expect("not written yet");
         let error = file.flush().expect_err("full");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

@@ -53,6 +53,7 @@ enum Node {
 
 #[derive(Debug, Default)]
 struct MemoryFile {
+    bulk: bool,
     content: RwLock<Content>,
 }
 
@@ -93,6 +94,14 @@ impl MemoryFileSystem {
         change(&mut content.flushed);
         content.synced_len = content.synced_len.min(content.flushed.len());
         Ok(())
+    }
+
+    /// Whether a file was created as a bulk file, which changes nothing here.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn is_bulk(&self, path: &Path) -> io::Result<bool> {
+        self.file(path).map(|file| file.bulk)
     }
 
     fn file(&self, path: &Path) -> io::Result<Arc<MemoryFile>> {
@@ -193,7 +202,7 @@ impl FileSystem for MemoryFileSystem {
             Some(_) if !options.overwrite => return Err(error(path, io::ErrorKind::AlreadyExists)),
             _ => {}
         }
-        let file = Arc::new(MemoryFile::default());
+        let file = Arc::new(MemoryFile { bulk: options.bulk, ..MemoryFile::default() });
         file.content.write().modified_ms = self.inner.next_change();
         nodes.insert(path.to_owned(), Node::File(Arc::clone(&file)));
         let life = self.inner.life.load(Ordering::SeqCst);

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::{CreateOptions, FileSystem, LocalFileSystem};
 
-    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true };
+    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
 
     fn write_with_sums(path: &Path, bytes: &[u8]) {
         let fs = LocalFileSystem::new();
@@ -198,7 +198,7 @@ mod tests {
         fs.write_atomically(&b, b"other").expect("written");
         assert_eq!(ask(&b, 0, &mut [0; 5]), StorageSum::None);
         write_with_sums(&a, &[1; 600]);
-        fs.create(&a, CreateOptions { overwrite: true, parents: false }).expect("made anew");
+        fs.create(&a, CreateOptions { overwrite: true, parents: false, bulk: false }).expect("made anew");
         assert!(!path_of(&a).expect("a name").exists());
         // What a file left that was removed by others.
         fs::write(path_of(&a).expect("a name"), b"crc\0").expect("stale");

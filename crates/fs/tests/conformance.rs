@@ -8,8 +8,8 @@ use evenkeel_fs::{
     APPEND_BUFFER_BYTES, CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem, MemoryFileSystem,
 };
 
-const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true };
-const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false };
+const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
+const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, bulk: false };
 
 /// A file system and a directory in it that is there and empty.
 struct Room<'a> {
@@ -98,6 +98,20 @@ fn big_and_small_appends_keep_their_order() {
         }
         file.flush().expect("flush");
         assert!(room.read("f").expect("read") == wanted);
+    });
+}
+
+#[test]
+fn a_bulk_file_is_a_file() {
+    each_file_system(|room| {
+        let mut file = room.fs.create(&room.path("d/f"), CreateOptions::BULK).expect("create");
+        let bytes: Vec<u8> = (0..700_001).map(|i| (i * 31) as u8).collect();
+        for _ in 0..9 {
+            bytes.chunks(50_000).for_each(|chunk| file.append(chunk).expect("append"));
+        }
+        file.sync().expect("sync");
+        assert!(room.fs.read_all(&room.path("d/f"), 10 << 20).expect("read") == bytes.repeat(9));
+        assert_eq!(kind(room.fs.create(&room.path("d/f"), CreateOptions::BULK)), ErrorKind::AlreadyExists);
     });
 }
 

@@ -112,8 +112,7 @@ impl HFileWriter {
     /// What the file system says; `UnsupportedOperation` for a compression that is not supported.
     pub fn create(fs: &dyn FileSystem, path: &Path, context: HFileContext) -> Result<Self> {
         let name = path.display().to_string();
-        let options = CreateOptions { overwrite: false, parents: true };
-        let file = fs.create(path, options).map_err(|e| io_at(&name, 0, e))?;
+        let file = fs.create(path, CreateOptions::BULK).map_err(|e| io_at(&name, 0, e))?;
         Ok(Self {
             blocks: BlockWriter::new(file, name.clone(), &context)?,
             encoder: DataBlockEncoder::new(context.layout()),

@@ -103,7 +103,8 @@ impl Standalone {
     /// # Errors
     /// One line that says what is in the way.
     pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
-        Self::start_on(Arc::new(LocalFileSystem::new()), conf, stop)
+        let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
+        Self::start_on(Arc::new(fs), conf, stop)
     }
 
     /// As [`Standalone::start`], on a file system that stands for the local one: `hbase.rootdir` is a directory of both.

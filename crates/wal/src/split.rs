@@ -272,7 +272,7 @@ impl Edits {
         let wal_name = wal.file_name().unwrap_or_default().to_string_lossy();
         let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
         let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
-        let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true })?;
+        let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
         Ok(Self { temporary, file, buffer: encode::header(None), first, max: first })
     }
 

@@ -199,6 +199,7 @@ pub const DEFAULTS: &[Known] = &[
     ("hbase.hfile.prefetch.delay.variation", Some("0.2")),
     ("hbase.hfile.drop.behind.compaction", Some("true")),
     ("evenkeel.blockcache.statistics.period", Some("300000")),
+    ("evenkeel.hstore.write.behind.size", Some("1048576")),
     // MemStore.
     ("hbase.regionserver.global.memstore.size", Some("0.4")),
     ("hbase.regionserver.global.memstore.size.lower.limit", Some("0.95")),

@@ -308,7 +308,7 @@ fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
     env.stores.fs.mkdirs(&dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
     if !env.stores.fs.exists(&path)? {
-        env.stores.fs.create(&path, CreateOptions { overwrite: true, parents: true })?.sync()?;
+        env.stores.fs.create(&path, CreateOptions { overwrite: true, parents: true, bulk: false })?.sync()?;
     }
     for old in env.stores.fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id))
     {

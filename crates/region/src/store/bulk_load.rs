@@ -59,7 +59,7 @@ impl Store {
 
     fn copy(&self, from: &Path, to: &Path) -> Result<()> {
         let source = self.env.fs.open(from)?;
-        let mut target = self.env.fs.create(to, CreateOptions { overwrite: true, parents: true })?;
+        let mut target = self.env.fs.create(to, CreateOptions { overwrite: true, ..CreateOptions::BULK })?;
         let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(source.len()).unwrap_or(COPY_BYTES)).max(1)];
         let mut at = 0;
         loop {

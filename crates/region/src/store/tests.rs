@@ -18,7 +18,8 @@ use crate::ops::Scan;
 use crate::scanner::ScannerContext;
 
 fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
-    let mut file = env.fs.create(path, CreateOptions { overwrite: true, parents: true }).expect("created");
+    let mut file =
+        env.fs.create(path, CreateOptions { overwrite: true, parents: true, bulk: false }).expect("created");
     file.append(bytes).expect("appended");
     file.sync().expect("synced");
 }

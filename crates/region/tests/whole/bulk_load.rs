@@ -102,6 +102,31 @@ fn a_load_is_between_the_edits_before_and_those_after() {
 }
 
 #[test]
+fn store_files_are_written_behind_and_logs_are_not() {
+    let mut cluster = Cluster::new(TWO);
+    cluster.put("r1", "a", "q", "flushed").expect("written");
+    cluster.region().flush().expect("flushed");
+    cluster.put("r2", "a", "q", "compacted with it").expect("written");
+    cluster.crash(Keep::Flushed);
+    cluster.region().flush().expect("flushed");
+    cluster.region().compact(None, true).expect("compacted");
+    let copied = file("b", hfile(&cluster, "/hbase/in/1", &[cell("r3", "b", OLD_MS, "copied")]), true);
+    cluster.region().bulk_load(&load("token", vec![copied])).expect("loaded");
+
+    let (bulk, other): (Vec<String>, Vec<String>) =
+        cluster.files("").into_iter().partition(|path| cluster.memory.is_bulk(path.as_ref()).expect("there"));
+    let is_store_file = |path: &String| ["/a/", "/b/", "/in/"].iter().any(|dir| path.contains(dir));
+    assert!(bulk.iter().all(is_store_file) && !other.iter().any(is_store_file), "{bulk:?} {other:?}");
+    assert_eq!(
+        bulk.iter().filter(|path| path.contains("/a/")).count(),
+        3,
+        "two flushed, one compacted: {bulk:?}"
+    );
+    assert_eq!(bulk.iter().filter(|path| path.contains("/b/")).count(), 1, "one copied: {bulk:?}");
+    assert!(other.iter().any(|path| path.contains("WALs/")), "{other:?}");
+}
+
+#[test]
 fn markers_tell_what_happened() {
     let cluster = Cluster::new(TWO);
     cluster.put("r", "a", "q", "1").expect("written");

@@ -89,7 +89,7 @@ pub fn create_back_reference(
 }
 
 fn touch(fs: &dyn FileSystem, path: &Path) -> std::io::Result<()> {
-    fs.create(path, CreateOptions { overwrite: true, parents: true })?.sync()
+    fs.create(path, CreateOptions { overwrite: true, parents: true, bulk: false })?.sync()
 }
 
 /// Whether a directory's name is that of back references.

@@ -153,7 +153,7 @@ impl Master {
             }
         }
         let edits = dir.join(layout::RECOVERED_EDITS_DIR);
-        let options = CreateOptions { overwrite: true, parents: true };
+        let options = CreateOptions { overwrite: true, parents: true, bulk: false };
         Ok(self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?.sync()?)
     }
 

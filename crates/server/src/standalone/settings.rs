@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
+use evenkeel_fs::WRITE_BEHIND_BYTES;
 use evenkeel_region::region::RegionConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
@@ -123,6 +124,17 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
     let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
     let bytes = conf.get_size_or(KEY, half as i64).map_err(bad)?;
     if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
+}
+
+/// `evenkeel.hstore.write.behind.size`: the pieces in which store files are on their way to the disk while they are written;
+/// 0 for none.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
+    const KEY: &str = "evenkeel.hstore.write.behind.size";
+    let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
+    u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
 }
 
 /// A third of the memory that is left: requests, replies, and everything else have one each.
@@ -284,6 +296,18 @@ mod tests {
         }
         let error = settings(&[("hbase.rootdir", "hdfs://nn/hbase")]).expect_err("not local");
         assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn pieces_of_store_files_have_a_size() {
+        let bytes = |value: &str| {
+            let mut conf = Configuration::new();
+            conf.set("evenkeel.hstore.write.behind.size", value);
+            write_behind_bytes(&conf)
+        };
+        assert_eq!(write_behind_bytes(&Configuration::new()), Ok(WRITE_BEHIND_BYTES));
+        assert_eq!((bytes("0"), bytes("4m")), (Ok(0), Ok(4 << 20)));
+        assert!(bytes("-1").is_err_and(|e| e.message().contains("evenkeel.hstore.write.behind.size")));
     }
 
     #[test]
