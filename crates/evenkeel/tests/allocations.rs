@@ -18,7 +18,7 @@ use evenkeel_server::standalone::Standalone;
 /// Most allocations of a Get of one column that is cached.
 const PER_GET_MAX: u64 = 10;
 /// Most allocations of one row of a batch of such Gets.
-const PER_ROW_MAX: u64 = 2;
+const PER_ROW_MAX: u64 = 0;
 
 const ROWS: u64 = 1000;
 /// Times that all rows are read, so that what the server's other threads allocate meanwhile is less than one a row.

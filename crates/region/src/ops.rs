@@ -161,41 +161,6 @@ impl Scan {
             && self.start_row == self.stop_row
     }
 
-    /// Whether both are plain Gets that differ in nothing but the row.
-    pub fn is_get_like(&self, other: &Self) -> bool {
-        let Self {
-            start_row: _,
-            include_start_row: _,
-            stop_row: _,
-            include_stop_row: _,
-            reversed: _,
-            families,
-            max_versions,
-            time_range,
-            family_time_ranges,
-            store_limit,
-            store_offset,
-            batch,
-            raw,
-            cache_blocks,
-            filter: _,
-            read_uncommitted,
-            mvcc_read_point,
-            read_type,
-            load_families_on_demand: _,
-            is_get: _,
-        } = self;
-        self.is_plain_get()
-            && other.is_plain_get()
-            && *families == other.families
-            && (*max_versions, *time_range) == (other.max_versions, other.time_range)
-            && *family_time_ranges == other.family_time_ranges
-            && (*store_limit, *store_offset, *batch) == (other.store_limit, other.store_offset, other.batch)
-            && (*raw, *cache_blocks) == (other.raw, other.cache_blocks)
-            && (*read_uncommitted, *mvcc_read_point) == (other.read_uncommitted, other.mvcc_read_point)
-            && *read_type == other.read_type
-    }
-
     /// The time range of a family.
     pub fn time_range_of(&self, family: &[u8]) -> TimeRange {
         self.family_time_ranges

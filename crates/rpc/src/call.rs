@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
-use prost::Message;
+use prost::{DecodeError, Message};
 
 use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 
@@ -90,7 +90,15 @@ impl Call {
     /// # Errors
     /// `DoNotRetryIOException` when it does not parse.
     pub fn decode<M: Message + Default>(&self) -> Result<M> {
-        M::decode(self.param.clone()).map_err(|error| {
+        self.decode_by(M::decode)
+    }
+
+    /// As [`Call::decode`], by a decoder of the service's own.
+    ///
+    /// # Errors
+    /// As [`Call::decode`].
+    pub fn decode_by<M>(&self, decode: impl FnOnce(Bytes) -> Result<M, DecodeError>) -> Result<M> {
+        decode(self.param.clone()).map_err(|error| {
             HBaseError::do_not_retry(format!("the parameter of {} cannot be read: {error}", self.method))
         })
     }

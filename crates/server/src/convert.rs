@@ -7,6 +7,7 @@
 //! | module | messages |
 //! |---|---|
 //! | [`read`] | Get and Scan |
+//! | [`multi`] | MultiRequest |
 //! | [`mutation`] | MutationProto, with its cells from the message or from the request's cell block |
 //! | [`condition`] | Condition |
 //! | [`result`] | Result, in both forms; exceptions inside results |
@@ -23,6 +24,7 @@ use evenkeel_protocol::pb;
 use evenkeel_region::ops::TimeRange;
 
 pub mod condition;
+pub mod multi;
 pub mod mutation;
 pub mod read;
 pub mod region;
@@ -57,7 +59,7 @@ fn optional_time_range(range: Option<&pb::TimeRange>) -> Result<TimeRange> {
 ///
 /// # Errors
 /// `DoNotRetryIOException` for an empty row and for one longer than a key can hold.
-fn check_row(row: &[u8]) -> Result<()> {
+pub fn check_row(row: &[u8]) -> Result<()> {
     use evenkeel_common::cell::ROW_BYTES_MAX;
     match row.len() {
         0 => Err(HBaseError::do_not_retry("Row length is 0")),

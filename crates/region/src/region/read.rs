@@ -2,12 +2,13 @@
 //!
 //! Gets of one batch are mostly alike but for the row. Making and dropping a scanner (views, leaves, trackers) is the larger
 //! part of a cached Get, so a [`RowReader`] keeps the last one and has it read the next row, when that gives what a
-//! new one would give: the Get is like the last, the stores have the same segments and files, and the clock shows the
-//! same time. The read point is always taken anew.
+//! new one would give: the Get is of the last one's kind, the stores have the same segments and files, and the clock
+//! shows the same time. The read point is always taken anew.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result};
 
 use super::Region;
@@ -86,15 +87,16 @@ impl Region {
         if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
     }
 
-    /// Has the scanner of a Get read the row of another; `false` when a new scanner would read something else. After an
-    /// error it is of no use.
-    fn read_again(&self, last: &mut LastGet, scan: &Scan) -> Result<bool> {
-        let open = &mut last.open;
-        if !scan.is_get_like(&last.scan) || self.env.stores.clock.now_ms() != open.now_ms {
+    /// Has the scanner of a Get read another row; `false` when a new scanner would read something else. After an error it is
+    /// of no use.
+    fn read_again(&self, last: &mut LastGet, row: &Bytes) -> Result<bool> {
+        let LastGet { scan, open, .. } = last;
+        if self.env.stores.clock.now_ms() != open.now_ms {
             return Ok(false);
         }
         let read_point = self.view_again(&open.views, self.read_point_of(scan));
         let Some(read_point) = read_point else { return Ok(false) };
+        (scan.start_row, scan.stop_row) = (row.clone(), row.clone());
         open.scanner.go_to_row(&open.views, scan, read_point, open.now_ms).map(|()| true)
     }
 
@@ -143,6 +145,8 @@ pub struct RowReader<'a> {
 
 /// A Get, and what read its row.
 struct LastGet {
+    /// Its kind, when it is one that can be read again.
+    kind: Option<usize>,
     scan: Scan,
     open: Open,
 }
@@ -153,11 +157,43 @@ impl RowReader<'_> {
     /// # Errors
     /// As [`Region::get_into`].
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
+        let row = scan.start_row.clone();
+        self.read(None, &row, || Ok(scan), out, context)
+    }
+
+    /// As [`RowReader::get`], for a Get of a kind: Gets of one kind differ in nothing but the row. `scan` makes it, unless
+    /// it can do without.
+    ///
+    /// # Errors
+    /// As [`Region::get_into`], and what `scan` says.
+    pub fn get_of_kind(
+        &mut self,
+        kind: usize,
+        row: &Bytes,
+        scan: impl FnOnce() -> Result<Scan>,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+    ) -> Result<()> {
+        self.read(Some(kind), row, scan, out, context)
+    }
+
+    fn read(
+        &mut self,
+        kind: Option<usize>,
+        row: &Bytes,
+        scan: impl FnOnce() -> Result<Scan>,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+    ) -> Result<()> {
         let region = self.region;
-        region.check_row(&scan.start_row, "Get")?;
+        region.check_row(row, "Get")?;
         region.counts.reads.fetch_add(1, Ordering::Relaxed);
-        let Some(cached) = region.row_cache.as_ref().and_then(|cache| cache.place(&scan)) else {
-            return self.scanner(scan)?.next(out, context).map(drop);
+        let Some(rows) = &region.row_cache else {
+            return self.scanner(kind, row, scan)?.next(out, context).map(drop);
+        };
+        let scan = scan()?;
+        let Some(cached) = rows.place(&scan) else {
+            return self.scanner(kind, row, || Ok(scan))?.next(out, context).map(drop);
         };
         if cached.find(&scan, out) {
             return Ok(());
@@ -165,7 +201,7 @@ impl RowReader<'_> {
         let shape = cached.shape(&scan);
         // What is kept is copied anyway.
         let mut read = CellBuffer::new();
-        let scanner = self.scanner(scan)?;
+        let scanner = self.scanner(kind, row, || Ok(scan))?;
         scanner.next(&mut read, context)?;
         cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
         out.append(read);
@@ -173,12 +209,15 @@ impl RowReader<'_> {
     }
 
     /// A scanner at the row.
-    fn scanner(&mut self, mut scan: Scan) -> Result<&mut RegionScanner> {
+    fn scanner(
+        &mut self,
+        kind: Option<usize>,
+        row: &Bytes,
+        scan: impl FnOnce() -> Result<Scan>,
+    ) -> Result<&mut RegionScanner> {
         let region = self.region;
-        let is_there = match &mut self.last {
-            Some(last) => region.read_again(last, &scan),
-            None => Ok(false),
-        };
+        let last = self.last.as_mut().filter(|last| kind.is_some() && last.kind == kind);
+        let is_there = last.map_or(Ok(false), |last| region.read_again(last, row));
         if !matches!(is_there, Ok(true)) {
             self.last = None;
         }
@@ -186,12 +225,13 @@ impl RowReader<'_> {
         let last = match &mut self.last {
             Some(last) => last,
             none => {
+                let mut scan = scan()?;
+                let kind = kind.filter(|_| scan.is_plain_get());
                 let read_point = region.read_point_of(&scan);
                 let open = region.open_with_views(&mut scan, read_point)?;
-                none.insert(LastGet { scan: Scan::default(), open })
+                none.insert(LastGet { kind, scan, open })
             }
         };
-        last.scan = scan;
         Ok(&mut last.open.scanner)
     }
 }

@@ -122,8 +122,8 @@ impl RegionScanner {
         })
     }
 
-    /// Reads another row: `scan` is a Get like the one it was made for (see [`Scan::is_get_like`]), over the same views at
-    /// the same time of the clock. After an error the scanner is of no use.
+    /// Reads another row: `scan` is the plain Get ([`Scan::is_plain_get`]) that it was made for with another row, over the
+    /// same views at the same time of the clock. After an error the scanner is of no use.
     ///
     /// # Errors
     /// When a block cannot be read.

@@ -79,8 +79,8 @@ impl StoreView {
         Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
     }
 
-    /// Has a scanner of this view, made for a Get, read another row: `scan` is a Get like the first one (see
-    /// [`Scan::is_get_like`]) at the same time of the clock. After an error the scanner is of no use.
+    /// Has a scanner of this view, made for a plain Get ([`Scan::is_plain_get`]), read another row: `scan` is that Get with
+    /// another row, at the same time of the clock. After an error the scanner is of no use.
     ///
     /// # Errors
     /// When a block cannot be read.

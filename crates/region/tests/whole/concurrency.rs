@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use evenkeel_common::CellBuffer;
 use evenkeel_fs::{Fault, Keep, Op};
 use evenkeel_protocol::pb;
@@ -285,7 +286,9 @@ fn a_row_reader_goes_with_the_time() {
                 for at in (0..WRITERS).cycle().take(20 * WRITERS) {
                     let mut cells = CellBuffer::new();
                     let mut context = ScannerContext::unlimited();
-                    reader.get(Scan::get(rows[at]), &mut cells, &mut context).expect("read");
+                    let row = Bytes::from_static(rows[at].as_bytes());
+                    let get = || Ok(Scan::get(row.clone()));
+                    reader.get_of_kind(0, &row, get, &mut cells, &mut context).expect("read");
                     let seen: Vec<i32> =
                         values(&texts(&cells)).iter().map(|v| v.parse().expect("a number")).collect();
                     assert_eq!(seen.len(), 1, "row {at}: {seen:?}");

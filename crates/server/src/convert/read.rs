@@ -32,7 +32,15 @@ pub struct ScanRequest {
 /// # Errors
 /// `DoNotRetryIOException` for a bad row, time range or filter.
 pub fn get(proto: &pb::Get, on_demand: bool) -> Result<Scan> {
-    check_row(&proto.row)?;
+    get_of_row(proto, &proto.row, on_demand)
+}
+
+/// As [`get`], of another row than the message says.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_of_row(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
+    check_row(row)?;
     Ok(Scan {
         families: families(&proto.column),
         max_versions: versions(proto.max_versions),
@@ -44,7 +52,7 @@ pub fn get(proto: &pb::Get, on_demand: bool) -> Result<Scan> {
         filter: optional_filter(proto.filter.as_ref())?,
         read_uncommitted: is_read_uncommitted(&proto.attribute),
         load_families_on_demand: proto.load_column_families_on_demand.unwrap_or(on_demand),
-        ..Scan::get(proto.row.clone())
+        ..Scan::get(row.clone())
     })
 }
 

@@ -8,6 +8,7 @@ use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Respon
 
 use super::caller::{Caller, answer};
 use super::{RegionServer, bulk_load, endpoint, get, multi, mutate, scan};
+use crate::convert::multi::MultiRequest;
 
 const METHODS: &[&str] = &[
     "Get",
@@ -79,7 +80,7 @@ impl ClientService {
     }
 
     fn multi(&self, call: Call, reply: Responder) {
-        let request: pb::MultiRequest = match call.decode() {
+        let request = match call.decode_by(MultiRequest::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
@@ -88,7 +89,7 @@ impl ClientService {
             false if multi::reads_first(&request) => READS_FIRST,
             false => "Multi",
         };
-        let system = request.region_action.iter().any(|action| is_system_region(&action.region));
+        let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
         let server = self.server.clone();
         self.run(method, system, call, reply, move |call, reply| {
             let done = Box::new(|outcome| answer(reply, outcome));

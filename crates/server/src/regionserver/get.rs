@@ -1,13 +1,14 @@
 //! Get.
 
+use bytes::Bytes;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
-use evenkeel_region::region::RowReader;
+use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply, place_cells};
 use super::{RegionServer, load};
-use crate::convert::{read, result};
+use crate::convert::{check_row, read, result};
 
 /// Reads one row.
 ///
@@ -21,7 +22,7 @@ pub fn get(
     load::count(&server.counters.gets);
     let region = server.region(&request.region)?;
     let mut cells = server.cells_for(caller);
-    row(server, &mut region.row_reader(), &request.get, &mut cells)?;
+    row(server, &region, &request.get, &mut cells)?;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
     let result = match request.get.existence_only() {
@@ -35,20 +36,39 @@ pub fn get(
 ///
 /// # Errors
 /// As [`get`]; `cells` may have a part of the row then.
-pub fn row(
+fn row(server: &RegionServer, region: &Region, get: &pb::Get, cells: &mut CellBuffer) -> Result<u64> {
+    check_not_closest(get)?;
+    let mut context = ScannerContext::unlimited();
+    region.get_into(read::get(get, server.config.load_families_on_demand)?, cells, &mut context)?;
+    Ok(context.block_size)
+}
+
+/// As [`row`], of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]).
+///
+/// # Errors
+/// As [`get`]; `cells` may have a part of the row then.
+pub fn row_of_batch(
     server: &RegionServer,
     rows: &mut RowReader<'_>,
+    (row, kind): (&Bytes, usize),
     get: &pb::Get,
     cells: &mut CellBuffer,
 ) -> Result<u64> {
-    if get.closest_row_before() {
-        return Err(HBaseError::new(
+    check_not_closest(get)?;
+    check_row(row)?;
+    let mut context = ScannerContext::unlimited();
+    let scan = || read::get_of_row(get, row, server.config.load_families_on_demand);
+    rows.get_of_kind(kind, row, scan, cells, &mut context)?;
+    Ok(context.block_size)
+}
+
+fn check_not_closest(get: &pb::Get) -> Result<()> {
+    match get.closest_row_before() {
+        false => Ok(()),
+        true => Err(HBaseError::new(
             ErrorKind::UnknownProtocol,
             "Is this a pre-hbase-1.0.0 or asynchbase client? Client is invoking getClosestRowBefore removed in \
              hbase-2.0.0 replaced by reverse Scan.",
-        ));
+        )),
     }
-    let mut context = ScannerContext::unlimited();
-    rows.get(read::get(get, server.config.load_families_on_demand)?, cells, &mut context)?;
-    Ok(context.block_size)
 }

@@ -18,6 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
@@ -29,28 +30,33 @@ use prost::Message;
 use super::caller::{Caller, Done, Reply, place_cells, place_rows};
 use super::mutate::check_same_row;
 use super::{RegionServer, endpoint, get, load, memory};
+use crate::convert::multi::{Action, MultiRequest, RegionAction, What};
 use crate::convert::{condition, mutation, result};
 
 /// Room that is made at once for the rows of a request, of which the first tells how large they are.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
 /// Whether a request calls coprocessor services, which may take long.
-pub fn has_service_call(request: &pb::MultiRequest) -> bool {
-    request.region_action.iter().flat_map(|action| &action.action).any(|action| action.service_call.is_some())
+pub fn has_service_call(request: &MultiRequest) -> bool {
+    request
+        .region_actions
+        .iter()
+        .flat_map(|of| &of.actions)
+        .any(|action| matches!(action.what, What::Service(_)))
 }
 
 /// Whether any action reads before it writes, or must be atomic with others.
-pub fn reads_first(request: &pb::MultiRequest) -> bool {
-    let mut actions = request.region_action.iter().flat_map(|region| &region.action);
+pub fn reads_first(request: &MultiRequest) -> bool {
+    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
     request.condition.is_some()
-        || request.region_action.iter().any(|region| region.atomic() || region.condition.is_some())
-        || actions.any(|action| action.mutation.as_ref().is_some_and(super::mutate::is_delta))
+        || request.region_actions.iter().any(|of| of.atomic || of.condition.is_some())
+        || actions.any(|action| action.mutation().is_some_and(super::mutate::is_delta))
 }
 
 /// Starts all actions of a request; `done` gets the outcome when the last has ended.
 pub fn multi(
     server: &Arc<RegionServer>,
-    request: &pb::MultiRequest,
+    request: &MultiRequest,
     block: CellBlockReader,
     caller: Caller,
     done: Done<pb::MultiResponse>,
@@ -62,12 +68,13 @@ pub fn multi(
     let global = request.condition.as_ref();
     // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
     let actions = match global {
-        Some(_) => request.region_action.get(..1).unwrap_or_default(),
-        None => &request.region_action[..],
+        Some(_) => request.region_actions.get(..1).unwrap_or_default(),
+        None => &request.region_actions[..],
     };
     let gathering = Gathering::new(actions, caller, global.is_some(), done);
     let mut run = Run {
-        actions_left: actions.iter().map(|action| action.action.len()).sum(),
+        kinds: &request.kinds,
+        actions_left: actions.iter().map(|of| of.actions.len()).sum(),
         gets: None,
         server,
         gathering: &gathering,
@@ -90,7 +97,7 @@ pub fn multi(
 }
 
 /// Has the places of rows that will be written near the processor.
-fn look_ahead(server: &RegionServer, actions: &[pb::RegionAction]) {
+fn look_ahead(server: &RegionServer, actions: &[RegionAction]) {
     let written = actions.iter().filter(|action| written_rows(action).next().is_some());
     let regions: Vec<_> =
         written.filter_map(|action| Some((server.region(&action.region).ok()?, action))).collect();
@@ -99,23 +106,23 @@ fn look_ahead(server: &RegionServer, actions: &[pb::RegionAction]) {
     );
 }
 
-fn written_rows(action: &pb::RegionAction) -> impl Iterator<Item = &[u8]> {
-    let mutations = action.action.iter().filter_map(|action| action.mutation.as_ref());
+fn written_rows(action: &RegionAction) -> impl Iterator<Item = &[u8]> {
+    let mutations = action.actions.iter().filter_map(Action::mutation);
     mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
 /// How long to hold the answer: as long as the write that is to wait longest. Those that were refused wait, too.
-fn hold_for(server: &RegionServer, actions: &[pb::RegionAction]) -> Duration {
+fn hold_for(server: &RegionServer, actions: &[RegionAction]) -> Duration {
     if !server.may_brake() {
         return Duration::ZERO;
     }
-    let writes = |action: &&pb::RegionAction| action.action.iter().any(|action| action.mutation.is_some());
+    let writes = |action: &&RegionAction| action.actions.iter().any(|action| action.mutation().is_some());
     let regions = actions.iter().filter(writes).filter_map(|action| server.region(&action.region).ok());
     regions.map(|region| server.hold_for(&region)).max().unwrap_or_default()
 }
 
-fn check_size(server: &RegionServer, request: &pb::MultiRequest) -> Result<()> {
-    let actions: usize = request.region_action.iter().map(|action| action.action.len()).sum();
+fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
+    let actions: usize = request.region_actions.iter().map(|of| of.actions.len()).sum();
     let limit = server.config.multi_actions_warn;
     if actions <= limit {
         return Ok(());
@@ -127,7 +134,7 @@ fn check_size(server: &RegionServer, request: &pb::MultiRequest) -> Result<()> {
             "Rejecting large batch operation for current batch with firstRegionName: {} , Requested Number of Rows: \
              {actions} , Size Threshold: {limit}",
             request
-                .region_action
+                .region_actions
                 .first()
                 .map(|action| action.region.value.escape_ascii().to_string())
                 .unwrap_or_default()
@@ -137,6 +144,8 @@ fn check_size(server: &RegionServer, request: &pb::MultiRequest) -> Result<()> {
 
 /// One request while its actions are started.
 struct Run<'a> {
+    /// The kinds of its Gets.
+    kinds: &'a [pb::Get],
     server: &'a Arc<RegionServer>,
     gathering: &'a Arc<Gathering>,
     block: CellBlockReader,
@@ -157,15 +166,15 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn region_action(&mut self, at: usize, action: &pb::RegionAction, condition: Option<&pb::Condition>) {
+    fn region_action(&mut self, at: usize, action: &RegionAction, condition: Option<&pb::Condition>) {
         let region = match self.server.region(&action.region) {
             Ok(region) => region,
             Err(error) => {
-                action.action.iter().for_each(|action| self.skip(action));
+                action.actions.iter().for_each(|action| self.skip(action));
                 return self.gathering.fail_region(at, error);
             }
         };
-        if condition.is_some() || action.atomic() {
+        if condition.is_some() || action.atomic {
             self.end_gets();
             self.all_or_nothing(at, &region, action, condition);
         } else {
@@ -173,15 +182,15 @@ impl Run<'_> {
         }
     }
 
-    fn skip(&mut self, action: &pb::Action) {
-        action.mutation.iter().for_each(|proto| mutation::skip(proto, &mut self.block));
+    fn skip(&mut self, action: &Action) {
+        action.mutation().into_iter().for_each(|proto| mutation::skip(proto, &mut self.block));
     }
 
     fn all_or_nothing(
         &mut self,
         at: usize,
         region: &Arc<Region>,
-        action: &pb::RegionAction,
+        action: &RegionAction,
         proto: Option<&pb::Condition>,
     ) {
         // All cells are taken before anything else is judged.
@@ -212,12 +221,12 @@ impl Run<'_> {
     }
 
     /// The mutations of a region action that knows nothing else. Takes the cells of all, also after an error.
-    fn mutations(&mut self, action: &pb::RegionAction) -> Result<Vec<Mutation>> {
+    fn mutations(&mut self, action: &RegionAction) -> Result<Vec<Mutation>> {
         let max = self.server.config.cell_bytes_max;
         let read: Vec<_> = action
-            .action
+            .actions
             .iter()
-            .map(|action| match &action.mutation {
+            .map(|action| match action.mutation() {
                 Some(proto) => mutation::read(proto, &mut self.block, max),
                 None => Err(HBaseError::do_not_retry("Atomic put and/or delete only, not a Get")),
             })
@@ -225,24 +234,30 @@ impl Run<'_> {
         read.into_iter().collect()
     }
 
-    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, action: &pb::RegionAction) {
+    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, action: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
         let (mut batch, mut rows) = (Batch::default(), region.row_reader());
-        for (slot, action) in action.action.iter().enumerate() {
-            if action.mutation.is_some() || action.service_call.is_some() {
+        for (slot, action) in action.actions.iter().enumerate() {
+            if matches!(action.what, What::Mutation(_) | What::Service(_)) {
                 self.end_gets();
             }
             if let Some(error) = self.too_large() {
                 self.skip(action);
                 self.exception_bytes += result::exception(&error).encoded_len() as u64;
                 self.gathering.set(at, slot, Outcome::Failed(error));
-            } else if let Some(proto) = &action.mutation {
-                self.mutation(at, slot, region, proto, &busy, &mut batch);
-            } else if let Some(call) = &action.service_call {
-                self.service(at, slot, region, call);
             } else {
-                let outcome = self.get(at, slot, &mut rows, action);
-                self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
+                match &action.what {
+                    What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
+                    What::Service(call) => self.service(at, slot, region, call),
+                    What::Get { row, kind } => {
+                        let outcome = self.get(at, slot, &mut rows, row, *kind);
+                        self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
+                    }
+                    What::Nothing => {
+                        let error = HBaseError::io("Unexpected Action type");
+                        self.gathering.set(at, slot, Outcome::Failed(error));
+                    }
+                }
             }
             self.actions_left -= 1;
         }
@@ -306,9 +321,10 @@ impl Run<'_> {
         at: usize,
         slot: usize,
         rows: &mut RowReader<'_>,
-        action: &pb::Action,
+        row: &Bytes,
+        kind: usize,
     ) -> Result<Outcome> {
-        let get = action.get.as_ref().ok_or_else(|| HBaseError::io("Unexpected Action type"))?;
+        let get = &self.kinds[kind];
         let caller = &self.gathering.caller;
         if caller.codec.is_none() {
             self.end_gets();
@@ -319,7 +335,7 @@ impl Run<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let read = get::row(self.server, rows, get, &mut gets.cells);
+        let read = get::row_of_batch(self.server, rows, (row, kind), get, &mut gets.cells);
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
@@ -435,15 +451,15 @@ struct Gathering {
 
 impl Gathering {
     fn new(
-        actions: &[pb::RegionAction],
+        actions: &[RegionAction],
         caller: Caller,
         global_condition: bool,
         done: Done<pb::MultiResponse>,
     ) -> Arc<Self> {
-        let indices = |action: &pb::RegionAction| action.action.iter().map(|action| action.index).collect();
+        let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
         let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
-            actions.iter().map(|a| RegionOutcome::Each(a.action.iter().map(|_| None).collect())).collect();
+            actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
         let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
         Arc::new(Self { asked, caller, global_condition, slots })
     }

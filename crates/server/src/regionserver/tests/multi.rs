@@ -7,8 +7,10 @@ use evenkeel_common::{HBaseError, KeyValue};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
+use prost::Message;
 
 use super::chore::near_its_limit;
+use crate::convert::multi::MultiRequest;
 use crate::regionserver::brake::HOLD_MAX;
 use crate::regionserver::multi::multi;
 use crate::regionserver::testing::*;
@@ -20,7 +22,8 @@ fn run_as(
     cells: &[KeyValue],
     caller: Caller,
 ) -> Result<Answer<pb::MultiResponse>, HBaseError> {
-    wait(|done| multi(&server.server, request, block(cells), caller, done))
+    let request = MultiRequest::decode(request.encode_to_vec().into()).expect("well-formed");
+    wait(|done| multi(&server.server, &request, block(cells), caller, done))
 }
 
 fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
@@ -58,7 +61,6 @@ fn get_action(index: u32, row: &'static [u8]) -> pb::Action {
 }
 
 fn condition(row: &'static [u8], value: &'static [u8]) -> pb::Condition {
-    use prost::Message;
     let comparable = pb::ByteArrayComparable { value: Some(Bytes::from_static(value)) };
     pb::Condition {
         row: Bytes::from_static(row),
