@@ -342,7 +342,6 @@ pub fn check_family_name(name: &[u8]) -> Result<()> {
         return refuse(format!("Column Family names cannot start with a period: {}", shown()));
     }
     if let Some(bad) = name.iter().find(|b| b.is_ascii_control() || matches!(b, b':' | b'\\' | b'/')) {
-        let bad = bad.escape_ascii();
         return refuse(format!(
             "Illegal character <{bad}>. Column Family names cannot contain control characters or colons: {}",
             shown()

@@ -136,7 +136,9 @@ fn number(text: Option<&str>, key: &str) -> Result<Option<i64>> {
 }
 
 fn refuse<T>(message: String) -> Result<T> {
-    Err(HBaseError::do_not_retry(message))
+    Err(HBaseError::do_not_retry(format!(
+        "{message} Set {CHECKS} to false at conf or table descriptor if you want to bypass sanity checks"
+    )))
 }
 
 /// Sorts split keys.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, Result, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::java_regex;
 use evenkeel_region::region::Region;
@@ -202,7 +202,11 @@ fn answer_tables(master: &Arc<Master>, exchange: Exchange<'_>) {
             Ok(pb::DeleteColumnResponse { proc_id: Some(id) })
         }),
         "FlushTable" => exchange.with(|q: pb::FlushTableRequest| {
-            let id = master.flush_table(name_of(&q.table_name)?, (q.nonce_group(), q.nonce()))?;
+            let id = master.flush_table(
+                name_of(&q.table_name)?,
+                &q.column_family,
+                (q.nonce_group(), q.nonce()),
+            )?;
             Ok(pb::FlushTableResponse { proc_id: Some(id) })
         }),
         _ => answer_lists(master, exchange),
@@ -490,7 +494,8 @@ fn name_of(name: &pb::TableName) -> Result<TableName> {
 }
 
 fn encoded(specifier: &pb::RegionSpecifier) -> Result<String> {
-    convert::region::encoded_name(specifier).map(str::to_owned)
+    let unknown = |_| HBaseError::new(ErrorKind::UnknownRegion, specifier.value.escape_ascii().to_string());
+    convert::region::encoded_name(specifier).map(str::to_owned).map_err(unknown)
 }
 
 fn procedure_result(master: &Master, id: u64) -> pb::GetProcedureResultResponse {

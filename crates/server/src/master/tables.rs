@@ -226,15 +226,20 @@ impl Master {
     ///
     /// # Errors
     /// `TableNotFoundException`, `TableNotEnabledException`.
-    pub fn flush_table(self: &Arc<Self>, name: TableName, nonce: Nonce) -> Result<u64> {
+    pub fn flush_table(self: &Arc<Self>, name: TableName, families: &[Bytes], nonce: Nonce) -> Result<u64> {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
         }
-        if !name.is_meta() {
-            self.check_enabled(&name)?;
-        }
+        let unknown = match name.is_meta() {
+            true => Vec::new(),
+            false => unknown_families(&self.check_enabled(&name)?.descriptor, families),
+        };
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
+            if !unknown.is_empty() {
+                let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
+                return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
+            }
             for region in master.parts.regionserver.regions().of_table(&name) {
                 match region.flush() {
                     Err(error) if error.kind() == ErrorKind::NotServingRegion => {}
@@ -249,6 +254,12 @@ impl Master {
     pub(super) fn region_dir(&self, region: &RegionInfo) -> std::path::PathBuf {
         layout::region_dir(self.root(), region)
     }
+}
+
+/// Those of `families` that a table does not have.
+fn unknown_families(table: &TableDescriptor, families: &[Bytes]) -> Vec<String> {
+    let unknown = families.iter().filter(|name| table.family(name).is_none());
+    unknown.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// A state as HBase prints it.
