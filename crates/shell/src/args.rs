@@ -87,7 +87,8 @@ pub fn flag(value: &Value) -> bool {
     }
 }
 
-/// A value as a number, also when it is written as a string.
+/// A value as a number, also when it is written as a string; one that is none is refused in the words of
+/// `Long.parseLong`.
 pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
     let number = match value {
         Value::Int(number) => Some(*number),
@@ -95,8 +96,11 @@ pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
         Value::Str(text) => std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()),
         _ => None,
     };
-    number
-        .ok_or_else(|| Failure::argument(format!("{name} must be a number, not {}", value.inspect())).into())
+    let why = || match value {
+        Value::Str(_) => format!("For input string: {}", value.inspect()),
+        other => format!("{name} must be a number, not {}", other.inspect()),
+    };
+    number.ok_or_else(|| Failure::argument(why()).into())
 }
 
 /// A value as a number of 0 or more.

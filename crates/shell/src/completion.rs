@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_depends_on_the_place() {
-        assert_eq!(found("trun"), ["truncate", "truncate_preserve"]);
+        assert_eq!(found("trun"), ["truncate", "truncate_preserve", "truncate_region"]);
         assert_eq!(found("list; trip"), ["trips"]);
         assert_eq!(found("scan 'tr"), ["trail"]);
         assert_eq!(found("put \"trail\", 'r', 'd"), ["day:", "dusk:"]);

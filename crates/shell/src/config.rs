@@ -3,8 +3,11 @@
 use evenkeel_client::ClientConfig;
 use evenkeel_common::Configuration;
 
-/// Environment variables that name the user, the first one set wins; Hadoop's goes before the system's.
-const USER_VARIABLES: &[&str] = &["HADOOP_USER_NAME", "USER", "LOGNAME"];
+/// The environment variable that names the user, over what the system says (Hadoop's `UserGroupInformation`).
+const USER_VARIABLE: &str = "HADOOP_USER_NAME";
+
+/// Variables that name the user where the system has no name for the process's.
+const LOGIN_VARIABLES: &[&str] = &["USER", "LOGNAME"];
 
 /// The setting that names the user, over the environment.
 const USER_KEY: &str = "hbase.client.user";
@@ -22,7 +25,21 @@ const REGISTRY_KEY: &str = "hbase.client.registry.impl";
 /// The user that calls are made as.
 pub fn user() -> String {
     let set = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
-    USER_VARIABLES.iter().find_map(set).unwrap_or_else(|| "evenkeel".to_owned())
+    let named = set(&USER_VARIABLE).or_else(system_user).or_else(|| LOGIN_VARIABLES.iter().find_map(set));
+    named.unwrap_or_else(|| "evenkeel".to_owned())
+}
+
+/// The name of the process's user by `/etc/passwd`.
+fn system_user() -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let id = std::fs::metadata("/proc/self").ok()?.uid().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let name_of = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    };
+    users.lines().find_map(name_of).filter(|name| !name.is_empty())
 }
 
 /// The client's settings. Where no registry is named it is ZooKeeper, as in HBase 2, unless there are only addresses of

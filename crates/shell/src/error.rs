@@ -73,6 +73,12 @@ pub enum CommandError {
 pub type CommandResult<T = crate::value::Value> = Result<T, CommandError>;
 
 impl CommandError {
+    /// The exception that a server answered with, without its package; empty when none did.
+    pub fn remote_class(&self) -> &str {
+        let Self::Client(client) = self else { return "" };
+        client.remote().and_then(|remote| remote.class.rsplit('.').next()).unwrap_or_default()
+    }
+
     /// What the user is told; `subject` is the command's first argument, which many messages name.
     pub fn into_flow(self, subject: &str) -> Flow {
         match self {

@@ -291,7 +291,7 @@ impl Interpreter {
         match self.evaluate(host, body) {
             Err(Flow::Failure(failure)) => {
                 if let Some(name) = name {
-                    self.assign(name, Value::text(&failure.message));
+                    self.assign(name, Value::Exception(failure));
                 }
                 self.evaluate(host, rescue)
             }

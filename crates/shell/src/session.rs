@@ -18,6 +18,8 @@ pub struct Session {
     pub interpreter: Interpreter,
     /// Lines read so far.
     lines: usize,
+    /// Whether lines come from the input, not from a script: an error that ends the shell then goes to standard error.
+    from_input: bool,
 }
 
 /// What stands before a statement.
@@ -30,7 +32,7 @@ const FAILED: i32 = 1;
 impl Session {
     /// A session without variables.
     pub fn new(shell: Shell) -> Self {
-        Self { shell, interpreter: Interpreter::default(), lines: 0 }
+        Self { shell, interpreter: Interpreter::default(), lines: 0, from_input: false }
     }
 
     /// `hbase:NUMBER:DEPTH>`, with `*` instead of `>` where a statement goes on.
@@ -65,6 +67,7 @@ impl Session {
         if banner && self.print_banner().is_err() {
             return 0;
         }
+        self.from_input = true;
         let mut source = |shell: &mut Shell| shell.read_line().ok().flatten();
         self.echo_all(&mut source).unwrap_or(0)
     }
@@ -151,6 +154,10 @@ impl Session {
             Err(Flow::Exit(status)) => Some(status),
             Err(Flow::Closed) => Some(0),
             Err(Flow::Interrupted) => Some(130),
+            Err(Flow::Failure(failure)) if self.from_input => {
+                eprintln!("{}: {}", failure.class, failure.message);
+                Some(FAILED)
+            }
             Err(Flow::Failure(failure)) => {
                 let _ = self.shell.out.line(format!("ERROR {}: {}", failure.class, failure.message));
                 Some(FAILED)

@@ -63,17 +63,18 @@ impl Shell {
     fn run(&mut self, command: &'static Command, args: Vec<Value>) -> Result<Value, Flow> {
         let began = Instant::now();
         let subject = args.first().map(Value::to_text).unwrap_or_default();
-        let outcome = self.checked(command, args);
-        let told = match outcome {
-            Err(error) => Err(error.into_flow(&subject)),
-            Ok(value) => Ok(value),
-        };
-        match told {
+        let outcome = self.checked(command, args).map_err(|error| error.into_flow(&subject));
+        self.told(command.name, began, outcome)
+    }
+
+    /// Tells of an error, unless errors end the shell, and of the time that a command took.
+    fn told(&mut self, name: &str, began: Instant, outcome: Result<Value, Flow>) -> Result<Value, Flow> {
+        match outcome {
             Err(Flow::Failure(failure)) if self.goes_on => {
                 self.out.line("")?;
                 self.out.coloured(RED, &format!("ERROR: {}", failure.message))?;
                 self.out.line("")?;
-                self.out.line(format!("For usage try 'help \"{}\"'", command.name))?;
+                self.out.line(format!("For usage try 'help \"{name}\"'"))?;
                 self.out.line("")?;
                 self.took(began)?;
                 Ok(Value::Nil)
@@ -106,10 +107,16 @@ impl Shell {
 
 impl Host for Shell {
     fn command(&mut self, name: &str, args: Vec<Value>) -> Option<Result<Value, Flow>> {
-        command::find(name).map(|command| match command.timed {
-            true => self.run(command, args),
-            false => self.checked(command, args).map_err(|error: CommandError| error.into_flow("")),
-        })
+        match command::find(name) {
+            Some(command) if command.timed => Some(self.run(command, args)),
+            Some(command) => {
+                Some(self.checked(command, args).map_err(|error: CommandError| error.into_flow("")))
+            }
+            None => {
+                let refusal = command::absent::refusal(name)?;
+                Some(self.told(name, Instant::now(), Err(refusal.into())))
+            }
+        }
     }
 
     fn print(&mut self, bytes: &[u8]) -> Result<(), Flow> {

@@ -67,6 +67,17 @@ pub fn ruby_time(seconds: i64) -> String {
     time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S %z").to_string())
 }
 
+/// Milliseconds since 1970 as `java.util.Date` prints them, but with the offset of a time zone other than UTC for its name:
+/// `Thu Feb 29 12:00:00 UTC 2024`.
+pub fn java_date(ms: i64) -> String {
+    let Some(time) = Local.timestamp_millis_opt(ms).earliest() else { return ms.to_string() };
+    let zone = match time.offset().fix().local_minus_utc() {
+        0 => "UTC".to_owned(),
+        _ => time.format("GMT%:z").to_string(),
+    };
+    time.format(&format!("%a %b %d %H:%M:%S {zone} %Y")).to_string()
+}
+
 /// What the local clock is ahead of UTC at a time. Beyond the calendar of the library (260,000 years), UTC.
 fn offset_ms(ms: i64) -> i64 {
     let utc = Utc.timestamp_millis_opt(ms).earliest();

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use evenkeel_common::TableName;
 
+use crate::error::Failure;
 use crate::filter::FilterText;
 
 /// A value of the shell's language.
@@ -41,6 +42,8 @@ pub enum Value {
     Table(TableName),
     /// A filter that was built by its constructor.
     Filter(FilterText),
+    /// What `rescue => e` catches.
+    Exception(Failure),
     /// A Java object that commands return and nothing takes: only its text is kept.
     Java(String),
 }
@@ -127,6 +130,7 @@ impl Value {
             Self::Hash(_) => "Hash",
             Self::Range { .. } => "Range",
             Self::Table(_) => "Hbase::Table",
+            Self::Exception(failure) => failure.class,
             Self::Filter(_) | Self::Java(_) => "Java::JavaObject",
         }
     }
@@ -137,6 +141,7 @@ impl Value {
             Self::Nil => Vec::new(),
             Self::Str(text) => text.clone(),
             Self::Symbol(name) => name.clone().into_bytes(),
+            Self::Exception(failure) => failure.message.clone().into_bytes(),
             other => other.inspect().into_bytes(),
         }
     }
@@ -163,6 +168,7 @@ impl Value {
             }
             Self::Table(name) => format!("Hbase::Table - {name}"),
             Self::Filter(filter) => filter.to_string(),
+            Self::Exception(failure) => format!("#<{}: {}>", failure.class, failure.message),
             Self::Java(text) => text.clone(),
         }
     }

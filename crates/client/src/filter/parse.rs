@@ -37,28 +37,28 @@ impl Operator {
     }
 }
 
-/// The names that the language knows, in order.
+/// The names that the language knows, in the order in which HBase's `ParseFilter` takes them in.
 pub fn supported() -> &'static [&'static str] {
     &[
-        "ColumnCountGetFilter",
-        "ColumnPaginationFilter",
-        "ColumnPrefixFilter",
-        "ColumnRangeFilter",
-        "ColumnValueFilter",
-        "DependentColumnFilter",
-        "FamilyFilter",
-        "FirstKeyOnlyFilter",
-        "InclusiveStopFilter",
         "KeyOnlyFilter",
-        "MultipleColumnPrefixFilter",
-        "PageFilter",
+        "FirstKeyOnlyFilter",
         "PrefixFilter",
-        "QualifierFilter",
-        "RowFilter",
-        "SingleColumnValueExcludeFilter",
-        "SingleColumnValueFilter",
+        "ColumnPrefixFilter",
+        "MultipleColumnPrefixFilter",
+        "ColumnCountGetFilter",
+        "PageFilter",
+        "ColumnPaginationFilter",
+        "InclusiveStopFilter",
         "TimestampsFilter",
+        "RowFilter",
+        "FamilyFilter",
+        "QualifierFilter",
         "ValueFilter",
+        "ColumnRangeFilter",
+        "SingleColumnValueFilter",
+        "SingleColumnValueExcludeFilter",
+        "DependentColumnFilter",
+        "ColumnValueFilter",
     ]
 }
 

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use evenkeel_client::{Admin, Error as ClientError, TableState};
 use evenkeel_common::{TableDescriptor, TableName};
 
-use super::{Command, schema};
+use super::{Command, describe, schema};
 use crate::args::{self, Args};
 use crate::builtin;
-use crate::error::{CommandError, CommandResult, Failure, describe};
+use crate::error::{self, CommandError, CommandResult, Failure};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -32,6 +32,18 @@ pub(super) const COMMANDS: &[Command] = &[
         list,
         "Prints the tables whose whole name matches a regular expression; all but HBase's own without one.\n\n  hbase> list\n  \
          hbase> list 'abc.*'\n  hbase> list 'ns:.*'",
+    ),
+    Command::new(
+        "list_enabled_tables",
+        (0, 0),
+        list_enabled,
+        "Prints the tables that are enabled.\n\n  hbase> list_enabled_tables",
+    ),
+    Command::new(
+        "list_disabled_tables",
+        (0, 0),
+        list_disabled,
+        "Prints the tables that are disabled.\n\n  hbase> list_disabled_tables",
     ),
     Command::new("exists", (1, 1), exists, "Tells whether a table exists.\n\n  hbase> exists 't1'"),
     Command::new("enable", (1, 1), enable, "Enables a table and waits until it is.\n\n  hbase> enable 't1'"),
@@ -155,7 +167,27 @@ fn matching(shell: &mut Shell, regex: &str) -> CommandResult<Vec<TableName>> {
 fn list(shell: &mut Shell, args: Args) -> CommandResult {
     let regex = args.optional_text(0).unwrap_or_else(|| ".*".to_owned());
     shell.out.header(&["TABLE"])?;
-    let names: Vec<String> = matching(shell, &regex)?.iter().map(TableName::to_string).collect();
+    let names = matching(shell, &regex)?;
+    show_names(shell, &names)
+}
+
+fn list_enabled(shell: &mut Shell, _: Args) -> CommandResult {
+    list_by_state(shell, true)
+}
+
+fn list_disabled(shell: &mut Shell, _: Args) -> CommandResult {
+    list_by_state(shell, false)
+}
+
+fn list_by_state(shell: &mut Shell, enabled: bool) -> CommandResult {
+    shell.out.header(&["TABLE"])?;
+    let admin = shell.cluster.admin()?;
+    let names = shell.wait(admin.list_tables_by_state(enabled))?;
+    show_names(shell, &names)
+}
+
+fn show_names(shell: &mut Shell, names: &[TableName]) -> CommandResult {
+    let names: Vec<String> = names.iter().map(TableName::to_string).collect();
     for name in &names {
         shell.out.row(&[name])?;
     }
@@ -240,7 +272,9 @@ fn for_all(shell: &mut Shell, args: &Args, what: &ForAll) -> CommandResult {
         match (what.act)(shell, &admin, name) {
             Ok(()) => {}
             Err(CommandError::Client(error)) => {
-                shell.out.line(format!("table:{name}, error:{}", describe(&error, &name.to_string())))?;
+                shell
+                    .out
+                    .line(format!("table:{name}, error:{}", error::describe(&error, &name.to_string())))?;
                 failed.push(name.to_string());
             }
             Err(other) => return Err(other),
@@ -299,8 +333,9 @@ fn locate_region(shell: &mut Shell, args: Args) -> CommandResult {
 }
 
 fn show_filters(shell: &mut Shell, _: Args) -> CommandResult {
-    for name in evenkeel_client::filter::supported() {
+    let names = describe::java_map_order(evenkeel_client::filter::supported().iter().copied());
+    for name in &names {
         shell.out.row(&[name])?;
     }
-    Ok(Value::Nil)
+    Ok(Value::Java(format!("#<Java::JavaUtil::HashMap::KeySet: {}>", Value::texts(names).inspect())))
 }

@@ -168,6 +168,13 @@ fn java_order(mut entries: Vec<(Vec<u8>, Vec<u8>)>, hash: impl Fn(&[u8]) -> i32)
     entries
 }
 
+/// Names in the order in which a `java.util.HashMap` goes through them.
+pub(super) fn java_map_order<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let entries = names.into_iter().map(|name| (name.as_bytes().to_vec(), Vec::new())).collect();
+    let ordered = java_order(entries, |name| string_hash(&String::from_utf8_lossy(name)));
+    ordered.into_iter().map(|(name, _)| String::from_utf8_lossy(&name).into_owned()).collect()
+}
+
 /// A number in units, the largest first: `90061` as `1 DAY 1 HOUR 1 MINUTE 1 SECOND`.
 fn in_units(mut number: i64, units: &[(i64, &str)], show: impl Fn(i64, &str) -> String) -> String {
     let mut parts = Vec::new();
@@ -236,6 +243,15 @@ mod tests {
             table_text(&table),
             ", {TABLE_ATTRIBUTES => {MAX_FILESIZE => '134217728 B (128MB)', METADATA => {'a.b' => 'c'}}}"
         );
+    }
+
+    #[test]
+    fn names_stand_in_the_order_of_a_java_map() {
+        // FirstKeyOnlyFilter and ColumnRangeFilter share a bucket: the first one in comes first.
+        let shown = java_map_order(evenkeel_client::filter::supported().iter().copied());
+        assert_eq!(shown[..3], ["DependentColumnFilter", "KeyOnlyFilter", "ColumnCountGetFilter"]);
+        let at = |name: &str| shown.iter().position(|shown| shown == name).expect("it is supported");
+        assert_eq!(at("FirstKeyOnlyFilter") + 1, at("ColumnRangeFilter"));
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //! | dml | [`write`], [`read`]; [`column`] reads columns and their formatters |
 //! | tools | [`tools`], [`switches`], [`regions`] |
 //! | snapshots | [`snapshots`] |
+//! | those that are refused | [`absent`] |
 //!
 //! A command is an entry of its module's table: its name, how many arguments it takes, its function and its help.
 
+pub mod absent;
 pub mod alter;
 pub mod column;
 pub mod ddl;
@@ -89,11 +91,7 @@ pub struct Group {
 
 /// All groups, in the order that `help` shows them.
 pub const GROUPS: &[Group] = &[
-    Group {
-        name: "general",
-        commands: &[general::COMMANDS, status::COMMANDS, help::COMMANDS],
-        comment: None,
-    },
+    Group { name: "general", commands: &[general::COMMANDS, status::COMMANDS], comment: None },
     Group {
         name: "ddl",
         commands: &[ddl::COMMANDS, alter::COMMANDS, describe::COMMANDS, regions::LISTS],
@@ -107,6 +105,7 @@ pub const GROUPS: &[Group] = &[
         comment: Some("These change how a cluster runs. Know what you do."),
     },
     Group { name: "snapshots", commands: &[snapshots::COMMANDS], comment: None },
+    Group { name: "configuration", commands: &[tools::CONFIGURATION], comment: None },
 ];
 
 impl Group {
@@ -116,9 +115,9 @@ impl Group {
     }
 }
 
-/// All commands.
+/// All commands: those of the groups, and help itself, which no group lists.
 pub fn all() -> impl Iterator<Item = &'static Command> {
-    GROUPS.iter().flat_map(Group::all)
+    GROUPS.iter().flat_map(Group::all).chain(help::COMMANDS)
 }
 
 /// A command by one of its names.

@@ -7,7 +7,7 @@ use super::Command;
 use super::column::{CellFormat, Column, columns};
 use super::write::{attributes_of, prefix_scan, row};
 use crate::args::{self, Args};
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, Failure};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -44,7 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[
         (1, 2),
         scan,
         "Reads rows: scan table, and options (COLUMNS, STARTROW, STOPROW, ROWPREFIXFILTER, LIMIT, FILTER, TIMESTAMP, \
-         TIMERANGE, VERSIONS, REVERSED, RAW, CACHE, CACHE_BLOCKS, MAXLENGTH, FORMATTER, ATTRIBUTES, ISOLATION_LEVEL, \
+         TIMERANGE, VERSIONS, REVERSED, RAW, CACHE, BATCH, ALLOW_PARTIAL_RESULTS, CACHE_BLOCKS, MAXLENGTH, FORMATTER, ATTRIBUTES, ISOLATION_LEVEL, \
          READ_TYPE).\n\n  hbase> scan 't1'\n  hbase> scan 't1', {COLUMNS => ['f:q', 'g'], LIMIT => 10, STARTROW => 'xyz'}\n  \
          hbase> scan 't1', {ROWPREFIXFILTER => 'row2', FILTER => \"QualifierFilter(>=, 'binary:xyz') AND \
          TimestampsFilter(123, 456)\"}\n  hbase> scan 't1', {REVERSED => true, RAW => true, VERSIONS => 10}\n  \
@@ -133,8 +133,7 @@ fn filter(options: &Hash) -> CommandResult<Option<Filter>> {
 }
 
 /// Options that change what comes back in ways that this shell cannot show.
-const REFUSED: &[&str] =
-    &["AUTHORIZATIONS", "BATCH", "ALLOW_PARTIAL_RESULTS", "ALL_METRICS", "METRICS", "REGION_REPLICA_ID"];
+const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS", "REGION_REPLICA_ID"];
 
 fn refuse(options: &Hash) -> CommandResult<()> {
     let refused = REFUSED.iter().find(|name| given(options, name).is_some_and(Value::is_true));
@@ -188,6 +187,12 @@ fn get(shell: &mut Shell, args: Args) -> CommandResult {
         let shown = Value::Hash(options).inspect();
         return Err(Failure::argument(format!("Failed parse of {shown}, Hash")).into());
     }
+    if let Some(column) = options.option("COLUMN").or(options.option("COLUMNS"))
+        && !matches!(column, Value::Str(_) | Value::Symbol(_) | Value::Array(_) | Value::Nil)
+    {
+        let shown = Value::Hash(options).inspect();
+        return Err(Failure::argument(format!("Failed parse column argument type {shown}, Hash")).into());
+    }
     let get = selected!(shell, Get::new(row(args.get(1))?), &options, &mut format);
     let table = shell.cluster.table(name)?;
     let result = shell.wait(table.get(get))?;
@@ -206,9 +211,9 @@ fn get_counter(shell: &mut Shell, args: Args) -> CommandResult {
     let result = shell.wait(table.get(get))?;
     match result.value(&column.family, column.qualifier()) {
         Some(value) => {
-            let bytes =
-                value.first_chunk().ok_or_else(|| Failure::argument("the value is no counter of 8 bytes"))?;
-            shell.out.line(format!("COUNTER VALUE = {}", i64::from_be_bytes(*bytes)))?;
+            let wrong = |_| Failure::argument(format!("Wrong length: {}, expected 8", value.len()));
+            let bytes = <[u8; 8]>::try_from(value).map_err(wrong)?;
+            shell.out.line(format!("COUNTER VALUE = {}", i64::from_be_bytes(bytes)))?;
         }
         None => shell.out.line("No counter found at specified coordinates")?,
     }
@@ -228,6 +233,11 @@ fn scan_options(value: &Value) -> CommandResult<Hash> {
 
 fn flag_or(options: &Hash, name: &str, default: bool) -> bool {
     given(options, name).map_or(default, args::flag)
+}
+
+/// What Java says of a name that an enumeration of the client does not have.
+fn no_constant(class: &str, name: &str) -> CommandError {
+    Failure::argument(format!("No enum constant org.apache.hadoop.hbase.client.{class}.{name}")).into()
 }
 
 /// A scan of its options; formatters of its columns go into `format`.
@@ -257,18 +267,26 @@ fn scan_of(options: &Hash, format: &mut CellFormat) -> CommandResult<Scan> {
     {
         scan = scan.caching(u32::try_from(rows).unwrap_or(u32::MAX));
     }
+    if let Some(cells) =
+        given(options, "BATCH").map(|b| args::number("BATCH", b)).transpose()?.filter(|cells| *cells > 0)
+    {
+        scan = scan.batch(u32::try_from(cells).unwrap_or(u32::MAX));
+    }
+    if flag_or(options, "ALLOW_PARTIAL_RESULTS", false) {
+        scan = scan.allow_partial();
+    }
     if flag_or(options, "RAW", false) {
         scan = scan.attribute(RAW_ATTRIBUTE.0, RAW_ATTRIBUTE.1);
     }
     match given(options, "ISOLATION_LEVEL").map(Value::to_text).as_deref() {
         None | Some("READ_COMMITTED") => {}
         Some("READ_UNCOMMITTED") => scan = scan.attribute(ISOLATION_ATTRIBUTE, vec![2]),
-        Some(other) => return Err(Failure::argument(format!("no isolation level {other}")).into()),
+        Some(other) => return Err(no_constant("IsolationLevel", other)),
     }
     match given(options, "READ_TYPE").map(Value::to_text).as_deref() {
         None | Some("DEFAULT" | "STREAM") => {}
         Some("PREAD") => scan = scan.preads(),
-        Some(other) => return Err(Failure::argument(format!("no read type {other}")).into()),
+        Some(other) => return Err(no_constant("Scan.ReadType", other)),
     }
     Ok(scan)
 }
@@ -349,7 +367,6 @@ fn count(shell: &mut Shell, args: Args) -> CommandResult {
 fn get_splits(shell: &mut Shell, args: Args) -> CommandResult {
     let name = args.table(0)?;
     let admin = shell.cluster.admin()?;
-    super::ddl::state(shell, &name)?;
     let regions = shell.wait(admin.regions(&name))?;
     let starts = regions
         .iter()

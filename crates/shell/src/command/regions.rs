@@ -7,7 +7,7 @@ use evenkeel_common::{RegionInfo, ServerName, TableName};
 use super::{Command, ddl};
 use crate::args::{Args, table_name};
 use crate::builtin;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, Failure};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
@@ -43,6 +43,13 @@ pub(super) const COMMANDS: &[Command] = &[
         "Closes a region.\n\n  hbase> unassign 'REGIONNAME'\n  hbase> unassign 'ENCODED_REGIONNAME'",
     ),
     Command::new(
+        "truncate_region",
+        (1, 1),
+        truncate_region,
+        "Deletes the cells of one region.\n\n  hbase> truncate_region 'REGIONNAME'\n  \
+         hbase> truncate_region 'ENCODED_REGIONNAME'",
+    ),
+    Command::new(
         "split",
         (1, 2),
         split,
@@ -75,8 +82,14 @@ pub(super) fn find(shell: &mut Shell, name: &Value) -> CommandResult<Option<Regi
 fn existing(shell: &mut Shell, name: &Value) -> CommandResult<RegionInfo> {
     match find(shell, name)? {
         Some(state) => Ok(state.region),
-        None => Err(Failure::runtime(name.to_text()).into()),
+        None => Err(unknown(name)),
     }
+}
+
+/// What the master says of a region that it does not know.
+fn unknown(name: &Value) -> CommandError {
+    let name = text::binary(&name.to_bytes());
+    Failure::runtime(format!("org.apache.hadoop.hbase.UnknownRegionException: {name}")).into()
 }
 
 fn move_region(shell: &mut Shell, args: Args) -> CommandResult {
@@ -99,6 +112,13 @@ fn unassign(shell: &mut Shell, args: Args) -> CommandResult {
     let region = existing(shell, args.get(0))?;
     let admin = shell.cluster.admin()?;
     shell.wait(admin.unassign_region(&region))?;
+    Ok(Value::Nil)
+}
+
+fn truncate_region(shell: &mut Shell, args: Args) -> CommandResult {
+    let region = existing(shell, args.get(0))?;
+    let admin = shell.cluster.admin()?;
+    shell.wait(admin.truncate_region(&region))?;
     Ok(Value::Nil)
 }
 
@@ -129,7 +149,9 @@ fn merge_region(shell: &mut Shell, args: Args) -> CommandResult {
     }
     let mut regions = Vec::new();
     for name in &names {
-        regions.push(existing(shell, name)?);
+        let found = find(shell, name)?;
+        let why = || Failure::runtime(format!("Can't invoke merge on unknown region {}", name.to_text()));
+        regions.push(found.ok_or_else(why)?.region);
     }
     let admin = shell.cluster.admin()?;
     shell.wait(admin.merge_regions(&regions, force.unwrap_or(false)))?;

@@ -1,6 +1,9 @@
 //! Snapshots.
 
 use evenkeel_client::admin::SnapshotDescription;
+use evenkeel_common::HBaseError;
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::names::check_qualifier;
 
 use super::Command;
 use super::namespace::whole;
@@ -72,8 +75,18 @@ fn name(value: &Value) -> CommandResult<String> {
     }
 }
 
+/// A snapshot is named by the rules for tables, before anything is sent.
+fn check_name(name: &str) -> CommandResult<()> {
+    let in_its_words = |error: HBaseError| {
+        Failure::argument(error.message().replace("User-space table qualifiers", "Snapshot qualifiers"))
+    };
+    check_qualifier(name).map_err(|error| in_its_words(error).into())
+}
+
 fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
-    let mut snapshot = SnapshotDescription::new(&name(args.get(1))?, args.table(0)?);
+    let name = name(args.get(1))?;
+    check_name(&name)?;
+    let mut snapshot = SnapshotDescription::new(&name, args.table(0)?);
     for options in args.from(2) {
         let Value::Hash(options) = options else {
             return Err(Failure::argument("Arguments should be a Hash").into());
@@ -113,12 +126,10 @@ fn clone_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
 
 /// Here the table is the second argument.
 fn clone_error(error: CommandError, args: &Args) -> CommandError {
-    let CommandError::Client(client) = &error else { return error };
     let table = args.text(1);
-    let class = client.remote().map(|remote| remote.class.clone()).unwrap_or_default();
-    match class.rsplit('.').next() {
-        Some("TableExistsException") => Failure::runtime(format!("Table already exists: {table}!")).into(),
-        Some("NamespaceNotFoundException") => {
+    match error.remote_class() {
+        "TableExistsException" => Failure::runtime(format!("Table already exists: {table}!")).into(),
+        "NamespaceNotFoundException" => {
             let namespace = table.split(':').next().unwrap_or_default();
             Failure::runtime(format!("Unknown namespace: {namespace}!")).into()
         }
@@ -130,7 +141,14 @@ fn restore_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     refuse_acl(&args, 1)?;
     let failsafe = shell.cluster.conf().get_bool_or(FAILSAFE_KEY, false).unwrap_or(false);
     let admin = shell.cluster.admin()?;
-    shell.wait(admin.restore_snapshot(&name(args.get(0))?, failsafe))?;
+    let name = name(args.get(0))?;
+    let restored = shell.wait(admin.restore_snapshot(&name, failsafe));
+    restored.map_err(|error| match error.remote_class() {
+        "SnapshotDoesNotExistException" => {
+            Failure::runtime(format!("Unable to find the table name for snapshot={name}")).into()
+        }
+        _ => error,
+    })?;
     Ok(Value::Nil)
 }
 
@@ -151,8 +169,7 @@ fn matching(shell: &mut Shell, tables: &str, names: &str) -> CommandResult<Vec<S
 fn show(shell: &mut Shell, snapshots: &[SnapshotDescription]) -> CommandResult<()> {
     shell.out.header(&["SNAPSHOT", "TABLE + CREATION TIME"])?;
     for snapshot in snapshots {
-        let time = text::ruby_time(snapshot.creation_ms / 1000);
-        shell.out.row(&[&snapshot.name, &format!("{} ({time})", snapshot.table)])?;
+        shell.out.row(&[&snapshot.name, &table_and_time(snapshot)])?;
     }
     Ok(())
 }
@@ -169,7 +186,31 @@ fn regex(args: &Args, at: usize) -> String {
 }
 
 fn list_snapshots(shell: &mut Shell, args: Args) -> CommandResult {
-    list(shell, ".*", &regex(&args, 0))
+    let snapshots = matching(shell, ".*", &regex(&args, 0))?;
+    shell.out.header(&["SNAPSHOT", "TABLE + CREATION TIME + TTL(Sec)"])?;
+    let now_ms = SystemClock.now_ms();
+    for snapshot in &snapshots {
+        let shown = format!("{} {}", table_and_time(snapshot), ttl(snapshot, now_ms));
+        shell.out.row(&[&snapshot.name, &shown])?;
+    }
+    shell.out.footer(snapshots.len())?;
+    Ok(Value::texts(snapshots.iter().map(|snapshot| &snapshot.name)))
+}
+
+/// `FOREVER`, or the seconds that a snapshot is kept, and whether they are over.
+fn ttl(snapshot: &SnapshotDescription, now_ms: i64) -> String {
+    let seconds = snapshot.ttl_seconds;
+    let end_ms = seconds.checked_mul(1000).and_then(|ms| snapshot.creation_ms.checked_add(ms));
+    match seconds {
+        0 => "FOREVER".to_owned(),
+        _ if seconds > 0 && end_ms.is_some_and(|end| end < now_ms) => format!("{seconds} (Expired) "),
+        _ => seconds.to_string(),
+    }
+}
+
+/// `TABLE (TIME)`
+fn table_and_time(snapshot: &SnapshotDescription) -> String {
+    format!("{} ({})", snapshot.table, text::ruby_time(snapshot.creation_ms / 1000))
 }
 
 fn list_table_snapshots(shell: &mut Shell, args: Args) -> CommandResult {
@@ -217,4 +258,34 @@ fn delete_all(shell: &mut Shell, tables: &str, names: &str, none: &str) -> Comma
     }
     shell.out.line(format!("{deleted} snapshots successfully deleted."))?;
     Ok(Value::Nil)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_snapshots_are_kept() {
+        let taken = |ttl: i64| {
+            let mut snapshot = SnapshotDescription::new("s", "t".parse().expect("legal")).ttl_seconds(ttl);
+            snapshot.creation_ms = 5_000;
+            snapshot
+        };
+        assert_eq!(ttl(&taken(0), i64::MAX), "FOREVER");
+        assert_eq!((ttl(&taken(10), 15_000), ttl(&taken(10), 15_001)), ("10".into(), "10 (Expired) ".into()));
+        assert_eq!(ttl(&taken(i64::MAX), i64::MAX), i64::MAX.to_string());
+    }
+
+    #[test]
+    fn names_are_refused_before_anything_is_sent() {
+        assert!(check_name("s-1.x_y").is_ok());
+        let Err(CommandError::Flow(crate::error::Flow::Failure(failure))) = check_name("a b") else {
+            panic!("a blank was taken");
+        };
+        assert!(
+            failure.message.contains("32, < > at 1. Snapshot qualifiers may only"),
+            "{}",
+            failure.message
+        );
+    }
 }

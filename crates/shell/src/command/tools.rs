@@ -1,12 +1,14 @@
 //! `flush`, `compact`, and what concerns servers.
 
-use evenkeel_client::admin::{ClusterOption, CompactionState};
+use evenkeel_client::admin::{CacheEviction, ClusterOption, CompactionState};
+use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ServerName, TableName};
+use evenkeel_protocol::pb;
 
 use super::{Command, ddl, regions};
 use crate::args::{Args, table_name};
 use crate::builtin;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, Failure};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
@@ -98,14 +100,32 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     Command::new("rit", (0, 0), rit, "Prints the regions in transition.\n\n  hbase> rit"),
     Command::new("regioninfo", (1, 1), regioninfo, "Prints a region by its name.\n\n  hbase> regioninfo 'REGIONNAME'"),
+    Command::new("close_region", (1, 2), close_region, "Does nothing: close_region gave way to unassign.\n\n  hbase> unassign 'REGIONNAME'"),
+    Command::new("list_unknownservers", (0, 0), list_unknownservers, "Prints the servers that hold regions and are neither live nor dead.\n\n  hbase> list_unknownservers"),
+    Command::new(
+        "clear_deadservers",
+        (0, 0),
+        clear_deadservers,
+        "Forgets servers that are dead, all or those named, and returns those that cannot be forgotten.\n\n  \
+         hbase> clear_deadservers\n  hbase> clear_deadservers 'host,port,startcode'",
+    )
+    .and_more(),
+];
+
+/// The group of online configuration.
+pub(super) const CONFIGURATION: &[Command] = &[
     Command::new(
         "update_config",
         (1, 1),
         update_config,
         "Makes a server read its settings again.\n\n  hbase> update_config 'host,port,startcode'",
     ),
-    Command::new("update_all_config", (0, 0), update_all_config, "Makes all servers read their settings again.\n\n  hbase> update_all_config"),
-    Command::new("close_region", (1, 2), close_region, "Does nothing: close_region gave way to unassign.\n\n  hbase> unassign 'REGIONNAME'"),
+    Command::new(
+        "update_all_config",
+        (0, 0),
+        update_all_config,
+        "Makes all servers read their settings again.\n\n  hbase> update_all_config",
+    ),
 ];
 
 fn flush(shell: &mut Shell, args: Args) -> CommandResult {
@@ -121,11 +141,23 @@ fn flush(shell: &mut Shell, args: Args) -> CommandResult {
     }
     let table = args.table(0)?;
     ddl::state(shell, &table)?;
-    match family {
-        Some(family) => shell.wait(admin.flush_families(&table, &[&family]))?,
-        None => shell.wait(admin.flush_table(&table))?,
-    }
+    let flushed = match family {
+        Some(family) => shell.wait(admin.flush_families(&table, &[&family])),
+        None => shell.wait(admin.flush_table(&table)),
+    };
+    flushed.map_err(without_class)?;
     Ok(Value::Nil)
+}
+
+/// The stock shell names no class where a procedure, not the call that began it, finds no such family.
+fn without_class(error: CommandError) -> CommandError {
+    match &error {
+        CommandError::Client(client) if error.remote_class() == "NoSuchColumnFamilyException" => {
+            let message = client.remote().map(|remote| remote.message.clone()).unwrap_or_default();
+            Failure::runtime(message).into()
+        }
+        _ => error,
+    }
 }
 
 fn compact(shell: &mut Shell, args: Args) -> CommandResult {
@@ -203,7 +235,8 @@ fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>>
 fn compaction_switch(shell: &mut Shell, args: Args) -> CommandResult {
     let names = builtin::flatten(args.from(1).to_vec());
     let servers = if names.is_empty() { live_servers(shell)? } else { servers(shell, &names)? };
-    shell.out.header(&["SERVER", "PREV_STATE"])?;
+    // The stock shell takes brackets, quotes and all for the names of its columns.
+    shell.out.header(&["['SERVER'", "'PREV_STATE']"])?;
     let admin = shell.cluster.admin()?;
     for server in &servers {
         let before = shell.wait(admin.set_compactions(server, args.flag(0)))?;
@@ -240,8 +273,17 @@ fn clear_block_cache(shell: &mut Shell, args: Args) -> CommandResult {
     ddl::state(shell, &table)?;
     let admin = shell.cluster.admin()?;
     let evicted = shell.wait(admin.clear_block_cache(&table))?;
-    shell.out.row(&[&format!("evictedBlocks={}", evicted.evicted_blocks)])?;
+    shell.out.row(&[&cache_eviction(&evicted)])?;
     Ok(Value::Nil)
+}
+
+/// `CacheEvictionStats.toString`, without the names of regions that failed.
+fn cache_eviction(stats: &CacheEviction) -> String {
+    let CacheEviction { evicted_blocks, cache_bytes_max, failed_regions } = stats;
+    format!(
+        "CacheEvictionStats{{evictedBlocks={evicted_blocks}, maxCacheSize={cache_bytes_max}, \
+         failedRegionsSize={failed_regions}, failedRegions=[]}}"
+    )
 }
 
 fn show_servers(shell: &mut Shell, servers: &[ServerName]) -> CommandResult {
@@ -262,6 +304,39 @@ fn list_deadservers(shell: &mut Shell, _: Args) -> CommandResult {
     let admin = shell.cluster.admin()?;
     let metrics = shell.wait(admin.cluster_metrics(&[ClusterOption::DeadServers]))?;
     show_servers(shell, &metrics.dead_servers)
+}
+
+fn list_unknownservers(shell: &mut Shell, _: Args) -> CommandResult {
+    let admin = shell.cluster.admin()?;
+    let metrics = shell.wait(admin.cluster_metrics(&[ClusterOption::UnknownServers]))?;
+    show_servers(shell, &metrics.unknown_servers)
+}
+
+fn clear_deadservers(shell: &mut Shell, args: Args) -> CommandResult {
+    let names = builtin::flatten(args.from(0).to_vec());
+    let named: Result<Vec<ServerName>, _> = names.iter().map(|name| name.to_text().parse()).collect();
+    let admin = shell.cluster.admin()?;
+    let servers = match named? {
+        none if none.is_empty() => {
+            shell.wait(admin.cluster_metrics(&[ClusterOption::DeadServers]))?.dead_servers
+        }
+        named => named,
+    };
+    let request =
+        pb::ClearDeadServersRequest { server_name: servers.iter().map(pb::ServerName::from).collect() };
+    let answer: pb::ClearDeadServersResponse = shell.wait(admin.call_master("ClearDeadServers", &request))?;
+    let left: Vec<String> = answer.server_name.iter().map(|s| ServerName::from(s).to_string()).collect();
+    if left.is_empty() {
+        shell.out.row(&["true"])?;
+        return Ok(Value::Array(Vec::new()));
+    }
+    for line in
+        ["Some dead server clear failed", "SERVERNAME"].into_iter().chain(left.iter().map(String::as_str))
+    {
+        shell.out.row(&[line])?;
+    }
+    shell.out.footer(left.len())?;
+    Ok(Value::texts(left))
 }
 
 fn list_decommissioned(shell: &mut Shell, _: Args) -> CommandResult {
@@ -305,13 +380,21 @@ fn recommission(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
+/// `RegionState.toDescriptiveString`; the message does not say which server it is about.
+fn transition_text(transition: &pb::RegionInTransition, now_ms: i64) -> String {
+    let (name, state) = (text::binary(&transition.spec.value), &transition.region_state);
+    let since_ms = state.stamp.map_or(0, |ms| ms as i64);
+    let (shown, seconds) = (text::java_date(since_ms), (now_ms - since_ms) / 1000);
+    format!("{name} state={}, ts={shown} ({seconds}s ago), server=null", state.state().as_str_name())
+}
+
 fn rit(shell: &mut Shell, _: Args) -> CommandResult {
     let admin = shell.cluster.admin()?;
-    let metrics = shell.wait(admin.cluster_metrics(&[ClusterOption::RegionsInTransition]))?;
-    for (region, state) in &metrics.regions_in_transition {
-        shell.out.row(&[&format!("{region} state={state}")])?;
+    let status = shell.wait(admin.cluster_status())?;
+    for transition in &status.regions_in_transition {
+        shell.out.row(&[&transition_text(transition, SystemClock.now_ms())])?;
     }
-    shell.out.footer(metrics.regions_in_transition.len())?;
+    shell.out.footer(status.regions_in_transition.len())?;
     Ok(Value::Nil)
 }
 
