@@ -24,6 +24,8 @@ pub struct JavaRun {
 pub struct Finished {
     /// It ended by itself within its deadline, with exit code 0.
     pub success: bool,
+    /// Its exit code, if it ended by itself within its deadline.
+    pub code: Option<i32>,
     /// All it wrote to standard output.
     pub stdout: String,
     /// All it wrote to standard error.
@@ -84,11 +86,11 @@ impl JavaRun {
         let out = out_folder(&self.label).map_err(|e| format!("cannot make the output folder: {e}"))?;
         let (stdout, stderr) = (out.join("stdout"), out.join("stderr"));
         let mut child = self.spawn(&stdout, &stderr)?;
-        let (success, end) = wait(&mut child, self.deadline);
+        let (code, end) = wait(&mut child, self.deadline);
         let read = |path: &Path| {
             fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
         };
-        Ok(Finished { success, stdout: read(&stdout), stderr: read(&stderr), end })
+        Ok(Finished { success: code == Some(0), code, stdout: read(&stdout), stderr: read(&stderr), end })
     }
 
     fn spawn(&self, stdout: &Path, stderr: &Path) -> Result<Child, String> {
@@ -152,20 +154,20 @@ fn out_folder(label: &str) -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-fn wait(child: &mut Child, deadline: Duration) -> (bool, String) {
+fn wait(child: &mut Child, deadline: Duration) -> (Option<i32>, String) {
     let start = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) => {
-                return (status.success(), format!("ended after {} s: {status}", start.elapsed().as_secs()));
+                return (status.code(), format!("ended after {} s: {status}", start.elapsed().as_secs()));
             }
             Ok(None) if start.elapsed() < deadline => sleep(Duration::from_millis(50)),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return (false, format!("killed after {} s", deadline.as_secs()));
+                return (None, format!("killed after {} s", deadline.as_secs()));
             }
-            Err(e) => return (false, format!("cannot be waited for: {e}")),
+            Err(e) => return (None, format!("cannot be waited for: {e}")),
         }
     }
 }
