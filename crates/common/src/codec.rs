@@ -13,14 +13,20 @@ pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a protobuf varint: the value and its length in bytes, or `None` when the bytes end early or it is longer
-/// than ten bytes.
+/// Bytes that [`write_varint`] writes.
+pub fn varint_len(value: u64) -> usize {
+    let bits = u64::BITS - (value | 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
+/// Reads a protobuf varint: the value and its length in bytes, or `None` when the bytes end early or it has more than 64
+/// bits.
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.iter().enumerate().take(10) {
         value |= u64::from(byte & 0x7f) << (7 * i);
         if byte & 0x80 == 0 {
-            return Some((value, i + 1));
+            return (i < 9 || *byte <= 1).then_some((value, i + 1));
         }
     }
     None
@@ -101,7 +107,9 @@ mod tests {
             let mut out = Vec::new();
             write_varint(&mut out, value);
             assert_eq!(read_varint(&out), Some((value, out.len())));
+            assert_eq!(varint_len(value), out.len(), "{value}");
         }
+        assert_eq!(read_varint(&[[0x80; 9].as_slice(), &[2]].concat()), None);
         assert_eq!(read_varint(&[0x80; 11]), None);
         assert_eq!(read_varint(&[0x80]), None);
     }

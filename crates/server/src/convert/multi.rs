@@ -1,13 +1,16 @@
-//! MultiRequest, read for being served.
+//! MultiRequest and MultiResponse, for many rows at little cost.
 //!
 //! A batch of Gets is one Get over and over with another row, and reading each of its messages field by field would take as
 //! long as reading its row from the cache. So the actions are taken as they lie, and of a Get whose bytes after the row
-//! are those of the Get before it, only the row is read: it is of the same *kind*. Everything else is read as a message.
+//! are those of the Get before it, only the row is read: it is of the same *kind*. Everything else is read as a message. Likewise what became of a Get whose cells lie beside
+//! the response is a few bytes, which [`Entries`] writes where they belong.
 
 use bytes::Bytes;
-use evenkeel_common::codec::read_varint;
+use evenkeel_common::codec::{read_varint, varint_len, write_varint};
 use evenkeel_protocol::pb;
 use prost::{DecodeError, Message};
+
+use super::result;
 
 /// A request.
 #[derive(Debug, Default)]
@@ -215,6 +218,73 @@ fn read_field(bytes: &[u8], at: &mut usize, key: u8) -> Option<u64> {
     Some(number)
 }
 
+/// pb::MultiResponse with the results of each region as they will lie.
+#[derive(Clone, PartialEq, Message)]
+pub struct MultiResponse {
+    /// A pb::RegionActionResult for each region action, in order.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub region_action_result: Vec<Bytes>,
+    /// See pb::MultiResponse.
+    #[prost(bool, optional, tag = "2")]
+    pub processed: Option<bool>,
+    /// See pb::MultiResponse.
+    #[prost(message, optional, tag = "3")]
+    pub region_statistics: Option<pb::MultiRegionLoadStats>,
+}
+
+/// A pb::RegionActionResult of one entry an action, as it is written.
+#[derive(Debug, Default)]
+pub struct Entries {
+    bytes: Vec<u8>,
+    /// The last result that only counts cells, and how many.
+    counted: Vec<u8>,
+    count: Option<usize>,
+}
+
+/// What most entries take at most.
+const ENTRY_BYTES: usize = 16;
+/// Keys of fields of messages.
+const ENTRY: u8 = 1 << 3 | 2;
+const ENTRY_INDEX: u8 = 1 << 3;
+const ENTRY_RESULT: u8 = 2 << 3 | 2;
+
+impl Entries {
+    /// Of about so many entries.
+    pub fn with_capacity(entries: usize) -> Self {
+        Self { bytes: Vec::with_capacity(entries * ENTRY_BYTES), ..Self::default() }
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, entry: &pb::ResultOrException) {
+        self.bytes.push(ENTRY);
+        write_varint(&mut self.bytes, entry.encoded_len() as u64);
+        entry.encode_raw(&mut self.bytes);
+    }
+
+    /// Adds the entry of a result whose cells, so many, lie beside the response.
+    pub fn push_counted(&mut self, index: u32, cells: usize) {
+        if self.count != Some(cells) {
+            self.counted.clear();
+            result::counted(cells, false).encode_raw(&mut self.counted);
+            self.count = Some(cells);
+        }
+        let (index, result_bytes) = (u64::from(index), self.counted.len() as u64);
+        let entry_bytes = 2 + varint_len(index) + varint_len(result_bytes) + self.counted.len();
+        self.bytes.push(ENTRY);
+        write_varint(&mut self.bytes, entry_bytes as u64);
+        self.bytes.push(ENTRY_INDEX);
+        write_varint(&mut self.bytes, index);
+        self.bytes.push(ENTRY_RESULT);
+        write_varint(&mut self.bytes, result_bytes);
+        self.bytes.extend_from_slice(&self.counted);
+    }
+
+    /// The message.
+    pub fn finish(self) -> Bytes {
+        self.bytes.into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,6 +368,23 @@ mod tests {
             let read = kinds.action(action.clone().into()).expect("read");
             assert!(matches!(&read.what, What::Get { row, .. } if &row[..] == b"last"), "{read:?}");
         }
+    }
+
+    #[test]
+    fn entries_are_the_messages_they_stand_for() {
+        let (mut entries, mut expected) = (Entries::with_capacity(4), pb::RegionActionResult::default());
+        let counts = [(0, 1), (127, 1), (128, 0), (u32::MAX, 300), (5, 300), (6, usize::MAX)];
+        for (index, cells) in counts {
+            let entry = pb::ResultOrException {
+                index: Some(index),
+                result: Some(result::counted(cells, false)),
+                ..Default::default()
+            };
+            entries.push_counted(index, cells);
+            entries.push(&entry);
+            expected.result_or_exception.extend([entry.clone(), entry]);
+        }
+        assert_eq!(entries.finish(), expected.encode_to_vec());
     }
 
     /// Whatever the bytes are: an error where the message is one, else the same actions.

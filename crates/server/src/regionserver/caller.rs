@@ -79,15 +79,10 @@ pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
 
 /// A result whose cells go into `block`, or into the message when there is none.
 pub fn place_cells(cells: CellBuffer, block: Option<&mut CellBlockWriter>) -> pb::Result {
-    place_rows(cells.len(), cells, block)
-}
-
-/// As [`place_cells`] of a result that has only the first `count` of the cells; those behind are of results that follow.
-/// Without a block it has all.
-pub fn place_rows(count: usize, cells: CellBuffer, block: Option<&mut CellBlockWriter>) -> pb::Result {
     match block {
         None => result::with_cells(cells, false, false),
         Some(block) => {
+            let count = cells.len();
             block.push_buffer_owned(cells);
             result::counted(count, false)
         }

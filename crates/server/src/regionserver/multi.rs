@@ -27,10 +27,10 @@ use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::caller::{Caller, Done, Reply, place_cells, place_rows};
+use super::caller::{Caller, Done, Reply, place_cells};
 use super::mutate::check_same_row;
 use super::{RegionServer, endpoint, get, load, memory};
-use crate::convert::multi::{Action, MultiRequest, RegionAction, What};
+use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::{condition, mutation, result};
 
 /// Room that is made at once for the rows of a request, of which the first tells how large they are.
@@ -59,7 +59,7 @@ pub fn multi(
     request: &MultiRequest,
     block: CellBlockReader,
     caller: Caller,
-    done: Done<pb::MultiResponse>,
+    done: Done<MultiResponse>,
 ) {
     load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
@@ -437,7 +437,7 @@ struct Slots {
     regions: Vec<RegionOutcome>,
     /// Starts that have not ended, the request's own among them.
     open: usize,
-    done: Option<Done<pb::MultiResponse>>,
+    done: Option<Done<MultiResponse>>,
 }
 
 /// Collects outcomes until all are there.
@@ -454,7 +454,7 @@ impl Gathering {
         actions: &[RegionAction],
         caller: Caller,
         global_condition: bool,
-        done: Done<pb::MultiResponse>,
+        done: Done<MultiResponse>,
     ) -> Arc<Self> {
         let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
         let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
@@ -524,13 +524,13 @@ impl Gathering {
         }
     }
 
-    fn reply(&self, regions: Vec<RegionOutcome>) -> Reply<pb::MultiResponse> {
+    fn reply(&self, regions: Vec<RegionOutcome>) -> Reply<MultiResponse> {
         let mut block = self.caller.block();
         let processed = self.processed(&regions);
         let results = self.asked.iter().zip(regions);
         let results =
             results.map(|((indices, _), outcome)| self.region_result(indices, outcome, block.as_mut()));
-        let message = pb::MultiResponse {
+        let message = MultiResponse {
             region_action_result: results.collect(),
             processed,
             region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
@@ -556,8 +556,8 @@ impl Gathering {
         indices: &[Option<u32>],
         outcome: RegionOutcome,
         mut block: Option<&mut CellBlockWriter>,
-    ) -> pb::RegionActionResult {
-        match outcome {
+    ) -> Bytes {
+        let result = match outcome {
             RegionOutcome::Failed(error) => {
                 pb::RegionActionResult { exception: Some(result::exception(&error)), ..Default::default() }
             }
@@ -568,11 +568,14 @@ impl Gathering {
                 pb::RegionActionResult { result_or_exception: entries, exception: None, processed }
             }
             RegionOutcome::Each(outcomes) => {
-                let entries = indices.iter().zip(outcomes);
-                let entries = entries.map(|(index, outcome)| entry(*index, outcome, block.as_deref_mut()));
-                pb::RegionActionResult { result_or_exception: entries.collect(), ..Default::default() }
+                let mut entries = Entries::with_capacity(outcomes.len());
+                for (index, outcome) in indices.iter().zip(outcomes) {
+                    add_entry(&mut entries, index.unwrap_or(0), outcome, block.as_deref_mut());
+                }
+                return entries.finish();
             }
-        }
+        };
+        result.encode_to_vec().into()
     }
 }
 
@@ -590,23 +593,29 @@ fn whole_entries(
     (0..count).map(&mut entry).collect()
 }
 
-fn entry(
-    index: Option<u32>,
+fn add_entry(
+    entries: &mut Entries,
+    index: u32,
     outcome: Option<Outcome>,
     block: Option<&mut CellBlockWriter>,
-) -> pb::ResultOrException {
-    let mut entry = pb::ResultOrException { index: Some(index.unwrap_or(0)), ..Default::default() };
-    match outcome {
-        Some(Outcome::Cells(cells)) => entry.result = Some(place_cells(cells, block)),
-        Some(Outcome::Rows { count, cells }) => entry.result = Some(place_rows(count, cells, block)),
-        Some(Outcome::Exists(exists)) => entry.result = Some(result::existence(exists, false)),
-        Some(Outcome::Service(value)) => {
+) {
+    let mut entry = pb::ResultOrException { index: Some(index), ..Default::default() };
+    match (outcome, block) {
+        (Some(Outcome::Rows { count, cells }), Some(block)) => {
+            block.push_buffer_owned(cells);
+            return entries.push_counted(index, count);
+        }
+        (Some(Outcome::Rows { cells, .. } | Outcome::Cells(cells)), block) => {
+            entry.result = Some(place_cells(cells, block));
+        }
+        (Some(Outcome::Exists(exists)), _) => entry.result = Some(result::existence(exists, false)),
+        (Some(Outcome::Service(value)), _) => {
             entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
         }
-        Some(Outcome::Failed(error)) => entry.exception = Some(result::exception(&error)),
-        None => {
+        (Some(Outcome::Failed(error)), _) => entry.exception = Some(result::exception(&error)),
+        (None, _) => {
             entry.exception = Some(result::exception(&HBaseError::io("the action was dropped unanswered")))
         }
     }
-    entry
+    entries.push(&entry);
 }

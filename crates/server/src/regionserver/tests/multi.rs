@@ -23,7 +23,9 @@ fn run_as(
     caller: Caller,
 ) -> Result<Answer<pb::MultiResponse>, HBaseError> {
     let request = MultiRequest::decode(request.encode_to_vec().into()).expect("well-formed");
-    wait(|done| multi(&server.server, &request, block(cells), caller, done))
+    let answer = wait(|done| multi(&server.server, &request, block(cells), caller, done))?;
+    let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
+    Ok(Answer { message, cells: answer.cells })
 }
 
 fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
