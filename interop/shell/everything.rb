@@ -162,6 +162,8 @@ append 'cmd', 'n', 'f:s', 3, ATTRIBUTES => {'k' => 'v'}
 append 'cmd', 'n', 'f', 'x'
 append 'cmd', 'n', 'x:s', 'x'
 append 'cmd', 'n', 'f:s'
+# Evenkeel gives Increments and Appends within one millisecond times of their own, which may lie ahead of a Delete's.
+sleep 1
 puts '== delete'
 delete 'cmd', 'r1', 'f:a', 1
 delete 'cmd', 'r1'
