@@ -276,9 +276,14 @@ impl HFileReader {
     /// # Errors
     /// What reading a chunk says.
     pub fn might_contain_row(&self, row: &[u8]) -> Result<bool> {
+        self.might_contain_row_by(row, &mut None)
+    }
+
+    /// As [`HFileReader::might_contain_row`]. The chunk that was asked is kept, for the next row.
+    pub(crate) fn might_contain_row_by(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::Row, Some(bloom)) => self.ask(bloom, row),
-            (BloomType::RowPrefix(bytes), Some(bloom)) => self.ask(bloom, row_prefix(row, bytes)),
+            (BloomType::Row, Some(bloom)) => self.ask(bloom, row, kept),
+            (BloomType::RowPrefix(bytes), Some(bloom)) => self.ask(bloom, row_prefix(row, bytes), kept),
             _ => Ok(!self.is_empty()),
         }
     }
@@ -291,7 +296,7 @@ impl HFileReader {
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
             (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
-                self.ask(bloom, row_prefix(prefix, bytes))
+                self.ask(bloom, row_prefix(prefix, bytes), &mut None)
             }
             _ => Ok(!self.is_empty()),
         }
@@ -320,7 +325,7 @@ impl HFileReader {
             return Ok(false);
         }
         match &self.delete_family_bloom {
-            Some(bloom) => self.ask(bloom, row),
+            Some(bloom) => self.ask(bloom, row, &mut None),
             None => Ok(true),
         }
     }
@@ -394,25 +399,36 @@ impl HFileReader {
         self.half.as_ref()
     }
 
-    fn ask(&self, bloom: &BloomMeta, key: &[u8]) -> Result<bool> {
-        self.ask_chunk(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key)
+    fn ask(&self, bloom: &BloomMeta, key: &[u8], kept: &mut Option<Block>) -> Result<bool> {
+        self.ask_chunk(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key, kept)
     }
 
     fn ask_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         let mut key = Vec::new();
         row_col_key(&mut key, row, qualifier);
         let cell = CellRef::from_checked(&key, &[], &[], 0);
-        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key)
+        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key, &mut None)
     }
 
-    fn ask_chunk(&self, bloom: &BloomMeta, chunk: Option<BlockAt>, key: &[u8]) -> Result<bool> {
+    fn ask_chunk(
+        &self,
+        bloom: &BloomMeta,
+        chunk: Option<BlockAt>,
+        key: &[u8],
+        kept: &mut Option<Block>,
+    ) -> Result<bool> {
         let Some(at) = chunk else { return Ok(false) };
         if at.offset >= self.trailer.load_on_open_offset {
             return Err(self.blocks.corrupt(at.offset, "a bloom chunk is out of place"));
         }
-        let hint = self.hint(true, BlockCategory::Bloom);
-        let chunk = self.blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?;
-        Ok(contains(chunk.data(), bloom.hash, bloom.hash_count, key))
+        let chunk = match kept.take().filter(|chunk| chunk.offset() == at.offset) {
+            Some(chunk) => chunk,
+            None => {
+                let hint = self.hint(true, BlockCategory::Bloom);
+                self.blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?
+            }
+        };
+        Ok(contains(kept.insert(chunk).data(), bloom.hash, bloom.hash_count, key))
     }
 
     fn key_buf(&self, key: &[u8], offset: u64) -> Result<KeyBuf> {

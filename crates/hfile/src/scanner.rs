@@ -50,6 +50,8 @@ pub struct HFileScanner {
     /// Blocks entered one after the other.
     blocks_in_a_row: u32,
     warmth: Option<Arc<Warmth>>,
+    /// Of the bloom filter, the one that was asked last.
+    bloom_chunk: Option<Block>,
 }
 
 /// So many blocks one after the other make a scan for which the next block is read ahead.
@@ -65,6 +67,7 @@ impl HFileScanner {
             entered_bytes: 0,
             blocks_in_a_row: 0,
             warmth: None,
+            bloom_chunk: None,
             reader,
         }
     }
@@ -107,6 +110,11 @@ impl HFileScanner {
     #[inline]
     pub fn is_seeked(&self) -> bool {
         self.place.is_at_cell()
+    }
+
+    /// As [`HFileReader::might_contain_row`]; holds on to the chunk of the bloom filter for the next row.
+    pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
+        self.reader.might_contain_row_by(row, &mut self.bloom_chunk)
     }
 
     /// Is at no cell from here on.

@@ -46,9 +46,12 @@ impl Leaf {
         matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
     }
 
-    /// Whether it is of this file.
-    pub(crate) fn is_of_file(&self, file: &Arc<StoreFile>) -> bool {
-        matches!(self, Self::File(leaf) if leaf.is_of(file))
+    /// The scanner of this file, if it is one.
+    pub(crate) fn of_file(&mut self, file: &Arc<StoreFile>) -> Option<&mut StoreFileScanner> {
+        match self {
+            Self::File(leaf) if leaf.is_of(file) => Some(leaf),
+            _ => None,
+        }
     }
 
     /// Is at no cell from here on, and reads at this point once it is sought.

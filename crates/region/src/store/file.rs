@@ -243,6 +243,11 @@ impl StoreFileScanner {
         Arc::ptr_eq(&self.file, file)
     }
 
+    /// See [`HFileScanner::might_contain_row`].
+    pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
+        self.scanner.might_contain_row(row)
+    }
+
     /// Is at no cell from here on, and reads at this point once it is sought.
     pub fn rewind(&mut self, read_point: u64) {
         self.scanner.leave();

@@ -125,8 +125,9 @@ impl StoreView {
             at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
         for file in self.state.files.iter().rev() {
-            let is_there = leaves.get(at).is_some_and(|leaf| leaf.is_of_file(file));
-            let is_wanted = wanted.may_be_in_file(file)?;
+            let leaf = leaves.get_mut(at).and_then(|leaf| leaf.of_file(file));
+            let is_there = leaf.is_some();
+            let is_wanted = wanted.may_be_in_file(file, leaf)?;
             if is_wanted && !is_there {
                 let scanner = StoreFileScanner::new(Arc::clone(file), options, read_point);
                 leaves.insert(at, Leaf::File(Box::new(scanner)));
@@ -190,8 +191,9 @@ impl<'a> Wanted<'a> {
         !segment.is_empty() && segment.may_contain(&self.range, self.oldest_unexpired)
     }
 
-    fn may_be_in_file(&self, file: &StoreFile) -> Result<bool> {
-        Ok(self.may_be_in_times(file) && self.may_be_in_rows(file) && self.may_be_in_bloom(file)?)
+    /// `leaf` is a scanner of the file, if there is one.
+    fn may_be_in_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+        Ok(self.may_be_in_times(file) && self.may_be_in_rows(file) && self.may_be_in_bloom(file, leaf)?)
     }
 
     fn may_be_in_times(&self, file: &StoreFile) -> bool {
@@ -213,16 +215,19 @@ impl<'a> Wanted<'a> {
         !starts_after && !ends_before
     }
 
-    fn may_be_in_bloom(&self, file: &StoreFile) -> Result<bool> {
+    fn may_be_in_bloom(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
         let reader = file.reader();
         if !reader.has_bloom() {
             return Ok(true);
         }
         let row = &self.scan.start_row;
         if self.is_get {
-            return match self.column {
-                Some(column) => reader.might_contain_row_col(row, column),
-                None => reader.might_contain_row(row),
+            return match (self.column, leaf) {
+                (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
+                    reader.might_contain_row_col(row, column)
+                }
+                (_, Some(leaf)) => leaf.might_contain_row(row),
+                (_, None) => reader.might_contain_row(row),
             };
         }
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
