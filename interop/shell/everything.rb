@@ -162,7 +162,7 @@ append 'cmd', 'n', 'f:s', 3, ATTRIBUTES => {'k' => 'v'}
 append 'cmd', 'n', 'f', 'x'
 append 'cmd', 'n', 'x:s', 'x'
 append 'cmd', 'n', 'f:s'
-# Evenkeel gives Increments and Appends within one millisecond times of their own, which may lie ahead of a Delete's.
+# Increments and Appends within one millisecond get times of their own, which may lie ahead of a Delete's (as in HBase).
 sleep 1
 puts '== delete'
 delete 'cmd', 'r1', 'f:a', 1
