@@ -157,7 +157,8 @@ impl Scan {
         self.is_get
             && self.filter.is_none()
             && !self.reversed
-            && (self.include_start_row, self.include_stop_row) == (true, true)
+            && self.include_start_row
+            && self.include_stop_row
             && self.start_row == self.stop_row
     }
 

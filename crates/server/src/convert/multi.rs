@@ -2,8 +2,9 @@
 //!
 //! A batch of Gets is one Get over and over with another row, and reading each of its messages field by field would take as
 //! long as reading its row from the cache. So the actions are taken as they lie, and of a Get whose bytes after the row
-//! are those of the Get before it, only the row is read: it is of the same *kind*. Everything else is read as a message. Likewise what became of a Get whose cells lie beside
-//! the response is a few bytes, which [`Entries`] writes where they belong.
+//! are those of the Get before it, only the row is read: it is of the same *kind*. Everything else is read as a message.
+//! Likewise what became of a Get whose cells lie beside the response is a few bytes, which [`Entries`] writes where they
+//! belong.
 
 use bytes::Bytes;
 use evenkeel_common::codec::{read_varint, varint_len, write_varint};

@@ -384,7 +384,7 @@ fn recommission(shell: &mut Shell, args: Args) -> CommandResult {
 fn transition_text(transition: &pb::RegionInTransition, now_ms: i64) -> String {
     let (name, state) = (text::binary(&transition.spec.value), &transition.region_state);
     let since_ms = state.stamp.map_or(0, |ms| ms as i64);
-    let (shown, seconds) = (text::java_date(since_ms), (now_ms - since_ms) / 1000);
+    let (shown, seconds) = (text::java_date(since_ms), now_ms.saturating_sub(since_ms) / 1000);
     format!("{name} state={}, ts={shown} ({seconds}s ago), server=null", state.state().as_str_name())
 }
 
