@@ -45,11 +45,14 @@ pub fn write_vlong(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Reads a Hadoop vlong: the value and its length in bytes, or `None` when the bytes end early.
+#[inline]
 pub fn read_vlong(bytes: &[u8]) -> Option<(i64, usize)> {
     let first = *bytes.first()? as i8;
-    if first >= -112 {
-        return Some((i64::from(first), 1));
-    }
+    if first >= -112 { Some((i64::from(first), 1)) } else { read_long_vlong(first, bytes) }
+}
+
+/// One of more than a byte, of which the first is read.
+fn read_long_vlong(first: i8, bytes: &[u8]) -> Option<(i64, usize)> {
     let (count, negative) =
         if first < -120 { (-120 - first as i32, true) } else { (-112 - first as i32, false) };
     let count = count as usize;

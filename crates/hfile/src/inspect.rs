@@ -109,7 +109,7 @@ impl HFileReader {
         cursor.first(block).map_err(|_| malformed())?;
         loop {
             each(&cursor.cell(block));
-            if !cursor.step(block).map_err(|_| malformed())? {
+            if cursor.step(block).map_err(|_| malformed())?.is_none() {
                 return Ok(());
             }
         }

@@ -40,8 +40,8 @@ impl Place {
 
     /// The cell.
     #[inline]
-    pub fn cell(&self) -> Option<CellRef<'_>> {
-        self.cell
+    pub fn cell(&self) -> Option<&CellRef<'_>> {
+        self.cell.as_ref()
     }
 
     /// Whether it is at a cell.
@@ -86,18 +86,13 @@ impl Place {
     #[inline]
     pub fn step(&mut self) -> Result<bool, Malformed> {
         self.leave();
-        let found = match &self.block {
-            Some(block) => {
-                let found = self.cursor.step(block)?;
-                if let Some(ahead) = self.cursor.ahead() {
-                    prefetch(block.data().as_ptr().wrapping_add(ahead));
-                }
-                found
-            }
-            None => false,
-        };
-        self.arrive(found);
-        Ok(found)
+        let Some(block) = &self.block else { return Ok(false) };
+        // SAFETY: as in `arrive`.
+        self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
+        if let Some(ahead) = self.cursor.ahead() {
+            prefetch(block.data().as_ptr().wrapping_add(ahead));
+        }
+        Ok(self.cell.is_some())
     }
 
     /// From its cell on, goes forward to the first of the block that is at or after `key`; whether there is one. Must be
@@ -117,19 +112,28 @@ impl Place {
     fn arrive(&mut self, found: bool) {
         self.cell = match &self.block {
             Some(block) if found => {
-                let cell = self.cursor.cell(block);
-                let cell = match self.seq_id {
-                    Some(seq_id) => cell.with_seq_id(seq_id),
-                    None => cell,
-                };
                 // SAFETY: the view borrows from `cursor` and from the bytes that `block` keeps where they are, wherever
                 // both are moved to. Every method that changes either drops the view first; `cell` hands it out for as
                 // long as `self` is borrowed.
-                Some(unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) })
+                Some(unsafe { keep(self.cursor.cell(block), self.seq_id) })
             }
             _ => None,
         };
     }
+}
+
+/// A view for `Place::cell`, with the sequence id that its file's cells have.
+///
+/// # Safety
+/// What it borrows from must stay where it is, and as it is, for as long as the view is used.
+#[inline]
+unsafe fn keep(cell: CellRef<'_>, seq_id: Option<u64>) -> CellRef<'static> {
+    let cell = match seq_id {
+        Some(seq_id) => cell.with_seq_id(seq_id),
+        None => cell,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) }
 }
 
 /// Asks for a cache line. Cells of a value of some length each are too far apart for the processor to see them coming.

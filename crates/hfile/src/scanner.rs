@@ -90,6 +90,12 @@ impl HFileScanner {
     /// The cell at the place; `None` when it is nowhere. The view lasts until the scanner moves.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
+        self.place.cell().copied()
+    }
+
+    /// As [`HFileScanner::cell`], without a copy of the view.
+    #[inline]
+    pub fn peek(&self) -> Option<&CellRef<'_>> {
         self.place.cell()
     }
 
@@ -298,12 +304,12 @@ impl HFileScanner {
     #[inline]
     fn is_after_half(&self) -> bool {
         let Some(half) = self.reader.half().filter(|half| half.range == Range::Bottom) else { return false };
-        self.cell().is_some_and(|cell| !self.is_before(&cell, &half.split_key.as_cell()))
+        self.peek().is_some_and(|cell| !self.is_before(cell, &half.split_key.as_cell()))
     }
 
     fn is_before_half(&self) -> bool {
         let Some(half) = self.reader.half().filter(|half| half.range == Range::Top) else { return false };
-        self.cell().is_some_and(|cell| self.is_before(&cell, &half.split_key.as_cell()))
+        self.peek().is_some_and(|cell| self.is_before(cell, &half.split_key.as_cell()))
     }
 
     fn half_of(&self, range: Range) -> Option<crate::reference::Half> {

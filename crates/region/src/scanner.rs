@@ -50,7 +50,7 @@ pub use store_scanner::StoreScanner;
 /// Rows go up; "before" and "after" are in the order of the comparator. A cursor past either end stands at no cell.
 pub trait KeyValueScanner: Send {
     /// The cell it stands at.
-    fn peek(&self) -> Option<CellRef<'_>>;
+    fn peek(&self) -> Option<&CellRef<'_>>;
 
     /// Whether it stands at no cell; cheaper than looking at the cell.
     fn is_at_end(&self) -> bool {

@@ -350,16 +350,16 @@ impl BlockCursor for DeltaCursor {
     }
 
     #[inline]
-    fn step(&mut self, block: &Block) -> Result<bool, Malformed> {
+    fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed> {
         let body = block.data();
         if self.at.next >= body.len() {
-            return Ok(false);
+            return Ok(None);
         }
         self.advance(body)?;
         if self.checks_keys {
             CellRef::new(&self.key, &[], &[], 0).map_err(|_| Malformed)?;
         }
-        Ok(true)
+        Ok(Some(self.view(body)))
     }
 
     #[inline]

@@ -83,8 +83,8 @@ trait BlockCursor {
     }
     /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
-    /// Goes to the next cell; `false` at the end, where the place stays.
-    fn step(&mut self, block: &Block) -> Result<bool, Malformed>;
+    /// Goes to the next cell; `None` at the end, where the place stays.
+    fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed>;
     /// The cell at the place.
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a>;
 }
@@ -123,9 +123,9 @@ impl CellCursor {
         each!(self, c => last(c, block))
     }
 
-    /// Goes to the next cell; `false` at the end of the block.
+    /// Goes to the next cell; `None` at the end of the block.
     #[inline]
-    pub fn step(&mut self, block: &Block) -> Result<bool, Malformed> {
+    pub fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed> {
         each!(self, c => c.step(block))
     }
 
@@ -180,7 +180,7 @@ const FORWARD_STEPS: usize = 8;
 
 fn last(cursor: &mut impl BlockCursor, block: &Block) -> Result<(), Malformed> {
     cursor.enter(block, cursor.points(block).saturating_sub(1))?;
-    while cursor.step(block)? {}
+    while cursor.step(block)?.is_some() {}
     Ok(())
 }
 
@@ -195,9 +195,11 @@ fn seek(
         return cursor.enter(block, before).map(|()| true);
     }
     cursor.enter(block, before.saturating_sub(1))?;
-    while order.compare(&cursor.cell(block), key) == Ordering::Less {
-        if !cursor.step(block)? {
-            return Ok(false);
+    let mut is_before = order.compare(&cursor.cell(block), key) == Ordering::Less;
+    while is_before {
+        match cursor.step(block)? {
+            Some(cell) => is_before = order.compare(&cell, key) == Ordering::Less,
+            None => return Ok(false),
         }
     }
     Ok(true)
@@ -210,16 +212,14 @@ fn seek_forward(
     order: CellComparator,
 ) -> Result<bool, Malformed> {
     let steps = if cursor.points(block) == 0 { usize::MAX } else { FORWARD_STEPS };
-    for _ in 0..steps {
-        if order.compare(&cursor.cell(block), key) != Ordering::Less {
-            return Ok(true);
-        }
-        if !cursor.step(block)? {
-            return Ok(false);
-        }
-    }
     if order.compare(&cursor.cell(block), key) != Ordering::Less {
         return Ok(true);
+    }
+    for _ in 0..steps {
+        match cursor.step(block)? {
+            Some(cell) if order.compare(&cell, key) == Ordering::Less => {}
+            found => return Ok(found.is_some()),
+        }
     }
     seek(cursor, block, key, order)
 }
@@ -240,7 +240,7 @@ fn seek_before(
         return Ok(false);
     }
     let mut steps = 0usize;
-    while cursor.step(block)? && order.compare(&cursor.cell(block), key) == Ordering::Less {
+    while cursor.step(block)?.is_some_and(|cell| order.compare(&cell, key) == Ordering::Less) {
         steps += 1;
     }
     cursor.enter(block, point)?;

@@ -34,6 +34,9 @@ pub(crate) const POINT_CELLS: usize = 4;
 const POINT_BYTES: usize = 512;
 
 const ID_BYTES: usize = 2;
+/// The lengths before a key.
+const LENGTHS_BYTES: usize = 8;
+const TAGS_LENGTH_BYTES: usize = 2;
 
 /// A place among whole cells.
 #[derive(Debug)]
@@ -45,6 +48,16 @@ pub(crate) struct RawCursor {
     cells_end: usize,
     /// Nobody has walked the block: its keys are checked as the cursor comes to them.
     checks_keys: bool,
+}
+
+/// What a cell is made of.
+struct Parts<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    tags: &'a [u8],
+    seq_id: u64,
+    /// Of the whole cell.
+    bytes: usize,
 }
 
 /// Where the parts of a cell lie in the body.
@@ -59,6 +72,19 @@ struct RawCell {
     next: usize,
 }
 
+impl RawCell {
+    #[inline]
+    fn new(start: usize, parts: &Parts<'_>, layout: CellLayout) -> Self {
+        let key_start = start + LENGTHS_BYTES;
+        let key_end = key_start + parts.key.len();
+        let value_end = key_end + parts.value.len();
+        let tags_start = value_end + if layout.includes_tags { TAGS_LENGTH_BYTES } else { 0 };
+        let tags_end = tags_start + parts.tags.len();
+        let (seq_id, next) = (parts.seq_id, start + parts.bytes);
+        Self { key_start, key_end, value_end, tags_start, tags_end, seq_id, next }
+    }
+}
+
 impl RawCursor {
     pub fn new(layout: CellLayout) -> Self {
         Self { layout, at: RawCell::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
@@ -67,20 +93,22 @@ impl RawCursor {
     /// Where the cell after the next one begins, when that is as long as this one.
     #[inline]
     pub fn ahead(&self) -> usize {
-        let start = self.at.key_start.saturating_sub(8);
+        let start = self.at.key_start.saturating_sub(LENGTHS_BYTES);
         self.at.next + (self.at.next - start)
     }
 
     /// Goes to the cell at an offset.
     #[inline]
-    fn go(&mut self, data: &[u8], start: usize) -> Result<(), Malformed> {
-        self.at = parse(data, self.cells_end, start, self.layout).ok_or(Malformed)?;
-        let key = &data[self.at.key_start..self.at.key_end];
-        self.key_lengths = match self.checks_keys {
-            true => CellRef::new(key, &[], &[], 0).map_err(|_| Malformed)?.key_lengths(),
-            false => CellRef::from_checked(key, &[], &[], 0).key_lengths(),
+    fn go<'a>(&mut self, data: &'a [u8], start: usize) -> Result<CellRef<'a>, Malformed> {
+        let parts = data.get(start..self.cells_end).and_then(|rest| parse(rest, self.layout));
+        let parts = parts.ok_or(Malformed)?;
+        let cell = match self.checks_keys {
+            true => CellRef::new(parts.key, parts.value, parts.tags, parts.seq_id).map_err(|_| Malformed)?,
+            false => CellRef::from_checked(parts.key, parts.value, parts.tags, parts.seq_id),
         };
-        Ok(())
+        self.key_lengths = cell.key_lengths();
+        self.at = RawCell::new(start, &parts, self.layout);
+        Ok(cell)
     }
 }
 
@@ -101,8 +129,8 @@ impl BlockCursor for RawCursor {
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
         let data = block.data();
         let start = *block.seek_points().get(point).ok_or(Malformed)? as usize;
-        let at = parse(data, data.len(), start, self.layout).ok_or(Malformed)?;
-        Ok(CellRef::from_checked(&data[at.key_start..at.key_end], &[], &[], at.seq_id))
+        let parts = data.get(start..).and_then(|rest| parse(rest, self.layout)).ok_or(Malformed)?;
+        Ok(CellRef::from_checked(parts.key, &[], &[], parts.seq_id))
     }
 
     fn to_compare(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
@@ -125,16 +153,15 @@ impl BlockCursor for RawCursor {
             None if self.checks_keys && point == 0 => first,
             None => return Err(Malformed),
         };
-        self.go(data, start)
+        self.go(data, start).map(drop)
     }
 
     #[inline]
-    fn step(&mut self, block: &Block) -> Result<bool, Malformed> {
+    fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed> {
         if self.at.next >= self.cells_end {
-            return Ok(false);
+            return Ok(None);
         }
-        self.go(block.data(), self.at.next)?;
-        Ok(true)
+        self.go(block.data(), self.at.next).map(Some)
     }
 
     #[inline]
@@ -189,9 +216,9 @@ pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
             offsets.push(u32::try_from(next).map_err(|_| Malformed)?);
             (cells_after, point) = (0, next);
         }
-        let cell = parse(data, end, next, layout).ok_or(Malformed)?;
-        CellRef::new(&data[cell.key_start..cell.key_end], &[], &[], 0).map_err(|_| Malformed)?;
-        next = cell.next;
+        let cell = data.get(next..end).and_then(|rest| parse(rest, layout)).ok_or(Malformed)?;
+        CellRef::new(cell.key, &[], &[], 0).map_err(|_| Malformed)?;
+        next += cell.bytes;
         cells_after += 1;
         cells += 1;
     }
@@ -210,24 +237,21 @@ fn cell_area(data: &[u8], encoding: DataBlockEncoding) -> Option<(usize, usize)>
     (end + 4 + rows.checked_mul(4)? + 4 == data.len()).then_some((ID_BYTES, end))
 }
 
+/// The cell that these bytes begin with.
 #[inline]
-fn parse(data: &[u8], end: usize, at: usize, layout: CellLayout) -> Option<RawCell> {
-    let lengths = data.get(at..end)?.first_chunk::<8>()?;
-    let [a, b, c, d, e, f, g, h] = *lengths;
-    let key_start = at + 8;
-    let key_end = key_start + u32::from_be_bytes([a, b, c, d]) as usize;
-    let value_end = key_end + u32::from_be_bytes([e, f, g, h]) as usize;
-    let (mut tags_start, mut tags_end, mut next, mut seq_id) = (value_end, value_end, value_end, 0);
+fn parse(rest: &[u8], layout: CellLayout) -> Option<Parts<'_>> {
+    let ([a, b, c, d, e, f, g, h], left) = rest.split_first_chunk::<LENGTHS_BYTES>()?;
+    let (key, left) = left.split_at_checked(u32::from_be_bytes([*a, *b, *c, *d]) as usize)?;
+    let (value, mut left) = left.split_at_checked(u32::from_be_bytes([*e, *f, *g, *h]) as usize)?;
+    let (mut tags, mut seq_id) = (&left[..0], 0);
     if layout.includes_tags {
-        let len = data.get(value_end..)?.first_chunk::<2>()?;
-        tags_start = value_end + 2;
-        tags_end = tags_start + u16::from_be_bytes(*len) as usize;
-        next = tags_end;
+        let (len, behind) = left.split_first_chunk::<TAGS_LENGTH_BYTES>()?;
+        (tags, left) = behind.split_at_checked(u16::from_be_bytes(*len) as usize)?;
     }
     if layout.includes_mvcc {
-        let (value, len) = read_vlong(data.get(next..)?)?;
+        let (value, len) = read_vlong(left)?;
         seq_id = u64::try_from(value).ok()?;
-        next += len;
+        left = &left[len..];
     }
-    (next <= end).then_some(RawCell { key_start, key_end, value_end, tags_start, tags_end, seq_id, next })
+    Some(Parts { key, value, tags, seq_id, bytes: rest.len() - left.len() })
 }

@@ -73,8 +73,8 @@ impl SegmentScanner {
 
 impl KeyValueScanner for SegmentScanner {
     #[inline]
-    fn peek(&self) -> Option<CellRef<'_>> {
-        self.cell
+    fn peek(&self) -> Option<&CellRef<'_>> {
+        self.cell.as_ref()
     }
 
     #[inline]
@@ -99,11 +99,11 @@ impl KeyValueScanner for SegmentScanner {
         let comparator = self.segment.comparator();
         for _ in 0..STEPS_BEFORE_DESCENT {
             match self.peek() {
-                Some(cell) if comparator.compare(&cell, key).is_lt() => self.advance()?,
+                Some(cell) if comparator.compare(cell, key).is_lt() => self.advance()?,
                 _ => return Ok(()),
             }
         }
-        if self.peek().is_some_and(|cell| comparator.compare(&cell, key).is_lt()) {
+        if self.peek().is_some_and(|cell| comparator.compare(cell, key).is_lt()) {
             self.seek(key)?;
         }
         Ok(())

@@ -312,9 +312,9 @@ fn readers_see_all_that_is_complete_while_writers_insert() {
                     let (mut count, mut last) = (0, None::<KeyBuf>);
                     while let Some(cell) = scanner.peek() {
                         if let Some(last) = &last {
-                            assert!(CellComparator::Default.compare_keys(&last.as_cell(), &cell).is_le());
+                            assert!(CellComparator::Default.compare_keys(&last.as_cell(), cell).is_le());
                         }
-                        last = Some(KeyBuf::of(&cell));
+                        last = Some(KeyBuf::of(cell));
                         count += 1;
                         scanner.advance().expect("in memory");
                     }

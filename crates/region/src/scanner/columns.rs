@@ -77,6 +77,7 @@ impl ColumnTracker {
     }
 
     /// Whether the cell's column is wanted.
+    #[inline(always)]
     pub(super) fn check_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         match self {
             Self::Explicit(tracker) => tracker.check_column(cell),
@@ -85,6 +86,7 @@ impl ColumnTracker {
     }
 
     /// Whether the cell's version is wanted; counts it, unless `ignore_count`.
+    #[inline(always)]
     pub(super) fn check_versions(&mut self, cell: &CellRef<'_>, ignore_count: bool) -> Result<MatchCode> {
         match self {
             Self::Explicit(tracker) => Ok(tracker.check_versions(cell, ignore_count)),
@@ -142,6 +144,7 @@ impl ExplicitColumnTracker {
         self.start_column();
     }
 
+    #[inline(always)]
     fn check_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         while let Some(wanted) = self.wanted() {
             match cell.qualifier().cmp(&wanted[..]) {
@@ -153,6 +156,7 @@ impl ExplicitColumnTracker {
         MatchCode::SeekNextRow
     }
 
+    #[inline(always)]
     fn check_versions(&mut self, cell: &CellRef<'_>, ignore_count: bool) -> MatchCode {
         let timestamp = cell.timestamp();
         if ignore_count {
@@ -207,6 +211,7 @@ impl WildcardColumnTracker {
         self.last = None;
     }
 
+    #[inline(always)]
     fn check_versions(&mut self, cell: &CellRef<'_>, ignore_count: bool) -> Result<MatchCode> {
         let (timestamp, type_code) = (cell.timestamp(), cell.type_code());
         let same = self.in_column && cell.qualifier() == self.qualifier;

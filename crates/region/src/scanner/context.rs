@@ -159,12 +159,16 @@ impl ScannerContext {
 
     /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many. Others
     /// may have a turn then, whose time counts too.
+    #[inline]
     pub(super) fn time_reached_at_row(&mut self) -> bool {
-        if !self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK) {
-            return self.out_of_time;
-        }
+        let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
+        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time }
+    }
+
+    #[inline(never)]
+    fn pass(&mut self, at: LimitScope) -> bool {
         turns::pass();
-        self.time_reached(LimitScope::BetweenRows)
+        self.time_reached(at)
     }
 
     /// As [`ScannerContext::time_reached`], but does not look at the clock again.
@@ -179,7 +183,6 @@ impl ScannerContext {
             return false;
         }
         self.cells_until_time_check = CELLS_PER_TIME_CHECK;
-        turns::pass();
-        self.time_reached(LimitScope::BetweenCells)
+        self.pass(LimitScope::BetweenCells)
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum DeleteResult {
 /// time, because markers sort before the puts that they hide.
 #[derive(Debug, Default)]
 pub(super) struct DeleteTracker {
+    /// Any marker was seen.
+    any: bool,
     family_timestamp: Option<i64>,
     /// Descending, as cells come.
     family_versions: Vec<i64>,
@@ -41,7 +43,15 @@ struct ColumnMarker {
 
 impl DeleteTracker {
     /// Forgets the row.
+    #[inline]
     pub(super) fn reset(&mut self) {
+        if self.any {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.any = false;
         self.family_timestamp = None;
         self.family_versions.clear();
         self.column = None;
@@ -49,6 +59,7 @@ impl DeleteTracker {
 
     /// Takes note of a marker.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
+        self.any = true;
         let (timestamp, type_code) = (cell.timestamp(), cell.type_code());
         if self.family_timestamp.is_some_and(|family| timestamp <= family) {
             return;
@@ -82,7 +93,12 @@ impl DeleteTracker {
     ///
     /// # Errors
     /// `IOException` when cells come out of order.
+    #[inline]
     pub(super) fn is_deleted(&mut self, cell: &CellRef<'_>) -> Result<DeleteResult> {
+        if self.any { self.is_deleted_by_any(cell) } else { Ok(DeleteResult::NotDeleted) }
+    }
+
+    fn is_deleted_by_any(&mut self, cell: &CellRef<'_>) -> Result<DeleteResult> {
         let timestamp = cell.timestamp();
         if self.family_timestamp.is_some_and(|family| timestamp <= family) {
             return Ok(DeleteResult::FamilyDeleted);

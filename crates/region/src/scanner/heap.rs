@@ -13,14 +13,14 @@ use super::KeyValueScanner;
 /// What a heap is made of.
 pub trait Run {
     /// The cell the run stands at.
-    fn peek(&self) -> Option<CellRef<'_>>;
+    fn peek(&self) -> Option<&CellRef<'_>>;
     /// Whether the run is at its end.
     fn is_at_end(&self) -> bool;
 }
 
 impl<S: KeyValueScanner> Run for S {
     #[inline]
-    fn peek(&self) -> Option<CellRef<'_>> {
+    fn peek(&self) -> Option<&CellRef<'_>> {
         KeyValueScanner::peek(self)
     }
 
@@ -73,7 +73,7 @@ impl<R: Run> KeyValueHeap<R> {
 
     /// The least cell.
     #[inline]
-    pub fn peek(&self) -> Option<CellRef<'_>> {
+    pub fn peek(&self) -> Option<&CellRef<'_>> {
         self.runs[self.current?].peek()
     }
 
@@ -114,6 +114,15 @@ impl<R: Run> KeyValueHeap<R> {
     #[inline]
     pub fn settle(&mut self) {
         let Some(current) = self.current else { return };
+        if !self.others.is_empty() {
+            self.settle_among_others(current);
+        } else if self.runs[current].is_at_end() {
+            self.current = None;
+        }
+    }
+
+    #[inline(never)]
+    fn settle_among_others(&mut self, current: usize) {
         if self.runs[current].is_at_end() {
             self.current = self.pop();
         } else if let Some(first) = self.others.first().copied()
@@ -155,7 +164,7 @@ impl<R: Run> KeyValueHeap<R> {
         let (Some(cell_a), Some(cell_b)) = (self.runs[a].peek(), self.runs[b].peek()) else {
             return false;
         };
-        self.compare(&cell_a, &cell_b).then(a.cmp(&b)) == Ordering::Less
+        self.compare(cell_a, cell_b).then(a.cmp(&b)) == Ordering::Less
     }
 
     #[inline]
@@ -169,7 +178,7 @@ impl<R: Run> KeyValueHeap<R> {
 
     /// Whether the least cell comes before `key` in the direction of the heap.
     pub fn is_before(&self, key: &CellRef<'_>) -> bool {
-        self.peek().is_some_and(|cell| self.compare(&cell, key) == Ordering::Less)
+        self.peek().is_some_and(|cell| self.compare(cell, key) == Ordering::Less)
     }
 }
 

@@ -135,8 +135,9 @@ struct UserScan {
     range: TimeRange,
     is_get: bool,
     reversed: bool,
-    stop_row: Bytes,
-    include_stop_row: bool,
+    /// The last row, when the scan stops at one that it includes. Of a row that it does not include whoever asks for rows
+    /// knows that it is not to be entered.
+    last_row: Option<Bytes>,
     see_past_markers: bool,
     /// With a filter: versions of a column at most, of those that it takes.
     versions_after_filter: u32,
@@ -185,8 +186,7 @@ impl QueryMatcher {
             range: scan.time_range_of(&info.family),
             is_get: is_get(scan) && !scan.raw,
             reversed: scan.reversed,
-            stop_row: scan.stop_row.clone(),
-            include_stop_row: scan.include_stop_row,
+            last_row: last_row(scan),
             see_past_markers: info.keep_deleted_cells != KeepDeletedCells::False,
             versions_after_filter: result_max,
             filtered: FilteredVersions::default(),
@@ -239,7 +239,7 @@ impl QueryMatcher {
     pub fn restart(&mut self, row: &Bytes) {
         self.clear_row();
         if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
-            user.stop_row = row.clone();
+            user.last_row = user.last_row.take().map(|_| row.clone());
             user.saw_markers = false;
         }
     }
@@ -288,18 +288,16 @@ impl QueryMatcher {
         if user.is_get {
             return false;
         }
-        if user.stop_row.is_empty() {
-            return true;
-        }
-        let order = self.comparator.compare_rows(&self.row, &user.stop_row);
-        let order = if user.reversed { order.reverse() } else { order };
-        order == Ordering::Less || (user.include_stop_row && order == Ordering::Equal)
+        let Some(last) = &user.last_row else { return true };
+        let order = self.comparator.compare_rows(&self.row, last);
+        order == if user.reversed { Ordering::Greater } else { Ordering::Less }
     }
 
     /// What to do with a cell; `is_first`: its row was set just now.
     ///
     /// # Errors
     /// What the filter says, or `IOException` when cells come out of order.
+    #[inline]
     pub fn matches(
         &mut self,
         cell: &CellRef<'_>,
@@ -329,6 +327,7 @@ impl QueryMatcher {
         }
     }
 
+    #[inline]
     fn check_age(&mut self, cell: &CellRef<'_>) -> Option<MatchCode> {
         if self.trackers.done() {
             return Some(MatchCode::SeekNextRow);
@@ -435,6 +434,12 @@ pub fn is_get(scan: &Scan) -> bool {
             && scan.start_row == scan.stop_row)
 }
 
+/// The last row of a scan that includes its stop row.
+fn last_row(scan: &Scan) -> Option<Bytes> {
+    (scan.include_stop_row && !scan.stop_row.is_empty()).then(|| scan.stop_row.clone())
+}
+
+#[inline]
 fn match_user(
     user: &mut UserScan,
     trackers: &mut Trackers,
@@ -455,6 +460,7 @@ fn match_user(
     }
 }
 
+#[inline]
 fn match_column(
     user: &mut UserScan,
     trackers: &mut Trackers,
@@ -536,6 +542,7 @@ impl Trackers {
         }
     }
 
+    #[inline]
     fn done(&self) -> bool {
         match self {
             Self::Normal { columns, .. } => columns.done(),
@@ -543,6 +550,7 @@ impl Trackers {
         }
     }
 
+    #[inline]
     fn ends_column(&self, timestamp: i64) -> bool {
         match self {
             Self::Normal { columns, .. } => columns.ends_column(timestamp),
@@ -565,6 +573,7 @@ impl Trackers {
     }
 
     /// `None` when a put is not hidden by a marker.
+    #[inline]
     fn check_deleted(&mut self, cell: &CellRef<'_>) -> Result<Option<MatchCode>> {
         match self {
             Self::Normal { deletes, columns } => Ok(match deletes.is_deleted(cell)? {
@@ -581,6 +590,7 @@ impl Trackers {
         }
     }
 
+    #[inline]
     fn check_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         match self {
             Self::Normal { columns, .. } => columns.check_column(cell),
@@ -588,6 +598,7 @@ impl Trackers {
         }
     }
 
+    #[inline]
     fn check_versions(&mut self, cell: &CellRef<'_>, ignore_count: bool) -> Result<MatchCode> {
         match self {
             Self::Normal { columns, .. } => columns.check_versions(cell, ignore_count),

@@ -23,8 +23,12 @@ pub struct RegionScanner {
     joined: KeyValueHeap<StoreScanner>,
     filter: FilterSlot,
     comparator: CellComparator,
+    /// Whether the filter must see whole rows.
+    whole_rows: bool,
     read_point: u64,
     stop: Stop,
+    /// The cell that the stores have come to is before the stop.
+    before_stop: bool,
     batch: usize,
     /// The row at hand, or the last one.
     row: Vec<u8>,
@@ -107,9 +111,11 @@ impl RegionScanner {
         Ok(Self {
             stores: KeyValueHeap::new(needed, comparator, scan.reversed),
             joined: KeyValueHeap::new(joined, comparator, scan.reversed),
+            whole_rows: scan.filter.as_ref().is_some_and(|filter| filter.has_filter_row()),
             filter: scan.filter.take(),
             comparator,
             read_point,
+            before_stop: false,
             stop: Stop {
                 row: scan.stop_row.clone(),
                 include_row: scan.include_stop_row,
@@ -136,7 +142,7 @@ impl RegionScanner {
             })
         })?;
         self.stop.row = scan.stop_row.clone();
-        (self.read_point, self.place) = (read_point, Place::RowStart);
+        (self.read_point, self.place, self.before_stop) = (read_point, Place::RowStart, false);
         Ok(())
     }
 
@@ -169,7 +175,7 @@ impl RegionScanner {
         if self.batch > 0 {
             context.batch = self.batch;
         }
-        if self.wants_whole_rows() {
+        if self.whole_rows {
             (context.size_scope, context.time_scope) = (LimitScope::BetweenRows, LimitScope::BetweenRows);
         }
         let state = self.next_result(out, context)?;
@@ -209,14 +215,15 @@ impl RegionScanner {
 
     /// Goes to the next row; false when there is none.
     fn enter_row(&mut self, out: &mut CellBuffer) -> Result<bool> {
+        let known = std::mem::take(&mut self.before_stop);
         if let Some(cell) = self.stores.peek()
-            && !self.stop.is_before(cell.row())
+            && (known || !self.stop.is_before(cell.row()))
         {
             self.row.clear();
             self.row.extend_from_slice(cell.row());
             return Ok(true);
         }
-        if self.wants_whole_rows()
+        if self.whole_rows
             && let Some(filter) = &mut self.filter
         {
             filter.filter_row_cells(out, out.len())?;
@@ -259,7 +266,7 @@ impl RegionScanner {
     }
 
     fn cut(&self, state: NextState) -> Result<Row> {
-        if self.wants_whole_rows() {
+        if self.whole_rows {
             return Err(HBaseError::do_not_retry(
                 "Filter whose hasFilterRow() returns true is incompatible with scans that must stop mid-row because of a limit",
             ));
@@ -269,7 +276,7 @@ impl RegionScanner {
 
     fn is_row_key_filtered(&mut self) -> Result<bool> {
         match (&mut self.filter, self.stores.peek()) {
-            (Some(filter), Some(cell)) => filter.filter_row_key(&cell),
+            (Some(filter), Some(cell)) => filter.filter_row_key(cell),
             _ => Ok(false),
         }
     }
@@ -282,7 +289,7 @@ impl RegionScanner {
         context: &mut ScannerContext,
     ) -> Result<bool> {
         let Some(filter) = &mut self.filter else { return Ok(false) };
-        if filter.has_filter_row() {
+        if self.whole_rows {
             let before = bytes_from(out, from);
             filter.filter_row_cells(out, from)?;
             context.size = context.size.saturating_sub(before - bytes_from(out, from));
@@ -327,22 +334,15 @@ impl RegionScanner {
         Ok(self.joined.peek().is_some_and(|cell| cell.row() == self.row.as_slice()))
     }
 
-    fn state_after_row(&self, context: &ScannerContext) -> NextState {
-        if self.is_at_stop() {
+    fn state_after_row(&mut self, context: &ScannerContext) -> NextState {
+        self.before_stop = self.stores.peek().is_some_and(|cell| !self.stop.is_before(cell.row()));
+        if !self.before_stop {
             NextState::NoMoreRows
         } else if context.size_reached(LimitScope::BetweenRows) {
             NextState::SizeLimitRowEnd
         } else {
             NextState::MoreRows
         }
-    }
-
-    fn is_at_stop(&self) -> bool {
-        self.stores.peek().is_none_or(|cell| self.stop.is_before(cell.row()))
-    }
-
-    fn wants_whole_rows(&self) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter.has_filter_row())
     }
 
     fn reset_filter(&mut self) {
@@ -353,6 +353,7 @@ impl RegionScanner {
 }
 
 /// Appends a row's cells from a heap, until the row is complete (`None`) or a limit cuts it.
+#[inline]
 fn populate(
     heap: &mut KeyValueHeap<StoreScanner>,
     filter: &mut FilterSlot,

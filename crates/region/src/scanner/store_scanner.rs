@@ -79,7 +79,7 @@ impl Leaf {
 
 impl KeyValueScanner for Leaf {
     #[inline]
-    fn peek(&self) -> Option<CellRef<'_>> {
+    fn peek(&self) -> Option<&CellRef<'_>> {
         match self {
             Leaf::Segment(leaf) => KeyValueScanner::peek(leaf),
             Leaf::File(leaf) => KeyValueScanner::peek(&**leaf),
@@ -299,14 +299,14 @@ impl StoreScanner {
                 self.matcher.set_row(cell.row());
                 self.cells_in_row = 0;
             }
-            let code = self.matcher.matches(&cell, is_first, filter)?;
+            let code = self.matcher.matches(cell, is_first, filter)?;
             if code.includes() {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset {
-                    push(out, &cell, filter, self.heap.current());
-                    context.count(&cell);
+                    push(out, cell, filter, self.heap.current());
+                    context.count(cell);
                     if context.size > row_size_limit {
-                        return Err(row_too_big(self.row_bytes_max, &cell));
+                        return Err(row_too_big(self.row_bytes_max, cell));
                     }
                 }
             }
@@ -393,7 +393,7 @@ impl StoreScanner {
         if cell.qualifier().is_empty() {
             return self.heap.advance();
         }
-        set_next_column(&mut self.key, &cell, self.matcher.column_hint());
+        set_next_column(&mut self.key, cell, self.matcher.column_hint());
         for _ in 0..STEPS_TO_COLUMN {
             self.heap.advance()?;
             if !self.heap.is_before(&self.key.as_cell()) {
@@ -405,8 +405,8 @@ impl StoreScanner {
 
     fn seek_hint(&mut self, filter: &mut FilterSlot) -> Result<()> {
         let (Some(cell), Some(filter)) = (self.heap.peek(), filter) else { return self.heap.advance() };
-        let Some(hint) = filter.next_cell_hint(&cell)? else { return self.heap.advance() };
-        let order = self.comparator.compare(&hint.as_cell(), &cell);
+        let Some(hint) = filter.next_cell_hint(cell)? else { return self.heap.advance() };
+        let order = self.comparator.compare(&hint.as_cell(), cell);
         let ahead = if self.reversed { order.is_lt() } else { order.is_gt() };
         if ahead { self.heap.reseek(&hint.as_cell()) } else { self.heap.advance() }
     }
@@ -424,7 +424,7 @@ impl StoreScanner {
 
 impl Run for StoreScanner {
     #[inline]
-    fn peek(&self) -> Option<CellRef<'_>> {
+    fn peek(&self) -> Option<&CellRef<'_>> {
         if self.done { None } else { self.heap.peek() }
     }
 

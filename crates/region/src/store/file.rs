@@ -275,7 +275,7 @@ impl StoreFileScanner {
 
     #[inline]
     fn is_beyond_read_point(&self) -> bool {
-        self.scanner.cell().is_some_and(|cell| cell.seq_id() > self.read_point)
+        self.scanner.peek().is_some_and(|cell| cell.seq_id() > self.read_point)
     }
 
     /// The scanner is at the last cell of a row; goes to the first visible one of that row, or of a row before.
@@ -296,8 +296,8 @@ impl StoreFileScanner {
 
 impl KeyValueScanner for StoreFileScanner {
     #[inline]
-    fn peek(&self) -> Option<CellRef<'_>> {
-        self.scanner.cell()
+    fn peek(&self) -> Option<&CellRef<'_>> {
+        self.scanner.peek()
     }
 
     #[inline]

@@ -143,7 +143,7 @@ impl Store {
         cells.seek(&KeyBuf::first_on_row(b"").as_cell()).ok()?;
         let mut count = 0;
         while let Some(cell) = cells.peek() {
-            if !builder.push(&cell) {
+            if !builder.push(cell) {
                 return None;
             }
             cells.advance().ok()?;

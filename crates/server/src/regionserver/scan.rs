@@ -27,6 +27,10 @@ use crate::convert::{self, read, result};
 
 /// Results that a reply reserves room for at once.
 const RESULTS_RESERVED_MAX: u32 = 512;
+/// After so many results room is made for the rest, as if they were alike.
+const RESULTS_TO_MEASURE: usize = 32;
+/// Room for cells that is made at once, at most.
+const BYTES_RESERVED_MAX: u64 = 4 << 20;
 
 /// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may be sent.
 ///
@@ -198,7 +202,8 @@ struct Page {
     complete_rows: u32,
     /// `limit_of_rows` was reached.
     limit_reached: bool,
-    block_bytes: Vec<u64>,
+    /// Bytes of blocks read for each result, for clients that ask.
+    block_bytes: Option<Vec<u64>>,
 }
 
 impl Page {
@@ -206,6 +211,15 @@ impl Page {
     fn partial_row(&self) -> Option<&[u8]> {
         let is_partial = self.partial.last().copied().unwrap_or(false);
         if is_partial { Some(self.last_row()?) } else { None }
+    }
+
+    /// Makes room for the results up to the limits, if they are as those that are there. Growing by and by would copy each
+    /// byte once more.
+    fn make_room(&mut self, rows: u32, context: &ScannerContext) {
+        let here = self.cells.encoded_len() as u64;
+        let bytes = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
+        let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
+        self.cells.reserve_alike(times, bytes.min(BYTES_RESERVED_MAX) as usize);
     }
 
     fn last_row(&self) -> Option<&[u8]> {
@@ -217,7 +231,11 @@ impl Call<'_> {
     fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<Ended> {
         let close_asked = self.request.close_scanner();
         let rows = self.request.number_of_rows.unwrap_or(u32::from(!close_asked));
-        let mut page = Page { cells: self.server.cells_for(self.caller), ..Page::default() };
+        let mut page = Page {
+            cells: self.server.cells_for(self.caller),
+            block_bytes: self.wants_query_metrics().then(Vec::new),
+            ..Page::default()
+        };
         let mut context = self.context(scanner);
         let more_in_region = match rows {
             0 => true,
@@ -236,6 +254,10 @@ impl Call<'_> {
         }
         let reply = self.reply(response, page);
         Ok(Ended { reply, close: close_asked || !more || !more_in_region })
+    }
+
+    fn wants_query_metrics(&self) -> bool {
+        self.request.scan.as_ref().is_some_and(|scan| scan.query_metrics_enabled())
     }
 
     fn context(&self, scanner: &OpenScanner) -> ScannerContext {
@@ -286,7 +308,12 @@ impl Call<'_> {
                 if !self.add(scanner, page, before, state) {
                     return Ok(more);
                 }
-                page.block_bytes.push(context.block_size - blocks_before);
+                if let Some(block_bytes) = &mut page.block_bytes {
+                    block_bytes.push(context.block_size - blocks_before);
+                }
+                if page.counts.len() == RESULTS_TO_MEASURE {
+                    page.make_room(rows, context);
+                }
             } else if let (false, Some(last)) = (more, page.partial.last_mut()) {
                 // The row that was cut turned out to be complete.
                 *last = false;
@@ -311,13 +338,14 @@ impl Call<'_> {
     fn add(&self, scanner: &OpenScanner, page: &mut Page, before: usize, state: NextState) -> bool {
         let limit = self.request.limit_of_rows();
         let unfinished = match page.counts.is_empty() {
+            _ if limit == 0 => None,
             true => scanner.partial_row.as_deref(),
             false if page.partial.last() == Some(&true) => {
                 before.checked_sub(1).map(|i| page.cells.get(i).row())
             }
             false => None,
         };
-        if limit > 0 && unfinished.is_some_and(|row| row != page.cells.get(before).row()) {
+        if unfinished.is_some_and(|row| row != page.cells.get(before).row()) {
             page.complete_rows += 1;
             page.limit_reached = page.complete_rows >= limit;
             if page.limit_reached {
@@ -354,9 +382,9 @@ impl Call<'_> {
     }
 
     fn reply(&self, mut response: pb::ScanResponse, page: Page) -> Reply<pb::ScanResponse> {
-        if self.request.scan.as_ref().is_some_and(|scan| scan.query_metrics_enabled()) {
-            let metrics = |bytes: u64| pb::QueryMetrics { block_bytes_scanned: Some(bytes) };
-            response.query_metrics = page.block_bytes.iter().copied().map(metrics).collect();
+        if let Some(block_bytes) = &page.block_bytes {
+            let metrics = |bytes: &u64| pb::QueryMetrics { block_bytes_scanned: Some(*bytes) };
+            response.query_metrics = block_bytes.iter().map(metrics).collect();
         }
         match self.caller.block() {
             Some(mut block) => {
