@@ -23,6 +23,7 @@ pub mod output;
 pub mod plan;
 pub mod quiet;
 pub mod read_path;
+mod seconds;
 pub mod servers;
 pub mod write_path;
 pub mod ycsb;

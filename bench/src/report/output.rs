@@ -12,13 +12,14 @@ use evenkeel_pe::report::{ServerReport, page, write_hgrm};
 
 use super::machine::{facts, load_average};
 use super::quiet::{OTHERS_MAX, Quiet};
+use super::seconds::{self, Seconds};
 use super::servers::{Kind, Lab};
 
 /// How long a report looks at the machine before it begins, and a short one.
 const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
 
 /// What a report's own files end with: those of its rows, and formerly.
-const ENDINGS: [&str; 4] = ["-percentiles.svg", "-time.svg", "-rate.svg", ".hgrm"];
+const ENDINGS: [&str; 6] = ["-percentiles.svg", "-time.svg", "-stolen.svg", "-rate.svg", ".hgrm", ".csv"];
 
 /// One row of a report: what was done, and each server's report of it.
 #[derive(Default)]
@@ -35,6 +36,20 @@ struct Row {
 }
 
 impl Row {
+    /// Whether it is looked at second by second.
+    fn is_over_time(&self) -> bool {
+        self.id == "steady"
+    }
+
+    fn reports(&self) -> Vec<&Report> {
+        self.servers.values().collect()
+    }
+
+    /// What the host took while it was measured, when that is known and looked at.
+    fn stolen(&self) -> Option<Plot> {
+        page::stolen(&self.reports()).filter(|_| self.is_over_time())
+    }
+
     /// Rows that a report's requests moved, or looked at.
     fn rows(&self, report: &Report) -> f64 {
         match self.rows_each {
@@ -256,7 +271,11 @@ impl Results {
         let mut names: BTreeSet<_> = self.charts.iter().map(|(name, _)| format!("all-{name}.svg")).collect();
         for row in &self.rows {
             names.extend(["percentiles", "time"].map(|plot| format!("{}-{plot}.svg", row.id)));
-            names.extend(row.servers.keys().map(|kind| format!("{}-{}.hgrm", row.id, kind.name())));
+            names.extend(row.stolen().map(|_| format!("{}-stolen.svg", row.id)));
+            let endings = ["hgrm", "csv"].into_iter().take(1 + usize::from(row.is_over_time()));
+            let of_kind =
+                |ending| row.servers.keys().map(move |kind| format!("{}-{}.{ending}", row.id, kind.name()));
+            names.extend(endings.flat_map(of_kind));
         }
         names
     }
@@ -371,7 +390,7 @@ impl Results {
             let hits = row.hits.get(kind).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
             out.push_str(&if counts_hits { format!(" {hits} |\n") } else { "\n".to_owned() });
         }
-        if row.id == "steady" {
+        if row.is_over_time() {
             self.worst_seconds(row, out);
         }
         if row.servers.values().all(|r| r.tally.rows_written > 0 && r.tally.rows_read == 0) {
@@ -380,6 +399,9 @@ impl Results {
         row.note.iter().for_each(|note| out.push_str(&format!("\n{note}\n")));
         let _ = writeln!(out, "\n![latency by percentile]({report}/{}-percentiles.svg)", row.id);
         let _ = writeln!(out, "![latency over time]({report}/{}-time.svg)", row.id);
+        if row.stolen().is_some() {
+            let _ = writeln!(out, "![time that the host gave to others]({report}/{}-stolen.svg)", row.id);
+        }
     }
 
     /// What went to storage for each byte of values, of each server: the log and the flushes of those seconds, and hardly a
@@ -398,24 +420,11 @@ impl Results {
         );
     }
 
-    /// The worst second of each server, beside its median one.
+    /// The bad seconds of each server, and what the host had to do with them.
     fn worst_seconds(&self, row: &Row, out: &mut String) {
         for kind in &self.order {
-            let Some(report) = row.servers.get(kind) else { continue };
-            let mut seconds: Vec<_> = report.intervals.iter().map(|i| (i.latency.p99_us, i.at_s)).collect();
-            seconds.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let (Some(worst), Some(median)) = (seconds.last(), seconds.get(seconds.len() / 2)) else {
-                continue;
-            };
-            let _ = writeln!(
-                out,
-                "\n{}: the worst second begins at {:.0} s, its P99 {:.0} µs, {:.1} times that of the median second ({:.0} µs).",
-                kind.title(),
-                worst.1,
-                worst.0,
-                worst.0 / median.0,
-                median.0
-            );
+            let seconds = row.servers.get(kind).and_then(|report| Seconds::of(&report.intervals));
+            seconds.iter().for_each(|seconds| out.push_str(&seconds.markdown(kind.title())));
         }
     }
 }
@@ -426,11 +435,20 @@ fn percent(share: Option<f64>) -> String {
 }
 
 fn write_row(row: &Row, folder: &Path) -> std::io::Result<()> {
-    let reports: Vec<&Report> = row.servers.values().collect();
+    let reports = row.reports();
     fs::write(folder.join(format!("{}-percentiles.svg", row.id)), page::percentiles(&reports).svg())?;
     fs::write(folder.join(format!("{}-time.svg", row.id)), page::latency_over_time(&reports).svg())?;
+    if let Some(plot) = row.stolen() {
+        fs::write(folder.join(format!("{}-stolen.svg", row.id)), plot.svg())?;
+    }
     for (kind, report) in &row.servers {
         write_hgrm(&folder.join(format!("{}-{}.hgrm", row.id, kind.name())), &report.histogram)?;
+        if row.is_over_time() {
+            fs::write(
+                folder.join(format!("{}-{}.csv", row.id, kind.name())),
+                seconds::csv(&report.intervals),
+            )?;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
+use evenkeel_pe::host::CoreTimes;
+
 /// The share of all cores' time that may go to others before a report says that it is not to be quoted.
 pub const OTHERS_MAX: f64 = 0.05;
 
@@ -63,7 +65,7 @@ fn share(from: Option<Ticks>, to: Option<Ticks>) -> Option<f64> {
 
 impl Ticks {
     fn now() -> Option<Self> {
-        let (all, busy) = of_cores(&fs::read_to_string("/proc/stat").ok()?)?;
+        let CoreTimes { all, busy, .. } = CoreTimes::now()?;
         let processes = fs::read_dir("/proc").ok()?.flatten();
         let stat = |entry: fs::DirEntry| {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -71,14 +73,6 @@ impl Ticks {
         };
         Some(Self { all, busy, own: of_family(&processes.filter_map(stat).collect::<Vec<_>>()) })
     }
-}
-
-/// All ticks and busy ones, by the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
-fn of_cores(stat: &str) -> Option<(f64, f64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
-    let all: f64 = ticks.iter().sum();
-    Some((all, all - ticks.get(3)? - ticks.get(4)?))
 }
 
 /// A process: its id, its parent's, and its ticks with those of children it has waited for.
@@ -112,10 +106,8 @@ mod tests {
 
     #[test]
     fn lines_of_proc_are_read() {
-        let stat = "cpu  10 1 5 70 4 3 2 5 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(of_cores(stat), Some((100.0, 26.0)));
         assert_eq!(of_process(7, "7 (a) b) S 3 7 7 0 -1 4 1 2 3 4 30 12 5 3 20 0"), Some((7, 3, 50.0)));
-        assert!(of_cores("cpux").is_none() && of_process(7, "7 (a) S 3").is_none());
+        assert!(of_process(7, "7 (a) S 3").is_none());
     }
 
     #[test]

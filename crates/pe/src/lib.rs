@@ -29,6 +29,7 @@ pub mod command;
 pub mod compare;
 pub mod data;
 pub mod failure;
+pub mod host;
 pub mod options;
 pub mod pacer;
 pub mod report;

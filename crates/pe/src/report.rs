@@ -7,6 +7,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::host::{CoreTimes, HostShares};
 use crate::options::Options;
 use crate::server::{ServerProcess, Usage};
 use crate::stats::{Latencies, Part, Tally};
@@ -125,6 +126,8 @@ pub struct Interval {
     pub server_rss_bytes: Option<u64>,
     /// Seconds of collections.
     pub server_gc_s: Option<f64>,
+    /// What the host did with this machine's cores; `None` where the system does not say.
+    pub host: Option<HostShares>,
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
 }
@@ -134,8 +137,9 @@ impl Interval {
         start: Instant,
         (from, to): (Instant, Instant),
         part: &Part,
-        usage: Option<(Usage, Usage)>,
+        (before, after): (&Look, &Look),
     ) -> Self {
+        let usage = before.server.zip(after.server);
         let seconds = to.saturating_duration_since(from).as_secs_f64();
         Self {
             at_s: from.saturating_duration_since(start).as_secs_f64(),
@@ -147,9 +151,17 @@ impl Interval {
             server_cores: usage.map(|(before, after)| (after.cpu_s - before.cpu_s) / seconds),
             server_rss_bytes: usage.map(|(_, after)| after.rss_bytes),
             server_gc_s: usage.and_then(|(before, after)| Some(after.gc_time_s? - before.gc_time_s?)),
+            host: before.cores.zip(after.cores).and_then(|(before, after)| after.since(&before)),
             histogram: part.latency.clone(),
         }
     }
+}
+
+/// What was to be seen between two intervals.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) server: Option<Usage>,
+    pub(crate) cores: Option<CoreTimes>,
 }
 
 impl Report {

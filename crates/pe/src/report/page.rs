@@ -47,6 +47,13 @@ pub fn server_cores(reports: &[&Report]) -> Option<Plot> {
     plot.series.iter().any(|series| !series.points.is_empty()).then_some(plot)
 }
 
+/// Per cent of all cores' time that was stolen in each interval; `None` when no interval says.
+pub fn stolen(reports: &[&Report]) -> Option<Plot> {
+    let percent = |i: &super::Interval| Some(100.0 * i.host?.stolen);
+    let plot = over_time("Time that the host gave to others", "% of all cores", reports, percent);
+    plot.series.iter().any(|series| !series.points.is_empty()).then_some(plot)
+}
+
 fn over_time(title: &str, unit: &str, reports: &[&Report], of: fn(&super::Interval) -> Option<f64>) -> Plot {
     let series = |report: &&Report| Series {
         name: report.target.clone(),
@@ -74,6 +81,7 @@ pub fn html(reports: &[Report], comparison: Option<&Comparison>) -> String {
     }
     let mut plots = vec![percentiles(&shown), latency_over_time(&shown), throughput(&shown)];
     plots.extend(server_cores(&shown));
+    plots.extend(stolen(&shown));
     plots.iter().for_each(|plot| body.push_str(&format!("<figure>{}</figure>\n", plot.svg())));
     for report in reports {
         body.push_str(&format!("<pre>{}</pre>\n", escaped(&super::summary(report))));

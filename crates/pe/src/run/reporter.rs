@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Run, Seat, Target, Times};
 use crate::failure::Failure;
-use crate::report::{Interval, Progress, Report, ServerReport};
+use crate::host::CoreTimes;
+use crate::report::{Interval, Look, Progress, Report, ServerReport};
 use crate::server::{ServerProcess, Usage, own_cpu_s};
 use crate::stats::{Latencies, Part, Phase};
 
@@ -117,20 +118,20 @@ impl Reporter {
         outcome: &mut Result<(), Failure>,
     ) -> Totals {
         let interval = Duration::from_secs_f64(self.run.options.interval);
-        let (mut totals, mut from, mut usage) = (Totals::default(), start, self.usage());
+        let (mut totals, mut from, mut before) = (Totals::default(), start, self.look());
         loop {
             let to = end.map_or(from + interval, |end| end.min(from + interval));
             let more = wait_until(to, ended, outcome);
             let now = Instant::now();
             let part = self.drain(phase);
-            let used = self.usage();
+            let after = self.look();
             if now > from {
-                let point = Interval::new(start, (from, now), &part, usage.zip(used));
+                let point = Interval::new(start, (from, now), &part, (&before, &after));
                 self.progress.show(phase, &point);
                 totals.intervals.push(point);
             }
             totals.part.add(&part);
-            (from, usage) = (now, used);
+            (from, before) = (now, after);
             if !more || end.is_some_and(|end| now >= end) {
                 return totals;
             }
@@ -145,6 +146,10 @@ impl Reporter {
 
     fn usage(&self) -> Option<Usage> {
         self.server.as_ref().and_then(ServerProcess::usage)
+    }
+
+    fn look(&self) -> Look {
+        Look { server: self.usage(), cores: CoreTimes::now() }
     }
 
     fn server_report(&self, usage: Option<(Usage, Usage)>, intervals: &[Interval]) -> Option<ServerReport> {

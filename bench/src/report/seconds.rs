@@ -1,0 +1,248 @@
+//! [`Seconds`]: the bad seconds of a row over time, and which of them are the host's.
+//!
+//! The goal is that no second has a P99 above [`BAD_TIMES`] that of the median second. On a virtual machine whose host others
+//! share, some have one because the cores were not there: `/proc/stat` counts that time as stolen, and the load keeps it with
+//! each second. A backlog outlasts its cause, so a second after such a one is told apart, too.
+
+use std::fmt::Write as _;
+
+use evenkeel_pe::report::Interval;
+
+/// A second is bad when its P99 is more than so many times that of the median second.
+const BAD_TIMES: f64 = 5.0;
+
+/// The share of all cores' time that makes a second the host's.
+const STOLEN_MIN: f64 = 0.05;
+
+/// Classes of seconds by the share stolen: their names, and where they end.
+const CLASSES: [(&str, f64); 4] = [
+    ("none", f64::MIN_POSITIVE),
+    ("below 2 %", 0.02),
+    ("2 to 5 %", STOLEN_MIN),
+    ("5 % or more", f64::INFINITY),
+];
+
+/// A second, or an interval of another length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Second {
+    at_s: f64,
+    p99_us: f64,
+    /// Shares of all cores' time: stolen, and idle while something waited for a disk. `None` where the system does not say.
+    host: Option<(f64, f64)>,
+}
+
+impl Second {
+    fn of(interval: &Interval) -> Self {
+        let host = interval.host.map(|host| (host.stolen, host.io_wait));
+        Self { at_s: interval.at_s, p99_us: interval.latency.p99_us, host }
+    }
+
+    fn is_stolen(&self) -> bool {
+        self.host.is_some_and(|(stolen, _)| stolen >= STOLEN_MIN)
+    }
+
+    fn class(&self) -> Option<usize> {
+        let (stolen, _) = self.host?;
+        CLASSES.iter().position(|(_, end)| stolen < *end)
+    }
+}
+
+/// The seconds of a row on one server, in order; at least one.
+pub struct Seconds {
+    all: Vec<Second>,
+    median_us: f64,
+}
+
+impl Seconds {
+    /// Of a report's intervals; `None` when there are none.
+    pub fn of(intervals: &[Interval]) -> Option<Self> {
+        Self::new(intervals.iter().map(Second::of).collect())
+    }
+
+    fn new(all: Vec<Second>) -> Option<Self> {
+        let median_us = median(&all)?;
+        Some(Self { all, median_us })
+    }
+
+    /// The worst and the median second; how many were bad, how many of these the host's; all by what was stolen.
+    pub fn markdown(&self, server: &str) -> String {
+        let mut out = String::new();
+        if let Some(worst) = self.worst(|_| true) {
+            let (worst, median_us) = (self.told(worst), self.median_us);
+            let _ = writeln!(out, "\n{server}: the worst second {worst} ({median_us:.0} µs).");
+        }
+        match self.all.iter().any(|second| second.host.is_some()) {
+            true => self.tell_of_the_host(&mut out),
+            false => out.push_str(
+                "What the host gave to others is not known: this system has no `/proc/stat`, or it counts nothing.\n",
+            ),
+        }
+        out
+    }
+
+    fn tell_of_the_host(&self, out: &mut String) {
+        self.tell_of_bad_seconds(out);
+        out.push_str(
+            "\n| stolen | seconds | idle, waiting for a disk | median of their P99, µs | worst, µs | bad |\n|---|---|---|---|---|---|\n",
+        );
+        for (class, (name, _)) in CLASSES.iter().enumerate() {
+            let seconds: Vec<_> =
+                self.all.iter().filter(|second| second.class() == Some(class)).copied().collect();
+            let Some(median_us) = median(&seconds) else { continue };
+            let io_wait: f64 = seconds.iter().filter_map(|second| Some(second.host?.1)).sum();
+            let worst_us = seconds.iter().map(|second| second.p99_us).fold(0.0, f64::max);
+            let bad = seconds.iter().filter(|second| self.is_bad(second)).count();
+            let _ = writeln!(
+                out,
+                "| {name} | {} | {:.1} % | {median_us:.0} | {worst_us:.0} | {bad} |",
+                seconds.len(),
+                100.0 * io_wait / seconds.len() as f64
+            );
+        }
+    }
+
+    fn tell_of_bad_seconds(&self, out: &mut String) {
+        let [bad, stolen, after] = self.bad();
+        if bad == 0 {
+            let _ = writeln!(out, "No second's P99 is above {BAD_TIMES} times that.");
+            return;
+        }
+        let percent = 100.0 * STOLEN_MIN;
+        let _ = write!(
+            out,
+            "{bad} have a P99 above {BAD_TIMES} times that: in {stolen} of them {percent:.0} % or more of all cores' time was \
+             stolen, in {after} others in the second before. "
+        );
+        let _ = match self.worst(|at| !self.is_hosts(at)) {
+            Some(worst) => writeln!(out, "The worst second without either {}.", self.told(worst)),
+            None => writeln!(out, "No second is without either."),
+        };
+    }
+
+    fn told(&self, second: &Second) -> String {
+        let stolen =
+            second.host.map_or_else(String::new, |(stolen, _)| format!(" ({:.1} % stolen)", 100.0 * stolen));
+        format!(
+            "begins at {:.0} s{stolen}, its P99 is {:.0} µs, {:.1} times the median second's",
+            second.at_s,
+            second.p99_us,
+            second.p99_us / self.median_us
+        )
+    }
+
+    fn is_bad(&self, second: &Second) -> bool {
+        second.p99_us > BAD_TIMES * self.median_us
+    }
+
+    /// Whether the cores were stolen in a second or in the one before.
+    fn is_hosts(&self, at: usize) -> bool {
+        self.all[at.saturating_sub(1)..=at].iter().any(Second::is_stolen)
+    }
+
+    fn worst(&self, among: impl Fn(usize) -> bool) -> Option<&Second> {
+        let seconds = self.all.iter().enumerate().filter(|(at, _)| among(*at)).map(|(_, second)| second);
+        seconds.max_by(|a, b| a.p99_us.total_cmp(&b.p99_us))
+    }
+
+    /// Bad seconds; those of them that were stolen; and those of the rest that came after such a one.
+    fn bad(&self) -> [usize; 3] {
+        let bad: Vec<_> = (0..self.all.len()).filter(|at| self.is_bad(&self.all[*at])).collect();
+        let stolen = bad.iter().filter(|at| self.all[**at].is_stolen()).count();
+        let hosts = bad.iter().filter(|at| self.is_hosts(**at)).count();
+        [bad.len(), stolen, hosts - stolen]
+    }
+}
+
+/// The P99 in the middle.
+fn median(seconds: &[Second]) -> Option<f64> {
+    let mut all: Vec<f64> = seconds.iter().map(|second| second.p99_us).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// A line of figures for each interval, for whoever looks further.
+pub fn csv(intervals: &[Interval]) -> String {
+    let mut out = String::from("at_s,seconds,requests,p50_us,p99_us,max_us,stolen,io_wait\n");
+    for i in intervals {
+        let [stolen, io_wait] = match i.host {
+            Some(host) => [host.stolen, host.io_wait].map(|share| format!("{share:.4}")),
+            None => Default::default(),
+        };
+        let l = &i.latency;
+        let _ = writeln!(
+            out,
+            "{:.3},{:.3},{},{:.0},{:.0},{:.0},{stolen},{io_wait}",
+            i.at_s, i.seconds, i.requests, l.p50_us, l.p99_us, l.max_us
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(p99_us_and_stolen: &[(f64, f64)]) -> Seconds {
+        let second = |(at, (p99_us, stolen)): (usize, &(f64, f64))| Second {
+            at_s: at as f64,
+            p99_us: *p99_us,
+            host: Some((*stolen, 0.25)),
+        };
+        Seconds::new(p99_us_and_stolen.iter().enumerate().map(second).collect()).expect("some")
+    }
+
+    #[test]
+    fn bad_seconds_are_told_by_what_was_stolen() {
+        // The median is 10: bad are 60 (stolen), 70 (after it), 80 and 51 (neither); 50 is not, nor is the stolen 12.
+        let all = seconds(&[
+            (10.0, 0.0),
+            (60.0, 0.05),
+            (70.0, 0.01),
+            (10.0, 0.03),
+            (80.0, 0.049),
+            (50.0, 0.0),
+            (51.0, 0.0),
+            (10.0, 0.0),
+            (9.0, 0.0),
+            (8.0, 0.0),
+            (7.0, 0.0),
+            (12.0, 0.5),
+            (10.0, 0.0),
+        ]);
+        assert_eq!((all.median_us, all.bad()), (10.0, [4, 1, 1]));
+        let text = all.markdown("Evenkeel");
+        let told = [
+            "the worst second begins at 4 s (4.9 % stolen), its P99 is 80 µs, 8.0 times",
+            "8.0 times the median second's (10 µs).\n4 have a P99 above 5 times that: in 1 of them 5 % or more of all cores' time was stolen, in 1 others",
+            "The worst second without either begins at 4 s (4.9 % stolen), its P99 is 80 µs",
+            "| none | 8 | 25.0 % | 10 | 51 | 1 |\n",
+            "| below 2 % | 1 | 25.0 % | 70 | 70 | 1 |\n",
+            "| 2 to 5 % | 2 | 25.0 % | 80 | 80 | 1 |\n",
+            "| 5 % or more | 2 | 25.0 % | 60 | 60 | 1 |\n",
+        ];
+        told.iter().for_each(|line| assert!(text.contains(line), "{line} is not in\n{text}"));
+    }
+
+    #[test]
+    fn the_worst_second_without_stolen_time_is_another_one() {
+        let text = seconds(&[(90.0, 0.2), (8.0, 0.0), (5.0, 0.0), (6.0, 0.0)]).markdown("Evenkeel");
+        assert!(
+            text.contains("The worst second without either begins at 3 s (0.0 % stolen), its P99 is 6 µs"),
+            "{text}"
+        );
+        let all = [(90.0, 0.2), (8.0, 0.1), (8.0, 0.1), (8.0, 0.0)];
+        assert!(seconds(&all).markdown("Evenkeel").contains("No second is without either."));
+        assert!(seconds(&all[1..]).markdown("Evenkeel").contains("No second's P99 is above 5 times that."));
+    }
+
+    #[test]
+    fn a_system_that_does_not_tell_is_named() {
+        let second = Second { at_s: 0.0, p99_us: 1.0, host: None };
+        let text = Seconds::new(vec![second]).expect("one").markdown("Evenkeel");
+        assert!(
+            text.contains("is not known") && text.contains("the worst second begins at 0 s, its P99 is 1 µs"),
+            "{text}"
+        );
+        assert!(!text.contains("stolen") && Seconds::new(Vec::new()).is_none());
+    }
+}
