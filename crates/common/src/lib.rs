@@ -13,6 +13,7 @@
 //! | [`clock`] | the only place that reads the wall clock |
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
+//! | [`pages`] | large buffers that are used again |
 //! | [`turns`] | where long work gives way to other work of its kind |
 
 pub mod cell;
@@ -23,6 +24,7 @@ pub mod config;
 pub mod descriptor;
 pub mod error;
 pub mod names;
+pub mod pages;
 pub mod proto;
 pub mod region_info;
 pub mod turns;

@@ -11,13 +11,14 @@
 //!
 //! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is empty, `head` counts
 //! the copied bytes that were consumed already. Memory: buffers come from a per-thread pool bounded by
-//! [`POOL_BYTES_MAX`]; larger buffers go back to the general heap.
+//! [`POOL_BYTES_MAX`]; large ones go to the [pages] that all threads share.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
+use evenkeel_common::pages::{self, PAGE_BYTES_MIN};
 
 /// From this size on, a segment is gathered instead of copied.
 pub const GATHER_BYTES_MIN: usize = 16 * 1024;
@@ -27,8 +28,6 @@ pub const SLICES_MAX: usize = 64;
 const COMPACT_BYTES_MIN: usize = 64 * 1024;
 /// A drained sequence keeps at most this much: there is one for each connection.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
-/// A buffer larger than this is not kept for reuse.
-const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// All buffers one thread keeps for reuse are at most this large together.
 const POOL_BYTES_MAX: usize = 1024 * 1024;
 
@@ -53,12 +52,15 @@ fn pooled_buffer() -> Vec<u8> {
     POOL.try_with(take).ok().flatten().unwrap_or_default()
 }
 
-/// Keeps `buffer` for reuse by this thread, within the pool's bounds.
+/// Keeps `buffer` for reuse, within bounds: by this thread, or, if it is large, by any.
 fn recycle(mut buffer: Vec<u8>) {
     buffer.clear();
     let capacity = buffer.capacity();
-    if capacity == 0 || capacity > POOLED_BUFFER_BYTES_MAX {
+    if capacity == 0 {
         return;
+    }
+    if capacity >= PAGE_BYTES_MIN {
+        return pages::give(buffer);
     }
     // The pool is gone while a thread ends: the buffer is then simply freed.
     let _ = POOL.try_with(|pool| {

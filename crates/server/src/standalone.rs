@@ -36,7 +36,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit};
+use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, pages};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
@@ -120,6 +120,7 @@ impl Standalone {
         let lock = DirLock::acquire(&settings.root)?;
         let cluster_id = files::prepare_root(&*fs, &settings.root)?;
         let unsent = Budget::new(settings.unsent_bytes);
+        pages::keep_at_most(settings.pages_bytes);
         let ports = take_ports(&settings, &conf, &cluster_id, &unsent)?;
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{CellRef, KEY_VALUE_PREFIX_BYTES};
+use crate::pages::{self, PAGE_BYTES_MIN};
 
 /// Cells one after the other, each `u32 len | KeyValue with its tags`: the form of HBase's `KeyValueCodecWithTags`,
 /// and of `KeyValueCodec` as long as [`CellBuffer::has_tags`] is false. A scan collects its whole reply in one.
@@ -134,9 +135,18 @@ impl CellBuffer {
         (0..other.len()).for_each(|i| self.push_from(&other, i));
     }
 
-    /// Makes room for so many times what is copied here now, but no more than `bytes_max`.
+    /// Makes room for so many times what is copied here now, but no more than `bytes_max`. Much room is a
+    /// [page](crate::pages).
     pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
-        self.bytes.reserve(self.bytes.len().saturating_mul(times).min(bytes_max));
+        let more = self.bytes.len().saturating_mul(times).min(bytes_max);
+        let total = self.bytes.len() + more;
+        if total < PAGE_BYTES_MIN {
+            self.bytes.reserve(more);
+        } else if total > self.bytes.capacity() {
+            let mut page = pages::take(total);
+            page.extend_from_slice(&self.bytes);
+            pages::give(std::mem::replace(&mut self.bytes, page));
+        }
         self.entries.reserve(self.entries.len().saturating_mul(times).min(bytes_max / size_of::<Entry>()));
     }
 

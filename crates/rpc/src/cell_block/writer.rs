@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::CellBuffer;
-use evenkeel_common::{CellRef, HBaseError, Result};
+use evenkeel_common::{CellRef, HBaseError, Result, pages};
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -110,7 +110,8 @@ impl CellBlockWriter {
             _ => false,
         };
         if !same_form || self.compressor.is_some() || cells.encoded_len() < GATHER_BYTES_MIN {
-            return self.push_buffer(&cells);
+            self.push_buffer(&cells);
+            return pages::give(cells.into_parts().0);
         }
         self.cells += cells.len();
         let (copied, shared) = cells.into_parts();

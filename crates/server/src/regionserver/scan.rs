@@ -15,6 +15,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenkeel_common::pages::PAGE_BYTES_MAX;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
@@ -29,8 +30,6 @@ use crate::convert::{self, read, result};
 const RESULTS_RESERVED_MAX: u32 = 512;
 /// After so many results room is made for the rest, as if they were alike.
 const RESULTS_TO_MEASURE: usize = 32;
-/// Room for cells that is made at once, at most.
-const BYTES_RESERVED_MAX: u64 = 4 << 20;
 
 /// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may be sent.
 ///
@@ -217,9 +216,9 @@ impl Page {
     /// byte once more.
     fn make_room(&mut self, rows: u32, context: &ScannerContext) {
         let here = self.cells.encoded_len() as u64;
-        let bytes = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
+        let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
         let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
-        self.cells.reserve_alike(times, bytes.min(BYTES_RESERVED_MAX) as usize);
+        self.cells.reserve_alike(times, (all.min(PAGE_BYTES_MAX as u64).saturating_sub(here)) as usize);
     }
 
     fn last_row(&self) -> Option<&[u8]> {

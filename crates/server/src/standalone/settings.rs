@@ -22,6 +22,8 @@ const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// Requests and replies have at least so many bytes each.
 const REST_BYTES_MIN: u64 = 64 << 20;
 
+/// See [`Settings::pages_bytes`].
+const PAGES_BYTES_MAX: u64 = 64 << 20;
 /// What an open scanner is taken to hold: a block of the default size.
 const SCANNER_BYTES: u64 = 64 << 10;
 
@@ -49,6 +51,8 @@ pub struct Settings {
     pub request_bytes: u64,
     /// Bytes of replies that clients have not taken: a third of what caches and MemStores leave.
     pub unsent_bytes: u64,
+    /// Bytes of buffers of replies that are kept to be used again: a quarter of those, and [`PAGES_BYTES_MAX`] at most.
+    pub pages_bytes: usize,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
     /// Limits of regions.
@@ -82,6 +86,7 @@ impl Settings {
             block_cache,
             request_bytes: request_bytes(conf, third)?,
             unsent_bytes: third,
+            pages_bytes: (third / 4).min(PAGES_BYTES_MAX) as usize,
             memstore_bytes: regionserver.global_memstore_bytes as usize,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             region: region_config(conf)?,
