@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Server, config};
 use evenkeel_client::{Action, Connection, Get, Put, Table};
+use evenkeel_common::pages::PAGE_BYTES_MIN;
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_server::standalone::Standalone;
 
@@ -21,12 +22,19 @@ const PER_GET_MAX: u64 = 10;
 /// takes less than a millisecond; with each one that begins meanwhile, the reader of the rows is made anew.
 const PER_BATCH_MAX: u64 = BATCH;
 
+/// Batches of which one may make the server ask for a large buffer: those of replies are used again.
+const BATCHES_PER_LARGE_MIN: u64 = 20;
+
+/// A batch of such values is a reply of more than [`PAGE_BYTES_MIN`].
+const VALUE_BYTES: usize = 700;
 const ROWS: u64 = 1000;
 /// Times that all rows are read, so that what the server's other threads allocate meanwhile is less than one a row.
 const PASSES: u64 = 20;
 const BATCH: u64 = 100;
 
 static COUNTED: AtomicU64 = AtomicU64::new(0);
+/// Of these, for [`PAGE_BYTES_MIN`] and more.
+static LARGE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
@@ -35,9 +43,10 @@ thread_local! {
 struct Counting;
 
 impl Counting {
-    fn count(&self) {
+    fn count(&self, bytes: usize) {
         if !IS_CLIENT.try_with(Cell::get).unwrap_or(false) {
             COUNTED.fetch_add(1, Ordering::Relaxed);
+            LARGE.fetch_add(u64::from(bytes >= PAGE_BYTES_MIN), Ordering::Relaxed);
         }
     }
 }
@@ -45,13 +54,13 @@ impl Counting {
 // SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory it hands out.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.count();
+        self.count(layout.size());
         // SAFETY: the caller's promises are System's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        self.count();
+        self.count(bytes);
         // SAFETY: the caller's promises are System's.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
@@ -80,7 +89,7 @@ async fn flushed_table(connection: &Connection) -> Table {
     let admin = connection.admin();
     admin.create_table(&TableDescriptor::new(name.clone()).with_family(family), &[]).await.expect("created");
     let table = connection.table(name.clone());
-    let put = |number| Action::from(Put::new(row(number)).column("f", "q", vec![b'v'; 200]));
+    let put = |number| Action::from(Put::new(row(number)).column("f", "q", vec![b'v'; VALUE_BYTES]));
     for outcome in table.batch((0..ROWS).map(put).collect()).await {
         outcome.expect("written");
     }
@@ -120,14 +129,20 @@ fn a_cached_row_allocates_no_more_than_stated() {
     let conf = Configuration::load(None, &server.settings()).expect("settings");
     let running = Standalone::start(conf, Arc::new(|reason: &str| panic!("{reason}"))).expect("starts");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (get, batch) = runtime.block_on(async {
+    let (get, batch, large) = runtime.block_on(async {
         let connection = Connection::connect(config(&server.bootstrap())).await.expect("connected");
         let table = flushed_table(&connection).await;
         let get = per_rows(1, async || get_each(&table).await).await;
-        (get, per_rows(BATCH, async || get_batches(&table).await).await)
+        get_batches(&table).await;
+        let before = LARGE.load(Ordering::Relaxed);
+        let batch = per_rows(BATCH, async || get_batches(&table).await).await;
+        (get, batch, LARGE.load(Ordering::Relaxed) - before)
     });
     println!("{get} allocations a Get, {batch} a batch of {BATCH} rows");
     assert!(get <= PER_GET_MAX, "{get} allocations a Get");
     assert!(batch <= PER_BATCH_MAX, "{batch} allocations a batch");
+    let batches = PASSES * ROWS / BATCH;
+    println!("{large} large buffers in {batches} batches");
+    assert!(large * BATCHES_PER_LARGE_MIN <= batches, "{large} large buffers in {batches} batches");
     running.stop().expect("stops");
 }
