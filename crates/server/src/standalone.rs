@@ -139,6 +139,7 @@ impl Standalone {
             config: StoreConfig::from_configuration(&conf).map_err(bad)?,
             pace: Arc::clone(background.pace()),
         };
+        background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let env = |wal: &Arc<Wal>| {
             Arc::new(RegionEnv {
                 stores: stores.clone(),

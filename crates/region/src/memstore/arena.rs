@@ -52,11 +52,7 @@ impl Arena {
     fn replace(&self, full: *mut Chunk) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {
-            let chunk = self.pool.take();
-            // The first chunk of a segment may be all that a quiet region ever touches.
-            if !chunks.is_empty() {
-                chunk.want_huge_pages();
-            }
+            let chunk = if chunks.is_empty() { self.pool.take() } else { self.pool.take_another() };
             let chunk = own(chunk);
             chunks.push(chunk);
             self.current.store(chunk.as_ptr(), Ordering::Release);

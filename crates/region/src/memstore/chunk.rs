@@ -1,8 +1,14 @@
 //! [`Chunk`]s, and the pool of spare ones.
+//!
+//! The system gives memory as it is first touched, a huge page zeroed at a time: a millisecond or several, which a writer
+//! would wait for. So one thread may keep a few chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
+//! segments that have filled a chunk already: the first chunk of a segment may be all that a quiet region ever uses, and
+//! memory that was touched is memory that is gone.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread::Thread;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
@@ -11,6 +17,10 @@ pub const CHUNK_BYTES: usize = 2 << 20;
 /// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES);
+/// Chunks that are kept ready.
+const READY_CHUNKS: usize = 4;
+/// The system's smallest page, or less.
+const PAGE_BYTES: usize = 4096;
 /// Space is handed out in multiples of this.
 pub(super) const ALIGN: usize = 8;
 
@@ -54,6 +64,14 @@ impl Chunk {
         }
     }
 
+    /// Has the system give the memory now.
+    fn touch(&mut self) {
+        for at in (0..self.len).step_by(PAGE_BYTES) {
+            // SAFETY: inside the allocation, of which nobody else knows yet.
+            unsafe { self.base.add(at).write_volatile(0) };
+        }
+    }
+
     /// Where its first byte is.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
@@ -79,24 +97,35 @@ fn layout(len: usize) -> Layout {
 
 /// Spare chunks of [`CHUNK_BYTES`], kept for the next segment.
 ///
-/// Bound: at most `spare_max` chunks are kept; what comes back beyond that is freed. How many are out is counted, not
+/// Bound: at most `spare_max` chunks are kept, those that lie ready included; what comes back beyond that is freed. How many are out is counted, not
 /// bounded: writers are slowed and refused by the bytes of their cells, long before.
 pub struct ChunkPool {
-    spare: Mutex<Vec<Chunk>>,
+    spare: Mutex<Spare>,
     spare_max: usize,
     /// Bytes of chunks that segments hold, those that are larger than usual included.
     out_bytes: AtomicUsize,
 }
 
+#[derive(Default)]
+struct Spare {
+    /// Used before, or touched.
+    chunks: Vec<Chunk>,
+    /// A segment that had filled a chunk took the last that there was: more will.
+    are_wanted: bool,
+    /// Who keeps chunks ready.
+    keeper: Option<Thread>,
+    keeper_stops: bool,
+}
+
 impl ChunkPool {
     /// A pool that keeps at most `spare_max` chunks.
     pub fn new(spare_max: usize) -> Arc<Self> {
-        Arc::new(Self { spare: Mutex::new(Vec::new()), spare_max, out_bytes: AtomicUsize::new(0) })
+        Arc::new(Self { spare: Mutex::new(Spare::default()), spare_max, out_bytes: AtomicUsize::new(0) })
     }
 
     /// Chunks that lie ready.
     pub fn spare(&self) -> usize {
-        self.spare.lock().len()
+        self.spare.lock().chunks.len()
     }
 
     /// Bytes of the chunks that segments hold now, used up or not.
@@ -106,8 +135,64 @@ impl ChunkPool {
 
     pub(super) fn take(&self) -> Chunk {
         self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
-        let spare = self.spare.lock().pop();
+        let spare = self.spare.lock().chunks.pop();
         spare.unwrap_or_else(|| Chunk::new(CHUNK_BYTES))
+    }
+
+    /// As [`ChunkPool::take`], for a segment that has filled a chunk.
+    pub(super) fn take_another(&self) -> Chunk {
+        self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
+        let mut spare = self.spare.lock();
+        let chunk = spare.chunks.pop();
+        if spare.chunks.len() < READY_CHUNKS {
+            spare.are_wanted = true;
+            spare.keeper.iter().for_each(Thread::unpark);
+        }
+        drop(spare);
+        chunk.unwrap_or_else(|| {
+            let chunk = Chunk::new(CHUNK_BYTES);
+            chunk.want_huge_pages();
+            chunk
+        })
+    }
+
+    /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`].
+    pub fn keep_ready(&self) {
+        loop {
+            let mut spare = self.spare.lock();
+            spare.keeper = Some(std::thread::current());
+            let (stops, wanted) = (spare.keeper_stops, spare.are_wanted);
+            spare.are_wanted = false;
+            drop(spare);
+            if stops {
+                return;
+            }
+            if !wanted {
+                std::thread::park();
+                continue;
+            }
+            while self.make_ready() {}
+        }
+    }
+
+    /// Makes one chunk ready; whether there was need for it.
+    pub(super) fn make_ready(&self) -> bool {
+        let ready = READY_CHUNKS.min(self.spare_max);
+        if self.spare() >= ready {
+            return false;
+        }
+        let mut chunk = Chunk::new(CHUNK_BYTES);
+        chunk.want_huge_pages();
+        chunk.touch();
+        self.keep(chunk);
+        true
+    }
+
+    /// Ends [`ChunkPool::keep_ready`].
+    pub fn stop_keeping_ready(&self) {
+        let mut spare = self.spare.lock();
+        spare.keeper_stops = true;
+        spare.keeper.iter().for_each(Thread::unpark);
     }
 
     /// A chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
@@ -123,9 +208,13 @@ impl ChunkPool {
             return;
         }
         chunk.reset();
+        self.keep(chunk);
+    }
+
+    fn keep(&self, chunk: Chunk) {
         let mut spare = self.spare.lock();
-        if spare.len() < self.spare_max {
-            spare.push(chunk);
+        if spare.chunks.len() < self.spare_max {
+            spare.chunks.push(chunk);
         }
     }
 }

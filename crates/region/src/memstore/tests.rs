@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
@@ -68,6 +69,38 @@ fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
     assert!(pool.take().take(CHUNK_BYTES).is_some(), "a chunk comes back empty");
     pool.give_back(pool.take_large(16));
     assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
+}
+
+/// A segment over a pool, with so many cells, eight of which fill a chunk.
+fn segment_of(pool: &Arc<ChunkPool>, cells: u8) -> Arc<Segment> {
+    let segment = Segment::new(CellComparator::Default, Arc::clone(pool));
+    let value = vec![7; CHUNK_BYTES / 8 - 256];
+    for n in 0..cells {
+        segment.add(&KeyValue::put(&[n], b"f", b"q", 1, &value).as_cell());
+    }
+    segment
+}
+
+#[test]
+fn chunks_lie_ready_for_segments_that_have_filled_one() {
+    let pool = ChunkPool::new(5);
+    std::thread::scope(|scope| {
+        let keeper = scope.spawn(|| pool.keep_ready());
+        let small = segment_of(&pool, 8);
+        assert_eq!(pool.spare(), 0, "a segment with one chunk wants none");
+        let large = segment_of(&pool, 9);
+        let began = Instant::now();
+        while pool.spare() < 4 && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.stop_keeping_ready();
+        keeper.join().expect("ends");
+        assert_eq!(pool.spare(), 4);
+        let other = segment_of(&pool, 9);
+        assert_eq!(pool.spare(), 2, "they are taken before new ones are made");
+        drop((small, large, other));
+    });
+    assert_eq!((pool.out_bytes(), pool.spare()), (0, 5), "no more are kept than may be");
 }
 
 /// A flat segment of the cells of others, each of which is in order by itself.

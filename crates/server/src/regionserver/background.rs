@@ -14,12 +14,13 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, Result};
+use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::CompactionPace;
 use parking_lot::{Condvar, Mutex};
@@ -34,6 +35,9 @@ const QUEUE_JOBS_MAX: usize = 100_000;
 /// all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
 /// schedulers that know priorities.
 const COMPACTION_NICE: i32 = 5;
+
+/// The nice value of the thread that keeps chunks ready: next to nothing beside others, for writers can do without it.
+const CHUNKS_NICE: i32 = 19;
 
 /// Threads.
 #[derive(Clone, Debug)]
@@ -205,6 +209,8 @@ pub struct Background {
     threads: Mutex<Vec<JoinHandle<()>>>,
     brake: WriteBrake,
     pace: Arc<CompactionPace>,
+    /// Chunks for MemStores, once somebody keeps some ready.
+    chunks: OnceLock<Arc<ChunkPool>>,
 }
 
 impl Background {
@@ -228,7 +234,8 @@ impl Background {
             flush_failures: AtomicU64::new(0),
         });
         let (brake, pace) = (WriteBrake::start()?, Arc::default());
-        let background = Arc::new(Self { shared, threads: Mutex::default(), brake, pace });
+        let background =
+            Arc::new(Self { shared, threads: Mutex::default(), brake, pace, chunks: OnceLock::new() });
         for i in 0..config.flushers {
             background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
         }
@@ -248,6 +255,23 @@ impl Background {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name(name).spawn(move || run(&shared))?;
         self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Keeps chunks for MemStores ready from here on, so that writers do not wait for the system to give memory.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn keep_chunks_ready(&self, chunks: &Arc<ChunkPool>) -> io::Result<()> {
+        if self.chunks.set(chunks.clone()).is_err() {
+            return Ok(());
+        }
+        let chunks = chunks.clone();
+        let keep = move || {
+            yield_to_others("memory is got ready", CHUNKS_NICE);
+            chunks.keep_ready();
+        };
+        self.threads.lock().push(std::thread::Builder::new().name("chunks".to_owned()).spawn(keep)?);
         Ok(())
     }
 
@@ -344,6 +368,7 @@ impl Background {
         self.shared.in_memory_flushes.stop();
         self.shared.compactions.stop();
         self.shared.large_compactions.stop();
+        self.chunks.get().into_iter().for_each(|chunks| chunks.stop_keeping_ready());
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a flush or compaction thread panicked");
@@ -420,7 +445,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
-        yield_to_others();
+        yield_to_others("compactions run", COMPACTION_NICE);
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -438,7 +463,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
-        yield_to_others();
+        yield_to_others("compactions run", COMPACTION_NICE);
         while let Some(compaction) = self.large_compactions.next() {
             self.compact_or_put_aside(compaction);
         }
@@ -479,10 +504,10 @@ impl Shared {
     }
 }
 
-/// Lowers the priority of this thread.
-fn yield_to_others() {
+/// Lowers the priority of this thread, on which `what` goes on.
+fn yield_to_others(what: &str, nice: i32) {
     // Linux takes no process at all for the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, COMPACTION_NICE) {
-        tracing::warn!(%error, "compactions run at the priority of everything else");
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
+        tracing::warn!(%error, "{what} at the priority of everything else");
     }
 }
