@@ -130,6 +130,8 @@ pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 struct GateState {
     open: bool,
     waiting: usize,
+    /// The name of the thread that came last.
+    visitor: String,
 }
 
 impl Gate {
@@ -144,17 +146,19 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until some call waits at the gate.
-    pub fn wait_for_arrival(&self) {
+    /// Waits until some call waits at the gate; the name of its thread.
+    pub fn wait_for_arrival(&self) -> String {
         let mut state = self.0.0.lock();
         while state.waiting == 0 {
             self.0.1.wait(&mut state);
         }
+        state.visitor.clone()
     }
 
     fn pass(&self) {
         let mut state = self.0.0.lock();
         state.waiting += 1;
+        state.visitor = std::thread::current().name().unwrap_or_default().to_owned();
         self.0.1.notify_all();
         while !state.open {
             self.0.1.wait(&mut state);

@@ -56,6 +56,7 @@ use evenkeel_wal::Wal;
 use parking_lot::{Mutex, RwLock};
 
 pub use self::ahead::look_ahead;
+use self::flush::FlushLock;
 pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
@@ -177,7 +178,7 @@ pub struct Region {
     updates: RwLock<Phase>,
     in_memory: in_memory::InMemoryFlushes,
     /// One flush or commit of a bulk load at a time.
-    flushing: Mutex<()>,
+    flushing: FlushLock,
     /// One compaction at a time.
     compacting: Mutex<()>,
     /// One bulk load at a time.
@@ -270,11 +271,15 @@ impl Region {
     /// How near this region is to a limit on writes: 0 far from any, 1 at it. Its unflushed bytes count from half of where
     /// writes are refused, the files of a store from `hbase.hstore.blockingStoreFiles` to twice as many.
     pub fn write_pressure(&self) -> f64 {
+        let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
+        self.memory_pressure().max(of_files)
+    }
+
+    /// The part of [`Region::write_pressure`] that a flush takes away: that of unflushed bytes.
+    pub fn memory_pressure(&self) -> f64 {
         let limit = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
         let over = self.memstore_size().heap_bytes.saturating_sub(limit / 2);
-        let of_memory = over as f64 / (limit / 2).max(1) as f64;
-        let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
-        of_memory.max(of_files)
+        over as f64 / (limit / 2).max(1) as f64
     }
 
     /// When the oldest write was made that is only in memory and that no flush under way is writing; `None` when there is
@@ -287,6 +292,11 @@ impl Region {
     /// Whether a flush is under way.
     pub fn is_flushing(&self) -> bool {
         self.flushing.is_locked()
+    }
+
+    /// Whether somebody waits for the end of a flush.
+    pub fn is_flush_wanted(&self) -> bool {
+        self.flushing.is_wanted()
     }
 
     /// Sizes and counts for reports.

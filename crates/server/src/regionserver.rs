@@ -156,7 +156,7 @@ pub struct RegionServer {
     scanners: Scanners,
     counters: RequestCounters,
     stopping: AtomicBool,
-    memory: MemStoreGauge,
+    memory: Arc<MemStoreGauge>,
     /// Some region is on its way to a limit: writes look how long their answers are to be held.
     braking: AtomicBool,
     schedule: chore::Schedule,
@@ -168,8 +168,10 @@ impl RegionServer {
         let lease_ms = parts.config.scanner_lease_ms;
         let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
             parts.config;
+        let memory = Arc::new(MemStoreGauge::new(low, limit));
+        parts.background.watch(&memory);
         Arc::new(Self {
-            memory: MemStoreGauge::new(low, limit),
+            memory,
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
             scanners: Scanners::new(&parts.name, lease_ms, parts.config.scanners_max, parts.clock.clone()),
             counters: RequestCounters::default(),

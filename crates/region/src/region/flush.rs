@@ -12,16 +12,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
-use crate::store::{Store, StoreFile};
+use crate::store::{Patience, Store, StoreFile};
 
 /// A store and the file its snapshot became, below `.tmp`.
 type Flushed<'a> = (&'a Arc<Store>, PathBuf);
@@ -44,21 +45,78 @@ pub struct FlushOutcome {
     pub seq_id: u64,
 }
 
+/// Lets one flush of a region run at a time, and knows whether somebody waits for its end.
+#[derive(Debug, Default)]
+pub(super) struct FlushLock {
+    lock: Mutex<()>,
+    waiting: AtomicUsize,
+}
+
+impl FlushLock {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        self.lock.is_locked()
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Patience that ends when somebody waits for the flush: a close, a bulk load, or a user.
+struct UntilWanted<'a> {
+    patience: &'a dyn Patience,
+    lock: &'a FlushLock,
+}
+
+impl Patience for UntilWanted<'_> {
+    fn is_urgent(&self) -> bool {
+        self.lock.is_wanted() || self.patience.is_urgent()
+    }
+
+    fn yield_to_others(&self) {
+        self.patience.yield_to_others();
+    }
+}
+
 impl Region {
     /// Writes everything in the MemStore to files. Waits for the disk.
     ///
     /// # Errors
     /// `NotServingRegionException`, or what the file system says; nothing is lost then.
     pub fn flush(self: &Arc<Self>) -> Result<FlushOutcome> {
+        self.flush_with(None)
+    }
+
+    /// As [`Region::flush`], but yields to others as long as nobody waits for the memory, or for the flush to end.
+    ///
+    /// # Errors
+    /// As [`Region::flush`].
+    pub fn flush_patiently(self: &Arc<Self>, patience: &dyn Patience) -> Result<FlushOutcome> {
+        self.flush_with(Some(patience))
+    }
+
+    fn flush_with(self: &Arc<Self>, patience: Option<&dyn Patience>) -> Result<FlushOutcome> {
         let _one = self.flushing.lock();
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
-        self.flush_locked(FlushNumber::Next)
+        let until_wanted = patience.map(|patience| UntilWanted { patience, lock: &self.flushing });
+        self.flush_locked(FlushNumber::Next, until_wanted.as_ref().map(|patience| patience as &dyn Patience))
     }
 
     /// As [`Region::flush`], for a caller that holds the flush lock.
-    pub(super) fn flush_locked(self: &Arc<Self>, number: FlushNumber) -> Result<FlushOutcome> {
+    pub(super) fn flush_locked(
+        self: &Arc<Self>,
+        number: FlushNumber,
+        patience: Option<&dyn Patience>,
+    ) -> Result<FlushOutcome> {
         if self.is_memstore_empty() {
             self.forget_edits();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
@@ -68,7 +126,7 @@ impl Region {
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
         let (cells, heap_bytes) = (size.cells, size.heap_bytes);
-        match self.write_snapshots(seq_id).and_then(|files| self.install_snapshots(files)) {
+        match self.write_snapshots(seq_id, patience).and_then(|files| self.install_snapshots(files)) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
                 let ms = started.elapsed().as_millis() as u64;
@@ -92,7 +150,7 @@ impl Region {
                 self.mvcc.wait_for(seq_id);
                 return Ok(seq_id);
             }
-            let outcome = self.flush_locked(FlushNumber::Next)?;
+            let outcome = self.flush_locked(FlushNumber::Next, None)?;
             if outcome.flushed {
                 return Ok(outcome.seq_id);
             }
@@ -150,9 +208,10 @@ impl Region {
         (seq_id, oldest_edit_ms)
     }
 
-    fn write_snapshots(&self, seq_id: u64) -> Result<Vec<Flushed<'_>>> {
+    fn write_snapshots(&self, seq_id: u64, patience: Option<&dyn Patience>) -> Result<Vec<Flushed<'_>>> {
         let read_point = self.mvcc.read_point();
-        let written = self.stores.iter().map(|s| Ok(s.flush_snapshot(seq_id, read_point)?.map(|f| (s, f))));
+        let written =
+            self.stores.iter().map(|s| Ok(s.flush_snapshot(seq_id, read_point, patience)?.map(|f| (s, f))));
         written.filter_map(Result::transpose).collect()
     }
 

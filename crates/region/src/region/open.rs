@@ -21,7 +21,7 @@ use evenkeel_wal::markers::{self, Marker};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
-use super::flush::FlushNumber;
+use super::flush::{FlushLock, FlushNumber};
 use super::in_memory::InMemoryFlushes;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
@@ -65,7 +65,7 @@ impl Region {
             stores,
             mvcc: Arc::new(Mvcc::new(start)),
             updates: RwLock::new(Phase::Open),
-            flushing: Mutex::new(()),
+            flushing: FlushLock::default(),
             compacting: Mutex::new(()),
             bulk_loading: Mutex::new(()),
             unfinished: Mutex::default(),
@@ -108,7 +108,7 @@ impl Region {
             cells += self.replay_file(file, &in_files)?;
         }
         if cells > 0 {
-            self.flush_locked(FlushNumber::Current)?;
+            self.flush_locked(FlushNumber::Current, None)?;
         }
         for file in &files {
             self.env.stores.fs.delete(file)?;
@@ -131,7 +131,7 @@ impl Region {
             }
             self.mvcc.advance_to(entry.seq_id);
             if self.needs_flush() {
-                self.flush_locked(FlushNumber::Current)?;
+                self.flush_locked(FlushNumber::Current, None)?;
             }
         }
         Ok(count)
@@ -205,7 +205,7 @@ impl Region {
             return Ok(());
         }
         self.mvcc.wait_for(self.mvcc.write_point());
-        if let Err(error) = self.flush_locked(FlushNumber::Next).and_then(|_| self.log_close()) {
+        if let Err(error) = self.flush_locked(FlushNumber::Next, None).and_then(|_| self.log_close()) {
             *self.updates.write() = Phase::Open;
             tracing::error!(region = %self.info.name_text(), %error, "region cannot be closed");
             return Err(error);

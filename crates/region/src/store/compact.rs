@@ -22,7 +22,7 @@ use evenkeel_hfile::{DataOnWrite, HFileContext, ScanOptions, StoreFileMeta, Warm
 use parking_lot::Mutex;
 
 use super::date_tiered::{self, DatedFile};
-use super::output::{NewFile, Order, Split, Written};
+use super::output::{NewFile, Order, Pace, Split, Written};
 use super::selection::{Candidate, Plan, Wish, select};
 use super::stripe::{self, StripeFile, Stripes};
 use super::{Engine, OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
@@ -283,7 +283,7 @@ impl Store {
         let file = self.compacted_file(context, request.bytes(), warmth);
         let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
         let order = Order { file, meta, split, forget_seq_ids_to };
-        let Written { paths, cells } = self.write_files(scanner, order, Some(&self.env.pace))?;
+        let Written { paths, cells } = self.write_files(scanner, order, Pace::Compaction(&self.env.pace))?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 

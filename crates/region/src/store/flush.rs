@@ -13,12 +13,15 @@ use std::sync::Arc;
 use evenkeel_common::Result;
 use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFileContext, StoreFileMeta};
 
-use super::output::{NewFile, Order, Split};
-use super::{Store, StoreFile, sorted};
+use super::output::{NewFile, Order, Pace, Split};
+use super::{Patience, Store, StoreFile, sorted};
 use crate::memstore::{Segment, SegmentScanner};
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::{Leaf, Start};
+
+/// A flush of fewer bytes is over before a thread of its own would be worth it.
+const PATIENT_BYTES_MIN: u64 = 1 << 20;
 
 impl Store {
     /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
@@ -42,7 +45,12 @@ impl Store {
     ///
     /// # Errors
     /// What the file system says; nothing changed then.
-    pub fn flush_snapshot(&self, flush_seq_id: u64, smallest_read_point: u64) -> Result<Option<PathBuf>> {
+    pub fn flush_snapshot(
+        &self,
+        flush_seq_id: u64,
+        smallest_read_point: u64,
+        patience: Option<&dyn Patience>,
+    ) -> Result<Option<PathBuf>> {
         let frozen = self.state.load().frozen.clone();
         if frozen.is_empty() {
             return Ok(None);
@@ -58,7 +66,11 @@ impl Store {
         let data = if cache.data_on_write { DataOnWrite::Always } else { DataOnWrite::Never };
         let file = NewFile { context, data, index: cache.index_on_write, bloom: cache.bloom_on_write };
         let order = Order { file, meta, split: Split::One, forget_seq_ids_to: None };
-        let written = self.write_files(scanner, order, None)?.paths.pop();
+        let pace = match patience {
+            Some(patience) if self.snapshot_size().data_bytes >= PATIENT_BYTES_MIN => Pace::Patient(patience),
+            _ => Pace::Free,
+        };
+        let written = self.write_files(scanner, order, pace)?.paths.pop();
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }

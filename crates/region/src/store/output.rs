@@ -11,11 +11,25 @@ use evenkeel_block_cache::{BlockCategory, FileId};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, Result};
 use evenkeel_hfile::{CacheOnWrite, DataOnWrite, HFileContext, HFileWriter, StoreFileMeta};
 
-use super::{CompactionPace, Store};
+use super::{CompactionPace, Patience, Store, patience};
 use crate::scanner::{ScannerContext, StoreScanner};
 
 /// Cells taken from a scanner at a time.
 const CELLS_PER_STEP: usize = 256;
+
+/// What a flush writes before it looks again whether it is urgent, about: less than a millisecond.
+const BEAT_BYTES: u64 = 64 << 10;
+
+/// How fast files are written.
+#[derive(Clone, Copy)]
+pub(super) enum Pace<'a> {
+    /// As fast as this thread can.
+    Free,
+    /// At the pace that all compactions of the server share.
+    Compaction(&'a CompactionPace),
+    /// As a flush that yields as long as it is not urgent.
+    Patient(&'a dyn Patience),
+}
 
 /// How a new file is written, and which of its blocks are kept in the cache as they are written.
 #[derive(Clone)]
@@ -61,13 +75,8 @@ pub(super) struct Order {
 
 impl Store {
     /// Writes what a scanner gives to new files in `.tmp`; none when it gives nothing, unless they are to replace others:
-    /// then one without cells. A compaction has a `pace`. Nothing is left when it fails.
-    pub(super) fn write_files(
-        &self,
-        scanner: StoreScanner,
-        order: Order,
-        pace: Option<&CompactionPace>,
-    ) -> Result<Written> {
+    /// then one without cells. Nothing is left when it fails.
+    pub(super) fn write_files(&self, scanner: StoreScanner, order: Order, pace: Pace<'_>) -> Result<Written> {
         self.env.fs.mkdirs(&self.dirs.tmp)?;
         let mut outputs = Outputs { store: self, order, open: Vec::new(), written: Written::default() };
         match outputs.write_all(scanner, pace).and_then(|()| outputs.finish()) {
@@ -123,29 +132,71 @@ struct Part {
     last_row: Option<Bytes>,
 }
 
+/// Cells on their way from a scanner to files.
+struct Input {
+    scanner: StoreScanner,
+    /// Empty between two steps.
+    cells: CellBuffer,
+    limits: ScannerContext,
+}
+
 impl Outputs<'_> {
-    fn write_all(&mut self, mut scanner: StoreScanner, pace: Option<&CompactionPace>) -> Result<()> {
-        let mut cells = CellBuffer::new();
-        let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
-        while !scanner.is_done() {
-            limits.start_result();
-            scanner.next(&mut cells, &mut limits, &mut None)?;
-            for cell in cells.iter() {
-                let part = self.part_of(&cell)?;
-                match self.order.forget_seq_ids_to {
-                    Some(limit) if cell.seq_id() <= limit => {
-                        self.open[part].writer.append(&cell.with_seq_id(0))?;
+    fn write_all(&mut self, scanner: StoreScanner, pace: Pace<'_>) -> Result<()> {
+        let mut input = Input {
+            scanner,
+            cells: CellBuffer::new(),
+            limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP),
+        };
+        match pace {
+            Pace::Compaction(pace) => {
+                while let Some(bytes) = self.write_step(&mut input)? {
+                    if !pace.wrote(bytes, &self.store.cancelled) {
+                        return Err(self.store.error("the compaction is cancelled"));
                     }
-                    _ => self.open[part].writer.append(&cell)?,
                 }
+                Ok(())
             }
-            self.written.cells += cells.len() as u64;
-            if pace.is_some_and(|pace| !pace.wrote(cells.encoded_len() as u64, &self.store.cancelled)) {
-                return Err(self.store.error("the compaction is cancelled"));
+            Pace::Patient(patience) => patience::run(patience, || self.write_beat(&mut input)),
+            Pace::Free => {
+                while self.write_beat(&mut input)? {}
+                Ok(())
             }
-            cells.clear();
         }
-        Ok(())
+    }
+
+    /// Writes about [`BEAT_BYTES`]; false once there is no more.
+    fn write_beat(&mut self, input: &mut Input) -> Result<bool> {
+        let mut bytes = 0;
+        while bytes < BEAT_BYTES {
+            match self.write_step(input)? {
+                Some(more) => bytes += more,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a row, or a part of it; how many bytes these were, `None` when there is no more.
+    fn write_step(&mut self, input: &mut Input) -> Result<Option<u64>> {
+        let Input { scanner, cells, limits } = input;
+        if scanner.is_done() {
+            return Ok(None);
+        }
+        limits.start_result();
+        scanner.next(cells, limits, &mut None)?;
+        for cell in cells.iter() {
+            let part = self.part_of(&cell)?;
+            match self.order.forget_seq_ids_to {
+                Some(limit) if cell.seq_id() <= limit => {
+                    self.open[part].writer.append(&cell.with_seq_id(0))?;
+                }
+                _ => self.open[part].writer.append(&cell)?,
+            }
+        }
+        self.written.cells += cells.len() as u64;
+        let bytes = cells.encoded_len() as u64;
+        cells.clear();
+        Ok(Some(bytes))
     }
 
     /// The index of the open part that a cell belongs to.

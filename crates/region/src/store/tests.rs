@@ -103,11 +103,11 @@ fn a_failed_flush_loses_nothing() {
     assert!(test.store.start_flush());
     for op in [Op::Create, Op::Append, Op::Sync] {
         faulty.inject(Fault::on(op, ".tmp"));
-        assert!(test.store.flush_snapshot(9, u64::MAX).is_err(), "{op:?}");
+        assert!(test.store.flush_snapshot(9, u64::MAX, None).is_err(), "{op:?}");
         test.store.abort_flush();
         faulty.clear();
     }
-    let file = test.store.flush_snapshot(9, u64::MAX).expect("written");
+    let file = test.store.flush_snapshot(9, u64::MAX, None).expect("written");
     faulty.inject(Fault::on(Op::Rename, ".tmp"));
     assert!(test.store.commit_flush(file).is_err());
     test.store.abort_flush();

@@ -8,8 +8,18 @@
 //! hour's work are what makes reads slow. One compaction of a region runs at a time, and no thread waits for its end: what is
 //! asked for of that region meanwhile is put aside, and back into the queue then.
 //!
+//! # Who goes first
 //! Compactions yield to everything else: to the disk by their pace, to the processors by the priority of their threads.
-//! Flushes do not, for writers wait for them.
+//!
+//! Flushes yield the processors to requests just so ([`Patience`]), but not the disk, and not when memory is short: they are urgent
+//! as long as the server's unflushed bytes are above the haste mark ([`memory`](super::memory)), or some region's are so many that its
+//! writers are held ([`brake`](super::brake)), whichever region it is, for its flush may wait behind another one. The first
+//! is looked up between some hundred cells, the second every time the chore measures the regions. So where writers keep the
+//! processors busy, unflushed bytes come up to that mark, and flushes get what they need there; the brake works as if no
+//! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
+//! for, which runs on the thread of the call.
+//!
+//! In-memory flushes are of the priority of requests: they are short, and spare a flush.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -22,19 +32,20 @@ use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, Result};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
-use evenkeel_region::store::CompactionPace;
+use evenkeel_region::store::{CompactionPace, Patience};
 use parking_lot::{Condvar, Mutex};
 
 use super::bell::Bell;
 use super::brake::WriteBrake;
+use super::memory::MemStoreGauge;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
 
-/// The nice value of threads that compact: they get a third of what a thread of reads gets, where both want a processor, and
+/// The nice value of threads that compact or flush patiently: they get a third of what a thread of reads gets, where both want a processor, and
 /// all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
 /// schedulers that know priorities.
-const COMPACTION_NICE: i32 = 5;
+pub(super) const YIELDING_NICE: i32 = 5;
 
 /// The nice value of the thread that keeps chunks ready: next to nothing beside others, for writers can do without it.
 const CHUNKS_NICE: i32 = 19;
@@ -190,6 +201,10 @@ struct Shared {
     flushes_open: AtomicUsize,
     /// Rings when a flush has given memory back.
     bell: Arc<Bell>,
+    /// The unflushed bytes of the server, once there is one.
+    memory: OnceLock<Arc<MemStoreGauge>>,
+    /// Writers to some region are held for its unflushed bytes.
+    region_is_braked: AtomicBool,
     in_memory_flushes: Queue<Arc<Region>>,
     /// Compactions whose size nobody has looked at yet, and small ones.
     compactions: Queue<Compaction>,
@@ -224,6 +239,8 @@ impl Background {
             flushers: config.flushers,
             flushes_open: AtomicUsize::new(0),
             bell: Arc::default(),
+            memory: OnceLock::new(),
+            region_is_braked: AtomicBool::new(false),
             in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
             large_compactions: Queue::new(),
@@ -275,6 +292,16 @@ impl Background {
         Ok(())
     }
 
+    /// Says where to look whether memory is short. The first call counts.
+    pub fn watch(&self, memory: &Arc<MemStoreGauge>) {
+        let _ = self.shared.memory.set(Arc::clone(memory));
+    }
+
+    /// Says whether writers to some region are held for its unflushed bytes.
+    pub fn region_is_braked(&self, is_braked: bool) {
+        self.shared.region_is_braked.store(is_braked, Ordering::Relaxed);
+    }
+
     /// Asks for a flush; says whether that is new.
     pub fn request_flush(&self, region: &Arc<Region>) -> bool {
         // Counted first: a thread may have done it before this one goes on.
@@ -301,7 +328,8 @@ impl Background {
     /// # Errors
     /// What the region says.
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        let outcome = self.shared.flush(region);
+        let outcome = region.flush();
+        self.shared.compact_after(region, &outcome);
         self.shared.bell.ring();
         outcome
     }
@@ -390,7 +418,8 @@ impl RegionEvents for Background {
 impl Shared {
     fn flush_jobs(&self) {
         while let Some(region) = self.flushes.next() {
-            let outcome = self.flush(&region);
+            let outcome = region.flush_patiently(self);
+            self.compact_after(&region, &outcome);
             self.flushes_open.fetch_sub(1, Ordering::Relaxed);
             match outcome {
                 Ok(_) => self.bell.ring(),
@@ -411,12 +440,10 @@ impl Shared {
         }
     }
 
-    fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
-        let outcome = region.flush()?;
-        if region.needs_compaction() {
+    fn compact_after(&self, region: &Arc<Region>, flush: &Result<FlushOutcome>) {
+        if flush.is_ok() && region.needs_compaction() {
             self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
         }
-        Ok(outcome)
     }
 
     fn request_compaction(&self, compaction: Compaction) -> bool {
@@ -445,7 +472,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
-        yield_to_others("compactions run", COMPACTION_NICE);
+        yield_to_others("compactions run", YIELDING_NICE);
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -463,7 +490,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
-        yield_to_others("compactions run", COMPACTION_NICE);
+        yield_to_others("compactions run", YIELDING_NICE);
         while let Some(compaction) = self.large_compactions.next() {
             self.compact_or_put_aside(compaction);
         }
@@ -504,10 +531,23 @@ impl Shared {
     }
 }
 
-/// Lowers the priority of this thread, on which `what` goes on.
+impl Patience for Shared {
+    fn is_urgent(&self) -> bool {
+        self.region_is_braked.load(Ordering::Relaxed)
+            || self.memory.get().is_some_and(|memory| memory.is_hasty())
+    }
+
+    fn yield_to_others(&self) {
+        yield_to_others("flushes run", YIELDING_NICE);
+    }
+}
+
+/// Lowers the priority of this thread, on which `what` goes on. Where threads have none of their own, it stays as it is.
 fn yield_to_others(what: &str, nice: i32) {
-    // Linux takes no process at all for the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, nice) {
+    // Linux takes no process at all for the calling thread; others take it for this process.
+    if cfg!(target_os = "linux")
+        && let Err(error) = rustix::process::setpriority_process(None, nice)
+    {
         tracing::warn!(%error, "{what} at the priority of everything else");
     }
 }

@@ -127,6 +127,8 @@ impl RegionServer {
         let (unflushed, need) = self.memory.measure(Instant::now(), measure);
         let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.braking.store(braking, Ordering::Relaxed);
+        self.background
+            .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }

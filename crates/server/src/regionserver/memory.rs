@@ -1,15 +1,16 @@
 //! [`MemStoreGauge`]: the unflushed bytes of all regions, and the marks that they pass on the way to their limit.
 //!
 //! ```text
-//! 0 ............ flush mark ................. brake mark .............. limit
-//!    nobody waits   every flusher has work,    answers are held          writes are refused
-//!                   the largest regions first
+//! 0 ............ flush mark ............... haste mark .......... brake mark .......... limit
+//!    nobody waits   every flusher has work,   flushes yield         answers are held      writes are refused
+//!                   the largest regions first to requests no more
 //! ```
 //!
 //! | mark | where |
 //! |---|---|
 //! | limit | `hbase.regionserver.global.memstore.size` |
 //! | brake mark | the *approach* before the limit: the largest flush of late, but no less than what `...size.lower.limit` leaves, and no more than half of the limit |
+//! | haste mark | half way between the other two: a flush that yields is to be done before answers are held |
 //! | flush mark | before that, what is written in [`LEAD`] at the present pace, but no more than a quarter of the lower limit: so much that writers whom the disk keeps up with do not come to the brake mark |
 //!
 //! HBase's marks are parts of the memory. But what writers put into memory until it becomes free depends on how long a
@@ -26,6 +27,7 @@
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
+//! `F` is that of a thread that yields to nobody: past the haste mark no flush does ([`background`](super::background)).
 //! That does not depend on the memory, on regions or on the pace of writers without a brake: nobody is refused as long as
 //! a flusher writes, in the time `H` of the longest hold, four times what all calls in flight carry. Callers with more than
 //! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush mark is never
@@ -158,6 +160,13 @@ impl MemStoreGauge {
     /// Whether answers are to be held.
     pub fn is_braking(&self) -> bool {
         self.bytes() > self.brake_from.load(Ordering::Relaxed)
+    }
+
+    /// Whether flushes are to be done as fast as they can.
+    pub fn is_hasty(&self) -> bool {
+        let (flush_from, brake_from) =
+            (self.flush_from.load(Ordering::Relaxed), self.brake_from.load(Ordering::Relaxed));
+        self.bytes() > flush_from.midpoint(brake_from)
     }
 
     /// Which part of the approach is used.

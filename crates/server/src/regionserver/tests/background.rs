@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::ColumnFamilyDescriptor;
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_region::region::Region;
 use evenkeel_wal::WalConfig;
 
 use crate::regionserver::RegionServerConfig;
-use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
+use crate::regionserver::background::{Background, BackgroundConfig, CompactionState, YIELDING_NICE};
 use crate::regionserver::testing::*;
 
 /// Queues that nobody empties.
@@ -173,17 +174,116 @@ fn nice_values(name: &str) -> Vec<i32> {
     of_name.filter_map(nice).collect()
 }
 
+/// A server over a file system with faults, and a region whose MemStore is flushed at 2 MiB, and writers to which are held from 4 MiB on.
+fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+    let region = server.open(b"", b"", table().with("MEMSTORE_FLUSHSIZE", "2097152"));
+    (fs, server, region)
+}
+
+/// A gate that does not outlast a test that fails: its server waits for its threads.
+struct OpenAtLast(Gate);
+
+impl Drop for OpenAtLast {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Stops a file of a flush where it is made, and where some blocks are written.
+fn gates_of_a_flush(fs: &FaultyFileSystem) -> [OpenAtLast; 2] {
+    let gates = [Gate::new(), Gate::new()];
+    fs.inject(Fault::on(Op::Create, "/.tmp/").waits_for(&gates[0]));
+    fs.inject(Fault::on(Op::Append, "/.tmp/").after(8).waits_for(&gates[1]));
+    gates.map(OpenAtLast)
+}
+
+fn put_kib(region: &Arc<Region>, kib: u32) {
+    let cells: Vec<_> = (0..kib).map(|n| cell(format!("{n:05}").as_bytes(), b"q", &[7; 1024])).collect();
+    cells.iter().for_each(|cell| put(region, std::slice::from_ref(cell)));
+}
+
+/// Flushes end with a ring of the bell, which the test has no other use for.
+fn wait_for_a_flush(server: &TestServer) {
+    let until = Instant::now() + Duration::from_secs(30);
+    assert!(server.server.background().bell().wait(until), "the flush does not end");
+}
+
 #[test]
-fn compactions_yield_the_processor_and_flushes_do_not() {
+fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
+    let (fs, server, region) = with_small_region();
+    let [made, written] = gates_of_a_flush(&fs);
+    put_kib(&region, 2100);
+    assert_eq!(made.0.wait_for_arrival(), "flush-patient");
+    assert!(nice_values("flush-patient").contains(&YIELDING_NICE));
+    server.server.memory.note(server.server.config().global_memstore_low_bytes);
+    made.0.open();
+    assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
+    written.0.open();
+    wait_for_a_flush(&server);
+    server.server.run_chore();
+    let [made, written] = gates_of_a_flush(&fs);
+    put_kib(&region, 2100);
+    made.0.open();
+    assert_eq!(written.0.wait_for_arrival(), "flush-patient", "there is room again");
+    written.0.open();
+}
+
+#[test]
+fn flushes_stop_yielding_when_writers_to_a_region_are_held() {
+    let (fs, server, region) = with_small_region();
+    let [made, written] = gates_of_a_flush(&fs);
+    put_kib(&region, 4500);
+    assert_eq!(made.0.wait_for_arrival(), "flush-patient", "nobody has looked");
+    server.server.run_chore();
+    made.0.open();
+    assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
+    written.0.open();
+}
+
+#[test]
+fn flushes_stop_yielding_when_somebody_waits_for_their_end() {
+    let (fs, _server, region) = with_small_region();
+    let [made, written] = gates_of_a_flush(&fs);
+    put_kib(&region, 2100);
+    assert_eq!(made.0.wait_for_arrival(), "flush-patient");
+    std::thread::scope(|scope| {
+        let close = scope.spawn(|| region.close(false));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !region.is_flush_wanted() {
+            assert!(Instant::now() < deadline, "nobody waits");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        made.0.open();
+        assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
+        written.0.open();
+        close.join().expect("no panic").expect("closed");
+    });
+}
+
+#[test]
+fn small_flushes_need_no_thread() {
+    let (fs, server, region) = with_small_region();
+    let [made, _] = gates_of_a_flush(&fs);
+    put_kib(&region, 100);
+    server.server.background().request_flush(&region);
+    assert!(["flush-0", "flush-1"].contains(&&*made.0.wait_for_arrival()));
+    made.0.open();
+}
+
+#[test]
+fn compactions_yield_the_processor_and_flushers_do_not() {
     let background = Background::start(&BackgroundConfig::default()).expect("threads");
     let deadline = Instant::now() + Duration::from_secs(10);
     let compact = || ["compact-small-0", "compact-large-0"].map(nice_values);
     // A thread gives itself its name, and then its priority, when it first runs.
-    while !compact().iter().all(|values| values.contains(&5)) || nice_values("flush-0").is_empty() {
+    while !compact().iter().all(|values| values.contains(&YIELDING_NICE)) || nice_values("flush-0").is_empty()
+    {
         assert!(Instant::now() < deadline, "{:?}", nice_values("compact-small-0"));
         std::thread::sleep(Duration::from_millis(1));
     }
     let own = nice_values("flush-0");
-    assert!(!own.is_empty() && own.iter().all(|nice| *nice == own[0] && *nice < 5), "{own:?}");
+    assert!(!own.is_empty() && own.iter().all(|nice| *nice == own[0] && *nice < YIELDING_NICE), "{own:?}");
     background.stop();
 }

@@ -243,6 +243,26 @@ fn wherever_answers_are_held_somebody_flushes() {
 }
 
 #[test]
+fn flushes_are_in_haste_half_way_to_the_brake_mark() {
+    let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
+    // In many regions, so that none is a larger flush than the 250 that are assumed before one is seen.
+    let measure = |after_ms, bytes: u64| {
+        let region = |n| Unflushed { bytes: bytes / 10 + u64::from(n < bytes % 10), ..Unflushed::default() };
+        gauge.measure(began + Duration::from_millis(after_ms), || (0..10).map(region).collect::<Vec<_>>());
+        (gauge.is_hasty(), gauge.is_braking())
+    };
+    assert_eq!(measure(0, 750), (false, false), "nothing was written: all marks are one");
+    assert_eq!(measure(0, 751), (true, true));
+    assert_eq!(measure(0, 250), (false, false));
+    gauge.note(100);
+    // 100 in a second are 200 in the lead of two, and a flush is 247 now: the outer marks are at 553 and 753.
+    assert_eq!(measure(1000, 350), (false, false));
+    assert_eq!((measure(1000, 653), measure(1000, 654)), ((false, false), (true, false)));
+    assert_eq!((measure(1000, 753), measure(1000, 754)), ((true, false), (true, true)));
+    assert_eq!(measure(1000, 653), (false, false), "there is room again");
+}
+
+#[test]
 fn flushes_are_asked_for_when_they_help() {
     let gauge = MemStoreGauge::new(950, 1000);
     let idle = |bytes| Unflushed { bytes, ..Unflushed::default() };
