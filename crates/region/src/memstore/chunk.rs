@@ -97,8 +97,8 @@ fn layout(len: usize) -> Layout {
 
 /// Spare chunks of [`CHUNK_BYTES`], kept for the next segment.
 ///
-/// Bound: at most `spare_max` chunks are kept, those that lie ready included; what comes back beyond that is freed. How many are out is counted, not
-/// bounded: writers are slowed and refused by the bytes of their cells, long before.
+/// Bound: at most `spare_max` chunks are kept, those that lie ready included; what comes back beyond that is freed. How
+/// many are out is counted, not bounded: writers are slowed and refused by the bytes of their cells, long before.
 pub struct ChunkPool {
     spare: Mutex<Spare>,
     spare_max: usize,
@@ -110,7 +110,7 @@ pub struct ChunkPool {
 struct Spare {
     /// Used before, or touched.
     chunks: Vec<Chunk>,
-    /// A segment that had filled a chunk took the last that there was: more will.
+    /// A segment that had filled a chunk took one, and few are left.
     are_wanted: bool,
     /// Who keeps chunks ready.
     keeper: Option<Thread>,
@@ -149,11 +149,9 @@ impl ChunkPool {
             spare.keeper.iter().for_each(Thread::unpark);
         }
         drop(spare);
-        chunk.unwrap_or_else(|| {
-            let chunk = Chunk::new(CHUNK_BYTES);
-            chunk.want_huge_pages();
-            chunk
-        })
+        let chunk = chunk.unwrap_or_else(|| Chunk::new(CHUNK_BYTES));
+        chunk.want_huge_pages();
+        chunk
     }
 
     /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`].

@@ -4,8 +4,8 @@
 //! a queue. A region is in a queue once at most, so the queues are bounded by the regions, and by a fixed length besides.
 //!
 //! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
-//! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile up because a small one waits behind an
-//! hour's work are what makes reads slow. One compaction of a region runs at a time, and no thread waits for its end: what is
+//! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile
+//! up because a small one waits behind an hour's work are what makes reads slow. One compaction of a region runs at a time, and no thread waits for its end: what is
 //! asked for of that region meanwhile is put aside, and back into the queue then.
 //!
 //! # Who goes first
@@ -19,7 +19,8 @@
 //! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
 //! for, which runs on the thread of the call.
 //!
-//! In-memory flushes are of the priority of requests: they are short, and spare a flush.
+//! In-memory flushes are of the priority of requests: they are short, and spare a flush. The thread that keeps chunks ready for
+//! MemStores is of the lowest: writers can do without it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -42,8 +43,8 @@ use super::memory::MemStoreGauge;
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
 
-/// The nice value of threads that compact or flush patiently: they get a third of what a thread of reads gets, where both want a processor, and
-/// all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
+/// The nice value of threads that compact or flush patiently: they get a third of what a thread of reads gets, where both
+/// want a processor, and all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
 /// schedulers that know priorities.
 pub(super) const YIELDING_NICE: i32 = 5;
 
