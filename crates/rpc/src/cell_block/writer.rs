@@ -13,7 +13,7 @@ use crate::gather::{GATHER_BYTES_MIN, Gather};
 ///
 /// Each [`push`](Self::push) is the one copy of a served cell. A value of 16 KiB or more that comes as shared bytes
 /// ([`push_shared`](Self::push_shared)) is not copied at all: it leaves by gathered write, pinned until then.
-/// Buffers are reused by the thread that wrote them.
+/// Buffers are used again: small ones by the thread that wrote them, large ones by any (see [`pages`]).
 pub struct CellBlockWriter {
     codec: CellCodec,
     compressor: Option<Compressor>,
