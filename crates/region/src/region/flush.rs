@@ -60,6 +60,11 @@ impl FlushLock {
         guard
     }
 
+    /// As [`FlushLock::lock`], for a flusher that has taken the region's next turn while one goes on: nobody waits for that.
+    fn lock_in_turn(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock()
+    }
+
     pub(super) fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
@@ -103,7 +108,10 @@ impl Region {
     }
 
     fn flush_with(self: &Arc<Self>, patience: Option<&dyn Patience>) -> Result<FlushOutcome> {
-        let _one = self.flushing.lock();
+        let _one = match patience {
+            Some(_) => self.flushing.lock_in_turn(),
+            None => self.flushing.lock(),
+        };
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
