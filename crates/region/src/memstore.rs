@@ -9,7 +9,8 @@
 //! segment gives whole chunks back.
 //!
 //! ```text
-//! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x *node | KeyValue bytes | padding to 8
+//! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x link | KeyValue bytes | padding to 8
+//! link = digest of the next node's row, 19 bits | its address / 8, 45 bits
 //! ```
 //!
 //! | type | noun |
@@ -17,6 +18,7 @@
 //! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
 //! | `Arena` | chunks of one segment; hands out space by one atomic addition |
 //! | `SkipList` | sorted cells; inserts by compare-and-swap, readers wait for nothing |
+//! | `RowDigest` | what of a row lies beside the links to its cells |
 //! | `FlatIndex` | sorted cells that never change: an array of where they are |
 //! | [`Segment`] | one of these two, its sizes and its time range |
 //! | [`FlatSegmentBuilder`] | cells in order to a flat segment |
@@ -32,6 +34,7 @@ mod chunk;
 #[cfg(test)]
 #[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
 mod core_tests;
+mod digest;
 mod flat;
 mod hints;
 mod record;

@@ -66,7 +66,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{CellComparator, CellRef, ColumnFamilyDescriptor, HBaseError, RegionInfo, Result};
+use evenkeel_common::{
+    CellComparator, CellRef, ColumnFamilyDescriptor, HBaseError, KeyBuf, RegionInfo, Result,
+};
 use evenkeel_fs::FileSystem;
 use parking_lot::Mutex;
 
@@ -172,7 +174,7 @@ impl Store {
         env.fs.mkdirs(&dirs.family)?;
         env.fs.delete(&dirs.tmp)?;
         let info = ScanInfo::new(&family, comparator, config.time_to_purge_deletes_ms);
-        let segment = Segment::new(comparator, Arc::clone(&env.chunks));
+        let segment = Segment::new(comparator, (&[], &[]), Arc::clone(&env.chunks));
         let in_memory = config.in_memory.for_family(&family, region.table().is_system());
         let store = Self {
             env: env.clone(),
@@ -204,10 +206,25 @@ impl Store {
         let replaced: HashSet<String> = files.iter().flat_map(|file| file.replaces()).collect();
         let (replaced, files): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| replaced.contains(file.name()));
-        self.replace_state(|state| state.files = sorted(files));
+        let (low, high) = self.ends(&files);
+        let active = Segment::new(self.info.comparator, (&low, &high), Arc::clone(&self.env.chunks));
+        self.replace_state(|state| *state = view::State { files: sorted(files), ..view::State::new(active) });
         self.replaced.lock().extend(replaced);
         self.state.load().files.iter().for_each(|file| self.prefetch(file));
         self.archive_replaced().map(drop)
+    }
+
+    /// The ends of the region, and where it has none those of its files; empty for none.
+    fn ends(&self, files: &[Arc<StoreFile>]) -> (Bytes, Bytes) {
+        let row = |key: &KeyBuf| Bytes::copy_from_slice(key.as_cell().row());
+        let (mut low, mut high) = (self.region.start_key().clone(), self.region.end_key().clone());
+        if low.is_empty() {
+            low = files.iter().filter_map(|f| f.reader().first_key().map(row)).min().unwrap_or_default();
+        }
+        if high.is_empty() {
+            high = files.iter().filter_map(|f| f.reader().last_key().map(row)).max().unwrap_or_default();
+        }
+        (low, high)
     }
 
     /// The family.
@@ -227,8 +244,8 @@ impl Store {
     }
 
     /// Begins to look where a row would be added; `None` when that would not pay.
-    pub(crate) fn approach(&self) -> Option<SegmentApproach> {
-        self.state.load().active.approach()
+    pub(crate) fn approach(&self, row: &[u8]) -> Option<SegmentApproach> {
+        self.state.load().active.approach(row)
     }
 
     /// Hides a cell that was added, key and sequence id alike, for ever. For a write that failed later.

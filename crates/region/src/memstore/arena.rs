@@ -26,6 +26,11 @@ impl Arena {
         Self { pool, current: AtomicPtr::new(null_mut()), chunks: Mutex::new(Vec::new()) }
     }
 
+    /// Where its chunks come from.
+    pub(super) fn pool(&self) -> &Arc<ChunkPool> {
+        &self.pool
+    }
+
     /// Space for `bytes` bytes, aligned to 8, valid as long as the arena.
     pub(super) fn alloc(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
@@ -52,7 +57,7 @@ impl Arena {
     fn replace(&self, full: *mut Chunk) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {
-            let chunk = if chunks.is_empty() { self.pool.take() } else { self.pool.take_another() };
+            let chunk = if chunks.is_empty() { self.pool.take_first() } else { self.pool.take_another() };
             let chunk = own(chunk);
             chunks.push(chunk);
             self.current.store(chunk.as_ptr(), Ordering::Release);

@@ -1,9 +1,12 @@
 //! [`Chunk`]s, and the pool of spare ones.
 //!
+//! A segment begins with a chunk of [`FIRST_CHUNK_BYTES`], which may be all that a quiet region ever uses, unless many that
+//! were used before lie spare. Those that follow are huge pages: without them, who looks for a cell among many waits longer
+//! for the page tables than for the cells.
+//!
 //! The system gives memory as it is first touched, a huge page zeroed at a time: a millisecond or several, which a writer
 //! would wait for. So one thread may keep a few chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
-//! segments that have filled a chunk already: the first chunk of a segment may be all that a quiet region ever uses, and
-//! memory that was touched is memory that is gone.
+//! segments that have filled their first chunk: memory that was touched is memory that is gone.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -14,6 +17,8 @@ use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
 /// Bytes of a chunk (`hbase.hregion.memstore.mslab.chunksize`), which is a huge page of most machines.
 pub const CHUNK_BYTES: usize = 2 << 20;
+/// Bytes of the chunk that a segment begins with.
+pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
 /// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES);
@@ -23,6 +28,8 @@ const READY_CHUNKS: usize = 4;
 const PAGE_BYTES: usize = 4096;
 /// Space is handed out in multiples of this.
 pub(super) const ALIGN: usize = 8;
+/// Addresses of memory have no other bits, unless a process asks for them (five-level paging, 52-bit addresses).
+pub(super) const ADDRESS_BITS: u32 = 48;
 
 /// A run of memory that is handed out front to back and freed as a whole.
 pub(super) struct Chunk {
@@ -43,6 +50,7 @@ impl Chunk {
         // SAFETY: the layout's size is not 0: callers pass positive lengths, and `layout` checks it.
         let memory = unsafe { alloc(layout) };
         let base = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
+        assert!((base.as_ptr().addr() + len) >> ADDRESS_BITS == 0, "memory at {base:?}");
         Self { base, len, used: AtomicUsize::new(0) }
     }
 
@@ -139,7 +147,18 @@ impl ChunkPool {
         spare.unwrap_or_else(|| Chunk::new(CHUNK_BYTES))
     }
 
-    /// As [`ChunkPool::take`], for a segment that has filled a chunk.
+    /// A segment's first chunk: a small one, or one that is spare and not one of those kept ready.
+    pub(super) fn take_first(&self) -> Chunk {
+        let mut spare = self.spare.lock();
+        let used_before = spare.chunks.len() > READY_CHUNKS;
+        let chunk = spare.chunks.pop_if(|_| used_before);
+        drop(spare);
+        let chunk = chunk.unwrap_or_else(|| Chunk::new(FIRST_CHUNK_BYTES));
+        self.out_bytes.fetch_add(chunk.len, Ordering::Relaxed);
+        chunk
+    }
+
+    /// A chunk for a segment that has filled its first.
     pub(super) fn take_another(&self) -> Chunk {
         self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
         let mut spare = self.spare.lock();
@@ -199,7 +218,7 @@ impl ChunkPool {
         Chunk::new(bytes)
     }
 
-    /// Takes back what [`ChunkPool::take`] or [`ChunkPool::take_large`] gave.
+    /// Takes back what one of the others gave.
     pub(super) fn give_back(&self, mut chunk: Chunk) {
         self.out_bytes.fetch_sub(chunk.len, Ordering::Relaxed);
         if chunk.len != CHUNK_BYTES {

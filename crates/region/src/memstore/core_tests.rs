@@ -19,7 +19,9 @@ macro_rules! core_with_links {
         #[path = "."]
         mod $name {
             mod sync {
-                pub(super) use super::super::machine::{AtomicBool, AtomicUsize, Mutex, Ordering, Written};
+                pub(super) use super::super::machine::{
+                    AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, Written,
+                };
                 use super::super::machine::{Link, Links};
 
                 pub(super) enum Used {}
@@ -29,7 +31,10 @@ macro_rules! core_with_links {
                     const IN_TWO_STEPS: bool = $in_two_steps;
                 }
 
-                pub(super) type AtomicPtr<T> = Link<T, Used>;
+                pub(super) type AtomicU64 = Link<Used>;
+
+                /// One tall node is enough.
+                pub(super) const HINT_BITS_MIN: u32 = 0;
 
                 pub(super) fn prefetch<T>(_: *const T) {}
 
@@ -41,6 +46,9 @@ macro_rules! core_with_links {
             #[path = "chunk.rs"]
             #[allow(dead_code, reason = "a scenario needs a part of it")]
             mod chunk;
+            #[path = "digest.rs"]
+            #[allow(dead_code, reason = "its own tests are elsewhere")]
+            mod digest;
             #[path = "record.rs"]
             mod record;
             #[path = "core_tests/scenarios.rs"]

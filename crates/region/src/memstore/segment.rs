@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use evenkeel_common::{CellComparator, CellRef};
 
+use super::digest::RowDigest;
 use super::flat::{FlatBuilder, FlatIndex};
 use super::skip_list::{Approach, SkipList};
 use super::{ChunkPool, MemStoreSize};
@@ -40,6 +41,9 @@ macro_rules! each {
     };
 }
 
+/// Rows of fewer cells tell little of those to come.
+const CELLS_TO_LEARN_FROM: u64 = 64;
+
 /// Cells of one store in memory. As long as it is a list it takes inserts from many threads; readers wait for nothing.
 pub struct Segment {
     index: Index,
@@ -53,9 +57,22 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// An empty segment. Takes its first chunk with the first cell.
-    pub fn new(comparator: CellComparator, pool: Arc<ChunkPool>) -> Arc<Self> {
-        Arc::new(Self::with(Index::List(SkipList::new(comparator, pool)), MemStoreSize::default()))
+    /// An empty segment. Takes its first chunk with the first cell. Rows are found fastest when most lie between these two.
+    pub fn new(comparator: CellComparator, (low, high): (&[u8], &[u8]), pool: Arc<ChunkPool>) -> Arc<Self> {
+        Self::of_list(SkipList::new(comparator, RowDigest::between(low, high), pool))
+    }
+
+    fn of_list(list: SkipList) -> Arc<Self> {
+        Arc::new(Self::with(Index::List(list), MemStoreSize::default()))
+    }
+
+    /// An empty segment for what comes after this one, which is expected to be in rows like those here.
+    ///
+    /// # Panics
+    /// When the segment is flat.
+    pub fn next(&self) -> Arc<Self> {
+        let Index::List(list) = &self.index else { panic!("a flat segment is not what writes went to") };
+        Self::of_list(list.next_list(self.size().cells >= CELLS_TO_LEARN_FROM))
     }
 
     fn with(index: Index, size: MemStoreSize) -> Self {
@@ -95,10 +112,10 @@ impl Segment {
     }
 
     /// Begins to look where a row would be inserted; `None` when that would not pay.
-    pub(crate) fn approach(self: &Arc<Self>) -> Option<SegmentApproach> {
+    pub(crate) fn approach(self: &Arc<Self>, row: &[u8]) -> Option<SegmentApproach> {
         match &self.index {
             Index::List(list) => {
-                Some(SegmentApproach { approach: list.approach()?, segment: Arc::clone(self) })
+                Some(SegmentApproach { approach: list.approach(row)?, segment: Arc::clone(self) })
             }
             Index::Flat(_) => None,
         }

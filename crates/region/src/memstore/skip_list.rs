@@ -5,19 +5,32 @@
 //! from the moment its bottom link is set, and complete by then: the link is stored with `Release` and followed with
 //! `Acquire`.
 //!
+//! A link says where the next node is and, in its upper bits, what the digest of that node's row is ([`RowDigest`]). So a
+//! walk goes from node to node by what it finds beside their links, and compares cells only where digests are equal. Both
+//! are one word: who reads the one has read the other of the same node.
+//!
+//! A walk need not begin at the head. Tall nodes, of two levels and more, leave a link in a table of *hints*, which is
+//! indexed by the upper bits of digests. A search takes a hint that leads to before its key, climbs from there as long as
+//! there are taller nodes on its way, and goes down: it passes as many nodes as a search in a list of the cells between
+//! would. The table is replaced by a larger one as the list grows. What it says is never needed, only good to have: a hint
+//! that was lost costs the next search a longer way.
+//!
 //! Two cells that compare equal (same key, same sequence id: a batch that writes one cell twice) both stay, the later
 //! one first, so that a reader that counts a timestamp once sees the later.
 
 use std::cmp::Ordering as Order;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::arena::Arena;
-use super::chunk::ChunkPool;
+use super::chunk::{ADDRESS_BITS, ALIGN, ChunkPool};
+use super::digest::{DIGEST_BITS, DIGEST_MAX, RowDigest};
 use super::record::write_key_value;
-use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Written, prefetch};
+use super::sync::{
+    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, HINT_BITS_MIN, Ordering, Written, prefetch,
+};
 
 /// Levels of the tallest node; with one in four nodes a level higher, enough for 4^12 cells.
 const HEIGHT_MAX: usize = 12;
@@ -35,8 +48,44 @@ pub(super) struct Node {
 }
 
 const HEADER_BYTES: usize = size_of::<Node>();
-const LINK_BYTES: usize = size_of::<AtomicPtr<Node>>();
-const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicPtr<Node>>()));
+const LINK_BYTES: usize = size_of::<AtomicU64>();
+const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicU64>()));
+
+/// Where a node is, without the bits that are 0 in all such addresses, and in the bits above the digest of its row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Link(u64);
+
+/// Bits of an address that differ.
+const PLACE_BITS: u32 = ADDRESS_BITS - ALIGN.trailing_zeros();
+const _: () = assert!(PLACE_BITS + DIGEST_BITS <= u64::BITS);
+
+impl Link {
+    /// Behind the last node.
+    const END: Self = Self(0);
+
+    fn to(node: NonNull<Node>, digest: u32) -> Self {
+        let address = node.as_ptr().expose_provenance() as u64;
+        Self(address >> ALIGN.trailing_zeros() | u64::from(digest) << PLACE_BITS)
+    }
+
+    /// The node; null at the end.
+    #[inline]
+    fn node(self) -> *const Node {
+        with_exposed_provenance_mut::<Node>(
+            ((self.0 << DIGEST_BITS) >> (DIGEST_BITS - ALIGN.trailing_zeros())) as usize,
+        )
+    }
+
+    #[inline]
+    fn digest(self) -> u32 {
+        (self.0 >> PLACE_BITS) as u32
+    }
+
+    #[inline]
+    fn is_end(self) -> bool {
+        self.0 == 0
+    }
+}
 
 /// A node of the list that a `Cursor` was made from, or none.
 pub(super) type Cursor = *const Node;
@@ -44,23 +93,51 @@ pub(super) type Cursor = *const Node;
 pub(super) struct SkipList {
     arena: Arena,
     comparator: CellComparator,
-    head: [AtomicPtr<Node>; HEIGHT_MAX],
+    row_digest: RowDigest,
+    head: [AtomicU64; HEIGHT_MAX],
     height: AtomicUsize,
     heights_drawn: AtomicUsize,
+    /// A word with the number of bits by which hints are indexed, and so many hints; null at first. Replaced tables stay in
+    /// the arena.
+    hints: AtomicPtr<AtomicU64>,
+    /// Nodes with more than one level.
+    tall: AtomicUsize,
+    /// Somebody makes a larger table.
+    makes_hints: AtomicBool,
 }
+
+/// A table has no more hints than 2 to this power.
+const HINT_BITS_MAX: u32 = 16;
+const _: () = assert!(HINT_BITS_MAX <= DIGEST_BITS);
+/// Hints looked at, from that of a key's own digest backwards.
+const HINTS_TRIED: usize = 4;
 
 /// The neighbours of a place in the list on one level; a null `before` is the head.
 #[derive(Clone, Copy)]
 struct Gap {
     before: *const Node,
-    after: *mut Node,
+    after: Link,
 }
+
+/// On every level, before anything is known.
+const WHOLE: Gap = Gap { before: null(), after: Link::END };
 
 /// A descent by single steps, so that several may wait for memory together. It finds nothing: what it has passed is then
 /// near the processor, for the search that follows.
 pub(super) struct Approach {
     gap: Gap,
     level: usize,
+    digest: u32,
+    stage: Stage,
+    /// The next node's row has been asked for, because its digest does not tell.
+    compares: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Hint,
+    Climb,
+    Descend,
 }
 
 #[cfg(test)]
@@ -75,14 +152,30 @@ impl Approach {
 const APPROACH_HEIGHT_MIN: usize = 6;
 
 impl SkipList {
-    pub(super) fn new(comparator: CellComparator, pool: Arc<ChunkPool>) -> Self {
+    /// An empty list. Rows are digested for the default order of rows alone.
+    pub(super) fn new(comparator: CellComparator, row_digest: RowDigest, pool: Arc<ChunkPool>) -> Self {
+        let orders_by_bytes = comparator == CellComparator::Default;
         Self {
             arena: Arena::new(pool),
             comparator,
-            head: std::array::from_fn(|_| AtomicPtr::new(null_mut())),
+            row_digest: if orders_by_bytes { row_digest } else { RowDigest::none() },
+            head: std::array::from_fn(|_| AtomicU64::new(Link::END.0)),
             height: AtomicUsize::new(1),
             heights_drawn: AtomicUsize::new(0),
+            hints: AtomicPtr::new(null_mut()),
+            tall: AtomicUsize::new(0),
+            makes_hints: AtomicBool::new(false),
         }
+    }
+
+    /// An empty list for what comes after this one: in rows like those here, or as they were expected here.
+    pub(super) fn next_list(&self, like_those_here: bool) -> Self {
+        let row = |at| self.cell(at).map_or(&[][..], |cell| cell.row());
+        let row_digest = match like_those_here {
+            true => RowDigest::between(row(self.first()), row(self.last())),
+            false => self.row_digest.clone(),
+        };
+        Self::new(self.comparator, row_digest, Arc::clone(self.arena.pool()))
     }
 
     /// The order of the cells.
@@ -90,27 +183,121 @@ impl SkipList {
         self.comparator
     }
 
-    /// Copies a cell into the list; gives the bytes of its node.
+    /// Copies a cell into the list; gives the bytes that this took.
     pub(super) fn insert(&self, cell: &CellRef<'_>) -> usize {
         let height = self.draw_height();
         let bytes = node_bytes(height, cell);
+        let digest = self.row_digest.of(cell.row());
         let node = self.new_node(cell, height, bytes);
-        let gaps = self.find_gaps(cell, height);
+        let gaps = self.find_gaps(cell, digest, height);
         for (level, gap) in gaps.into_iter().enumerate().take(height) {
-            self.link_in(node, level, gap, cell);
+            self.link_in(node, level, gap, cell, digest);
         }
         self.height.fetch_max(height, Ordering::Relaxed);
+        if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, digest)) }
+    }
+
+    /// Leaves a hint at a tall node that is linked on all its levels; gives the bytes of a new table, if one was needed.
+    fn leave_hint(&self, node: Link) -> usize {
+        let tall = self.tall.fetch_add(1, Ordering::Relaxed) + 1;
+        let Some((bits, hints)) = self.hints() else {
+            return if tall >> HINT_BITS_MIN > 0 { self.make_hints(HINT_BITS_MIN) } else { 0 };
+        };
+        let hint = &hints[hint_of(node.digest(), bits)];
+        let known = Link(hint.load(Ordering::Relaxed));
+        if known.is_end() || known.digest() <= node.digest() {
+            hint.store(node.0, Ordering::Release);
+        }
+        if tall >> bits > 1 && bits < HINT_BITS_MAX { self.make_hints(bits + 1) } else { 0 }
+    }
+
+    /// Makes a table of hints from the one there is; gives its bytes. Hints that others leave meanwhile are lost.
+    fn make_hints(&self, bits: u32) -> usize {
+        if self.makes_hints.swap(true, Ordering::Acquire) {
+            return 0;
+        }
+        let before = self.hints();
+        if before.is_some_and(|(known, _)| known >= bits) {
+            self.makes_hints.store(false, Ordering::Release);
+            return 0;
+        }
+        let bytes = ((1 << bits) + 1) * LINK_BYTES;
+        let table = self.arena.alloc(bytes).cast::<AtomicU64>().as_ptr();
+        // SAFETY: the bytes at `table` are ours alone until it is stored below, and aligned to 8.
+        unsafe {
+            table.write(AtomicU64::new(u64::from(bits)));
+            (0..1 << bits).for_each(|at| table.add(1 + at).write(AtomicU64::new(Link::END.0)));
+        }
+        // In order, for who follows a hint to a node must see what is in it, and this thread may not have made it.
+        let known =
+            before.iter().flat_map(|(_, hints)| *hints).map(|hint| Link(hint.load(Ordering::Acquire)));
+        for link in known.filter(|link| !link.is_end()) {
+            // SAFETY: as above; the place is below 2 to the power of `bits`.
+            unsafe { (*table.add(1 + hint_of(link.digest(), bits))).store(link.0, Ordering::Release) };
+        }
+        self.hints.store(table, Ordering::Release);
+        self.makes_hints.store(false, Ordering::Release);
         bytes
     }
 
-    fn link_in(&self, node: NonNull<Node>, level: usize, mut gap: Gap, cell: &CellRef<'_>) {
+    /// The hints and the number of bits they are indexed by.
+    #[inline]
+    fn hints(&self) -> Option<(u32, &[AtomicU64])> {
+        let table = NonNull::new(self.hints.load(Ordering::Acquire))?;
+        // SAFETY: a table that was stored is complete (`make_hints`), and lives as long as the arena.
+        unsafe {
+            let bits = table.as_ref().load(Ordering::Relaxed) as u32;
+            Some((bits, std::slice::from_raw_parts(table.as_ptr().add(1), 1 << bits)))
+        }
+    }
+
+    /// A tall node that is before all cells with this digest, and maybe not far; null for none known.
+    #[inline]
+    fn hint(&self, digest: u32) -> *const Node {
+        let Some((bits, hints)) = self.hints() else { return null() };
+        let at = hint_of(digest, bits);
+        let near = hints[(at + 1).saturating_sub(HINTS_TRIED)..=at].iter().rev();
+        let mut near = near.map(|hint| Link(hint.load(Ordering::Acquire)));
+        let leads_before = |link: &Link| !link.is_end() && link.digest() < digest;
+        near.find(leads_before).map_or(null(), Link::node)
+    }
+
+    /// The node from which to go down, and on how many levels: the tallest on the way from a hint, or the head.
+    #[inline]
+    fn start(&self, digest: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
+        let mut before = self.hint(digest);
+        if before.is_null() {
+            return (WHOLE, self.height.load(Ordering::Relaxed));
+        }
         loop {
-            self.link(node.as_ptr(), level).store(gap.after, Ordering::Relaxed);
+            let height = self.height_of(before);
+            let after = self.next(before, height - 1);
+            if !self.goes_before(after, digest, goes_before) {
+                return (Gap { before, after: Link::END }, height);
+            }
+            before = after.node();
+        }
+    }
+
+    /// Levels of a node, which is not null.
+    #[inline]
+    fn height_of(&self, node: *const Node) -> usize {
+        // SAFETY: a node of this list, which was complete before it could be reached and lives as long as `self`.
+        unsafe {
+            (*node).written.seen();
+            usize::from((*node).height)
+        }
+    }
+
+    fn link_in(&self, node: NonNull<Node>, level: usize, mut gap: Gap, cell: &CellRef<'_>, digest: u32) {
+        let to = Link::to(node, digest);
+        loop {
+            self.link(node.as_ptr(), level).store(gap.after.0, Ordering::Relaxed);
             let link = self.link(gap.before, level);
-            if link.compare_exchange(gap.after, node.as_ptr(), Ordering::Release, Ordering::Relaxed).is_ok() {
+            if link.compare_exchange(gap.after.0, to.0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
-            gap = self.find_gap(gap, level, cell);
+            gap = self.find_gap(gap, level, cell, digest);
         }
     }
 
@@ -133,28 +320,28 @@ impl SkipList {
 
     /// The first cell that is not before `key`.
     pub(super) fn at_or_after(&self, key: &CellRef<'_>) -> Cursor {
-        self.descend(|cell| self.comparator.compare(cell, key) == Order::Less).after
+        self.gap_of(key).after.node()
     }
 
     /// The last cell that is before `key`.
     pub(super) fn before(&self, key: &CellRef<'_>) -> Cursor {
-        self.descend(|cell| self.comparator.compare(cell, key) == Order::Less).before
+        self.gap_of(key).before
     }
 
     /// The last cell.
     pub(super) fn last(&self) -> Cursor {
-        self.descend(|_| true).before
+        self.descend(DIGEST_MAX, |_| true).before
     }
 
     /// The first cell.
     pub(super) fn first(&self) -> Cursor {
-        self.head[0].load(Ordering::Acquire)
+        self.next(null(), 0).node()
     }
 
     /// The cell after a node of this list.
     #[inline]
     pub(super) fn after(&self, node: Cursor) -> Cursor {
-        self.link(node, 0).load(Ordering::Acquire)
+        self.next(node, 0).node()
     }
 
     /// The cell at a node of this list, or `None` for null.
@@ -168,73 +355,141 @@ impl SkipList {
         Some(unsafe { cell_of(node) })
     }
 
-    /// The bottom gap such that `goes_before` holds of everything before it and of nothing after it.
-    fn descend(&self, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
-        let mut gap = Gap { before: null(), after: null_mut() };
-        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
-            gap = self.walk(gap, level, &goes_before);
+    /// The bottom gap around a key.
+    fn gap_of(&self, key: &CellRef<'_>) -> Gap {
+        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        self.descend(self.row_digest.of(key.row()), goes_before)
+    }
+
+    /// The bottom gap such that everything before it goes before, and nothing after it: by its digest, or where that is
+    /// `digest` by `goes_before`.
+    fn descend(&self, digest: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
+        let (mut gap, levels) = self.start(digest, &goes_before);
+        for level in (0..levels).rev() {
+            gap = self.walk(gap, level, digest, &goes_before);
         }
         gap
     }
 
-    /// The gap on a level, within one of a level above: what ends that one has been looked at.
+    /// The gap on a level, within one of a level above: what ends that one is known to go after.
     #[inline]
-    fn walk(&self, within: Gap, level: usize, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
+    fn walk(
+        &self,
+        within: Gap,
+        level: usize,
+        digest: u32,
+        goes_before: &impl Fn(&CellRef<'_>) -> bool,
+    ) -> Gap {
         let mut before = within.before;
         loop {
-            let after = self.link(before, level).load(Ordering::Acquire);
+            let after = self.next(before, level);
             if level > 0 {
-                // Half of the time the next step is down: let its node come while this one is compared.
-                prefetch(self.link(before, level - 1).load(Ordering::Relaxed));
+                self.expect(before, level - 1, digest);
             }
-            match self.cell(after) {
-                Some(cell) if after != within.after && goes_before(&cell) => before = after,
-                _ => return Gap { before, after },
+            if after == within.after || !self.goes_before(after, digest, goes_before) {
+                return Gap { before, after };
             }
+            before = after.node();
         }
     }
 
-    fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>) -> Gap {
-        self.walk(within, level, &|cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less)
+    /// Asks for the node that a level below leads to, if it lies on the way.
+    #[inline]
+    fn expect(&self, before: *const Node, level: usize, digest: u32) {
+        let below = Link(self.link(before, level).load(Ordering::Relaxed));
+        if below.digest() <= digest {
+            prefetch(below.node());
+        }
     }
 
-    fn find_gaps(&self, key: &CellRef<'_>, height: usize) -> [Gap; HEIGHT_MAX] {
-        let mut gaps = [Gap { before: null(), after: null_mut() }; HEIGHT_MAX];
-        let mut gap = Gap { before: null(), after: null_mut() };
-        for level in (0..height.max(self.height.load(Ordering::Relaxed))).rev() {
-            gap = self.find_gap(gap, level, key);
+    #[inline]
+    fn goes_before(&self, link: Link, digest: u32, goes_before: impl FnOnce(&CellRef<'_>) -> bool) -> bool {
+        match link.digest().cmp(&digest) {
+            Order::Less if link.is_end() => false,
+            Order::Less => true,
+            Order::Equal => self.cell(link.node()).is_some_and(|cell| goes_before(&cell)),
+            Order::Greater => false,
+        }
+    }
+
+    fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>, digest: u32) -> Gap {
+        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        self.walk(within, level, digest, &goes_before)
+    }
+
+    fn find_gaps(&self, key: &CellRef<'_>, digest: u32, height: usize) -> [Gap; HEIGHT_MAX] {
+        let mut gaps = [WHOLE; HEIGHT_MAX];
+        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        let (mut gap, mut levels) = self.start(digest, &goes_before);
+        if levels < height {
+            (gap, levels) = (WHOLE, height.max(self.height.load(Ordering::Relaxed)));
+        }
+        for level in (0..levels).rev() {
+            gap = self.walk(gap, level, digest, &goes_before);
             gaps[level] = gap;
         }
         gaps
     }
 
     /// Begins to look where a row would be; `None` when there is little to look at.
-    pub(super) fn approach(&self) -> Option<Approach> {
+    pub(super) fn approach(&self, row: &[u8]) -> Option<Approach> {
         let height = self.height.load(Ordering::Relaxed);
-        (height >= APPROACH_HEIGHT_MIN)
-            .then_some(Approach { gap: Gap { before: null(), after: null_mut() }, level: height - 1 })
+        if height < APPROACH_HEIGHT_MIN {
+            return None;
+        }
+        let digest = self.row_digest.of(row);
+        if let Some((bits, hints)) = self.hints() {
+            prefetch(&hints[hint_of(digest, bits)]);
+        }
+        Some(Approach { gap: WHOLE, level: height - 1, digest, stage: Stage::Hint, compares: false })
     }
 
-    /// Looks at one node, and asks for the next; whether there is one.
+    /// Looks at one node on the way to `row`, and asks for the next; whether there is one.
     #[inline]
     pub(super) fn step(&self, approach: &mut Approach, row: &[u8]) -> bool {
-        let Approach { gap, level } = approach;
-        let after = self.link(gap.before, *level).load(Ordering::Acquire);
-        let goes_before = |cell: &CellRef<'_>| self.comparator.compare_rows(cell.row(), row) == Order::Less;
-        if after != gap.after && self.cell(after).is_some_and(|cell| goes_before(&cell)) {
-            gap.before = after;
-        } else if *level == 0 {
-            return false;
-        } else {
+        let Approach { gap, level, digest, stage, compares } = approach;
+        if *stage == Stage::Hint {
+            gap.before = self.hint(*digest);
+            prefetch(gap.before);
+            *stage = if gap.before.is_null() { Stage::Descend } else { Stage::Climb };
+            return true;
+        }
+        if *stage == Stage::Climb {
+            *level = self.height_of(gap.before) - 1;
+        }
+        loop {
+            let after = self.next(gap.before, *level);
+            let is_known = after.is_end() || after == gap.after;
+            if !is_known && after.digest() == *digest && !*compares {
+                *compares = true;
+                prefetch(after.node());
+                return true;
+            }
+            *compares = false;
+            let goes_before =
+                |cell: &CellRef<'_>| self.comparator.compare_rows(cell.row(), row) == Order::Less;
+            if !is_known && self.goes_before(after, *digest, goes_before) {
+                gap.before = after.node();
+                prefetch(gap.before);
+                return true;
+            }
+            *stage = Stage::Descend;
+            if *level == 0 {
+                return false;
+            }
             gap.after = after;
             *level -= 1;
         }
-        prefetch(self.link(gap.before, *level).load(Ordering::Relaxed));
-        true
+    }
+
+    /// Where a link of a node leads, and of the head for null.
+    #[inline]
+    fn next(&self, node: *const Node, level: usize) -> Link {
+        Link(self.link(node, level).load(Ordering::Acquire))
     }
 
     #[inline]
-    fn link(&self, node: *const Node, level: usize) -> &AtomicPtr<Node> {
+    fn link(&self, node: *const Node, level: usize) -> &AtomicU64 {
         if node.is_null() {
             return &self.head[level];
         }
@@ -242,7 +497,7 @@ impl SkipList {
         // linked there, so it has that many links, which start right after its header, aligned to 8.
         unsafe {
             debug_assert!(level < (*node).height as usize);
-            &*node.byte_add(HEADER_BYTES + level * LINK_BYTES).cast::<AtomicPtr<Node>>()
+            &*node.byte_add(HEADER_BYTES + level * LINK_BYTES).cast::<AtomicU64>()
         }
     }
 
@@ -259,8 +514,8 @@ impl SkipList {
         // (`node_bytes`), and each is written before anything reads it.
         unsafe {
             node.write(header);
-            let links = node.byte_add(HEADER_BYTES).cast::<AtomicPtr<Node>>();
-            (0..height).for_each(|level| links.add(level).write(AtomicPtr::new(null_mut())));
+            let links = node.byte_add(HEADER_BYTES).cast::<AtomicU64>();
+            (0..height).for_each(|level| links.add(level).write(AtomicU64::new(Link::END.0)));
             write_key_value(node.byte_add(HEADER_BYTES + height * LINK_BYTES).cast(), cell);
         }
         node
@@ -274,8 +529,13 @@ impl SkipList {
     }
 }
 
+/// Which hint is for a digest.
+fn hint_of(digest: u32, bits: u32) -> usize {
+    (digest >> (DIGEST_BITS - bits)) as usize
+}
+
 fn node_bytes(height: usize, cell: &CellRef<'_>) -> usize {
-    (HEADER_BYTES + height * LINK_BYTES + cell.key_value_len()).next_multiple_of(super::chunk::ALIGN)
+    (HEADER_BYTES + height * LINK_BYTES + cell.key_value_len()).next_multiple_of(ALIGN)
 }
 
 /// The finalizer of SplitMix64.

@@ -1,7 +1,7 @@
 //! What the lock-free core of a segment (`chunk`, `arena`, `skip_list`) takes from the machine. `core_tests` compiles the
 //! same three files once more over loom's stand-ins, which run every order of steps that the memory model allows.
 
-pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 pub(super) use parking_lot::Mutex;
 
@@ -19,3 +19,6 @@ impl Written {
     #[inline]
     pub(super) fn seen(&self) {}
 }
+
+/// A list has hints once it has 2 to this power of tall nodes.
+pub(super) const HINT_BITS_MIN: u32 = 8;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, FIRST_CHUNK_BYTES};
 use super::{CHUNK_BYTES, ChunkPool, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
 use crate::scanner::KeyValueScanner;
@@ -15,8 +15,12 @@ use crate::scanner::KeyValueScanner;
 const ALL: u64 = u64::MAX - 1;
 
 fn segment() -> Arc<Segment> {
-    Segment::new(CellComparator::Default, ChunkPool::new(4))
+    Segment::new(CellComparator::Default, (b"row000000", b"row020000"), ChunkPool::new(4))
 }
+
+/// Ends between which rows may have been expected, rightly or not.
+const EXPECTED: [(&[u8], &[u8]); 4] =
+    [(b"row000000", b"row020000"), (b"", b""), (b"row005000", b"row005010"), (b"x", b"y")];
 
 fn cell(row: u64, timestamp: i64, seq_id: u64) -> KeyValue {
     let mut cell =
@@ -71,9 +75,9 @@ fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
     assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
 }
 
-/// A segment over a pool, with so many cells, eight of which fill a chunk.
+/// A segment over a pool, with so many cells, one of which fills a first chunk and eight another.
 fn segment_of(pool: &Arc<ChunkPool>, cells: u8) -> Arc<Segment> {
-    let segment = Segment::new(CellComparator::Default, Arc::clone(pool));
+    let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(pool));
     let value = vec![7; CHUNK_BYTES / 8 - 256];
     for n in 0..cells {
         segment.add(&KeyValue::put(&[n], b"f", b"q", 1, &value).as_cell());
@@ -86,9 +90,9 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
     let pool = ChunkPool::new(5);
     std::thread::scope(|scope| {
         let keeper = scope.spawn(|| pool.keep_ready());
-        let small = segment_of(&pool, 8);
-        assert_eq!(pool.spare(), 0, "a segment with one chunk wants none");
-        let large = segment_of(&pool, 9);
+        let small = segment_of(&pool, 1);
+        assert_eq!((pool.spare(), pool.out_bytes()), (0, FIRST_CHUNK_BYTES), "a small segment wants none");
+        let large = segment_of(&pool, 2);
         let began = Instant::now();
         while pool.spare() < 4 && began.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -96,11 +100,15 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
         pool.stop_keeping_ready();
         keeper.join().expect("ends");
         assert_eq!(pool.spare(), 4);
-        let other = segment_of(&pool, 9);
+        let other = segment_of(&pool, 10);
         assert_eq!(pool.spare(), 2, "they are taken before new ones are made");
         drop((small, large, other));
+        drop(segment_of(&pool, 26));
     });
     assert_eq!((pool.out_bytes(), pool.spare()), (0, 5), "no more are kept than may be");
+    let first = segment_of(&pool, 1);
+    assert_eq!((pool.out_bytes(), pool.spare()), (CHUNK_BYTES, 4), "of many that are spare, one is a first");
+    drop(first);
 }
 
 /// A flat segment of the cells of others, each of which is in order by itself.
@@ -230,7 +238,7 @@ fn sizes_are_exact() {
 #[test]
 fn large_cells_have_chunks_of_their_own_and_chunks_go_back() {
     let pool = ChunkPool::new(4);
-    let segment = Segment::new(CellComparator::Default, Arc::clone(&pool));
+    let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool));
     let value = vec![7; CHUNK_BYTES];
     segment.add(&KeyValue::put(b"large", b"f", b"q", 1, &value).as_cell());
     segment.add(&KeyValue::put(b"small", b"f", b"q", 1, b"v").as_cell());
@@ -294,14 +302,16 @@ fn rows_are_found_backwards() {
 
 #[test]
 fn an_approach_comes_to_where_a_row_would_be() {
-    let segment = segment();
-    assert!(segment.approach().is_none(), "there is nothing to look at");
-    (0..CELLS.max(10_000)).for_each(|n| segment.add(&cell(2 * (mix(n) % 9_000), 1, n).as_cell()));
-    for n in 0..20_000 {
-        let row = format!("row{n:06}").into_bytes();
-        let mut approach = segment.approach().expect("a high list");
-        while approach.step(&row) {}
-        assert!(approach.before() == segment.before(&KeyBuf::first_on_row(&row).as_cell()), "{n}");
+    for ends in EXPECTED {
+        let segment = Segment::new(CellComparator::Default, ends, ChunkPool::new(4));
+        assert!(segment.approach(b"row").is_none(), "there is nothing to look at");
+        (0..CELLS.max(10_000)).for_each(|n| segment.add(&cell(2 * (mix(n) % 9_000), 1, n).as_cell()));
+        for n in 0..20_000 {
+            let row = format!("row{n:06}").into_bytes();
+            let mut approach = segment.approach(&row).expect("a high list");
+            while approach.step(&row) {}
+            assert!(approach.before() == segment.before(&KeyBuf::first_on_row(&row).as_cell()), "{n}");
+        }
     }
 }
 

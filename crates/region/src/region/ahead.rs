@@ -19,7 +19,7 @@ pub fn look_ahead<'a>(rows: impl IntoIterator<Item = (&'a Region, &'a [u8])>) {
         |region: &'a Region| region.stores().iter().take_while(|_| region.stores().len() <= STORES_MAX);
     let mut walks = (rows.into_iter())
         .flat_map(|(region, row)| stores(region).map(move |store| (store, row)))
-        .filter_map(|(store, row)| Some((store.approach()?, row)));
+        .filter_map(|(store, row)| Some((store.approach(row)?, row)));
     let mut together: Vec<(SegmentApproach, &[u8])> = walks.by_ref().take(TOGETHER).collect();
     while !together.is_empty() {
         together.retain_mut(|walk| {

@@ -15,7 +15,7 @@ use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFi
 
 use super::output::{NewFile, Order, Pace, Split};
 use super::{Patience, Store, StoreFile, sorted};
-use crate::memstore::{Segment, SegmentScanner};
+use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::{Leaf, Start};
@@ -31,7 +31,7 @@ impl Store {
         self.replace_state(|state| {
             state.frozen.append(&mut state.pipeline);
             if !state.active.is_empty() {
-                let next = Segment::new(self.info.comparator, Arc::clone(&self.env.chunks));
+                let next = state.active.next();
                 state.frozen.push(std::mem::replace(&mut state.active, next));
             }
         });

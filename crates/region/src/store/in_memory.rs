@@ -81,7 +81,7 @@ impl Store {
     pub fn push_active(&self) {
         self.replace_state(|state| {
             if !state.active.is_empty() {
-                let next = Segment::new(self.info.comparator, Arc::clone(&self.env.chunks));
+                let next = state.active.next();
                 state.pipeline.push(std::mem::replace(&mut state.active, next));
             }
         });

@@ -1,6 +1,6 @@
 //! `sync` over loom, and the ways in which it can be wrong.
 
-pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// As `parking_lot`'s.
 pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -41,35 +41,35 @@ pub(super) trait Links {
 }
 
 /// A link that is used as `L` says.
-pub(super) struct Link<T, L> {
-    link: loom::sync::atomic::AtomicPtr<T>,
+pub(super) struct Link<L> {
+    link: loom::sync::atomic::AtomicU64,
     used: std::marker::PhantomData<fn() -> L>,
 }
 
-impl<T, L: Links> Link<T, L> {
-    pub(super) fn new(at: *mut T) -> Self {
-        Self { link: loom::sync::atomic::AtomicPtr::new(at), used: std::marker::PhantomData }
+impl<L: Links> Link<L> {
+    pub(super) fn new(to: u64) -> Self {
+        Self { link: loom::sync::atomic::AtomicU64::new(to), used: std::marker::PhantomData }
     }
 
     fn order(order: Ordering) -> Ordering {
         if L::RELAXED { Ordering::Relaxed } else { order }
     }
 
-    pub(super) fn load(&self, order: Ordering) -> *mut T {
+    pub(super) fn load(&self, order: Ordering) -> u64 {
         self.link.load(Self::order(order))
     }
 
-    pub(super) fn store(&self, at: *mut T, order: Ordering) {
-        self.link.store(at, Self::order(order));
+    pub(super) fn store(&self, to: u64, order: Ordering) {
+        self.link.store(to, Self::order(order));
     }
 
     pub(super) fn compare_exchange(
         &self,
-        from: *mut T,
-        to: *mut T,
+        from: u64,
+        to: u64,
         done: Ordering,
         failed: Ordering,
-    ) -> Result<*mut T, *mut T> {
+    ) -> Result<u64, u64> {
         if !L::IN_TWO_STEPS {
             return self.link.compare_exchange(from, to, Self::order(done), Self::order(failed));
         }

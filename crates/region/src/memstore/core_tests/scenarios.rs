@@ -7,11 +7,12 @@ use loom::thread;
 
 use super::arena::Arena;
 use super::chunk::{CHUNK_BYTES, ChunkPool, SHARED_BYTES_MAX};
+use super::digest::RowDigest;
 use super::skip_list::SkipList;
 use super::sync::{AtomicUsize, Ordering};
 
 fn list() -> Arc<SkipList> {
-    Arc::new(SkipList::new(CellComparator::Default, ChunkPool::new(0)))
+    Arc::new(SkipList::new(CellComparator::Default, RowDigest::between(b"a", b"z"), ChunkPool::new(0)))
 }
 
 fn put(row: &str, seq_id: u64) -> KeyValue {
@@ -40,6 +41,9 @@ pub(in super::super) fn two_writers_and_a_reader() {
     });
     let seen = rows(&list);
     assert!(seen.is_sorted() && seen[0] == "a", "{seen:?}");
+    let found = list.at_or_after(&KeyBuf::first_on_row(b"b").as_cell());
+    let found = list.cell(found).map(|cell| cell.row().to_vec());
+    assert!(seen.len() == 1 || found >= Some(seen[1].clone().into_bytes()), "{seen:?}, then {found:?}");
     writers.into_iter().for_each(|writer| assert!(writer.join().expect("inserts") > 0));
     assert_eq!(rows(&list), ["a", "b", "c"], "a cell is lost");
     let found = list.at_or_after(&KeyBuf::first_on_row(b"c").as_cell());
