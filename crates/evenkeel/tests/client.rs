@@ -14,6 +14,7 @@ use evenkeel_client::{
     RowMutations, RowResult, Scan, Table, TableState,
 };
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
+use tokio::task::JoinSet;
 
 /// A connection, and the server when the test has one of its own.
 async fn cluster() -> (Option<Server>, Connection) {
@@ -199,6 +200,52 @@ fn counters_and_appends_answer_with_new_values() {
         assert_eq!(table.append(append()).await.expect("appended").value("f", "s"), Some(&b"abab"[..]));
         let wrong = table.increment(Increment::new("r").column("f", "s", 1)).await.expect_err("4 bytes");
         assert_eq!(wrong.kind(), Some(ErrorKind::DoNotRetry), "{wrong}");
+    });
+}
+
+/// Many calls of one connection, which the server finds in its buffer together.
+#[test]
+fn single_writes_that_come_together_succeed_or_fail_alone() {
+    const WRITES: u32 = 500;
+    let row = |n: u32| format!("row{:03}", n * 7 % WRITES);
+    block_on(async {
+        let (_server, connection) = cluster().await;
+        let table = connection.table(fresh(&connection.admin(), "single", &["row1", "row25"]).await);
+        table.get(Get::new("row000")).await.expect("the region is known");
+        let mut calls = JoinSet::new();
+        for n in 0..WRITES {
+            let (table, counters) = (table.clone(), table.clone());
+            calls.spawn(async move {
+                let family = if n % 5 == 0 { "nosuch" } else { "f" };
+                (n, table.put(Put::new(row(n)).column(family, "q", n.to_string())).await)
+            });
+            if n % 50 == 0 {
+                calls.spawn(async move {
+                    let delta = Increment::new("counter").column("f", "n", 1);
+                    (WRITES, counters.increment(delta).await.map(drop))
+                });
+            }
+        }
+        while let Some(outcome) = calls.join_next().await {
+            let (n, outcome) = outcome.expect("no call panics");
+            match outcome {
+                Ok(()) => assert!(n % 5 != 0 || n == WRITES, "{n}"),
+                Err(error) => {
+                    assert_eq!(
+                        (n % 5, error.kind()),
+                        (0, Some(ErrorKind::NoSuchColumnFamily)),
+                        "{n}: {error}"
+                    );
+                }
+            }
+        }
+        for n in 0..WRITES {
+            let expected = (n % 5 != 0).then(|| n.to_string());
+            let result = table.get(Get::new(row(n))).await.expect("a result");
+            assert_eq!(result.value("f", "q"), expected.as_deref().map(str::as_bytes), "{n}");
+        }
+        let counter = table.get(Get::new("counter")).await.expect("a result");
+        assert_eq!(counter.value("f", "n"), Some(&10u64.to_be_bytes()[..]));
     });
 }
 

@@ -15,6 +15,7 @@
 //! | [`caller`] | [`Caller`]: what a request's connection means for its answer; [`Reply`] |
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
+//! | [`turn`] | single writes that came in together |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 //! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
@@ -61,6 +62,7 @@ pub mod scan;
 pub mod scanners;
 pub mod statistics;
 pub mod tuning;
+pub mod turn;
 
 #[cfg(test)]
 mod testing;

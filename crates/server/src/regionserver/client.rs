@@ -7,6 +7,7 @@ use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 
 use super::caller::{Caller, answer};
+use super::turn::{self, Write};
 use super::{RegionServer, bulk_load, endpoint, get, multi, mutate, scan};
 use crate::convert::multi::MultiRequest;
 
@@ -25,7 +26,7 @@ const METHODS: &[&str] = &[
 /// Where a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On the connection's thread.
+    /// On the connection's thread; single writes at the end of its turn.
     Inline,
     /// On a handler thread.
     Handler(CallClass),
@@ -70,13 +71,15 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
+        let region = self.server.region(&request.region);
         let method = if mutate::reads_first(&request) { READS_FIRST } else { "Mutate" };
-        let system = is_system_region(&request.region);
         let server = self.server.clone();
-        self.run(method, system, call, reply, move |call, reply| {
-            let done = Box::new(|outcome| answer(reply, outcome));
-            mutate::mutate(&server, &request, call.cell_reader(), Caller::of(&call), done);
-        });
+        match place(method, is_system_region(&request.region)) {
+            Place::Handler(class) => self.executor.submit(class, call, reply, move |call, reply| {
+                Write { call, request, region, reply }.make(&server);
+            }),
+            Place::Inline => turn::put_off(&server, Write { call, request, region, reply: reply.detach() }),
+        }
     }
 
     fn multi(&self, call: Call, reply: Responder) {
@@ -183,9 +186,9 @@ impl Service for ClientService {
         }
     }
 
-    /// Writes of one turn wake the log together.
+    /// Writes of one turn are looked up together, and wake the log together.
     fn turn(&self, calls: &mut dyn FnMut()) {
-        evenkeel_wal::together(calls);
+        evenkeel_wal::together(|| turn::turn(&self.server, calls));
     }
 }
 

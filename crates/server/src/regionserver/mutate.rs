@@ -30,9 +30,10 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
-/// Starts a write; `done` gets its outcome when it is durable.
+/// Starts a write to a region, which is the one that the request names; `done` gets its outcome when it is durable.
 pub fn mutate(
     server: &RegionServer,
+    region: Result<Arc<Region>>,
     request: &pb::MutateRequest,
     mut block: CellBlockReader,
     caller: Caller,
@@ -40,7 +41,7 @@ pub fn mutate(
 ) {
     load::count(&server.counters.mutates);
     let nonce_group = request.nonce_group.unwrap_or(0);
-    let Parsed { region, mutation, condition } = match parse(server, request, &mut block) {
+    let Parsed { region, mutation, condition } = match parse(server, region, request, &mut block) {
         Ok(parsed) => parsed,
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
@@ -61,8 +62,13 @@ pub fn mutate(
     }
 }
 
-fn parse(server: &RegionServer, request: &pb::MutateRequest, block: &mut CellBlockReader) -> Result<Parsed> {
-    let region = server.region(&request.region)?;
+fn parse(
+    server: &RegionServer,
+    region: Result<Arc<Region>>,
+    request: &pb::MutateRequest,
+    block: &mut CellBlockReader,
+) -> Result<Parsed> {
+    let region = region?;
     server.check_memstore_limit(&region)?;
     let condition = request.condition.as_ref().map(condition::read).transpose()?;
     let mutation = mutation::read(&request.mutation, block, server.config.cell_bytes_max)?;

@@ -45,7 +45,8 @@ pub(super) fn write(
     cells: &[KeyValue],
     caller: Caller,
 ) -> Result<Answer<pb::MutateResponse>, HBaseError> {
-    wait(|done| mutate::mutate(&server.server, request, block(cells), caller, done))
+    let region = server.server.region(&request.region);
+    wait(|done| mutate::mutate(&server.server, region, request, block(cells), caller, done))
 }
 
 fn kind<T: std::fmt::Debug>(outcome: Result<T, HBaseError>) -> ErrorKind {
