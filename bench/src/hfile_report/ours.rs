@@ -65,7 +65,7 @@ impl Ours {
             let mut writer = HFileWriter::create(&fs, path, context.clone())?;
             for cell in &self.cells {
                 writer.append(&cell.as_cell())?;
-                bytes += cell.bytes().len() as u64;
+                bytes += cell.bytes_len() as u64;
             }
             writer.finish(meta(77))?;
         }
@@ -147,7 +147,7 @@ fn grow(path: &Path, first: u64, second: u64) -> Outcome<Cost> {
         let cell = stream.cell(count);
         writer.append(&cell.as_cell())?;
         count += 1;
-        bytes += cell.bytes().len() as u64;
+        bytes += cell.bytes_len() as u64;
         if at_first == 0 && bytes >= first {
             at_first = resident_kib()?;
         }

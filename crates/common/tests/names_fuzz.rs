@@ -38,7 +38,7 @@ fn seeds() -> Vec<Vec<u8>> {
         b"host.example,16020,1700000000000".to_vec(),
         b"ns:table".to_vec(),
         info.encode_to_vec(),
-        cell.bytes().to_vec(),
+        cell.to_bytes().to_vec(),
     ]
 }
 

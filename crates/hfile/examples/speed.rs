@@ -17,7 +17,7 @@ const GETS: usize = 200_000;
 fn main() {
     let count = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(300_000);
     let cells = cells(count);
-    let bytes: usize = cells.iter().map(|cell| cell.bytes().len()).sum();
+    let bytes: usize = cells.iter().map(|cell| cell.bytes_len()).sum();
     println!("{count} cells, {} MB as KeyValues", bytes / 1_000_000);
     let settings = DataBlockEncoding::ALL.iter().map(|encoding| (*encoding, Compression::None));
     let compressed = [Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::Gz];

@@ -4,8 +4,8 @@
 //! those that an in-memory flush has put behind it, and those that a flush has frozen. The list itself is part of the
 //! store's state, an immutable snapshot that readers hold; see [`crate::store`].
 //!
-//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in 2 MiB chunks outside the general heap
-//! (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed but the links; dropping the
+//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in chunks of 2 MiB (the first of 256 KiB) outside
+//! the general heap (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed but the links; dropping the
 //! segment gives whole chunks back.
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //! | [`InMemoryConfig`], `Strategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
 //! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
 //!
-//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes, or of records and entries, exactly. Chunks round that
+//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and entries, exactly. Chunks round that
 //! up: the last one of a segment may have one cell, and each before it has less room left than the cell that came next wanted,
 //! 256 KiB at most. A larger cell has a chunk of its own size.
 

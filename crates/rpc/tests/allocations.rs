@@ -66,7 +66,7 @@ impl Service for OneCell {
 
 fn batch() -> Vec<u8> {
     let cell = KeyValue::put(b"row", b"f", b"q", 1, b"value");
-    let block = [&(cell.bytes().len() as u32).to_be_bytes()[..], cell.bytes()].concat();
+    let block = [&(cell.bytes_len() as u32).to_be_bytes()[..], &cell.to_bytes()].concat();
     (0..50).flat_map(|id| request_cells(id, "Get", &pb::GetResponse::default(), &block)).collect()
 }
 

@@ -138,7 +138,7 @@ fn print(file: &Path) -> Result<()> {
             entry.scopes.len()
         );
         for cell in &entry.cells {
-            print!(" | {}", hex(cell.bytes()));
+            print!(" | {}", hex(&cell.to_bytes()));
         }
         println!();
     }

@@ -199,14 +199,14 @@ impl Mutation {
 
     /// Refuses a cell of more bytes than are allowed; 0 allows any.
     pub(crate) fn check_size(&self, bytes_max: usize) -> Result<()> {
-        match self.body().cells.iter().map(|c| c.bytes().len()).find(|n| bytes_max > 0 && *n > bytes_max) {
+        match self.body().cells.iter().map(|c| c.bytes_len()).find(|n| bytes_max > 0 && *n > bytes_max) {
             Some(n) => Err(Error::InvalidArgument(format!("a cell of {n} bytes, more than {bytes_max}"))),
             None => Ok(()),
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.body().cells.iter().map(|cell| cell.bytes().len() + 4).sum::<usize>() + self.body().row.len()
+        self.body().cells.iter().map(|cell| cell.bytes_len() + 4).sum::<usize>() + self.body().row.len()
     }
 }
 

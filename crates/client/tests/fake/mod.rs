@@ -306,8 +306,8 @@ fn start_of(request: &pb::ScanRequest) -> usize {
 fn block(cells: &[KeyValue]) -> Vec<u8> {
     let mut out = Vec::new();
     for cell in cells {
-        out.extend((cell.bytes().len() as u32).to_be_bytes());
-        out.extend_from_slice(cell.bytes());
+        out.extend((cell.bytes_len() as u32).to_be_bytes());
+        out.extend_from_slice(&cell.to_bytes());
     }
     out
 }

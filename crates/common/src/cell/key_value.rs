@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 
-use super::{CellRef, CellType, KEY_VALUE_PREFIX_BYTES, TIMESTAMP_TYPE_BYTES, write_key};
+use super::{CellRef, CellType, TIMESTAMP_TYPE_BYTES, write_key};
 use crate::error::Result;
 
 /// An owned cell: the bytes of one KeyValue (often a slice of a request's buffer) and its sequence id.
 ///
 /// Invariant: the bytes were parsed once; [`KeyValue::as_cell`] cannot fail.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct KeyValue {
     bytes: Bytes,
+    /// Stands in place of the key in `bytes` and differs from it in the timestamp: those bytes may be shared, so they are
+    /// never changed, and a value may be long, so it is not copied.
+    own_key: Option<Box<[u8]>>,
     seq_id: u64,
 }
 
@@ -21,7 +24,11 @@ impl KeyValue {
     /// `IOException` when a length disagrees with the bytes that are there.
     pub fn parse(bytes: Bytes) -> Result<Self> {
         CellRef::parse(&bytes, 0)?;
-        Ok(Self { bytes, seq_id: 0 })
+        Ok(Self::whole(bytes, 0))
+    }
+
+    fn whole(bytes: Bytes, seq_id: u64) -> Self {
+        Self { bytes, own_key: None, seq_id }
     }
 
     /// A put with no tags.
@@ -45,18 +52,30 @@ impl KeyValue {
     pub fn copy_of(cell: &CellRef<'_>) -> Self {
         let mut bytes = Vec::with_capacity(cell.key_value_len());
         cell.write_key_value(&mut bytes, true);
-        Self { bytes: bytes.into(), seq_id: cell.seq_id() }
+        Self::whole(bytes.into(), cell.seq_id())
     }
 
     /// The cell as a view.
     #[inline]
     pub fn as_cell(&self) -> CellRef<'_> {
-        CellRef::parse_checked(&self.bytes, self.seq_id)
+        let cell = CellRef::parse_checked(&self.bytes, self.seq_id);
+        match &self.own_key {
+            None => cell,
+            Some(key) => CellRef::from_parts(key, cell.value(), cell.tags(), self.seq_id, cell.key_lengths()),
+        }
     }
 
-    /// The KeyValue's bytes.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    /// The KeyValue's bytes, shared as long as the timestamp is the one it came with.
+    pub fn to_bytes(&self) -> Bytes {
+        match self.own_key {
+            None => self.bytes.clone(),
+            Some(_) => Self::copy_of(&self.as_cell()).bytes,
+        }
+    }
+
+    /// How many bytes the KeyValue has.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The sequence id; 0 until the region assigns one.
@@ -69,14 +88,23 @@ impl KeyValue {
         self.seq_id = seq_id;
     }
 
-    /// A copy with another timestamp (the bytes may be shared, so they are never changed in place).
+    /// The same cell with another timestamp; its value is shared.
     pub fn with_timestamp(&self, timestamp: i64) -> Self {
-        let mut bytes = self.bytes.to_vec();
-        let key_end = KEY_VALUE_PREFIX_BYTES + self.as_cell().key().len();
-        bytes[key_end - TIMESTAMP_TYPE_BYTES..key_end - 1].copy_from_slice(&timestamp.to_be_bytes());
-        Self { bytes: bytes.into(), seq_id: self.seq_id }
+        let mut key: Box<[u8]> = self.as_cell().key().into();
+        let key_end = key.len();
+        key[key_end - TIMESTAMP_TYPE_BYTES..key_end - 1].copy_from_slice(&timestamp.to_be_bytes());
+        Self { bytes: self.bytes.clone(), own_key: Some(key), seq_id: self.seq_id }
     }
 }
+
+impl PartialEq for KeyValue {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (self.as_cell(), other.as_cell());
+        (a.key(), a.value(), a.tags(), a.seq_id()) == (b.key(), b.value(), b.tags(), b.seq_id())
+    }
+}
+
+impl Eq for KeyValue {}
 
 impl std::fmt::Debug for KeyValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,5 +137,33 @@ impl KeyValueBuilder<'_> {
         let mut key = Vec::new();
         write_key(&mut key, self.row, self.family, self.qualifier, self.timestamp, self.kind.code());
         KeyValue::copy_of(&CellRef::from_checked(&key, self.value, self.tags, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_timestamp_shares_the_value_and_leaves_the_cell_as_it_was() {
+        let at = |timestamp| KeyValueBuilder {
+            row: b"row",
+            family: b"f",
+            qualifier: b"q",
+            timestamp,
+            kind: CellType::Put,
+            value: b"value",
+            tags: b"\0\x02\x08x",
+        };
+        let cell = at(1).build();
+        let mut later = cell.with_timestamp(5).with_timestamp(-2);
+        assert_eq!((&cell, &later), (&at(1).build(), &at(-2).build()));
+        assert_ne!(cell, later);
+        assert_eq!(later.as_cell().value().as_ptr(), cell.as_cell().value().as_ptr());
+        assert_eq!(later.to_bytes(), at(-2).build().to_bytes());
+        assert_eq!((later.bytes_len(), cell.to_bytes().len()), (cell.bytes_len(), cell.bytes_len()));
+        later.set_seq_id(9);
+        assert_eq!((later.as_cell().seq_id(), later.as_cell().timestamp()), (9, -2));
+        assert_ne!(later, at(-2).build(), "the sequence id is a part of the cell");
     }
 }

@@ -207,16 +207,38 @@ fn an_empty_segment_does_not_widen_the_times_of_another() {
 
 #[test]
 fn cells_come_out_sorted_as_from_a_map() {
-    let (segment, mut map) = (segment(), BTreeMap::new());
-    for n in 1..=CELLS {
-        let row = mix(n) % (CELLS / 2);
-        segment.add(&cell(row, 7, n).as_cell());
-        map.insert((format!("row{row:06}").into_bytes(), u64::MAX - n), n);
+    for ends in EXPECTED {
+        let (segment, mut map) =
+            (Segment::new(CellComparator::Default, ends, ChunkPool::new(4)), BTreeMap::new());
+        for n in 1..=CELLS {
+            let row = mix(n) % (CELLS / 2);
+            segment.add(&cell(row, 7, n).as_cell());
+            map.insert((format!("row{row:06}").into_bytes(), u64::MAX - n), n);
+        }
+        let expected: Vec<_> = map.iter().map(|((row, _), n)| (row.clone(), *n)).collect();
+        assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected);
+        let seen: Vec<_> = expected.iter().filter(|(_, n)| *n <= CELLS / 3).cloned().collect();
+        assert_eq!(rows_of(&mut from_start(&segment, CELLS / 3)), seen, "nothing beyond the read point");
+        let last = segment.cell(segment.last_cursor()).map(|cell| cell.row().to_vec());
+        assert_eq!(last.as_ref(), expected.last().map(|(row, _)| row));
     }
-    let expected: Vec<_> = map.iter().map(|((row, _), n)| (row.clone(), *n)).collect();
-    assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected);
-    let seen: Vec<_> = expected.iter().filter(|(_, n)| *n <= CELLS / 3).cloned().collect();
-    assert_eq!(rows_of(&mut from_start(&segment, CELLS / 3)), seen, "nothing beyond the read point");
+}
+
+#[test]
+fn what_comes_after_a_segment_is_expected_in_its_rows() {
+    let bytes_of = |segment: &Segment, from: u64| {
+        (1..=CELLS).for_each(|n| segment.add(&cell(from + mix(n) % CELLS, 7, n).as_cell()));
+        let mut rows: Vec<_> = (1..=CELLS).map(|n| (from + mix(n) % CELLS, std::cmp::Reverse(n))).collect();
+        rows.sort_unstable();
+        (rows.into_iter()).map(|(row, n)| (format!("row{row:06}").into_bytes(), n.0)).collect::<Vec<_>>()
+    };
+    let mut segment = Segment::new(CellComparator::Default, (&[], &[]), ChunkPool::new(4));
+    for from in [0, 0, 500_000, 0] {
+        let expected = bytes_of(&segment, from);
+        assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected, "{from}");
+        segment = segment.next();
+        assert!(segment.is_empty() && segment.next().is_empty());
+    }
 }
 
 #[test]
@@ -226,7 +248,7 @@ fn sizes_are_exact() {
         .map(|n| cell(n, 7, n))
         .map(|kv| {
             segment.add(&kv.as_cell());
-            kv.bytes().len() as u64
+            kv.bytes_len() as u64
         })
         .sum();
     let size = segment.size();
@@ -328,8 +350,13 @@ fn the_time_range_tells_what_may_be_there() {
 /// they read first, in order.
 #[test]
 fn readers_see_all_that_is_complete_while_writers_insert() {
+    readers_see_all_that_is_complete((b"row000000", b"row999999"));
+    readers_see_all_that_is_complete((b"row000000", b"row020000"));
+}
+
+fn readers_see_all_that_is_complete(ends: (&[u8], &[u8])) {
     const WRITERS: u64 = 4;
-    let segment = segment();
+    let segment = Segment::new(CellComparator::Default, ends, ChunkPool::new(4));
     let done: Arc<[AtomicU64; WRITERS as usize]> = Arc::new(Default::default());
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -359,6 +386,10 @@ fn readers_see_all_that_is_complete_while_writers_insert() {
                         }
                         last = Some(KeyBuf::of(cell));
                         count += 1;
+                        if count % 16 == 0 {
+                            let found = segment.at_or_after(&KeyBuf::first_on_row(cell.row()).as_cell());
+                            assert_eq!(segment.cell(found).map(|found| found.row()), Some(cell.row()));
+                        }
                         scanner.advance().expect("in memory");
                     }
                     assert!(

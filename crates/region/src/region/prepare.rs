@@ -11,19 +11,26 @@ use crate::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 const LONG_BYTES: usize = 8;
 
 impl Region {
-    /// The cells to store for a mutation. Cells that an Increment or Append returns go to `results`.
+    /// Adds the cells to store for a mutation to `cells`, all or none. Cells that an Increment or Append returns go to
+    /// `results`.
     pub(super) fn prepare(
         &self,
         mutation: &Mutation,
-        now_ms: i64,
-        put_timestamp: i64,
+        (now_ms, put_timestamp): (i64, i64),
+        cells: &mut Vec<KeyValue>,
         results: &mut CellBuffer,
-    ) -> Result<Vec<KeyValue>> {
+    ) -> Result<()> {
         match mutation.kind {
-            MutationKind::Put => Ok(prepare_put(mutation, put_timestamp)),
-            MutationKind::Delete => self.prepare_delete(mutation, now_ms),
-            MutationKind::Increment | MutationKind::Append => self.prepare_delta(mutation, now_ms, results),
+            MutationKind::Put => {
+                let put = mutation.cells.iter();
+                cells.extend(put.map(|cell| prepare_put_cell(cell, put_timestamp, mutation.ttl_ms)));
+            }
+            MutationKind::Delete => cells.append(&mut self.prepare_delete(mutation, now_ms)?),
+            MutationKind::Increment | MutationKind::Append => {
+                cells.append(&mut self.prepare_delta(mutation, now_ms, results)?);
+            }
         }
+        Ok(())
     }
 
     fn prepare_delete(&self, delete: &Mutation, now_ms: i64) -> Result<Vec<KeyValue>> {
@@ -127,7 +134,7 @@ impl Region {
     }
 
     fn check_cell_bytes(&self, cell: &KeyValue) -> Result<()> {
-        let (bytes, max) = (cell.bytes().len(), self.env.config.cell_bytes_max);
+        let (bytes, max) = (cell.bytes_len(), self.env.config.cell_bytes_max);
         if max == 0 || bytes <= max {
             return Ok(());
         }
@@ -148,10 +155,6 @@ fn column_scan(row: &[u8], family: &[u8], qualifiers: Vec<&[u8]>, time_range: Ti
 fn names_latest_of_same_column(other: &KeyValue, cell: &CellRef<'_>) -> bool {
     let other = other.as_cell();
     other.timestamp() == LATEST_TIMESTAMP && other.type_code() == cell.type_code() && other.same_column(cell)
-}
-
-fn prepare_put(put: &Mutation, timestamp: i64) -> Vec<KeyValue> {
-    put.cells.iter().map(|cell| prepare_put_cell(cell, timestamp, put.ttl_ms)).collect()
 }
 
 fn prepare_put_cell(key_value: &KeyValue, now: i64, ttl_ms: Option<i64>) -> KeyValue {

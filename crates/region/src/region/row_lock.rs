@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use smallvec::SmallVec;
 
 /// Locks a region has.
 const LOCKS: usize = 512;
@@ -30,7 +31,7 @@ pub struct RowLocks {
 
 /// Locks held; dropped all at once.
 pub struct RowGuard<'a> {
-    _held: Vec<Held<'a>>,
+    _held: SmallVec<[Held<'a>; 1]>,
 }
 
 enum Held<'a> {
@@ -49,7 +50,7 @@ impl RowLocks {
     /// # Errors
     /// `RegionTooBusyException`'s advice to come back, when a lock was not had in time.
     pub fn lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Result<RowGuard<'_>> {
-        let mut slots: Vec<usize> = rows.map(slot_of).collect();
+        let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
         let mut deadline = None;

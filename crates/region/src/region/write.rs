@@ -28,7 +28,7 @@ pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
 struct Applied {
     number: u64,
     logged: Option<(Txid, SyncLevel)>,
-    cells: Arc<Vec<KeyValue>>,
+    cells: Vec<KeyValue>,
     held: HeldRows,
 }
 
@@ -86,14 +86,11 @@ impl Region {
         let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
         let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared)?;
         let now_ms = self.env.stores.clock.now_ms();
-        let mut cells = Vec::new();
+        let mut cells = Vec::with_capacity(mutations.len());
         let mut durability = Durability::SkipWal;
         for (mutation, outcome) in mutations.iter().zip(outcomes.iter_mut()).filter(|(_, o)| o.is_ok()) {
-            match self.prepare(mutation, now_ms, now_ms, &mut CellBuffer::new()) {
-                Ok(prepared) => {
-                    cells.extend(prepared);
-                    durability = stronger(durability, self.durability_of(mutation));
-                }
+            match self.prepare(mutation, (now_ms, now_ms), &mut cells, &mut CellBuffer::new()) {
+                Ok(()) => durability = stronger(durability, self.durability_of(mutation)),
                 Err(error) => *outcome = Err(error),
             }
         }
@@ -190,7 +187,7 @@ impl Region {
         let mut results = CellBuffer::new();
         let (mut cells, mut durability) = (Vec::new(), Durability::SkipWal);
         for mutation in mutations {
-            cells.append(&mut self.prepare(mutation, now_ms, put_timestamp, &mut results)?);
+            self.prepare(mutation, (now_ms, put_timestamp), &mut cells, &mut results)?;
             durability = stronger(durability, self.durability_of(mutation));
         }
         let applied = self.apply(cells, durability, nonce)?;
@@ -242,7 +239,7 @@ impl Region {
             self.env.events.flush_wanted(self);
         }
         self.ask_for_in_memory_flush();
-        Ok(Applied { number, logged, cells: Arc::new(cells), held })
+        Ok(Applied { number, logged, cells, held })
     }
 
     /// Waits, without a thread, until a write is durable, makes it visible and then calls `done`.

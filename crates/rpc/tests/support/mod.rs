@@ -108,7 +108,7 @@ fn echo(call: &Call, reply: impl Respond) {
     for cell in call.cell_reader() {
         match (cell, &mut writer) {
             (Ok(cell), Some(writer)) => {
-                let value = cell.bytes().slice_ref(cell.as_cell().value());
+                let value = cell.to_bytes().slice_ref(cell.as_cell().value());
                 writer.push_shared(&cell.as_cell(), value);
             }
             (Ok(_), None) => {}

@@ -113,7 +113,7 @@ fn of_block(
 ) -> Result<(Bytes, Vec<KeyValue>)> {
     let row = match (&proto.row, cells.first()) {
         (Some(row), _) => row.clone(),
-        (None, Some(first)) => first.bytes().slice_ref(first.as_cell().row()),
+        (None, Some(first)) => first.to_bytes().slice_ref(first.as_cell().row()),
         (None, None) => return Err(no_row()),
     };
     check_row(&row)?;

@@ -255,5 +255,5 @@ impl Need {
 
 /// What a mutation adds to the MemStore, about.
 pub fn bytes_of(mutation: &Mutation) -> u64 {
-    mutation.cells.iter().map(|cell| (cell.bytes().len() + CELL_BYTES) as u64).sum()
+    mutation.cells.iter().map(|cell| (cell.bytes_len() + CELL_BYTES) as u64).sum()
 }

@@ -258,7 +258,7 @@ mod tests {
     fn cells_follow_with_their_lengths() {
         let entry = full_entry();
         let encoded = encode(&entry);
-        let last = entry.cells[1].bytes();
+        let last = entry.cells[1].to_bytes();
         let at = encoded.len() - last.len();
         assert_eq!(&encoded[at..], &last[..]);
         assert_eq!(encoded[at - 4..at], (last.len() as u32).to_be_bytes());
