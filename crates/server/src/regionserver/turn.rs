@@ -50,7 +50,9 @@ pub fn turn(server: &RegionServer, calls: &mut dyn FnMut()) {
     PUT_OFF.set(Some(Vec::new()));
     calls();
     let writes = PUT_OFF.take().unwrap_or_default();
-    region::look_ahead(writes.iter().filter_map(Write::place));
+    if writes.len() > 1 {
+        region::look_ahead(writes.iter().filter_map(Write::place));
+    }
     writes.into_iter().for_each(|write| write.make(server));
 }
 
