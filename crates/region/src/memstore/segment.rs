@@ -101,6 +101,15 @@ impl Segment {
         self.cells.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// How it digests rows while it takes writes.
+    #[cfg(test)]
+    pub(super) fn row_digest(&self) -> Option<&RowDigest> {
+        match &self.index {
+            Index::List(list) => Some(list.row_digest()),
+            Index::Flat(_) => None,
+        }
+    }
+
     fn widen(&self, timestamp: i64) {
         // Loads first: as good as every cell is inside, and lines that are only read do not move between cores.
         if timestamp < self.min_timestamp() {

@@ -178,6 +178,12 @@ impl SkipList {
         Self::new(self.comparator, row_digest, Arc::clone(self.arena.pool()))
     }
 
+    /// How rows are digested.
+    #[cfg(test)]
+    pub(super) fn row_digest(&self) -> &RowDigest {
+        &self.row_digest
+    }
+
     /// The order of the cells.
     pub(super) fn comparator(&self) -> CellComparator {
         self.comparator
@@ -384,7 +390,7 @@ impl SkipList {
         loop {
             let after = self.next(before, level);
             if level > 0 {
-                self.expect(before, level - 1, digest);
+                self.ask_below(before, level - 1, digest);
             }
             if after == within.after || !self.goes_before(after, digest, goes_before) {
                 return Gap { before, after };
@@ -395,7 +401,7 @@ impl SkipList {
 
     /// Asks for the node that a level below leads to, if it lies on the way.
     #[inline]
-    fn expect(&self, before: *const Node, level: usize, digest: u32) {
+    fn ask_below(&self, before: *const Node, level: usize, digest: u32) {
         let below = Link(self.link(before, level).load(Ordering::Relaxed));
         if below.digest() <= digest {
             prefetch(below.node());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
 use super::chunk::{Chunk, FIRST_CHUNK_BYTES};
+use super::digest::RowDigest;
 use super::{CHUNK_BYTES, ChunkPool, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
 use crate::scanner::KeyValueScanner;
@@ -226,7 +227,7 @@ fn cells_come_out_sorted_as_from_a_map() {
 
 #[test]
 fn what_comes_after_a_segment_is_expected_in_its_rows() {
-    let bytes_of = |segment: &Segment, from: u64| {
+    let fill = |segment: &Segment, from: u64| {
         (1..=CELLS).for_each(|n| segment.add(&cell(from + mix(n) % CELLS, 7, n).as_cell()));
         let mut rows: Vec<_> = (1..=CELLS).map(|n| (from + mix(n) % CELLS, std::cmp::Reverse(n))).collect();
         rows.sort_unstable();
@@ -234,10 +235,12 @@ fn what_comes_after_a_segment_is_expected_in_its_rows() {
     };
     let mut segment = Segment::new(CellComparator::Default, (&[], &[]), ChunkPool::new(4));
     for from in [0, 0, 500_000, 0] {
-        let expected = bytes_of(&segment, from);
+        let expected = fill(&segment, from);
         assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected, "{from}");
         segment = segment.next();
-        assert!(segment.is_empty() && segment.next().is_empty());
+        let (low, high) = (&expected[0].0, &expected[expected.len() - 1].0);
+        assert_eq!(segment.row_digest(), Some(&RowDigest::between(low, high)));
+        assert_eq!(segment.next().row_digest(), segment.row_digest(), "too few cells to learn from");
     }
 }
 
