@@ -44,6 +44,9 @@ pub struct Plan {
     pub minutes: Option<f64>,
     /// Seconds of the steady writes of the write path.
     pub steady: f64,
+    /// Puts per second of the steady writes, on every server; half of the first stock server's peak, or of the first server's,
+    /// where none is given.
+    pub steady_rate: Option<f64>,
     /// MiB of a JVM's heap, and what Evenkeel counts HBase's shares of the heap from.
     pub heap_mib: u64,
     /// MiB of block cache off the heap.
@@ -141,6 +144,7 @@ impl Plan {
             first_warmup: FIRST_WARMUP_S,
             minutes: None,
             steady: 1800.0,
+            steady_rate: None,
             heap_mib: 2048,
             cache_mib: 1024,
             deploys: (1..=5).collect(),
@@ -171,6 +175,10 @@ impl Plan {
             "--minutes" => self.bound(value.parse().map_err(|_| bad())?)?,
             "--first-warmup" => self.first_warmup = value.parse().map_err(|_| bad())?,
             "--steady" => self.steady = value.parse().map_err(|_| bad())?,
+            "--steady-rate" => {
+                let rate = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0);
+                self.steady_rate = Some(rate.ok_or_else(bad)?);
+            }
             "--heap-mib" => self.heap_mib = value.parse().map_err(|_| bad())?,
             "--cache-mib" => self.cache_mib = value.parse().map_err(|_| bad())?,
             "--deploys" => {
@@ -200,7 +208,8 @@ fn joined(words: &[String]) -> Vec<String> {
 
 fn usage() -> String {
     "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
-     [--warmup=S] [--first-warmup=S] [--steady=S] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5] [--server-core=N] [--load-core=N] [--out=DIR]"
+     [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5] [--server-core=N] \
+     [--load-core=N] [--out=DIR]"
         .to_owned()
 }
 
@@ -220,6 +229,8 @@ mod tests {
         assert_eq!(of("deploys --deploys=2,4").expect("reads").deploys, [2, 4]);
         assert!(of("deploys --deploys=6").is_err());
         assert!(of("ycsb --minutes=x").is_err() && of("ycsb --minutes").is_err());
+        assert_eq!(of("write-path --steady-rate=37500").expect("reads").steady_rate, Some(37_500.0));
+        assert!(of("write-path --steady-rate=0").is_err() && of("write-path --steady-rate=inf").is_err());
         assert!(of("").is_err() && of("ycsb --no=1").is_err() && of("ycsb --servers=x").is_err());
     }
 

@@ -19,6 +19,9 @@ use super::plan::Plan;
 const IDLE_WAIT: Duration = Duration::from_secs(120);
 /// The same in a bounded report.
 const IDLE_WAIT_BOUNDED: Duration = Duration::from_secs(30);
+/// The longest wait for a flush and the compactions after it to be asked for: a flush procedure of stock HBase that loses its
+/// event never ends.
+const FLUSH_WAIT: Duration = Duration::from_secs(180);
 /// Seconds of warm-up, and measured, of a row that begins when a bounded report should be done.
 const CUT_S: f64 = 1.0;
 /// CPU share below which a server counts as idle.
@@ -331,7 +334,7 @@ impl<'a> Session<'a> {
     /// What failed.
     pub fn flush(&self, table: &str, compact: bool) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let flushed = runtime.map_err(|e| e.to_string())?.block_on(async {
+        let flushing = async {
             let table: TableName = table.parse().map_err(|_| Error::InvalidArgument(table.to_owned()))?;
             let admin = Connection::connect(self.target.client.clone()).await?.admin();
             admin.flush_table(&table).await?;
@@ -340,8 +343,11 @@ impl<'a> Session<'a> {
                 admin.compact_region(&region.region, true).await?;
             }
             Ok(regions.iter().map(|region| region.region.encoded_name().to_owned()).collect())
-        });
-        flushed.map_err(|e: Error| e.to_string())
+        };
+        let bounded = async { tokio::time::timeout(FLUSH_WAIT, flushing).await };
+        let flushed = runtime.map_err(|e| e.to_string())?.block_on(bounded);
+        let late = |_| format!("{}: {table} is not flushed after {FLUSH_WAIT:?}", self.kind.title());
+        flushed.map_err(late)?.map_err(|e: Error| e.to_string())
     }
 
     /// What the server has logged.

@@ -49,14 +49,19 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     results.rows_each("batch", 100.0);
     session.wait_idle();
 
-    let rate = results.half_of_peak("put");
+    let plan = &session.lab.plan;
+    let rate = plan.steady_rate.unwrap_or_else(|| results.half_of_peak("put"));
     let line = format!("--rate={rate:.0} {put}");
     eprintln!("{}: steady writes: {line}", session.kind.title());
-    let plan = &session.lab.plan;
     let interval = if plan.short { 0.25 } else { 1.0 };
     let options = session.timed(Options { interval, ..session.options(&line)? }, plan.steady);
     let report = session.run(options)?;
-    let title = format!("4. {:.0} s of Puts at half of stock's peak, open loop", plan.steady);
+    let of = match (plan.steady_rate, plan.servers.iter().any(|kind| kind.is_jvm())) {
+        (Some(rate), _) => format!("{rate:.0} a second"),
+        (None, true) => "half of stock's peak".to_owned(),
+        (None, false) => "half of its own peak".to_owned(),
+    };
+    let title = format!("4. {:.0} s of Puts at {of}, open loop", plan.steady);
     results.add("steady", &title, &line, session.kind, report);
     Ok(())
 }
