@@ -14,6 +14,7 @@
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
 //! | [`pages`] | large buffers that are used again |
+//! | [`prefetch`] | hints that memory will be read soon |
 //! | [`turns`] | where long work gives way to other work of its kind |
 
 pub mod cell;
@@ -25,6 +26,7 @@ pub mod descriptor;
 pub mod error;
 pub mod names;
 pub mod pages;
+pub mod prefetch;
 pub mod proto;
 pub mod region_info;
 pub mod turns;

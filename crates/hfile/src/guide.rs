@@ -45,9 +45,23 @@ pub(crate) fn to_compare(
         Ordering::Equal => {
             let wanted = digest(row, prefix.len());
             let first = partition(0..len, |i| digest_at(i) < wanted);
-            first..partition(first..len, |i| digest_at(i) == wanted)
+            first..end_of_run(first..len, |i| digest_at(i) == wanted)
         }
     }
+}
+
+/// As [`partition`], where few are most often before: rows of one digest.
+#[inline]
+fn end_of_run(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (range.start, 1);
+    while low < range.end && before(low) {
+        let next = (low + step).min(range.end);
+        if next == range.end || !before(next) {
+            return partition(low + 1..next, before);
+        }
+        (low, step) = (next, step * 2);
+    }
+    low
 }
 
 /// The first of a range that `before` says no to.
@@ -81,6 +95,17 @@ mod tests {
         }
         assert_eq!(to_compare(b"abcf", prefix, rows.len(), digest_at), 7..8, "one is left to compare");
         assert_eq!(to_compare(b"abd", prefix, rows.len(), digest_at), 8..8, "none is");
+    }
+
+    #[test]
+    fn a_run_of_any_length_ends_where_it_ends() {
+        for len in 0..40 {
+            for start in 0..=len {
+                for end in start..=len {
+                    assert_eq!(end_of_run(start..len, |i| i < end), end, "{start}..{len}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use evenkeel_block_cache::Block;
+use evenkeel_common::prefetch::prefetch;
 use evenkeel_common::{CellComparator, CellRef};
 
 use crate::context::CellLayout;
@@ -89,6 +90,7 @@ impl Place {
         let Some(block) = &self.block else { return Ok(false) };
         // SAFETY: as in `arrive`.
         self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
+        // Cells of a value of some length each are too far apart for the processor to see them coming.
         if let Some(ahead) = self.cursor.ahead() {
             prefetch(block.data().as_ptr().wrapping_add(ahead));
         }
@@ -134,17 +136,4 @@ unsafe fn keep(cell: CellRef<'_>, seq_id: Option<u64>) -> CellRef<'static> {
     };
     // SAFETY: the caller's promise.
     unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) }
-}
-
-/// Asks for a cache line. Cells of a value of some length each are too far apart for the processor to see them coming.
-#[inline(always)]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address reads nothing and never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

@@ -59,10 +59,9 @@ fn signed(byte: u8) -> u32 {
 fn murmur2(key: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let mut h = seed ^ key.len() as u32;
-    let words = key.chunks_exact(4);
-    let tail = words.remainder();
-    for chunk in words {
-        let mut k = word(chunk).wrapping_mul(M);
+    let (words, tail) = key.as_chunks();
+    for bytes in words {
+        let mut k = u32::from_le_bytes(*bytes).wrapping_mul(M);
         k ^= k >> 24;
         h = h.wrapping_mul(M) ^ k.wrapping_mul(M);
     }
@@ -76,10 +75,10 @@ fn murmur2(key: &[u8], seed: u32) -> u32 {
 
 fn murmur3(key: &[u8], seed: u32) -> u32 {
     let scramble = |k: u32| k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
-    let words = key.chunks_exact(4);
-    let tail = words.remainder();
-    let mut h = words.fold(seed, |h, chunk| {
-        (h ^ scramble(word(chunk))).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
+    let (words, tail) = key.as_chunks();
+    let mut h = words.iter().fold(seed, |h, bytes| {
+        let word = scramble(u32::from_le_bytes(*bytes));
+        (h ^ word).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
     });
     if !tail.is_empty() {
         h ^= scramble(word(tail));

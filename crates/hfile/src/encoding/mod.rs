@@ -77,6 +77,8 @@ trait BlockCursor {
     fn to_compare(&self, _block: &Block, points: usize, _row: &[u8]) -> Range<usize> {
         0..points
     }
+    /// Has the cell at a seek point near the processor before it is looked at.
+    fn expect(&self, _block: &Block, _point: usize) {}
     /// Whether every cell has a seek point.
     fn has_all_points(&self, _block: &Block) -> bool {
         false
@@ -262,6 +264,10 @@ fn points_before(
         CellComparator::Default => cursor.to_compare(block, points, key.row()),
         CellComparator::Meta => 0..points,
     };
+    if high - low == 1 {
+        // Most often it is the one.
+        cursor.expect(block, low);
+    }
     while low < high {
         let middle = low + (high - low) / 2;
         let by_key = match order.compare_keys(&cursor.point_key(block, middle)?, key) {

@@ -1,24 +1,13 @@
 //! What the machine is told of memory. Nothing here changes what a program computes.
 
+use evenkeel_common::prefetch as line;
+
 /// Asks for the cache lines at and behind `address`, where a node and the beginning of its key lie.
 #[inline(always)]
 pub(super) fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let address = address.cast::<i8>();
-        // SAFETY: a prefetch of any address, null included, reads nothing and never faults.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(address);
-            _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(LINE_BYTES));
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    line::prefetch(address);
+    line::prefetch(address.cast::<u8>().wrapping_add(line::LINE_BYTES));
 }
-
-#[cfg(target_arch = "x86_64")]
-const LINE_BYTES: usize = 64;
 
 /// Asks the system to back a run of memory, which begins and ends at multiples of a huge page, with huge pages as it is first
 /// touched (`transparent_hugepage` set to `madvise` or `always`). Refusals are not told: it is as good as it was.

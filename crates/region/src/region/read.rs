@@ -96,8 +96,7 @@ impl Region {
         }
         let read_point = self.view_again(&open.views, self.read_point_of(scan));
         let Some(read_point) = read_point else { return Ok(false) };
-        (scan.start_row, scan.stop_row) = (row.clone(), row.clone());
-        open.scanner.go_to_row(&open.views, scan, read_point, open.now_ms).map(|()| true)
+        open.scanner.go_to_row(&open.views, scan, row, read_point, open.now_ms).map(|()| true)
     }
 
     /// A read point for views that were taken before, if they are what [`Region::view`] would give now.
@@ -147,6 +146,7 @@ pub struct RowReader<'a> {
 struct LastGet {
     /// Its kind, when it is one that can be read again.
     kind: Option<usize>,
+    /// As it was made: of the first row that it read.
     scan: Scan,
     open: Open,
 }

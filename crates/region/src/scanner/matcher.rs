@@ -136,7 +136,7 @@ struct UserScan {
     is_get: bool,
     reversed: bool,
     /// The last row, when the scan stops at one that it includes. Of a row that it does not include whoever asks for rows
-    /// knows that it is not to be entered.
+    /// knows that it is not to be entered, and a Get has no more than one.
     last_row: Option<Bytes>,
     see_past_markers: bool,
     /// With a filter: versions of a column at most, of those that it takes.
@@ -236,10 +236,9 @@ impl QueryMatcher {
     }
 
     /// Of a Get: as it was when it was made, for another row.
-    pub fn restart(&mut self, row: &Bytes) {
+    pub fn restart(&mut self) {
         self.clear_row();
         if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
-            user.last_row = user.last_row.take().map(|_| row.clone());
             user.saw_markers = false;
         }
     }

@@ -7,7 +7,6 @@
 
 use std::cmp::Ordering;
 
-use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
 
 use super::heap::KeyValueHeap;
@@ -38,7 +37,7 @@ pub struct RegionScanner {
 /// Where a scan ends.
 struct Stop {
     /// Empty for the end of the table, or its beginning when reversed.
-    row: Bytes,
+    row: Vec<u8>,
     include_row: bool,
     reversed: bool,
     comparator: CellComparator,
@@ -117,7 +116,7 @@ impl RegionScanner {
             read_point,
             before_stop: false,
             stop: Stop {
-                row: scan.stop_row.clone(),
+                row: scan.stop_row.to_vec(),
                 include_row: scan.include_stop_row,
                 reversed: scan.reversed,
                 comparator,
@@ -128,20 +127,28 @@ impl RegionScanner {
         })
     }
 
-    /// Reads another row: `scan` is the plain Get ([`Scan::is_plain_get`]) that it was made for with another row, over the
-    /// same views at the same time of the clock. After an error the scanner is of no use.
+    /// Reads another row: `scan` is the plain Get ([`Scan::is_plain_get`]) that it was made for, over the same views at the same
+    /// time of the clock. After an error the scanner is of no use.
     ///
     /// # Errors
     /// When a block cannot be read.
-    pub fn go_to_row(&mut self, views: &StoreViews, scan: &Scan, read_point: u64, now_ms: i64) -> Result<()> {
+    pub fn go_to_row(
+        &mut self,
+        views: &StoreViews,
+        scan: &Scan,
+        row: &[u8],
+        read_point: u64,
+        now_ms: i64,
+    ) -> Result<()> {
         let asked = |view: &&StoreView| scan.columns_of(view.store().family().name()).is_some();
         self.stores.rearrange(|stores| {
             views.iter().filter(asked).zip(stores).try_for_each(|(view, store)| {
                 let columns = scan.columns_of(view.store().family().name()).flatten();
-                view.go_to_row(store, scan, columns, read_point, now_ms)
+                view.go_to_row(store, scan, row, columns, read_point, now_ms)
             })
         })?;
-        self.stop.row = scan.stop_row.clone();
+        self.stop.row.clear();
+        self.stop.row.extend_from_slice(row);
         (self.read_point, self.place, self.before_stop) = (read_point, Place::RowStart, false);
         Ok(())
     }

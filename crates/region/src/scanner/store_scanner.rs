@@ -250,14 +250,14 @@ impl StoreScanner {
     /// What `arrange` says.
     pub(crate) fn go_to_row(
         &mut self,
-        row: &Bytes,
+        row: &[u8],
         arrange: impl FnOnce(&mut Vec<Leaf>, &mut Seek<'_>) -> Result<()>,
     ) -> Result<()> {
         let start = Start { row, row_bytes_max: self.row_bytes_max, ..Start::ALL };
         let mut seek = Seek::new(start, std::mem::take(&mut self.key));
         self.heap.rearrange(|leaves| arrange(leaves, &mut seek))?;
         self.key = seek.key;
-        self.matcher.restart(row);
+        self.matcher.restart();
         (self.cells_in_row, self.done) = (0, false);
         Ok(())
     }

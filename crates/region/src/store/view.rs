@@ -73,14 +73,15 @@ impl StoreView {
         let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
         let mut seek = Seek::new(start, KeyBuf::default());
         let mut leaves = Vec::with_capacity(self.state.segments().count() + self.state.files.len());
-        let wanted = Wanted::new(info, scan, columns, now_ms);
+        let rows = Rows { from: &scan.start_row, to: &scan.stop_row, reversed: scan.reversed };
+        let wanted = Wanted::new(info, scan, rows, columns, now_ms);
         self.bring(&mut leaves, &wanted, read_point, &mut seek)?;
         let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
         Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
     }
 
-    /// Has a scanner of this view, made for a plain Get ([`Scan::is_plain_get`]), read another row: `scan` is that Get with
-    /// another row, at the same time of the clock. After an error the scanner is of no use.
+    /// Has a scanner of this view, made for a plain Get ([`Scan::is_plain_get`]), read another row: `scan` is that Get, at the
+    /// same time of the clock, and its own row does not matter. After an error the scanner is of no use.
     ///
     /// # Errors
     /// When a block cannot be read.
@@ -88,12 +89,14 @@ impl StoreView {
         &self,
         scanner: &mut StoreScanner,
         scan: &Scan,
+        row: &[u8],
         columns: Option<&[Bytes]>,
         read_point: u64,
         now_ms: i64,
     ) -> Result<()> {
-        let wanted = Wanted::new(&self.store.info, scan, columns, now_ms);
-        scanner.go_to_row(&scan.start_row, |leaves, seek| self.bring(leaves, &wanted, read_point, seek))
+        let rows = Rows { from: row, to: row, reversed: false };
+        let wanted = Wanted::new(&self.store.info, scan, rows, columns, now_ms);
+        scanner.go_to_row(row, |leaves, seek| self.bring(leaves, &wanted, read_point, seek))
     }
 
     /// Whether a reader that starts now would read the same segments and files.
@@ -156,9 +159,18 @@ fn bring_or_leave(
     Ok(usize::from(was_there || is_wanted))
 }
 
+/// Where a scan begins and ends, either of which is open when it is empty.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    from: &'a [u8],
+    to: &'a [u8],
+    reversed: bool,
+}
+
 /// What decides whether a segment or file can have a part in an answer.
 struct Wanted<'a> {
     scan: &'a Scan,
+    rows: Rows<'a>,
     column: Option<&'a [u8]>,
     is_get: bool,
     comparator: CellComparator,
@@ -168,7 +180,13 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn new(info: &ScanInfo, scan: &'a Scan, columns: Option<&'a [Bytes]>, now_ms: i64) -> Self {
+    fn new(
+        info: &ScanInfo,
+        scan: &'a Scan,
+        rows: Rows<'a>,
+        columns: Option<&'a [Bytes]>,
+        now_ms: i64,
+    ) -> Self {
         let mut range = scan.time_range_of(&info.family);
         // A marker after the range may hide a cell in it. With NEW_VERSION_BEHAVIOR, a put may push one out.
         let sees_past_markers =
@@ -179,6 +197,7 @@ impl<'a> Wanted<'a> {
         let expires = info.min_versions == 0 && !scan.raw;
         Self {
             scan,
+            rows,
             column: columns.and_then(|columns| if let [one] = columns { Some(&one[..]) } else { None }),
             is_get: is_get(scan),
             comparator: info.comparator,
@@ -205,10 +224,8 @@ impl<'a> Wanted<'a> {
         let (Some(first), Some(last)) = (file.reader().first_key(), file.reader().last_key()) else {
             return false;
         };
-        let (from, to) = match self.scan.reversed {
-            false => (&self.scan.start_row, &self.scan.stop_row),
-            true => (&self.scan.stop_row, &self.scan.start_row),
-        };
+        let Rows { from, to, reversed } = self.rows;
+        let (from, to) = if reversed { (to, from) } else { (from, to) };
         let starts_after =
             !from.is_empty() && self.comparator.compare_rows(from, last.as_cell().row()).is_gt();
         let ends_before = !to.is_empty() && self.comparator.compare_rows(to, first.as_cell().row()).is_lt();
@@ -220,7 +237,7 @@ impl<'a> Wanted<'a> {
         if !reader.has_bloom() {
             return Ok(true);
         }
-        let row = &self.scan.start_row;
+        let row = self.rows.from;
         if self.is_get {
             return match (self.column, leaf) {
                 (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
@@ -231,7 +248,7 @@ impl<'a> Wanted<'a> {
             };
         }
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
-        let shared = row.iter().zip(&self.scan.stop_row[..]).take_while(|(a, b)| a == b).count();
+        let shared = row.iter().zip(self.rows.to).take_while(|(a, b)| a == b).count();
         if shared >= bytes as usize { reader.might_contain_row_prefix(&row[..shared]) } else { Ok(true) }
     }
 }
