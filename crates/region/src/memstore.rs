@@ -4,9 +4,9 @@
 //! those that an in-memory flush has put behind it, and those that a flush has frozen. The list itself is part of the
 //! store's state, an immutable snapshot that readers hold; see [`crate::store`].
 //!
-//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in chunks of 2 MiB (the first of 256 KiB) outside
-//! the general heap (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed but the links; dropping the
-//! segment gives whole chunks back.
+//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in chunks of 2 MiB or as
+//! settings say (the first of 256 KiB) outside the general heap (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed
+//! but the links; dropping the segment gives whole chunks back.
 //!
 //! ```text
 //! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x link | KeyValue bytes | padding to 8
@@ -27,7 +27,7 @@
 //!
 //! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and entries, exactly. Chunks round that
 //! up: the last one of a segment may have one cell, and each before it has less room left than the cell that came next wanted,
-//! 256 KiB at most. A larger cell has a chunk of its own size.
+//! 256 KiB at most unless settings say otherwise. A larger cell has a chunk of its own size.
 
 mod arena;
 mod chunk;
@@ -37,6 +37,7 @@ mod core_tests;
 mod digest;
 mod flat;
 mod hints;
+mod pool_config;
 mod record;
 mod scanner;
 mod segment;
@@ -46,7 +47,8 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use chunk::{CHUNK_BYTES, ChunkPool};
+pub use chunk::{CHUNK_BYTES, ChunkPool, ChunkSizes};
+pub use pool_config::ChunkPoolConfig;
 pub use scanner::SegmentScanner;
 pub(crate) use segment::SegmentApproach;
 pub use segment::{FlatSegmentBuilder, Segment};

@@ -39,7 +39,6 @@ use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, pages};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
-use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
@@ -135,7 +134,7 @@ impl Standalone {
             root: settings.root.clone(),
             cache: cache.clone(),
             clock: Arc::clone(&clock),
-            chunks: ChunkPool::new(settings.memstore_bytes / CHUNK_BYTES),
+            chunks: settings.chunks.pool(),
             config: StoreConfig::from_configuration(&conf).map_err(bad)?,
             pace: Arc::clone(background.pace()),
         };

@@ -3,7 +3,7 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::chunk::{ALIGN, CHUNK_BYTES, Chunk, ChunkPool, SHARED_BYTES_MAX};
+use super::chunk::{ALIGN, Chunk, ChunkPool};
 use super::sync::{AtomicPtr, Mutex, Ordering};
 
 /// Memory that many threads take from at once and that is freed all together.
@@ -34,7 +34,7 @@ impl Arena {
     /// Space for `bytes` bytes, aligned to 8, valid as long as the arena.
     pub(super) fn alloc(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
-        if bytes > SHARED_BYTES_MAX {
+        if bytes > self.pool.sizes().shared_bytes_max {
             return self.alloc_alone(bytes);
         }
         loop {
@@ -77,5 +77,3 @@ impl Drop for Arena {
 fn own(chunk: Chunk) -> NonNull<Chunk> {
     NonNull::from(Box::leak(Box::new(chunk)))
 }
-
-const _: () = assert!(CHUNK_BYTES.is_multiple_of(ALIGN));

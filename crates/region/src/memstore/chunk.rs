@@ -1,8 +1,8 @@
 //! [`Chunk`]s, and the pool of spare ones.
 //!
-//! A segment begins with a chunk of [`FIRST_CHUNK_BYTES`], which may be all that a quiet region ever uses, unless many that
-//! were used before lie spare. Those that follow are huge pages: without them, who looks for a cell among many waits longer
-//! for the page tables than for the cells.
+//! A segment begins with a chunk of [`FIRST_CHUNK_BYTES`], which may be all that a quiet region ever uses, unless many lie spare.
+//! Those that follow are as large as the pool's sizes say, by default a huge page: without huge pages, who looks for a cell
+//! among many waits longer for the page tables than for the cells.
 //!
 //! The system gives memory as it is first touched, a huge page zeroed at a time: a millisecond or several, which a writer
 //! would wait for. So one thread may keep a few chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
@@ -15,13 +15,14 @@ use std::thread::Thread;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
-/// Bytes of a chunk (`hbase.hregion.memstore.mslab.chunksize`), which is a huge page of most machines.
+/// Bytes of a chunk, unless a setting says otherwise: a huge page of most machines.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// Bytes of the chunk that a segment begins with.
+/// Bytes of the chunk that a segment begins with, unless all are smaller.
 pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
-/// What is larger gets a chunk of its own (`hbase.hregion.memstore.mslab.max.allocation`).
+/// A cell of more bytes gets a chunk of its own, unless a setting says otherwise.
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
-const _: () = assert!(SHARED_BYTES_MAX <= CHUNK_BYTES);
+/// Bytes of a huge page, of most machines.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Chunks that are kept ready.
 const READY_CHUNKS: usize = 4;
 /// The system's smallest page, or less.
@@ -30,6 +31,21 @@ const PAGE_BYTES: usize = 4096;
 pub(super) const ALIGN: usize = 8;
 /// Addresses of memory have no other bits, unless a process asks for them (five-level paging, 52-bit addresses).
 pub(super) const ADDRESS_BITS: u32 = 48;
+
+/// How large chunks are. The defaults are HBase's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkSizes {
+    /// Bytes of a chunk, a positive multiple of 8 (`hbase.hregion.memstore.mslab.chunksize`).
+    pub chunk_bytes: usize,
+    /// A cell of more bytes gets a chunk of its own; no more than a chunk has (`hbase.hregion.memstore.mslab.max.allocation`).
+    pub shared_bytes_max: usize,
+}
+
+impl Default for ChunkSizes {
+    fn default() -> Self {
+        Self { chunk_bytes: CHUNK_BYTES, shared_bytes_max: SHARED_BYTES_MAX }
+    }
+}
 
 /// A run of memory that is handed out front to back and freed as a whole.
 pub(super) struct Chunk {
@@ -67,7 +83,7 @@ impl Chunk {
 
     /// Asks for huge pages where nothing has been touched yet. For chunks that will be filled: a page is resident as a whole.
     pub(super) fn want_huge_pages(&self) {
-        if self.len == CHUNK_BYTES {
+        if has_huge_pages(self.len) {
             want_huge_pages(self.base, self.len);
         }
     }
@@ -99,17 +115,25 @@ impl Drop for Chunk {
 
 fn layout(len: usize) -> Layout {
     assert!(len > 0 && len.is_multiple_of(ALIGN), "chunk of {len} bytes");
-    let align = if len == CHUNK_BYTES { CHUNK_BYTES } else { ALIGN };
+    let align = if has_huge_pages(len) { HUGE_PAGE_BYTES } else { ALIGN };
     Layout::from_size_align(len, align).expect("chunk lengths are far below isize::MAX")
 }
 
-/// Spare chunks of [`CHUNK_BYTES`], kept for the next segment.
+/// Whether a chunk of so many bytes can lie in huge pages of its own.
+fn has_huge_pages(len: usize) -> bool {
+    len.is_multiple_of(HUGE_PAGE_BYTES)
+}
+
+/// Spare chunks of one size, kept for the next segment.
 ///
 /// Bound: at most `spare_max` chunks are kept, those that lie ready included; what comes back beyond that is freed. How
 /// many are out is counted, not bounded: writers are slowed and refused by the bytes of their cells, long before.
 pub struct ChunkPool {
+    sizes: ChunkSizes,
     spare: Mutex<Spare>,
     spare_max: usize,
+    /// Chunks to have ready at first.
+    initial: usize,
     /// Bytes of chunks that segments hold, those that are larger than usual included.
     out_bytes: AtomicUsize,
 }
@@ -126,9 +150,20 @@ struct Spare {
 }
 
 impl ChunkPool {
-    /// A pool that keeps at most `spare_max` chunks.
+    /// A pool of chunks of the default sizes that keeps at most `spare_max`.
     pub fn new(spare_max: usize) -> Arc<Self> {
-        Arc::new(Self { spare: Mutex::new(Spare::default()), spare_max, out_bytes: AtomicUsize::new(0) })
+        Self::of(ChunkSizes::default(), spare_max, 0)
+    }
+
+    /// A pool that keeps at most `spare_max` chunks; who keeps chunks ready begins with `initial` of these.
+    pub fn of(sizes: ChunkSizes, spare_max: usize, initial: usize) -> Arc<Self> {
+        let (spare, out_bytes) = (Mutex::new(Spare::default()), AtomicUsize::new(0));
+        Arc::new(Self { sizes, spare, spare_max, initial: initial.min(spare_max), out_bytes })
+    }
+
+    /// How large its chunks are.
+    pub fn sizes(&self) -> ChunkSizes {
+        self.sizes
     }
 
     /// Chunks that lie ready.
@@ -142,9 +177,9 @@ impl ChunkPool {
     }
 
     pub(super) fn take(&self) -> Chunk {
-        self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
+        self.out_bytes.fetch_add(self.sizes.chunk_bytes, Ordering::Relaxed);
         let spare = self.spare.lock().chunks.pop();
-        spare.unwrap_or_else(|| Chunk::new(CHUNK_BYTES))
+        spare.unwrap_or_else(|| Chunk::new(self.sizes.chunk_bytes))
     }
 
     /// A segment's first chunk: a small one, or one that is spare and not one of those kept ready.
@@ -153,14 +188,14 @@ impl ChunkPool {
         let used_before = spare.chunks.len() > READY_CHUNKS;
         let chunk = spare.chunks.pop_if(|_| used_before);
         drop(spare);
-        let chunk = chunk.unwrap_or_else(|| Chunk::new(FIRST_CHUNK_BYTES));
+        let chunk = chunk.unwrap_or_else(|| Chunk::new(FIRST_CHUNK_BYTES.min(self.sizes.chunk_bytes)));
         self.out_bytes.fetch_add(chunk.len, Ordering::Relaxed);
         chunk
     }
 
     /// A chunk for a segment that has filled its first.
     pub(super) fn take_another(&self) -> Chunk {
-        self.out_bytes.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
+        self.out_bytes.fetch_add(self.sizes.chunk_bytes, Ordering::Relaxed);
         let mut spare = self.spare.lock();
         let chunk = spare.chunks.pop();
         if spare.chunks.len() < READY_CHUNKS {
@@ -168,13 +203,16 @@ impl ChunkPool {
             spare.keeper.iter().for_each(Thread::unpark);
         }
         drop(spare);
-        let chunk = chunk.unwrap_or_else(|| Chunk::new(CHUNK_BYTES));
+        let chunk = chunk.unwrap_or_else(|| Chunk::new(self.sizes.chunk_bytes));
         chunk.want_huge_pages();
         chunk
     }
 
     /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`].
     pub fn keep_ready(&self) {
+        while self.spare() < self.initial && !self.spare.lock().keeper_stops {
+            self.add_ready();
+        }
         loop {
             let mut spare = self.spare.lock();
             spare.keeper = Some(std::thread::current());
@@ -198,11 +236,15 @@ impl ChunkPool {
         if self.spare() >= ready {
             return false;
         }
-        let mut chunk = Chunk::new(CHUNK_BYTES);
+        self.add_ready();
+        true
+    }
+
+    fn add_ready(&self) {
+        let mut chunk = Chunk::new(self.sizes.chunk_bytes);
         chunk.want_huge_pages();
         chunk.touch();
         self.keep(chunk);
-        true
     }
 
     /// Ends [`ChunkPool::keep_ready`].
@@ -221,7 +263,7 @@ impl ChunkPool {
     /// Takes back what one of the others gave.
     pub(super) fn give_back(&self, mut chunk: Chunk) {
         self.out_bytes.fetch_sub(chunk.len, Ordering::Relaxed);
-        if chunk.len != CHUNK_BYTES {
+        if chunk.len != self.sizes.chunk_bytes {
             return;
         }
         chunk.reset();

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! record = u64 seq_id | u32 key_value_len | KeyValue bytes          in chunks of the pool, one after the other, unaligned
-//! entry  = u32: number of the chunk << 21 | offset in it            in an array, in the order of the cells
+//! entry  = u32: number of the chunk, above as many bits as an offset in a chunk has | offset in it
+//!                                                                   in an array, in the order of the cells
 //! ```
 //! A cell costs its KeyValue and 16 bytes. A chunk is full before the next one is taken, across segments: who builds
 //! an index goes on in the chunk that the newest one before has left open. Two indexes become one by merging their
 //! entries; the records stay where they are. A chunk goes back to the pool when no index points into it any more.
 //!
-//! Bound: 2^11 chunks, so 4 GiB and less with cells of a chunk of their own; what is larger stays a skip list.
+//! Bound: 4 GiB of chunks, 2^11 of 2 MiB, and less with cells of a chunk of their own; what is larger stays a skip list.
 
 use std::cmp::Ordering as Order;
 use std::ops::Range;
@@ -17,31 +18,39 @@ use std::sync::Arc;
 
 use evenkeel_common::{CellComparator, CellRef};
 
-use super::chunk::{ALIGN, CHUNK_BYTES, Chunk, ChunkPool, SHARED_BYTES_MAX};
+use super::chunk::{ALIGN, Chunk, ChunkPool};
 use super::record::write_key_value;
 
-const OFFSET_BITS: u32 = CHUNK_BYTES.trailing_zeros();
-const CHUNKS_MAX: usize = 1 << (u32::BITS - OFFSET_BITS);
 const SEQ_ID_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = SEQ_ID_BYTES + size_of::<u32>();
-const _: () = assert!(CHUNK_BYTES.is_power_of_two());
 
-/// Which bytes a record is at.
+/// How an entry tells which bytes a record is at: so many of its lower bits are the offset in a chunk.
 #[derive(Clone, Copy)]
-struct Entry(u32);
+struct EntryBits(u32);
 
-impl Entry {
-    fn new(chunk: usize, offset: usize) -> Self {
-        debug_assert!(chunk < CHUNKS_MAX && offset < CHUNK_BYTES);
-        Self((chunk as u32) << OFFSET_BITS | offset as u32)
+impl EntryBits {
+    /// For chunks of so many bytes, 4 GiB at most.
+    fn of(chunk_bytes: usize) -> Self {
+        Self(chunk_bytes.next_power_of_two().trailing_zeros().min(u32::BITS - 1))
     }
 
-    fn chunk(self) -> usize {
-        (self.0 >> OFFSET_BITS) as usize
+    fn chunks_max(self) -> usize {
+        1 << (u32::BITS - self.0)
     }
 
-    fn offset(self) -> usize {
-        self.0 as usize & (CHUNK_BYTES - 1)
+    fn entry(self, chunk: usize, offset: usize) -> u32 {
+        debug_assert!(chunk < self.chunks_max() && offset < 1 << self.0);
+        (chunk as u32) << self.0 | offset as u32
+    }
+
+    #[inline]
+    fn chunk(self, entry: u32) -> usize {
+        (entry >> self.0) as usize
+    }
+
+    #[inline]
+    fn offset(self, entry: u32) -> usize {
+        (entry & ((1 << self.0) - 1)) as usize
     }
 }
 
@@ -70,6 +79,7 @@ pub(super) type Cursor = *const u32;
 /// See the module.
 pub(super) struct FlatIndex {
     comparator: CellComparator,
+    bits: EntryBits,
     entries: Box<[u32]>,
     chunks: Box<[Arc<Pooled>]>,
     /// Where each chunk begins; the same order.
@@ -86,12 +96,13 @@ unsafe impl Sync for FlatIndex {}
 impl FlatIndex {
     fn new(
         comparator: CellComparator,
+        bits: EntryBits,
         entries: Vec<u32>,
         chunks: Vec<Arc<Pooled>>,
         open: Option<usize>,
     ) -> Self {
         let bases = chunks.iter().map(|chunk| chunk.chunk().base()).collect();
-        Self { comparator, entries: entries.into(), chunks: chunks.into(), bases, open }
+        Self { comparator, bits, entries: entries.into(), chunks: chunks.into(), bases, open }
     }
 
     /// The order of the cells.
@@ -137,7 +148,7 @@ impl FlatIndex {
     #[inline]
     pub(super) fn cell(&self, at: Cursor) -> Option<CellRef<'_>> {
         // SAFETY: null, or an entry of `entries`, which lives as long as `self`.
-        unsafe { at.as_ref() }.map(|entry| self.record(Entry(*entry)))
+        unsafe { at.as_ref() }.map(|entry| self.record(*entry))
     }
 
     fn cursor(&self, position: usize) -> Cursor {
@@ -145,15 +156,15 @@ impl FlatIndex {
     }
 
     fn cell_at(&self, position: usize) -> CellRef<'_> {
-        self.record(Entry(self.entries[position]))
+        self.record(self.entries[position])
     }
 
     #[inline]
-    fn record(&self, entry: Entry) -> CellRef<'_> {
+    fn record(&self, entry: u32) -> CellRef<'_> {
         // SAFETY: entries are made by `FlatBuilder::push` alone, which wrote a whole record there; nobody writes to those
         // bytes again, and `chunks` keeps them.
         unsafe {
-            let at = self.bases[entry.chunk()].add(entry.offset());
+            let at = self.bases[self.bits.chunk(entry)].add(self.bits.offset(entry));
             let seq_id = at.cast::<u64>().read_unaligned();
             let len = at.add(SEQ_ID_BYTES).cast::<u32>().read_unaligned() as usize;
             let bytes = std::slice::from_raw_parts(at.add(HEADER_BYTES).as_ptr(), len);
@@ -192,10 +203,11 @@ impl FlatIndex {
     pub(super) fn merge_with(&self, older: &Self) -> Option<Self> {
         let mut chunks = older.chunks.to_vec();
         let numbers: Vec<usize> = self.chunks.iter().map(|chunk| number_of(&mut chunks, chunk)).collect();
-        if chunks.len() > CHUNKS_MAX {
+        let bits = self.bits;
+        if bits.0 != older.bits.0 || chunks.len() > bits.chunks_max() {
             return None;
         }
-        let moved = |entry: &u32| Entry::new(numbers[Entry(*entry).chunk()], Entry(*entry).offset()).0;
+        let moved = |entry: &u32| bits.entry(numbers[bits.chunk(*entry)], bits.offset(*entry));
         let mut entries = Vec::with_capacity(self.len() + older.len());
         let (mut new, mut old) = (0, 0);
         while new < self.len() {
@@ -206,7 +218,7 @@ impl FlatIndex {
             let until = match older.entries.get(old) {
                 None => self.len(),
                 Some(entry) => {
-                    let next = older.record(Entry(*entry));
+                    let next = older.record(*entry);
                     self.end_of_run(new, |cell| self.comparator.compare(cell, &next) != Order::Greater)
                 }
             };
@@ -215,13 +227,13 @@ impl FlatIndex {
         }
         entries.extend_from_slice(&older.entries[old..]);
         let open = self.open.map(|open| numbers[open]).or(older.open);
-        Some(Self::new(self.comparator, entries, chunks, open))
+        Some(Self::new(self.comparator, bits, entries, chunks, open))
     }
 
     /// How many different columns there are: rows, families and qualifiers.
     pub(super) fn count_columns(&self) -> usize {
         let same = |pair: &&[u32]| {
-            let [a, b] = [pair[0], pair[1]].map(|entry| self.record(Entry(entry)));
+            let [a, b] = [pair[0], pair[1]].map(|entry| self.record(entry));
             a.same_row(&b) && a.same_column(&b)
         };
         self.len() - self.entries.windows(2).filter(same).count()
@@ -240,6 +252,7 @@ fn number_of(chunks: &mut Vec<Arc<Pooled>>, chunk: &Arc<Pooled>) -> usize {
 pub(super) struct FlatBuilder {
     pool: Arc<ChunkPool>,
     comparator: CellComparator,
+    bits: EntryBits,
     entries: Vec<u32>,
     chunks: Vec<Arc<Pooled>>,
     open: Option<usize>,
@@ -257,7 +270,8 @@ impl FlatBuilder {
     ) -> Self {
         let before = before.and_then(|index| Some(Arc::clone(&index.chunks[index.open?])));
         let entries = Vec::with_capacity(cells);
-        Self { pool: Arc::clone(pool), comparator, entries, chunks: Vec::new(), open: None, before }
+        let bits = EntryBits::of(pool.sizes().chunk_bytes);
+        Self { pool: Arc::clone(pool), comparator, bits, entries, chunks: Vec::new(), open: None, before }
     }
 
     /// Copies a cell in, which goes after all others. Gives the bytes that it takes, its entry included; `None` when there
@@ -271,22 +285,22 @@ impl FlatBuilder {
             at.add(SEQ_ID_BYTES).cast::<u32>().write_unaligned(cell.key_value_len() as u32);
             write_key_value(at.add(HEADER_BYTES), cell);
         }
-        self.entries.push(entry.0);
-        Some(bytes + size_of::<Entry>())
+        self.entries.push(entry);
+        Some(bytes + size_of::<u32>())
     }
 
-    fn take(&mut self, bytes: usize) -> Option<(Entry, NonNull<u8>)> {
-        if bytes > SHARED_BYTES_MAX {
+    fn take(&mut self, bytes: usize) -> Option<(u32, NonNull<u8>)> {
+        if bytes > self.pool.sizes().shared_bytes_max {
             let chunk = self.pool.take_large(bytes.next_multiple_of(ALIGN));
             let number = self.add(self.pooled(chunk))?;
-            return Some((Entry::new(number, 0), self.chunks[number].chunk().take(bytes)?));
+            return Some((self.bits.entry(number, 0), self.chunks[number].chunk().take(bytes)?));
         }
         loop {
             if let Some(number) = self.open {
                 let chunk = self.chunks[number].chunk();
                 if let Some(at) = chunk.take(bytes) {
                     let offset = at.as_ptr() as usize - chunk.base().as_ptr() as usize;
-                    return Some((Entry::new(number, offset), at));
+                    return Some((self.bits.entry(number, offset), at));
                 }
             }
             let next = self.before.take().unwrap_or_else(|| self.pooled(self.pool.take()));
@@ -300,12 +314,12 @@ impl FlatBuilder {
 
     fn add(&mut self, chunk: Arc<Pooled>) -> Option<usize> {
         let number = self.chunks.len();
-        (number < CHUNKS_MAX).then(|| self.chunks.push(chunk))?;
+        (number < self.bits.chunks_max()).then(|| self.chunks.push(chunk))?;
         Some(number)
     }
 
     /// The index of all cells pushed.
     pub(super) fn finish(self) -> FlatIndex {
-        FlatIndex::new(self.comparator, self.entries, self.chunks, self.open)
+        FlatIndex::new(self.comparator, self.bits, self.entries, self.chunks, self.open)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
 
-use super::{CHUNK_BYTES, Segment};
+use super::{CHUNK_BYTES, ChunkPoolConfig, Segment};
 
 /// `IN_MEMORY_COMPACTION`, by HBase's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub struct InMemoryConfig {
     pub adaptive_threshold: f64,
     /// `hbase.hregion.compacting.memstore.adaptive.compaction.probability`, to begin with.
     pub adaptive_probability: f64,
+    /// Bytes of a chunk of the pool.
+    pub chunk_bytes: usize,
 }
 
 impl Default for InMemoryConfig {
@@ -71,6 +73,7 @@ impl Default for InMemoryConfig {
             segments_max: 2,
             adaptive_threshold: 0.5,
             adaptive_probability: 0.5,
+            chunk_bytes: CHUNK_BYTES,
         }
     }
 }
@@ -104,6 +107,7 @@ impl InMemoryConfig {
                 as usize,
             adaptive_threshold: number(&format!("{adaptive}.threshold"), default.adaptive_threshold)?,
             adaptive_probability: number(&format!("{adaptive}.probability"), default.adaptive_probability)?,
+            chunk_bytes: ChunkPoolConfig::sizes(conf)?.chunk_bytes,
         })
     }
 
@@ -117,7 +121,7 @@ impl InMemoryConfig {
     /// Bytes at which an active segment is put behind a new one, in a region of so many families.
     pub fn threshold_bytes(&self, flush_bytes: u64, families: usize) -> u64 {
         match self.threshold_factor {
-            0.0 => CHUNK_BYTES as u64,
+            0.0 => self.chunk_bytes as u64,
             factor => (factor * flush_bytes as f64) as u64 / families.max(1) as u64,
         }
     }

@@ -9,7 +9,7 @@ use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
 use super::chunk::{Chunk, FIRST_CHUNK_BYTES};
 use super::digest::RowDigest;
-use super::{CHUNK_BYTES, ChunkPool, FlatSegmentBuilder, Segment, SegmentScanner};
+use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
 use crate::scanner::KeyValueScanner;
 
@@ -109,6 +109,54 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
     assert_eq!((pool.out_bytes(), pool.spare()), (0, 5), "no more are kept than may be");
     let first = segment_of(&pool, 1);
     assert_eq!((pool.out_bytes(), pool.spare()), (CHUNK_BYTES, 4), "of many that are spare, one is a first");
+    drop(first);
+}
+
+#[test]
+fn chunks_are_as_large_as_the_pool_says() {
+    let sizes = ChunkSizes { chunk_bytes: 1_000_008, shared_bytes_max: 5000 };
+    let pool = ChunkPool::of(sizes, 9, 0);
+    let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool));
+    let cells: Vec<_> = (0..1000)
+        .map(|n| KeyValue::put(format!("{n:04}").as_bytes(), b"f", b"q", 1, &[n as u8; 3000]))
+        .collect();
+    cells.iter().for_each(|cell| segment.add(&cell.as_cell()));
+    assert_eq!(pool.out_bytes(), FIRST_CHUNK_BYTES + 3 * sizes.chunk_bytes, "3 MB after a small one");
+    segment.add(&KeyValue::put(b"large", b"f", b"q", 1, &[7; 5000]).as_cell());
+    let alone = pool.out_bytes() - FIRST_CHUNK_BYTES - 3 * sizes.chunk_bytes;
+    assert!((5000..5200).contains(&alone), "{alone}");
+    drop(segment);
+    assert_eq!((pool.out_bytes(), pool.spare()), (0, 3));
+
+    let (even, odd): (Vec<_>, Vec<_>) =
+        cells.iter().cloned().partition(|cell| cell.as_cell().row()[3] % 2 == 0);
+    let old = flat(&pool, &even, None);
+    let merged = flat(&pool, &odd, Some(&old)).merge_with(&old).expect("few chunks");
+    let mut scanner = SegmentScanner::new(merged, u64::MAX);
+    scanner.seek(&KeyBuf::first_on_row(b"").as_cell()).expect("memory");
+    for cell in &cells {
+        let found = KeyValueScanner::peek(&scanner).expect("as many");
+        assert_eq!((found.row(), found.value()), (cell.as_cell().row(), cell.as_cell().value()));
+        scanner.advance().expect("memory");
+    }
+    assert_eq!(pool.out_bytes(), 4 * sizes.chunk_bytes);
+}
+
+#[test]
+fn a_pool_may_have_chunks_ready_from_the_beginning() {
+    let pool = ChunkPool::of(ChunkSizes::default(), 6, 5);
+    std::thread::scope(|scope| {
+        let keeper = scope.spawn(|| pool.keep_ready());
+        let began = Instant::now();
+        while pool.spare() < 5 && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.stop_keeping_ready();
+        keeper.join().expect("ends");
+    });
+    assert_eq!(pool.spare(), 5);
+    let first = segment_of(&pool, 1);
+    assert_eq!((pool.spare(), pool.out_bytes()), (4, CHUNK_BYTES), "a segment begins with one of them");
     drop(first);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::WRITE_BEHIND_BYTES;
+use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::RegionConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
@@ -44,8 +45,8 @@ pub struct Settings {
     pub regionserver_port: u16,
     /// The block caches; shares are of the memory.
     pub block_cache: CacheConfig,
-    /// Bytes MemStores may hold.
-    pub memstore_bytes: usize,
+    /// Where MemStores have their memory from.
+    pub chunks: ChunkPoolConfig,
     /// `hbase.ipc.server.max.callqueue.size`: bytes of requests in flight; at most a third of what caches and MemStores leave,
     /// unless it is set.
     pub request_bytes: u64,
@@ -87,7 +88,8 @@ impl Settings {
             request_bytes: request_bytes(conf, third)?,
             unsent_bytes: third,
             pages_bytes: (third / 4).min(PAGES_BYTES_MAX) as usize,
-            memstore_bytes: regionserver.global_memstore_bytes as usize,
+            chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
+                .map_err(bad)?,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             region: region_config(conf)?,
             regionserver,

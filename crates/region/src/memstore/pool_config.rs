@@ -1,0 +1,106 @@
+//! [`ChunkPoolConfig`]: HBase's settings of the MSLAB, for the pool of chunks.
+//!
+//! `hbase.hregion.memstore.mslab.enabled` is of no effect: cells lie in chunks always. Nor is
+//! `hbase.hregion.memstore.mslab.indexchunksize.percent`: a list's index lies among its cells.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ConfigError, Configuration};
+
+use super::chunk::ALIGN;
+use super::{CHUNK_BYTES, ChunkPool, ChunkSizes};
+
+const CHUNK_SIZE: &str = "hbase.hregion.memstore.mslab.chunksize";
+const MAX_ALLOCATION: &str = "hbase.hregion.memstore.mslab.max.allocation";
+const POOL_MAX: &str = "hbase.hregion.memstore.chunkpool.maxsize";
+const POOL_INITIAL: &str = "hbase.hregion.memstore.chunkpool.initialsize";
+
+/// Bytes of the smallest and the largest chunk that may be asked for.
+const CHUNK_BYTES_BOUNDS: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkPoolConfig {
+    /// How large its chunks are.
+    pub sizes: ChunkSizes,
+    /// Spare chunks that it keeps at most.
+    pub spare_max: usize,
+    /// Chunks that it has ready at first.
+    pub initial: usize,
+}
+
+impl ChunkPoolConfig {
+    /// Reads HBase's keys, for MemStores that have `memstore_bytes` together.
+    ///
+    /// # Errors
+    /// A value that cannot be read, or that HBase refuses: a part of the memory below 0 or above 1, an allocation larger than
+    /// a chunk. A chunk below 4 KiB or above 256 MiB.
+    pub fn from_configuration(conf: &Configuration, memstore_bytes: u64) -> Result<Self, ConfigError> {
+        let sizes = Self::sizes(conf)?;
+        let part = |key: &str, default: f64| match conf.get_f64_or(key, default)? {
+            part if (0.0..=1.0).contains(&part) => Ok(part),
+            _ => Err(conf.unusable(key, "a number from 0.0 to 1.0")),
+        };
+        let spare_max = (memstore_bytes as f64 * part(POOL_MAX, 1.0)?) as usize / sizes.chunk_bytes;
+        let initial = (part(POOL_INITIAL, 0.0)? * spare_max as f64) as usize;
+        Ok(Self { sizes, spare_max, initial })
+    }
+
+    /// The sizes alone.
+    ///
+    /// # Errors
+    /// As [`ChunkPoolConfig::from_configuration`].
+    pub fn sizes(conf: &Configuration) -> Result<ChunkSizes, ConfigError> {
+        let chunk = conf.get_u64_or(CHUNK_SIZE, CHUNK_BYTES as u64)?;
+        if !CHUNK_BYTES_BOUNDS.contains(&chunk) {
+            return Err(conf.unusable(CHUNK_SIZE, "from 4096 to 268435456 bytes"));
+        }
+        let chunk_bytes = (chunk as usize).next_multiple_of(ALIGN);
+        let shared = conf.get_u64_or(MAX_ALLOCATION, ChunkSizes::default().shared_bytes_max as u64)?;
+        if shared > chunk {
+            return Err(conf.unusable(MAX_ALLOCATION, &format!("no more than {CHUNK_SIZE}, {chunk}")));
+        }
+        Ok(ChunkSizes { chunk_bytes, shared_bytes_max: shared as usize })
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> Arc<ChunkPool> {
+        ChunkPool::of(self.sizes, self.spare_max, self.initial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(settings: &[(&str, &str)]) -> Result<ChunkPoolConfig, ConfigError> {
+        let mut conf = Configuration::new();
+        settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        ChunkPoolConfig::from_configuration(&conf, 100 << 20)
+    }
+
+    #[test]
+    fn settings_are_hbases() {
+        let default = ChunkPoolConfig { sizes: ChunkSizes::default(), spare_max: 50, initial: 0 };
+        assert_eq!(read(&[]).expect("reads"), default);
+        let small =
+            [(CHUNK_SIZE, "1000001"), (MAX_ALLOCATION, "5000"), (POOL_MAX, "0.5"), (POOL_INITIAL, "0.1")];
+        let sizes = ChunkSizes { chunk_bytes: 1_000_008, shared_bytes_max: 5000 };
+        assert_eq!(read(&small).expect("reads"), ChunkPoolConfig { sizes, spare_max: 52, initial: 5 });
+    }
+
+    #[test]
+    fn what_hbase_refuses_is_refused_by_name() {
+        let bad = [
+            (CHUNK_SIZE, "0"),
+            (CHUNK_SIZE, "1g"),
+            (MAX_ALLOCATION, "2097153"),
+            (POOL_MAX, "1.1"),
+            (POOL_INITIAL, "-1"),
+        ];
+        for (key, value) in bad {
+            let error = read(&[(key, value)]).expect_err("refused").to_string();
+            assert!(error.contains(key) && error.contains(value), "{error}");
+        }
+    }
+}
