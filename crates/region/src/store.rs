@@ -147,7 +147,7 @@ pub struct Store {
     /// Names of files that a compaction is working on.
     compacting: Arc<Mutex<HashSet<String>>>,
     /// What a flush wrote and has not committed.
-    flushed: Mutex<Option<PathBuf>>,
+    flushed: Mutex<Vec<PathBuf>>,
     /// What flushes and compactions that failed wrote and could not remove; of each, the file that goes first is last.
     leftovers: Mutex<Vec<Vec<PathBuf>>>,
     /// Files that were compacted away and may still be read.
@@ -278,6 +278,12 @@ impl Store {
     /// The greatest sequence id of its files, 0 without files.
     pub fn max_seq_id(&self) -> u64 {
         self.state.load().files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0)
+    }
+
+    /// The greatest sequence id of a cell in its files: beyond [`Store::max_seq_id`] when a server died while it put the files
+    /// of a flush in place.
+    pub fn max_cell_seq_id(&self) -> u64 {
+        self.state.load().files.iter().map(|file| file.max_cell_seq_id()).max().unwrap_or(0)
     }
 
     /// Its files, oldest first.

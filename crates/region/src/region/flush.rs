@@ -22,10 +22,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
-use crate::store::{Patience, Store, StoreFile};
+use crate::store::{Patience, StoreFile};
 
-/// A store and the file its snapshot became, below `.tmp`.
-type Flushed<'a> = (&'a Arc<Store>, PathBuf);
+/// The files that the snapshot of each store became, below `.tmp`.
+type Flushed = Vec<Vec<PathBuf>>;
 
 /// Which sequence id stands for "everything up to here" in a flush's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,16 +216,14 @@ impl Region {
         (seq_id, oldest_edit_ms)
     }
 
-    fn write_snapshots(&self, seq_id: u64, patience: Option<&dyn Patience>) -> Result<Vec<Flushed<'_>>> {
+    fn write_snapshots(&self, seq_id: u64, patience: Option<&dyn Patience>) -> Result<Flushed> {
         let read_point = self.mvcc.read_point();
-        let written =
-            self.stores.iter().map(|s| Ok(s.flush_snapshot(seq_id, read_point, patience)?.map(|f| (s, f))));
-        written.filter_map(Result::transpose).collect()
+        self.stores.iter().map(|store| store.flush_snapshot(seq_id, read_point, patience)).collect()
     }
 
     /// One swap of every store's lists, which cannot fail.
-    fn commit_snapshots(&self, seq_id: u64, files: Vec<Option<Arc<StoreFile>>>, number: FlushNumber) {
-        let swap = || self.stores.iter().zip(files).map(|(store, file)| store.swap_flush(file)).collect();
+    fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushNumber) {
+        let swap = || self.stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
         self.first_flush_lead.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
@@ -244,12 +242,7 @@ impl Region {
     }
 
     /// Files into place.
-    fn install_snapshots(&self, files: Vec<Flushed<'_>>) -> Result<Vec<Option<Arc<StoreFile>>>> {
-        let mut files = files.into_iter().peekable();
-        let of_store = |store: &Arc<Store>| {
-            let path = files.next_if(|(owner, _)| Arc::ptr_eq(owner, store)).map(|(_, path)| path);
-            store.install_flush(path)
-        };
-        self.stores.iter().map(of_store).collect()
+    fn install_snapshots(&self, files: Flushed) -> Result<Vec<Vec<Arc<StoreFile>>>> {
+        self.stores.iter().zip(files).map(|(store, files)| store.install_flush(&files)).collect()
     }
 }

@@ -49,7 +49,8 @@ impl Region {
         let stores = open_stores(&env, &info, &table)?;
         let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
         let seq_id_file = largest_seq_id_file(&env, &dir)?;
-        let start = in_files.max(seq_id_file);
+        let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
+        let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or(env.config.flush_bytes);
         let first_flush_lead = flush_bytes / 4 / 256 * u64::from(spread_of(info.encoded_name()));
         let in_memory_bytes = env.stores.config.in_memory.threshold_bytes(flush_bytes, stores.len());

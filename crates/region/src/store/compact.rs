@@ -216,6 +216,15 @@ impl Store {
         }
     }
 
+    /// How the so many cells of a flush are divided among files.
+    pub(super) fn split_of_flush(&self, files: &[Arc<StoreFile>], cells: u64) -> Split {
+        if self.config.engine.engine != Engine::Stripe {
+            return Split::One;
+        }
+        let files: Vec<_> = files.iter().map(stripe_file).collect();
+        stripe::split_of_flush(&files, cells, &self.config)
+    }
+
     /// The row between two stripes at which a region is best split; `None` where there is none.
     pub(super) fn split_row_of_stripes(&self, files: &[Arc<StoreFile>]) -> Option<Bytes> {
         if self.config.engine.engine != Engine::Stripe {
@@ -282,7 +291,7 @@ impl Store {
         };
         let file = self.compacted_file(context, request.bytes(), warmth);
         let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
-        let order = Order { file, meta, split, forget_seq_ids_to };
+        let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
         let Written { paths, cells } = self.write_files(scanner, order, Pace::Compaction(&self.env.pace))?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }

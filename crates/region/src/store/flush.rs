@@ -1,10 +1,10 @@
-//! Flushes: frozen segments become a file.
+//! Flushes: frozen segments become a file, or one for each stripe.
 //!
 //! ```text
 //! start_flush      pipeline and active segment -> frozen, a new one begins   caller keeps writers out
 //! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>                   readers and writers go on
 //! install_flush    rename into the family's directory, open
-//! swap_flush       frozen segments out, file in, at once
+//! swap_flush       frozen segments out, files in, at once
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use evenkeel_common::Result;
 use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFileContext, StoreFileMeta};
 
-use super::output::{NewFile, Order, Pace, Split};
+use super::output::{NewFile, Order, Pace};
 use super::{Patience, Store, StoreFile, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
@@ -38,7 +38,8 @@ impl Store {
         !self.state.load().frozen.is_empty()
     }
 
-    /// Writes the frozen segments to a file beside the family; `None` when nothing of them is worth keeping.
+    /// Writes the frozen segments to files beside the family, in the order in which they are to be put in place; none when
+    /// nothing of them is worth keeping.
     ///
     /// `flush_seq_id` is at least the sequence id of each cell, and no reader reads at a point before
     /// `smallest_read_point`.
@@ -50,11 +51,14 @@ impl Store {
         flush_seq_id: u64,
         smallest_read_point: u64,
         patience: Option<&dyn Patience>,
-    ) -> Result<Option<PathBuf>> {
-        let frozen = self.state.load().frozen.clone();
+    ) -> Result<Vec<PathBuf>> {
+        let state = self.state.load();
+        let (frozen, size) = (state.frozen.clone(), self.snapshot_size());
         if frozen.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
+        let split = self.split_of_flush(&state.files, size.cells);
+        drop(state);
         let leaves =
             frozen.into_iter().rev().map(|segment| Leaf::Segment(SegmentScanner::new(segment, u64::MAX)));
         let mode =
@@ -65,51 +69,51 @@ impl Store {
         let cache = self.config.cache;
         let data = if cache.data_on_write { DataOnWrite::Always } else { DataOnWrite::Never };
         let file = NewFile { context, data, index: cache.index_on_write, bloom: cache.bloom_on_write };
-        let order = Order { file, meta, split: Split::One, forget_seq_ids_to: None };
+        let max_seq_id_of_parts = Some(self.max_seq_id());
+        let order = Order { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
         let pace = match patience {
-            Some(patience) if self.snapshot_size().data_bytes >= PATIENT_BYTES_MIN => Pace::Patient(patience),
+            Some(patience) if size.data_bytes >= PATIENT_BYTES_MIN => Pace::Patient(patience),
             _ => Pace::Free,
         };
-        let written = self.write_files(scanner, order, pace)?.paths.pop();
+        let written = self.write_files(scanner, order, pace)?.paths;
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
 
-    /// Moves the file of a flush into the family's directory, and swaps it for the frozen segments. Gives the names of
-    /// the files.
+    /// Moves the files of a flush into the family's directory, and swaps them for the frozen segments. Gives their names.
     ///
     /// # Errors
     /// What the file system says; the frozen segments stay then.
-    pub fn commit_flush(&self, file: Option<PathBuf>) -> Result<Vec<String>> {
-        let file = self.install_flush(file)?;
-        Ok(self.swap_flush(file))
+    pub fn commit_flush(&self, files: &[PathBuf]) -> Result<Vec<String>> {
+        let files = self.install_flush(files)?;
+        Ok(self.swap_flush(files))
     }
 
     /// The first half of [`Store::commit_flush`]: all of its I/O. Changes nothing for readers.
     ///
     /// # Errors
     /// As [`Store::commit_flush`].
-    pub fn install_flush(&self, file: Option<PathBuf>) -> Result<Option<Arc<StoreFile>>> {
-        file.map(|path| self.install(&path)).transpose()
+    pub fn install_flush(&self, files: &[PathBuf]) -> Result<Vec<Arc<StoreFile>>> {
+        files.iter().map(|path| self.install(path)).collect()
     }
 
     /// The second half of [`Store::commit_flush`]: replaces the state.
-    pub fn swap_flush(&self, file: Option<Arc<StoreFile>>) -> Vec<String> {
-        *self.flushed.lock() = None;
-        let names = file.iter().map(|file| file.name().to_owned()).collect();
+    pub fn swap_flush(&self, files: Vec<Arc<StoreFile>>) -> Vec<String> {
+        self.flushed.lock().clear();
+        let names = files.iter().map(|file| file.name().to_owned()).collect();
         self.replace_state(|state| {
             state.frozen.clear();
-            state.files.extend(file);
+            state.files.extend(files);
             state.files = sorted(std::mem::take(&mut state.files));
         });
         names
     }
 
-    /// Gives a flush up: the frozen segments stay readable and are part of the next flush. Its file goes, also when it
-    /// is in the family's directory already: found there by the next start, it would bring back what was deleted since.
+    /// Gives a flush up: the frozen segments stay readable and are part of the next flush. Its files go, also when they are
+    /// in the family's directory already: found there by the next start, they would bring back what was deleted since.
     pub fn abort_flush(&self) {
-        let flushed = self.flushed.lock().take();
-        self.give_up(flushed.into_iter().collect());
+        let flushed = std::mem::take(&mut *self.flushed.lock());
+        self.give_up(flushed);
     }
 
     /// Removes files written by one flush or compaction that readers never saw, from wherever they have come to; the last

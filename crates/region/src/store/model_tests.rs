@@ -330,11 +330,17 @@ impl Run {
         self.test.flush(read_point);
         let cells = std::mem::take(&mut self.model.memstore);
         let cells = self.model.written(&cells, false, read_point);
-        let new = self.test.store.files().into_iter().find(|f| !before.contains(&f.name));
-        match new {
-            Some(file) => self.model.files.push((file.name, cells)),
-            None => assert!(cells.iter().all(|cell| !cell.is_put()), "{cells:?}"),
+        self.divide(cells, &before);
+    }
+
+    /// Puts cells where they are among the files that were not there before.
+    fn divide(&mut self, mut cells: Vec<Cell>, before: &[String]) {
+        let state = self.test.store.state.load();
+        for file in state.files.iter().filter(|file| !before.iter().any(|name| name == file.name())) {
+            let here = cells.extract_if(.., |cell| may_hold(file, cell)).collect();
+            self.model.files.push((file.name().to_owned(), here));
         }
+        assert!(cells.iter().all(|cell| !cell.is_put()), "in no file: {cells:?}");
     }
 
     /// All that is in memory comes into one segment or more; where cells go, just those go that a flush would drop.
@@ -363,15 +369,9 @@ impl Run {
                 assert_eq!(dropped.iter().find(hides), None, "{put:?} of another file is hidden no more");
             }
         }
-        let mut cells = self.model.written(&cells, drops_deletes, read_point);
+        let cells = self.model.written(&cells, drops_deletes, read_point);
         self.model.files = kept;
-        for file in
-            self.test.store.state.load().files.iter().filter(|f| !before.iter().any(|b| b == f.name()))
-        {
-            let here = cells.extract_if(.., |cell| may_hold(file, cell)).collect();
-            self.model.files.push((file.name().to_owned(), here));
-        }
-        assert!(cells.iter().all(|cell| !cell.is_put()), "in no file: {cells:?}");
+        self.divide(cells, &before);
     }
 
     fn check(&mut self) {

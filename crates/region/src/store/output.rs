@@ -1,7 +1,8 @@
 //! What flushes and compactions write: a file, or several among which the cells are divided.
 //!
 //! Of several files only the last tells which ones they replace, and it is put in place last. A crash before leaves the
-//! inputs in service, beside some files whose cells they hold, too; a crash after, none of them.
+//! inputs in service, beside some files whose cells they hold, too; a crash after, none of them. Likewise only the last file
+//! of a flush tells up to which sequence id all edits are in files: before it is in place, they are replayed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub(super) struct Order {
     pub file: NewFile,
     pub meta: StoreFileMeta,
     pub split: Split,
+    /// What a file but the last says instead of `meta.max_seq_id`: up to where all edits were in files before.
+    pub max_seq_id_of_parts: Option<u64>,
     /// Cells up to this sequence id lose theirs.
     pub forget_seq_ids_to: Option<u64>,
 }
@@ -282,6 +285,7 @@ impl Outputs<'_> {
         let mut meta = self.order.meta.clone();
         if !is_last {
             meta.compacted_files.clear();
+            meta.max_seq_id = self.order.max_seq_id_of_parts.or(meta.max_seq_id);
         }
         if matches!(self.order.split, Split::Stripes { .. } | Split::NewStripes { .. }) {
             meta.stripe = Some((part.start, part.end));

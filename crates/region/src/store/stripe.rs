@@ -1,17 +1,20 @@
 //! Stripes: the rows of a store in ranges that are compacted apart from each other (`StripeCompactionPolicy`).
 //!
 //! The file info of a stripe's file tells the range, `STRIPE_START_KEY` and `STRIPE_END_KEY`, empty for open. Files without
-//! it are of *level 0* and hold any rows: what flushes and bulk loads bring, and what does not fit the other stripes. Nothing
-//! but the files says which stripes there are, so they are found anew for each choice, and a store that was written by
-//! HBase, or by another engine, needs nothing to be taken over.
+//! it are of *level 0* and hold any rows: what bulk loads bring, flushes too when settings say so, and what does not fit the
+//! other stripes. Nothing but the files says which stripes there are, so they are found anew for each choice, and a store that
+//! was written by HBase, or by another engine, needs nothing to be taken over.
+//!
+//! A flush writes a file for each stripe that it has cells of, or begins the first stripes. Its files are put in place one
+//! after the other, the last of which alone says that all edits up to the flush are in files. So a crash in between loses
+//! nothing, as it can in HBase, whose files of a flush say so all: edits are replayed, and some cells are there twice.
 //!
 //! In the order of preference: level 0 into the stripes, stripes whose cells have all expired into one, the best choice
 //! within one stripe. A stripe that is compacted as a whole while level 0 is empty needs its delete markers no more, and is
 //! split when it has grown too large.
 //!
-//! Other than in HBase: flushes always go to level 0 (`hbase.store.stripe.compaction.flushToL0`), for the files of one flush
-//! could not be put in place at once and a crash in between would lose cells; a user's major compaction compacts all there
-//! is, where HBase chooses as usual; level 0 is not compacted together with one stripe.
+//! Other than in HBase: a user's major compaction compacts all there is, where HBase chooses as usual; level 0 is not compacted
+//! together with one stripe.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +27,7 @@ use super::selection::{Candidate, Plan, Wish, explore};
 /// `hbase.store.stripe.*`; `None` is for what follows from other settings.
 #[derive(Clone, Debug)]
 pub(super) struct StripeSettings {
+    flushes_to_level0: bool,
     level0_files_min: usize,
     files_min: Option<usize>,
     files_max: Option<usize>,
@@ -36,6 +40,7 @@ pub(super) struct StripeSettings {
 impl Default for StripeSettings {
     fn default() -> Self {
         Self {
+            flushes_to_level0: false,
             level0_files_min: 4,
             files_min: None,
             files_max: None,
@@ -47,6 +52,7 @@ impl Default for StripeSettings {
     }
 }
 
+const FLUSH_TO_LEVEL0: &str = "hbase.store.stripe.compaction.flushToL0";
 const LEVEL0_FILES_MIN: &str = "hbase.store.stripe.compaction.minFilesL0";
 const FILES_MIN: &str = "hbase.store.stripe.compaction.minFiles";
 const FILES_MAX: &str = "hbase.store.stripe.compaction.maxFiles";
@@ -61,8 +67,16 @@ const INITIAL_COUNT_MAX: usize = 1000;
 const FILES_MIN_DEFAULT: usize = 3;
 
 impl StripeSettings {
-    pub(super) const KEYS: [&'static str; 7] =
-        [LEVEL0_FILES_MIN, FILES_MIN, FILES_MAX, INITIAL_COUNT, SPLIT_BYTES, SPLIT_PARTS, REGION_IMBALANCE];
+    pub(super) const KEYS: [&'static str; 8] = [
+        FLUSH_TO_LEVEL0,
+        LEVEL0_FILES_MIN,
+        FILES_MIN,
+        FILES_MAX,
+        INITIAL_COUNT,
+        SPLIT_BYTES,
+        SPLIT_PARTS,
+        REGION_IMBALANCE,
+    ];
 
     /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
     pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
@@ -73,6 +87,9 @@ impl StripeSettings {
             Some(if given < 1.0 { 1.0 / given } else { given })
         };
         let known = match key {
+            FLUSH_TO_LEVEL0 => {
+                value.to_ascii_lowercase().parse().ok().map(|to_level0| self.flushes_to_level0 = to_level0)
+            }
             LEVEL0_FILES_MIN => count().map(|n| self.level0_files_min = n),
             FILES_MIN => count().map(|n| self.files_min = Some(n.max(2))),
             FILES_MAX => count().map(|n| self.files_max = Some(n.max(2))),
@@ -260,6 +277,20 @@ pub(super) fn select(
     choice.expired().or_else(|| choice.within_a_stripe())
 }
 
+/// How the so many cells of a flush are divided among files, beside these (`StripeCompactionPolicy.selectFlush`).
+pub(super) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> Split {
+    let settings = &config.engine.stripe;
+    if settings.flushes_to_level0 {
+        return Split::One;
+    }
+    let stripes = Stripes::of(files);
+    if stripes.stripes.is_empty() {
+        let (start, end, count) = (Bytes::new(), Bytes::new(), settings.initial_count);
+        return Split::NewStripes { start, end, cells_each: (cells / count as u64).max(1), count };
+    }
+    Split::Stripes { boundaries: stripes.boundaries(), is_exact: true }
+}
+
 struct Choice<'a> {
     files: &'a [StripeFile],
     stripes: &'a Stripes,
@@ -423,6 +454,21 @@ mod tests {
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], false));
         let boundaries = vec![Bytes::new(), "m".into(), Bytes::new()];
         assert_eq!(plan.split, Split::Stripes { boundaries, is_exact: true });
+    }
+
+    #[test]
+    fn a_flush_goes_to_the_stripes_or_begins_the_first() {
+        let begun = config(&[(INITIAL_COUNT, "3")]);
+        let (start, end) = (Bytes::new(), Bytes::new());
+        let first = Split::NewStripes { start, end, cells_each: 33, count: 3 };
+        assert_eq!(split_of_flush(&[file(9, None)], 100, &begun), first);
+        let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
+        let boundaries = vec![Bytes::new(), "m".into(), Bytes::new()];
+        assert_eq!(split_of_flush(&files, 100, &begun), Split::Stripes { boundaries, is_exact: true });
+        for (value, to_level0) in [("TRUE", true), ("false", false), ("yes", false)] {
+            let split = split_of_flush(&files, 100, &config(&[(FLUSH_TO_LEVEL0, value)]));
+            assert_eq!(split == Split::One, to_level0, "{value}");
+        }
     }
 
     #[test]

@@ -106,8 +106,8 @@ impl TestStore {
     pub(crate) fn flush(&mut self, smallest_read_point: u64) {
         self.seq_id += 1;
         if self.store.start_flush() {
-            let file = self.store.flush_snapshot(self.seq_id, smallest_read_point, None).expect("written");
-            self.store.commit_flush(file).expect("committed");
+            let files = self.store.flush_snapshot(self.seq_id, smallest_read_point, None).expect("written");
+            self.store.commit_flush(&files).expect("committed");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{ErrorKind, KeyValue};
+use evenkeel_common::{Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Gate, Keep, Op};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
@@ -189,6 +189,7 @@ fn striped() -> Cluster {
     cluster.alter(&[
         ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.StripeStoreEngine"),
         ("hbase.store.stripe.initialStripeCount", "3"),
+        ("hbase.store.stripe.compaction.flushToL0", "true"),
     ]);
     cluster.restart();
     for half in 0..2 {
@@ -219,6 +220,68 @@ fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
         assert_eq!(cluster.all(), before, "{kept} outputs are left");
         assert_eq!(before.len(), 18);
     }
+}
+
+/// A region of three stripes with a file each, and nine rows.
+fn in_stripes() -> Cluster {
+    let mut cluster = Cluster::new(ONE);
+    cluster.alter(&[
+        ("hbase.hstore.engine.class", "org.apache.hadoop.hbase.regionserver.StripeStoreEngine"),
+        ("hbase.store.stripe.initialStripeCount", "3"),
+    ]);
+    cluster.restart();
+    (0..9).for_each(|i| cluster.put(&format!("r{i}"), "f", "q", "old").expect("written"));
+    cluster.flush_and_roll();
+    assert_eq!(store_files(&cluster), 3, "one for each stripe");
+    cluster.clock.advance_ms(1);
+    cluster
+}
+
+fn store_files(cluster: &Cluster) -> u64 {
+    cluster.files(&format!("{}/f/", cluster.region().info().encoded_name())).len() as u64
+}
+
+/// Flushes; the server dies when so many files are in place.
+fn die_in_flush(cluster: &mut Cluster, in_place: u64) {
+    let files = store_files(cluster);
+    cluster.fs.inject(Fault::on(Op::Rename, ".tmp/f/").after(in_place).fails(IoKind::Other));
+    cluster.fs.inject(removal(cluster, "f").times(3).fails(IoKind::Other));
+    cluster.region().flush().expect_err("the disk says no");
+    assert_eq!(store_files(cluster) - files, in_place, "files of the flush in place");
+    cluster.crash(Keep::Flushed);
+}
+
+#[test]
+fn a_death_between_the_files_of_a_flush_loses_no_row() {
+    for in_place in 0..3 {
+        let mut cluster = in_stripes();
+        (0..9).for_each(|i| cluster.put(&format!("r{i}"), "f", "q", "new").expect("written"));
+        cluster.clock.advance_ms(1);
+        cluster.region().mutate_wait(delete("r8")).expect("deleted");
+        die_in_flush(&mut cluster, in_place);
+        assert_eq!(values(&cluster.all()), ["new"; 8], "{in_place} files in place");
+        cluster.put("r0", "f", "q", "newer").expect("written");
+        cluster.flush_and_roll();
+        cluster.region().compact(None, true).expect("compacted");
+        cluster.restart();
+        let expected = ["newer", "new", "new", "new", "new", "new", "new", "new"];
+        assert_eq!(values(&cluster.all()), expected, "{in_place} files in place");
+    }
+}
+
+/// What the log does not have is there as far as files came into place, at once, and is older than what is written later.
+#[test]
+fn cells_of_a_flush_that_no_log_has_are_seen_after_a_death() {
+    let mut cluster = in_stripes();
+    for i in 0..9 {
+        let mut write = put(&format!("r{i}"), &[("f", "q", "new")]);
+        write.durability = Durability::SkipWal;
+        cluster.region().mutate_wait(write).expect("written");
+    }
+    die_in_flush(&mut cluster, 1);
+    assert_eq!(values(&cluster.all()), ["new", "new", "new", "old", "old", "old", "old", "old", "old"]);
+    cluster.put("r0", "f", "q", "newer").expect("written");
+    assert_eq!(values(&cluster.all())[..2], ["newer", "new"]);
 }
 
 #[test]
