@@ -62,8 +62,13 @@ impl<R: Run> KeyValueHeap<R> {
     }
 
     fn begin(&mut self) {
-        let mut open = (0..self.runs.len()).filter(|i| !self.runs[*i].is_at_end());
         // One run, as most Gets have, makes no heap.
+        if let [only] = &self.runs[..] {
+            self.others.clear();
+            self.current = (!only.is_at_end()).then_some(0);
+            return;
+        }
+        let mut open = (0..self.runs.len()).filter(|i| !self.runs[*i].is_at_end());
         self.current = open.next();
         self.others.clear();
         self.others.extend(open);

@@ -271,6 +271,13 @@ impl QueryMatcher {
         }
     }
 
+    /// Passes over a row, which is [`QueryMatcher::row`] from here on, and not matched.
+    pub fn pass_row(&mut self, row: &[u8]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        self.has_row = false;
+    }
+
     /// Ends the row. Its bytes stay in [`QueryMatcher::row`].
     pub fn clear_row(&mut self) {
         self.has_row = false;

@@ -313,13 +313,15 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves the row at hand without looking at its cells.
+    /// Leaves the row at hand, where the stores stand, without looking at its cells.
     fn skip_row(&mut self) -> Result<()> {
-        while self.stores.peek().is_some_and(|cell| cell.row() == self.row.as_slice()) {
-            if let Some(store) = self.stores.current_mut() {
-                store.skip_row()?;
-            }
+        while let Some(store) = self.stores.current_mut() {
+            store.skip_row()?;
+            let is_last = self.stores.is_last_run();
             self.stores.settle();
+            if is_last || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice()) {
+                break;
+            }
         }
         Ok(())
     }

@@ -367,7 +367,7 @@ impl StoreScanner {
     /// When a block cannot be read.
     pub fn skip_row(&mut self) -> Result<()> {
         if let Some(cell) = self.heap.peek() {
-            self.matcher.set_row(cell.row());
+            self.matcher.pass_row(cell.row());
             self.cells_in_row = 0;
         }
         self.end_row().map(drop)

@@ -6,7 +6,7 @@
 //! Likewise what became of a Get whose cells lie beside the response is a few bytes, which [`Entries`] writes where they
 //! belong.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use evenkeel_common::codec::{read_varint, varint_len, write_varint};
 use evenkeel_protocol::pb;
 use prost::{DecodeError, Message};
@@ -143,11 +143,15 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn action(&mut self, bytes: Bytes) -> Result<Action, DecodeError> {
+    fn action(&mut self, mut bytes: Bytes) -> Result<Action, DecodeError> {
         if let Some(get) = LoneGet::find(&bytes)
-            && let Some(action) = self.get(&bytes, get)?
+            && self.is_of_last_kind(&bytes, &get)?
         {
-            return Ok(action);
+            // Of a share of the request's bytes its part is cut out, which shares no more.
+            bytes.truncate(get.row_end);
+            bytes.advance(get.row_start);
+            let what = What::Get { row: bytes, kind: self.kinds.len() - 1 };
+            return Ok(Action { index: Some(get.index), what });
         }
         let action = pb::Action::decode(bytes)?;
         let what = match (action.mutation, action.service_call, action.get) {
@@ -163,19 +167,19 @@ impl Kinds {
         Ok(Action { index: action.index, what })
     }
 
-    /// A Get that is all of its action; `None` when its bytes mean something else.
-    fn get(&mut self, action: &Bytes, at: LoneGet) -> Result<Option<Action>, DecodeError> {
-        let LoneGet { index, row_start, row_end } = at;
-        let rest = &action[row_end..];
-        if self.rest.as_deref() != Some(rest) {
-            let get = pb::Action::decode(action.clone())?.get;
-            // A row that is there twice is the one that comes last.
-            let Some(get) = get.filter(|get| get.row == action[row_start..row_end]) else { return Ok(None) };
-            self.rest = Some(action.slice(row_end..));
-            self.add(get);
+    /// Whether a Get that is all of its action is of the last kind, which it may be the first of; `false` when its bytes mean
+    /// something else.
+    fn is_of_last_kind(&mut self, action: &Bytes, at: &LoneGet) -> Result<bool, DecodeError> {
+        let LoneGet { row_start, row_end, .. } = *at;
+        if self.rest.as_deref() == Some(&action[row_end..]) {
+            return Ok(true);
         }
-        let row = action.slice(row_start..row_end);
-        Ok(Some(Action { index: Some(index), what: What::Get { row, kind: self.kinds.len() - 1 } }))
+        let get = pb::Action::decode(action.clone())?.get;
+        // A row that is there twice is the one that comes last.
+        let Some(get) = get.filter(|get| get.row == action[row_start..row_end]) else { return Ok(false) };
+        self.rest = Some(action.slice(row_end..));
+        self.add(get);
+        Ok(true)
     }
 
     fn add(&mut self, get: pb::Get) -> usize {
