@@ -2,8 +2,8 @@
 //!
 //! # Group commit
 //!
-//! [`Wal::append`] encodes its entry into one pending buffer, under one short lock, and returns a [`Txid`]; the order
-//! of appends is the order in the file. Whoever **commits** takes the whole buffer, appends it to the file in one piece,
+//! [`Wal::append`] encodes its entry in memory of its thread, puts the bytes at the end of one pending buffer, under one short
+//! lock, and returns a [`Txid`]; the order of appends is the order in the file. Whoever **commits** takes the whole buffer, appends it to the file in one piece,
 //! flushes, syncs when someone asked for that, and then runs the callbacks of all whose entries that made durable.
 //! Meanwhile others fill the second buffer: the batch is as large as the disk is slow, and nobody ever waits for a
 //! batch to fill.
@@ -49,7 +49,7 @@
 //! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
 //! held, so they must not wait for a sync or a roll. Memory: two buffers, one that is filled and one that is written, each of at
 //! most [`WalConfig::queue_bytes_max`] or one entry that is longer; with compression, one of the compressed entries of a batch beside
-//! them. [`WalStats::queue_bytes_peak`] tells what the two came to.
+//! them; and the entry that each thread encodes, of which it keeps the memory up to [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes_peak`] tells what the two came to.
 
 mod accounting;
 mod archiver;
@@ -59,6 +59,7 @@ mod queue;
 mod slow;
 mod wake;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,6 +186,14 @@ struct Shared {
 /// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
 const TICK: Duration = Duration::from_millis(500);
 
+/// A thread keeps the memory in which it encodes entries up to so many bytes.
+const ENTRY_BYTES_KEPT: usize = 256 << 10;
+
+thread_local! {
+    /// The entry that this thread appends: encoded before the queue's lock is taken.
+    static ENTRY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Above this many pending bytes the WAL's thread writes without being asked.
 const NUDGE_BYTES: usize = 256 << 10;
 
@@ -224,7 +233,7 @@ impl Wal {
         self.append_cells(&entry.key(), entry.cells.iter().map(KeyValue::as_cell))
     }
 
-    /// As [`Wal::append`], from a borrowed key and views of the cells: the one copy made is the one that is written.
+    /// As [`Wal::append`], from a borrowed key and views of the cells.
     ///
     /// # Errors
     /// As [`Wal::append`].
@@ -239,15 +248,23 @@ impl Wal {
             let message = format!("WAL entry of {bytes} bytes; at most {max} are allowed");
             return Err(HBaseError::do_not_retry(message));
         }
-        let mut queue = self.shared.room_for(size.total)?;
-        queue.reserve(size.total, self.shared.config.queue_bytes_max);
-        encode::write(&mut queue.pending, size, key, cells.clone());
-        queue.accounting.appended(key.region, key.seq_id, cells);
-        let txid = queue.next_txid(size.total);
-        if queue.pending.len() > NUDGE_BYTES {
-            self.shared.nudge(&mut queue);
-        }
-        Ok(txid)
+        ENTRY.with_borrow_mut(|entry| {
+            entry.clear();
+            encode::write(entry, size, key, cells.clone());
+            let mut queue = self.shared.room_for(size.total)?;
+            queue.reserve(size.total, self.shared.config.queue_bytes_max);
+            queue.pending.extend_from_slice(entry);
+            queue.accounting.appended(key.region, key.seq_id, cells);
+            let txid = queue.next_txid(size.total);
+            if queue.pending.len() > NUDGE_BYTES {
+                self.shared.nudge(&mut queue);
+            }
+            drop(queue);
+            if entry.capacity() > ENTRY_BYTES_KEPT {
+                *entry = Vec::new();
+            }
+            Ok(txid)
+        })
     }
 
     /// Calls `done` once, when everything up to `txid` is durable at `level`, or cannot be any more. It runs on the

@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
+use smallvec::SmallVec;
 
 use super::heap::KeyValueHeap;
 use super::matcher::FilterSlot;
@@ -34,10 +35,13 @@ pub struct RegionScanner {
     place: Place,
 }
 
+/// A stop row of so many bytes is kept without an allocation.
+const ROW_BYTES_IN_PLACE: usize = 64;
+
 /// Where a scan ends.
 struct Stop {
     /// Empty for the end of the table, or its beginning when reversed.
-    row: Vec<u8>,
+    row: SmallVec<[u8; ROW_BYTES_IN_PLACE]>,
     include_row: bool,
     reversed: bool,
     comparator: CellComparator,
@@ -116,7 +120,7 @@ impl RegionScanner {
             read_point,
             before_stop: false,
             stop: Stop {
-                row: scan.stop_row.to_vec(),
+                row: SmallVec::from_slice(&scan.stop_row),
                 include_row: scan.include_stop_row,
                 reversed: scan.reversed,
                 comparator,
