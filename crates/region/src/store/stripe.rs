@@ -13,8 +13,8 @@
 //! within one stripe. A stripe that is compacted as a whole while level 0 is empty needs its delete markers no more, and is
 //! split when it has grown too large.
 //!
-//! Other than in HBase: a user's major compaction compacts all there is, where HBase chooses as usual; level 0 is not compacted
-//! together with one stripe.
+//! Other than in HBase: a user's major compaction compacts all there is, where HBase chooses as usual, and splits a stripe only
+//! when it is the only one; level 0 is not compacted together with one stripe.
 
 use std::collections::BTreeMap;
 
@@ -306,10 +306,12 @@ impl Choice<'_> {
 
     fn all(&self) -> Plan {
         let files: Vec<_> = (0..self.files.len()).collect();
-        let split = if self.stripes.stripes.is_empty() {
-            self.first_stripes(&files)
-        } else {
-            Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: false }
+        let split = match self.stripes.stripes.len() {
+            0 => self.first_stripes(&files),
+            1 if self.bytes(&files) >= self.settings().split_bytes(self.config) => {
+                self.new_stripes(&files, self.settings().split_parts, Bytes::new(), Bytes::new())
+            }
+            _ => Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: false },
         };
         Plan { files, is_major: self.wish.major, drops_deletes: true, split }
     }
@@ -318,7 +320,7 @@ impl Choice<'_> {
     fn level0(&self) -> Option<Plan> {
         let level0 = &self.stripes.level0;
         let within = self.settings().within(self.config);
-        let bytes: u64 = level0.iter().map(|at| self.files[*at].base.bytes).sum();
+        let bytes = self.bytes(level0);
         let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
             // As many as there is room for, whatever their ratio.
             true => self.explore(level0, Wish { may_be_stuck: true, ..self.wish }),
@@ -368,7 +370,7 @@ impl Choice<'_> {
     /// Of the best choices within each stripe the one with the most files, then with the fewest bytes. That the store has
     /// many files says nothing of one stripe: eight quiet ones are many, too.
     fn within_a_stripe(&self) -> Option<Plan> {
-        let bytes = |files: &[usize]| files.iter().map(|at| self.files[*at].base.bytes).sum::<u64>();
+        let bytes = |files: &[usize]| self.bytes(files);
         let wish = Wish { may_be_stuck: false, ..self.wish };
         let choices = self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, wish)));
         let (stripe, files) = choices
@@ -383,6 +385,10 @@ impl Choice<'_> {
         };
         let drops_deletes = is_whole && self.stripes.level0.is_empty();
         Some(Plan { files, is_major: false, drops_deletes, split })
+    }
+
+    fn bytes(&self, files: &[usize]) -> u64 {
+        files.iter().map(|at| self.files[*at].base.bytes).sum()
     }
 
     fn explore(&self, candidates: &[usize], wish: Wish) -> Vec<usize> {
@@ -544,6 +550,14 @@ mod tests {
         let plan = select(&files, &config(&[]), major, None).expect("all");
         assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
         assert_eq!(select(&files, &config(&[]), Wish { busy: 1, ..major }, None), None);
+        // A single one is split when it is large: all rows are in it.
+        let alone = [file(80, Some(("", ""))), file(20, None)];
+        for (split_bytes, splits) in [("100", true), ("101", false)] {
+            let plan = select(&alone, &config(&[(SPLIT_BYTES, split_bytes)]), major, None).expect("all");
+            let (start, end) = (Bytes::new(), Bytes::new());
+            let new = Split::NewStripes { start, end, cells_each: 50, count: 2 };
+            assert_eq!(plan.split == new, splits, "{:?}", plan.split);
+        }
         let mut half = file(9, None);
         half.base.is_reference = true;
         let plan = choose(&[half], &config(&[])).expect("a reference");
