@@ -15,6 +15,7 @@
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
 //! | [`pages`] | large buffers that are used again |
 //! | [`prefetch`] | hints that memory will be read soon |
+//! | [`search`] | searches among sorted things |
 //! | [`turns`] | where long work gives way to other work of its kind |
 
 pub mod cell;
@@ -29,6 +30,7 @@ pub mod pages;
 pub mod prefetch;
 pub mod proto;
 pub mod region_info;
+pub mod search;
 pub mod turns;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};

@@ -11,6 +11,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use evenkeel_common::search::{end_of_run, partition};
+
 /// Bytes of a digest.
 pub(crate) const DIGEST_BYTES: usize = 4;
 
@@ -50,31 +52,6 @@ pub(crate) fn to_compare(
     }
 }
 
-/// As [`partition`], where few are most often before: rows of one digest.
-#[inline]
-fn end_of_run(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut step) = (range.start, 1);
-    while low < range.end && before(low) {
-        let next = (low + step).min(range.end);
-        if next == range.end || !before(next) {
-            return partition(low + 1..next, before);
-        }
-        (low, step) = (next, step * 2);
-    }
-    low
-}
-
-/// The first of a range that `before` says no to.
-#[inline]
-pub(crate) fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (range.start, range.end);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,17 +72,6 @@ mod tests {
         }
         assert_eq!(to_compare(b"abcf", prefix, rows.len(), digest_at), 7..8, "one is left to compare");
         assert_eq!(to_compare(b"abd", prefix, rows.len(), digest_at), 8..8, "none is");
-    }
-
-    #[test]
-    fn a_run_of_any_length_ends_where_it_ends() {
-        for len in 0..40 {
-            for start in 0..=len {
-                for end in start..=len {
-                    assert_eq!(end_of_run(start..len, |i| i < end), end, "{start}..{len}");
-                }
-            }
-        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! store's state, an immutable snapshot that readers hold; see [`crate::store`].
 //!
 //! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in chunks of 2 MiB or as
-//! settings say (the first of 256 KiB) outside the general heap (HBase's MSLAB with the index inside). Nothing in it is ever freed, moved or changed
-//! but the links; dropping the segment gives whole chunks back.
+//! settings say (the first of 256 KiB) outside the general heap (HBase's MSLAB with the index inside). Nothing in it is
+//! ever freed, moved or changed but the links; dropping the segment gives whole chunks back.
 //!
 //! ```text
 //! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x link | KeyValue bytes | padding to 8

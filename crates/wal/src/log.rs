@@ -2,9 +2,9 @@
 //!
 //! # Group commit
 //!
-//! [`Wal::append`] encodes its entry in memory of its thread, puts the bytes at the end of one pending buffer, under one short
-//! lock, and returns a [`Txid`]; the order of appends is the order in the file. Whoever **commits** takes the whole buffer, appends it to the file in one piece,
-//! flushes, syncs when someone asked for that, and then runs the callbacks of all whose entries that made durable.
+//! [`Wal::append`] encodes its entry in memory of its thread, puts the bytes at the end of one pending buffer, under one
+//! short lock, and returns a [`Txid`]; the order of appends is the order in the file. Whoever **commits** takes the whole
+//! buffer, appends it to the file in one piece, flushes, syncs when someone asked for that, and then runs the callbacks of all whose entries that made durable.
 //! Meanwhile others fill the second buffer: the batch is as large as the disk is slow, and nobody ever waits for a
 //! batch to fill.
 //!
@@ -49,7 +49,8 @@
 //! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
 //! held, so they must not wait for a sync or a roll. Memory: two buffers, one that is filled and one that is written, each of at
 //! most [`WalConfig::queue_bytes_max`] or one entry that is longer; with compression, one of the compressed entries of a batch beside
-//! them; and the entry that each thread encodes, of which it keeps the memory up to [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes_peak`] tells what the two came to.
+//! them; and the entry that each thread appends, of whose memory it keeps [`ENTRY_BYTES_KEPT`] at most.
+//! [`WalStats::queue_bytes_peak`] tells what the two buffers came to.
 
 mod accounting;
 mod archiver;
@@ -251,20 +252,29 @@ impl Wal {
         ENTRY.with_borrow_mut(|entry| {
             entry.clear();
             encode::write(entry, size, key, cells.clone());
-            let mut queue = self.shared.room_for(size.total)?;
-            queue.reserve(size.total, self.shared.config.queue_bytes_max);
-            queue.pending.extend_from_slice(entry);
-            queue.accounting.appended(key.region, key.seq_id, cells);
-            let txid = queue.next_txid(size.total);
-            if queue.pending.len() > NUDGE_BYTES {
-                self.shared.nudge(&mut queue);
-            }
-            drop(queue);
+            let txid = self.append_encoded(entry, key, cells);
             if entry.capacity() > ENTRY_BYTES_KEPT {
                 *entry = Vec::new();
             }
-            Ok(txid)
+            txid
         })
+    }
+
+    fn append_encoded<'a>(
+        &self,
+        entry: &[u8],
+        key: &WalKey<'_>,
+        cells: impl Iterator<Item = CellRef<'a>>,
+    ) -> Result<Txid> {
+        let mut queue = self.shared.room_for(entry.len())?;
+        queue.reserve(entry.len(), self.shared.config.queue_bytes_max);
+        queue.pending.extend_from_slice(entry);
+        queue.accounting.appended(key.region, key.seq_id, cells);
+        let txid = queue.next_txid(entry.len());
+        if queue.pending.len() > NUDGE_BYTES {
+            self.shared.nudge(&mut queue);
+        }
+        Ok(txid)
     }
 
     /// Calls `done` once, when everything up to `txid` is durable at `level`, or cannot be any more. It runs on the

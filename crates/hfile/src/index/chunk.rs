@@ -1,10 +1,10 @@
 //! Leaf and intermediate index blocks, read in place.
 
 use evenkeel_common::codec::{read_u32, read_u64};
+use evenkeel_common::search::partition;
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::guide::partition;
 
 /// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend and fill the body,
 /// keys that are KeyValue keys.

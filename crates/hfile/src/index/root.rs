@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use evenkeel_common::codec::{read_u32, read_u64, read_vlong};
+use evenkeel_common::search::partition;
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::guide::{digest, partition, shared_prefix, to_compare};
+use crate::guide::{digest, shared_prefix, to_compare};
 
 /// Where the middle key of the file is, when the index has leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

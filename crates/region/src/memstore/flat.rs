@@ -12,11 +12,10 @@
 //! Bound: 4 GiB of chunks, 2^11 of 2 MiB, and less with cells of a chunk of their own; what is larger stays a skip list.
 
 use std::cmp::Ordering as Order;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use evenkeel_common::{CellComparator, CellRef};
+use evenkeel_common::{CellComparator, CellRef, search};
 
 use super::chunk::{ALIGN, Chunk, ChunkPool};
 use super::record::write_key_value;
@@ -117,13 +116,12 @@ impl FlatIndex {
 
     /// The first cell that is not before `key`.
     pub(super) fn at_or_after(&self, key: &CellRef<'_>) -> Cursor {
-        self.cursor(self.position(0..self.len(), |cell| self.comparator.compare(cell, key) == Order::Less))
+        self.cursor(self.position_of(key))
     }
 
     /// The last cell that is before `key`.
     pub(super) fn before(&self, key: &CellRef<'_>) -> Cursor {
-        let position = self.position(0..self.len(), |cell| self.comparator.compare(cell, key) == Order::Less);
-        position.checked_sub(1).map_or(std::ptr::null(), |last| self.cursor(last))
+        self.position_of(key).checked_sub(1).map_or(std::ptr::null(), |last| self.cursor(last))
     }
 
     /// The first cell.
@@ -151,6 +149,11 @@ impl FlatIndex {
         unsafe { at.as_ref() }.map(|entry| self.record(*entry))
     }
 
+    /// How many cells are before `key`.
+    fn position_of(&self, key: &CellRef<'_>) -> usize {
+        search::partition(0..self.len(), |i| self.comparator.compare(&self.cell_at(i), key) == Order::Less)
+    }
+
     fn cursor(&self, position: usize) -> Cursor {
         self.entries.get(position).map_or(std::ptr::null(), std::ptr::from_ref)
     }
@@ -172,30 +175,10 @@ impl FlatIndex {
         }
     }
 
-    /// The first position of a range at which `goes_before` no longer holds; it holds of a run at its beginning, if at all.
-    fn position(&self, within: Range<usize>, goes_before: impl Fn(&CellRef<'_>) -> bool) -> usize {
-        let Range { start: mut low, end: mut high } = within;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match goes_before(&self.cell_at(middle)) {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        low
-    }
-
-    /// As `position`, from `from` to the end, by ever longer steps: cheap when the run is short.
+    /// The first position from `from` on at which `goes_before` no longer holds; it holds of a run there, if at all. Cheap when
+    /// the run is short.
     fn end_of_run(&self, from: usize, goes_before: impl Fn(&CellRef<'_>) -> bool) -> usize {
-        let (mut low, mut step) = (from, 1);
-        while low + step <= self.len() {
-            if !goes_before(&self.cell_at(low + step - 1)) {
-                return self.position(low..low + step - 1, goes_before);
-            }
-            low += step;
-            step *= 2;
-        }
-        self.position(low..self.len(), goes_before)
+        search::end_of_run(from..self.len(), |i| goes_before(&self.cell_at(i)))
     }
 
     /// Cells of this index and of an older one; of those that compare equal, this one's first. `None` when they have too

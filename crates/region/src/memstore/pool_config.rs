@@ -46,11 +46,7 @@ impl ChunkPoolConfig {
         Ok(Self { sizes, spare_max, initial })
     }
 
-    /// The sizes alone.
-    ///
-    /// # Errors
-    /// As [`ChunkPoolConfig::from_configuration`].
-    pub fn sizes(conf: &Configuration) -> Result<ChunkSizes, ConfigError> {
+    fn sizes(conf: &Configuration) -> Result<ChunkSizes, ConfigError> {
         let chunk = conf.get_u64_or(CHUNK_SIZE, CHUNK_BYTES as u64)?;
         if !CHUNK_BYTES_BOUNDS.contains(&chunk) {
             return Err(conf.unusable(CHUNK_SIZE, "from 4096 to 268435456 bytes"));

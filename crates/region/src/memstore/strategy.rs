@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
 
-use super::{CHUNK_BYTES, ChunkPoolConfig, Segment};
+use super::Segment;
 
 /// `IN_MEMORY_COMPACTION`, by HBase's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +60,6 @@ pub struct InMemoryConfig {
     pub adaptive_threshold: f64,
     /// `hbase.hregion.compacting.memstore.adaptive.compaction.probability`, to begin with.
     pub adaptive_probability: f64,
-    /// Bytes of a chunk of the pool.
-    pub chunk_bytes: usize,
 }
 
 impl Default for InMemoryConfig {
@@ -73,7 +71,6 @@ impl Default for InMemoryConfig {
             segments_max: 2,
             adaptive_threshold: 0.5,
             adaptive_probability: 0.5,
-            chunk_bytes: CHUNK_BYTES,
         }
     }
 }
@@ -107,7 +104,6 @@ impl InMemoryConfig {
                 as usize,
             adaptive_threshold: number(&format!("{adaptive}.threshold"), default.adaptive_threshold)?,
             adaptive_probability: number(&format!("{adaptive}.probability"), default.adaptive_probability)?,
-            chunk_bytes: ChunkPoolConfig::sizes(conf)?.chunk_bytes,
         })
     }
 
@@ -118,10 +114,10 @@ impl InMemoryConfig {
         Self { compaction, ..self.clone() }
     }
 
-    /// Bytes at which an active segment is put behind a new one, in a region of so many families.
-    pub fn threshold_bytes(&self, flush_bytes: u64, families: usize) -> u64 {
+    /// Bytes at which an active segment is put behind a new one, in a region of so many families; a chunk, by default.
+    pub fn threshold_bytes(&self, chunk_bytes: usize, flush_bytes: u64, families: usize) -> u64 {
         match self.threshold_factor {
-            0.0 => self.chunk_bytes as u64,
+            0.0 => chunk_bytes as u64,
             factor => (factor * flush_bytes as f64) as u64 / families.max(1) as u64,
         }
     }
@@ -285,9 +281,9 @@ mod tests {
         conf.set("hbase.hregion.compacting.memstore.adaptive.compaction.threshold", "0.25");
         conf.set("hbase.hregion.compacting.memstore.adaptive.compaction.probability", "0.75");
         let config = InMemoryConfig::from_configuration(&conf).expect("read");
-        assert_eq!((config.segments_max, config.threshold_bytes(1000, 2)), (4, 50));
+        assert_eq!((config.segments_max, config.threshold_bytes(4096, 1000, 2)), (4, 50));
         assert_eq!((config.adaptive_threshold, config.adaptive_probability), (0.25, 0.75));
-        assert_eq!(InMemoryConfig::default().threshold_bytes(1000, 2), CHUNK_BYTES as u64);
+        assert_eq!(InMemoryConfig::default().threshold_bytes(4096, 1000, 2), 4096);
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
         let kind = |family: &ColumnFamilyDescriptor, system| config.for_family(family, system).compaction;
         assert_eq!(kind(&family, false), InMemoryCompaction::Basic);

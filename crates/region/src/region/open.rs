@@ -53,7 +53,9 @@ impl Region {
         let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or(env.config.flush_bytes);
         let first_flush_lead = flush_bytes / 4 / 256 * u64::from(spread_of(info.encoded_name()));
-        let in_memory_bytes = env.stores.config.in_memory.threshold_bytes(flush_bytes, stores.len());
+        let chunk_bytes = env.stores.chunks.sizes().chunk_bytes;
+        let in_memory_bytes =
+            env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
         let region = Arc::new(Self {
             row_locks: RowLocks::new(env.config.row_lock_wait),
             row_cache: RowCache::open(&env.stores, &info, &table),

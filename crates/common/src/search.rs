@@ -1,0 +1,45 @@
+//! Searches among sorted things that are known by their numbers.
+
+use std::ops::Range;
+
+/// The first of a range that `before` says no to; it says yes to all before that one.
+#[inline]
+pub fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (range.start, range.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// As [`partition`], by ever longer steps: cheap when that one is near the beginning.
+#[inline]
+pub fn end_of_run(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (range.start, 1);
+    while low + step <= range.end {
+        if !before(low + step - 1) {
+            return partition(low..low + step - 1, before);
+        }
+        low += step;
+        step *= 2;
+    }
+    partition(low..range.end, before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_any_length_ends_where_it_ends() {
+        for len in 0..40 {
+            for start in 0..=len {
+                for end in start..=len {
+                    assert_eq!(partition(start..len, |i| i < end), end, "{start}..{len}");
+                    assert_eq!(end_of_run(start..len, |i| i < end), end, "{start}..{len}");
+                }
+            }
+        }
+    }
+}
