@@ -5,13 +5,18 @@
 //! among many waits longer for the page tables than for the cells.
 //!
 //! The system gives memory as it is first touched, a huge page zeroed at a time: a millisecond or several, which a writer
-//! would wait for. So one thread may keep a few chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
+//! would wait for. So one thread may keep chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
 //! segments that have filled their first chunk: memory that was touched is memory that is gone.
+//!
+//! A few are enough for one region. But regions of a table that are written evenly fill their chunks at the same time, again
+//! and again: then as many are kept ready as were taken in a minute, up to a quarter of the pool, and with those that are out to
+//! a quarter more than the pool.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
@@ -23,8 +28,12 @@ pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a huge page, of most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Chunks that are kept ready.
+/// Chunks that are kept ready at least.
 const READY_CHUNKS: usize = 4;
+/// At most one of so many chunks of a pool is kept ready.
+const READY_PART: usize = 4;
+/// How long what was taken is looked at for what will be; up to twice as long.
+const TAKES_PERIOD: Duration = Duration::from_secs(60);
 /// The system's smallest page, or less.
 const PAGE_BYTES: usize = 4096;
 /// Space is handed out in multiples of this.
@@ -142,11 +151,37 @@ pub struct ChunkPool {
 struct Spare {
     /// Used before, or touched.
     chunks: Vec<Chunk>,
+    takes: Takes,
     /// A segment that had filled a chunk took one, and few are left.
     are_wanted: bool,
     /// Who keeps chunks ready.
     keeper: Option<Thread>,
     keeper_stops: bool,
+}
+
+/// How many chunks segments take in a while.
+#[derive(Debug, Default)]
+pub(super) struct Takes {
+    since: Option<Instant>,
+    /// Since then, and in the period before.
+    now: usize,
+    before: usize,
+}
+
+impl Takes {
+    pub(super) fn note(&mut self, at: Instant) {
+        let since = *self.since.get_or_insert(at);
+        let periods = at.saturating_duration_since(since).as_secs() / TAKES_PERIOD.as_secs();
+        if periods > 0 {
+            self.before = if periods == 1 { self.now } else { 0 };
+            (self.since, self.now) = (Some(at), 0);
+        }
+        self.now += 1;
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.now.max(self.before)
+    }
 }
 
 impl ChunkPool {
@@ -185,7 +220,8 @@ impl ChunkPool {
     /// A segment's first chunk: a small one, or one that is spare and not one of those kept ready.
     pub(super) fn take_first(&self) -> Chunk {
         let mut spare = self.spare.lock();
-        let used_before = spare.chunks.len() > READY_CHUNKS;
+        spare.takes.note(Instant::now());
+        let used_before = spare.chunks.len() > self.ready_chunks(&spare);
         let chunk = spare.chunks.pop_if(|_| used_before);
         drop(spare);
         let chunk = chunk.unwrap_or_else(|| Chunk::new(FIRST_CHUNK_BYTES.min(self.sizes.chunk_bytes)));
@@ -197,8 +233,9 @@ impl ChunkPool {
     pub(super) fn take_another(&self) -> Chunk {
         self.out_bytes.fetch_add(self.sizes.chunk_bytes, Ordering::Relaxed);
         let mut spare = self.spare.lock();
+        spare.takes.note(Instant::now());
         let chunk = spare.chunks.pop();
-        if spare.chunks.len() < READY_CHUNKS {
+        if spare.chunks.len() < self.ready_chunks(&spare) {
             spare.are_wanted = true;
             spare.keeper.iter().for_each(Thread::unpark);
         }
@@ -232,12 +269,21 @@ impl ChunkPool {
 
     /// Makes one chunk ready; whether there was need for it.
     pub(super) fn make_ready(&self) -> bool {
-        let ready = READY_CHUNKS.min(self.spare_max);
-        if self.spare() >= ready {
+        let spare = self.spare.lock();
+        if spare.chunks.len() >= self.ready_chunks(&spare) {
             return false;
         }
+        drop(spare);
         self.add_ready();
         true
+    }
+
+    /// How many chunks are to lie ready.
+    fn ready_chunks(&self, spare: &Spare) -> usize {
+        let part = self.spare_max / READY_PART;
+        let besides = (self.spare_max + part).saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
+        let most = besides.min(part).max(READY_CHUNKS);
+        spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max)
     }
 
     fn add_ready(&self) {

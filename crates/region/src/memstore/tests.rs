@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::{Chunk, FIRST_CHUNK_BYTES};
+use super::chunk::{Chunk, FIRST_CHUNK_BYTES, Takes};
 use super::digest::RowDigest;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
@@ -94,10 +94,7 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
         let small = segment_of(&pool, 1);
         assert_eq!((pool.spare(), pool.out_bytes()), (0, FIRST_CHUNK_BYTES), "a small segment wants none");
         let large = segment_of(&pool, 2);
-        let began = Instant::now();
-        while pool.spare() < 4 && began.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_spare(&pool, 4);
         pool.stop_keeping_ready();
         keeper.join().expect("ends");
         assert_eq!(pool.spare(), 4);
@@ -110,6 +107,50 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
     let first = segment_of(&pool, 1);
     assert_eq!((pool.out_bytes(), pool.spare()), (CHUNK_BYTES, 4), "of many that are spare, one is a first");
     drop(first);
+}
+
+/// Waits until so many chunks lie ready, or ten seconds.
+fn wait_for_spare(pool: &ChunkPool, chunks: usize) {
+    let began = Instant::now();
+    while pool.spare() < chunks && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn as_many_chunks_lie_ready_as_segments_fill_at_a_time() {
+    let pool = ChunkPool::new(40);
+    std::thread::scope(|scope| {
+        let keeper = scope.spawn(|| pool.keep_ready());
+        let small: Vec<_> = (0..7).map(|_| segment_of(&pool, 1)).collect();
+        assert_eq!(pool.spare(), 0, "small segments want none");
+        let large = segment_of(&pool, 2);
+        wait_for_spare(&pool, 9);
+        assert_eq!(pool.spare(), 9, "each of seven may want another soon, as the eighth took two");
+        let more = segment_of(&pool, 2);
+        wait_for_spare(&pool, 10);
+        assert_eq!(pool.spare(), 10, "no more than a quarter of the pool");
+        let full = [segment_of(&pool, 250), segment_of(&pool, 74)];
+        wait_for_spare(&pool, 5);
+        pool.stop_keeping_ready();
+        keeper.join().expect("ends");
+        let out = pool.out_bytes() / CHUNK_BYTES;
+        assert_eq!((out, pool.spare()), (45, 5), "with those that are out a quarter more than the pool");
+        drop((small, large, more, full));
+    });
+}
+
+#[test]
+fn what_was_taken_long_ago_is_forgotten() {
+    let (mut takes, began) = (Takes::default(), Instant::now());
+    let mut most_after = |seconds: u64, count: usize| {
+        (0..count).for_each(|_| takes.note(began + Duration::from_secs(seconds)));
+        takes.most()
+    };
+    assert_eq!([most_after(0, 3), most_after(59, 2)], [3, 5]);
+    assert_eq!(most_after(61, 1), 5, "of the minute before");
+    assert_eq!(most_after(110, 6), 7);
+    assert_eq!(most_after(400, 2), 2);
 }
 
 #[test]
@@ -147,10 +188,7 @@ fn a_pool_may_have_chunks_ready_from_the_beginning() {
     let pool = ChunkPool::of(ChunkSizes::default(), 6, 5);
     std::thread::scope(|scope| {
         let keeper = scope.spawn(|| pool.keep_ready());
-        let began = Instant::now();
-        while pool.spare() < 5 && began.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_spare(&pool, 5);
         pool.stop_keeping_ready();
         keeper.join().expect("ends");
     });
