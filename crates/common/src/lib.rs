@@ -28,6 +28,7 @@ pub mod error;
 pub mod names;
 pub mod pages;
 pub mod prefetch;
+pub mod priority;
 pub mod proto;
 pub mod region_info;
 pub mod search;

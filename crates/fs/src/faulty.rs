@@ -377,6 +377,10 @@ struct FaultyAppendFile {
 }
 
 impl AppendFile for FaultyAppendFile {
+    fn settle(&mut self) -> io::Result<()> {
+        self.inner.settle()
+    }
+
     fn cut(&mut self, len: u64) -> io::Result<()> {
         run(&self.script, Op::Cut, &self.path, || self.inner.cut(len))
     }

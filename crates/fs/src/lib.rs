@@ -146,6 +146,15 @@ pub trait AppendFile: Send + Debug {
     /// As [`AppendFile::append`].
     fn sync(&mut self) -> io::Result<()>;
 
+    /// Has everything appended written to the disk bit by bit, ahead of a sync that will find little to do: for who has time,
+    /// and would rather not take all of the disk and a processor. Nothing is durable by it.
+    ///
+    /// # Errors
+    /// As [`AppendFile::append`].
+    fn settle(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Bytes appended so far.
     fn position(&self) -> u64;
 

@@ -43,8 +43,8 @@ impl LocalFileSystem {
         Self { write_behind_bytes: bytes }
     }
 
-    fn write_behind(&self, options: CreateOptions) -> Option<WriteBehind> {
-        let wanted = options.bulk && self.write_behind_bytes > 0;
+    fn write_behind(&self) -> Option<WriteBehind> {
+        let wanted = self.write_behind_bytes > 0;
         wanted.then(|| WriteBehind::new(Arc::new(Kernel), self.write_behind_bytes))
     }
 }
@@ -78,7 +78,7 @@ impl FileSystem for LocalFileSystem {
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| at(path, e))?;
         // What a file of this name left, if someone else removed it.
         side_sums::remove(path).map_err(|e| at(path, e))?;
-        Ok(Box::new(LocalAppendFile::new(path, file, self.write_behind(options))))
+        Ok(Box::new(LocalAppendFile::new(path, file, options.bulk, self.write_behind())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -229,7 +229,8 @@ struct LocalAppendFile {
     /// Appended, not yet handed to the kernel.
     buffer: Vec<u8>,
     position: u64,
-    /// Of a bulk file.
+    /// Whether it is handed on to the disk while it is written.
+    is_bulk: bool,
     behind: Option<WriteBehind>,
     /// Whether the directory that names the file was synced.
     name_synced: bool,
@@ -237,12 +238,13 @@ struct LocalAppendFile {
 }
 
 impl LocalAppendFile {
-    fn new(path: &Path, file: File, behind: Option<WriteBehind>) -> Self {
+    fn new(path: &Path, file: File, is_bulk: bool, behind: Option<WriteBehind>) -> Self {
         Self {
             path: path.to_owned(),
             file,
             buffer: Vec::new(),
             position: 0,
+            is_bulk,
             behind,
             name_synced: false,
             failed: false,
@@ -283,7 +285,15 @@ impl LocalAppendFile {
 
     fn write_behind(&mut self) -> io::Result<()> {
         let written = self.position - self.buffer.len() as u64;
-        self.behind.as_mut().map_or(Ok(()), |behind| behind.wrote(&self.file, written))
+        match &mut self.behind {
+            Some(behind) if self.is_bulk => behind.wrote(&self.file, written),
+            _ => Ok(()),
+        }
+    }
+
+    fn settle_step(&mut self) -> io::Result<()> {
+        self.write_buffer()?;
+        self.behind.as_mut().map_or(Ok(()), |behind| behind.settle(&self.file, self.position))
     }
 
     fn sync_step(&mut self) -> io::Result<()> {
@@ -317,6 +327,10 @@ impl AppendFile for LocalAppendFile {
         self.step(Self::sync_step)
     }
 
+    fn settle(&mut self) -> io::Result<()> {
+        self.step(Self::settle_step)
+    }
+
     fn position(&self) -> u64 {
         self.position
     }
@@ -343,34 +357,48 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_error_of_write_behind_ends_the_file() {
-        let dir = tempfile::tempdir().expect("temp dir");
+    /// A file on a disk of which the first mebibyte is good.
+    fn on_a_bad_disk(dir: &tempfile::TempDir, is_bulk: bool) -> LocalAppendFile {
         let path = dir.path().join("f");
         let behind = WriteBehind::new(Arc::new(BadFrom(1 << 20)), 256 << 10);
-        let mut file = LocalAppendFile::new(&path, File::create(&path).expect("created"), Some(behind));
-        for _ in 0..1024 {
-            file.append(&[1; 1024]).expect("a good part of the disk");
-        }
-        let error = (0..512).find_map(|_| file.append(&[2; 1024]).err()).expect("told before the sync");
+        LocalAppendFile::new(&path, File::create(&path).expect("created"), is_bulk, Some(behind))
+    }
+
+    fn assert_ended(file: &mut LocalAppendFile, error: &io::Error) {
         assert!(error.to_string().contains("Input/output error"), "{error}");
         let error = file.sync().expect_err("no sync makes it good");
         assert!(error.to_string().contains("an earlier write failed"), "{error}");
     }
 
     #[test]
-    fn only_bulk_files_are_written_behind() {
-        let other = CreateOptions { bulk: false, ..CreateOptions::BULK };
-        let fs = LocalFileSystem::new();
-        assert!(fs.write_behind(CreateOptions::BULK).is_some() && fs.write_behind(other).is_none());
-        assert!(fs.with_write_behind(0).write_behind(CreateOptions::BULK).is_none());
+    fn an_error_of_write_behind_ends_the_file() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let mut file = on_a_bad_disk(&dir, true);
+        for _ in 0..1024 {
+            file.append(&[1; 1024]).expect("a good part of the disk");
+        }
+        let error = (0..512).find_map(|_| file.append(&[2; 1024]).err()).expect("told before the sync");
+        assert_ended(&mut file, &error);
+    }
+
+    #[test]
+    fn other_files_are_written_behind_when_they_settle() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let mut file = on_a_bad_disk(&dir, false);
+        file.append(&[1; 1 << 20]).expect("not asked for");
+        file.settle().expect("a good part of the disk");
+        file.append(&[2; 512 << 10]).expect("not asked for");
+        let error = file.settle().expect_err("a bad one");
+        assert_ended(&mut file, &error);
+        assert!(LocalFileSystem::new().write_behind().is_some());
+        assert!(LocalFileSystem::new().with_write_behind(0).write_behind().is_none());
     }
 
     #[test]
     fn a_full_disk_is_storage_full_and_ends_the_file() {
         let path = Path::new("/dev/full");
         let device = OpenOptions::new().write(true).open(path).expect("linux has it");
-        let mut file = LocalAppendFile::new(path, device, None);
+        let mut file = LocalAppendFile::new(path, device, false, None);
         file.append(b"buffered").expect("not written yet");
         let error = file.flush().expect_err("full");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

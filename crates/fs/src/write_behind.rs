@@ -13,8 +13,8 @@
 //! ```
 //!
 //! * Once a piece is complete, its writing is **begun** (`SYNC_FILE_RANGE_WRITE`). That may itself wait when the queue of
-//!   the disk is full. A flush or a compaction may wait there; a log may not, and its file is made durable batch by batch
-//!   anyway: files of logs are never bulk files.
+//!   the disk is full. A flush or a compaction may wait there; a log may not: files of logs are never bulk files. They are
+//!   settled likewise, a piece at a time, by the thread that closes them.
 //! * Then the piece [`PIECES_UNDER_WAY`] before it is **waited for** (`SYNC_FILE_RANGE_WAIT_BEFORE`): a writer faster
 //!   than the disk comes down to its pace, and of a file at most so many pieces, the one being filled and one append are
 //!   not on the disk. With more of them under way even a log's `write(2)` waits now and then (`docs/benchmarks.md`),
@@ -88,6 +88,23 @@ impl WriteBehind {
             other => other?,
         }
         self.begun = complete;
+        self.wait_behind(file)
+    }
+
+    /// Asks for what is complete of a file that has its first `written` bytes with the kernel, one piece after the other.
+    ///
+    /// # Errors
+    /// As [`WriteBehind::wrote`].
+    pub(crate) fn settle(&mut self, file: &File, written: u64) -> io::Result<()> {
+        while !self.refused && self.begun + self.piece_bytes <= written {
+            self.wrote(file, self.begun + self.piece_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what is not to be under way any more.
+    fn wait_behind(&mut self, file: &File) -> io::Result<()> {
+        let complete = self.begun;
         let settled = complete.saturating_sub(PIECES_UNDER_WAY.saturating_mul(self.piece_bytes));
         if settled > self.waited {
             self.kernel.wait(file, self.waited..settled)?;
@@ -194,6 +211,26 @@ mod tests {
             assert!(range.start == end && range.end > range.start, "{ranges:?} is not one after the other");
             range.end
         })
+    }
+
+    #[test]
+    fn a_file_that_settles_goes_a_piece_at_a_time() {
+        let kernel = Arc::new(Asked::default());
+        let mut behind = WriteBehind::new(kernel.clone(), MIB);
+        let file = file();
+        behind.settle(&file, 3 * MIB + 5).expect("no error");
+        behind.settle(&file, 4 * MIB - 1).expect("no error");
+        assert_eq!(*kernel.begun.lock(), [0..MIB, MIB..2 * MIB, 2 * MIB..3 * MIB]);
+        assert_eq!(*kernel.waited.lock(), [0..MIB, MIB..2 * MIB]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_settle_is_left_to_its_sync() {
+        let kernel = Arc::new(Asked { begin_fails: Some(libc::ENOSYS), ..Asked::default() });
+        WriteBehind::new(kernel.clone(), MIB).settle(&file(), 9 * MIB).expect("refused, not failed");
+        assert_eq!(kernel.begun.lock().len(), 1);
+        let kernel = Arc::new(Asked { wait_fails: Some(libc::EIO), ..Asked::default() });
+        assert!(WriteBehind::new(kernel, MIB).settle(&file(), 9 * MIB).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenkeel_common::Result;
 
 use super::{Phase, Region};
-use crate::store::{CompactionResult, Store};
+use crate::store::{CompactionResult, Patience, Store};
 
 impl Region {
     /// Whether some store has enough files to compact.
@@ -21,6 +21,28 @@ impl Region {
     /// `NotServingRegionException`, `NoSuchColumnFamilyException`, or what the file system says; the files stay as they
     /// were then.
     pub fn compact(self: &Arc<Self>, family: Option<&[u8]>, major: bool) -> Result<bool> {
+        self.compact_with(family, major, None)
+    }
+
+    /// As [`Region::compact`], but yields to others as long as nobody waits for fewer files.
+    ///
+    /// # Errors
+    /// As [`Region::compact`].
+    pub fn compact_patiently(
+        self: &Arc<Self>,
+        family: Option<&[u8]>,
+        major: bool,
+        patience: &dyn Patience,
+    ) -> Result<bool> {
+        self.compact_with(family, major, Some(patience))
+    }
+
+    fn compact_with(
+        self: &Arc<Self>,
+        family: Option<&[u8]>,
+        major: bool,
+        patience: Option<&dyn Patience>,
+    ) -> Result<bool> {
         let _one = self.compacting.lock();
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
@@ -28,14 +50,19 @@ impl Region {
         family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
         let mut done = false;
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
-            done |= self.compact_store(store, major)?;
+            done |= self.compact_store(store, major, patience)?;
         }
         Ok(done)
     }
 
-    fn compact_store(&self, store: &Arc<Store>, major: bool) -> Result<bool> {
+    fn compact_store(
+        &self,
+        store: &Arc<Store>,
+        major: bool,
+        patience: Option<&dyn Patience>,
+    ) -> Result<bool> {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
-        let result = store.compact(&request, self.mvcc.read_point())?;
+        let result = store.compact_patiently(&request, self.mvcc.read_point(), patience)?;
         let files = store.install_compaction(&result)?;
         let names: Vec<_> = files.iter().map(|file| file.name().to_owned()).collect();
         self.mark_compaction(store, &result, &names)?;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit};
+use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
 use parking_lot::{Condvar, Mutex};
 
 use super::{Store, StoreFile};
@@ -147,6 +147,9 @@ impl Store {
 }
 
 fn run() {
+    if let Err(error) = priority::yield_to_others(priority::YIELDING_NICE) {
+        tracing::warn!(%error, "files are read into the cache at the priority of everything else");
+    }
     loop {
         let file = next();
         // Given up when nobody else has the file any more.

@@ -25,7 +25,7 @@ use super::date_tiered::{self, DatedFile};
 use super::output::{NewFile, Order, Pace, Split, Written};
 use super::selection::{Candidate, Plan, Wish, select};
 use super::stripe::{self, StripeFile, Stripes};
-use super::{Engine, OffPeakTurn, Store, StoreFile, StoreFileScanner, sorted};
+use super::{Engine, OffPeakTurn, Patience, Store, StoreFile, StoreFileScanner, patience, sorted};
 use crate::scanner::matcher::CompactionMode;
 use crate::scanner::store_scanner::Leaf;
 
@@ -269,6 +269,19 @@ impl Store {
     /// # Errors
     /// When a file cannot be read or written, or what an earlier one left cannot be removed; nothing changed then.
     pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
+        self.compact_patiently(request, smallest_read_point, None)
+    }
+
+    /// As [`Store::compact`]; with patience, it yields to others as long as nobody waits for fewer files.
+    ///
+    /// # Errors
+    /// As [`Store::compact`].
+    pub fn compact_patiently(
+        &self,
+        request: &CompactionRequest,
+        smallest_read_point: u64,
+        patience: Option<&dyn Patience>,
+    ) -> Result<CompactionResult> {
         self.discard_leftovers()?;
         let facts = self.facts(request, smallest_read_point);
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
@@ -292,7 +305,9 @@ impl Store {
         let file = self.compacted_file(context, request.bytes(), warmth);
         let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
         let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
-        let Written { paths, cells } = self.write_files(scanner, order, Pace::Compaction(&self.env.pace))?;
+        let patience = patience.filter(|_| request.bytes() >= patience::BYTES_MIN);
+        let Written { paths, cells } =
+            self.write_files(scanner, order, Pace::Compaction(&self.env.pace, patience))?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 

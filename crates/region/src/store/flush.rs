@@ -14,14 +14,11 @@ use evenkeel_common::Result;
 use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFileContext, StoreFileMeta};
 
 use super::output::{NewFile, Order, Pace};
-use super::{Patience, Store, StoreFile, sorted};
+use super::{Patience, Store, StoreFile, patience, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::{Leaf, Start};
-
-/// A flush of fewer bytes is over before a thread of its own would be worth it.
-const PATIENT_BYTES_MIN: u64 = 1 << 20;
 
 impl Store {
     /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
@@ -72,7 +69,7 @@ impl Store {
         let max_seq_id_of_parts = Some(self.max_seq_id());
         let order = Order { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
         let pace = match patience {
-            Some(patience) if size.data_bytes >= PATIENT_BYTES_MIN => Pace::Patient(patience),
+            Some(patience) if size.data_bytes >= patience::BYTES_MIN => Pace::Flush(patience),
             _ => Pace::Free,
         };
         let written = self.write_files(scanner, order, pace)?.paths;

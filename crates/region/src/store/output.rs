@@ -12,7 +12,8 @@ use evenkeel_block_cache::{BlockCategory, FileId};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, Result};
 use evenkeel_hfile::{CacheOnWrite, DataOnWrite, HFileContext, HFileWriter, StoreFileMeta};
 
-use super::{CompactionPace, Patience, Store, patience};
+use super::patience::{self, Work};
+use super::{CompactionPace, Patience, Store};
 use crate::scanner::{ScannerContext, StoreScanner};
 
 /// Cells taken from a scanner at a time.
@@ -26,10 +27,10 @@ const BEAT_BYTES: u64 = 64 << 10;
 pub(super) enum Pace<'a> {
     /// As fast as this thread can.
     Free,
-    /// At the pace that all compactions of the server share.
-    Compaction(&'a CompactionPace),
     /// As a flush that yields as long as it is not urgent.
-    Patient(&'a dyn Patience),
+    Flush(&'a dyn Patience),
+    /// At the pace that all compactions of the server share; it may yield besides.
+    Compaction(&'a CompactionPace, Option<&'a dyn Patience>),
 }
 
 /// How a new file is written, and which of its blocks are kept in the cache as they are written.
@@ -151,19 +152,27 @@ impl Outputs<'_> {
             limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP),
         };
         match pace {
-            Pace::Compaction(pace) => {
-                while let Some(bytes) = self.write_step(&mut input)? {
-                    if !pace.wrote(bytes, &self.store.cancelled) {
-                        return Err(self.store.error("the compaction is cancelled"));
-                    }
-                }
-                Ok(())
-            }
-            Pace::Patient(patience) => patience::run(patience, || self.write_beat(&mut input)),
             Pace::Free => {
                 while self.write_beat(&mut input)? {}
                 Ok(())
             }
+            Pace::Flush(patience) => patience::run(Work::Flush, patience, || self.write_beat(&mut input)),
+            Pace::Compaction(pace, None) => {
+                while self.write_paced(&mut input, pace)? {}
+                Ok(())
+            }
+            Pace::Compaction(pace, Some(patience)) => {
+                patience::run(Work::Compaction, patience, || self.write_paced(&mut input, pace))
+            }
+        }
+    }
+
+    /// Writes a step of a compaction, and waits until it may go on; false once there is no more.
+    fn write_paced(&mut self, input: &mut Input, pace: &CompactionPace) -> Result<bool> {
+        let Some(bytes) = self.write_step(input)? else { return Ok(false) };
+        match pace.wrote(bytes, &self.store.cancelled) {
+            true => Ok(true),
+            false => Err(self.store.error("the compaction is cancelled")),
         }
     }
 

@@ -1,8 +1,9 @@
-//! [`Patience`]: a flush that nobody waits for yields the processors.
+//! [`Patience`]: a flush or a compaction that nobody waits for yields the processors.
 //!
-//! A flush takes all that a core can do, and requests wait for what it takes: two flushes beside a compaction leave less than a
+//! Either takes all that a core can do, and requests wait for what it takes: two flushes beside a compaction leave less than a
 //! third of one core to all connections. So its cells are written by a thread of lower priority, in beats of some hundred,
-//! until somebody waits for the memory that it gives back; from the next beat on they are written by the thread that began:
+//! until somebody waits: for the memory that a flush gives back, or for fewer files. From the next beat on they are written by
+//! the thread that began:
 //!
 //! ```text
 //! flusher          snapshot --+                          +-- beat, beat -- end of the file, renames, commit
@@ -12,27 +13,50 @@
 //!
 //! There are two threads because one is not enough: whoever lowers its priority needs a privilege to raise it again. (The same holds
 //! for `SCHED_IDLE`, and `SCHED_BATCH` changes no share. Sleeping between beats would need none of this, but it would
-//! leave idle processors idle.) The patient thread is made for a file and ends with its last beat there. The flusher waits for that
-//! meanwhile, so there are no more flushes at once than before; what passes between them is who runs the next beat.
+//! leave idle processors idle.) The patient thread is made for the files of one flush or compaction and ends with its last beat there. The
+//! thread that began waits for that meanwhile, so there are no more of them at once than before; what passes between them is who runs
+//! the next beat.
 //!
 //! # When it ends
-//! A lower priority is a smaller share of a core, but a share whatever else runs, so every beat ends. What is not written
-//! after [`PATIENCE_MAX`] is urgent, whoever waits.
+//! A lower priority is a smaller share of a core, but a share whatever else runs, so every beat ends. What a flush has not written
+//! after ten seconds is urgent, whoever waits. A compaction has no such end: until files pile up nobody waits for one.
 
 use std::time::{Duration, Instant};
 
 use evenkeel_common::Result;
 
-/// The longest time that a file of a flush is written patiently.
-const PATIENCE_MAX: Duration = Duration::from_secs(10);
+/// What reads or writes fewer bytes is over before a thread of its own would be worth it.
+pub(super) const BYTES_MIN: u64 = 1 << 20;
 
-/// How a flush shares the processors with what goes on beside it.
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Flush,
+    Compaction,
+}
+
+impl Work {
+    /// The longest time that it is written patiently.
+    fn patience_max(self) -> Option<Duration> {
+        (self == Self::Flush).then_some(Duration::from_secs(10))
+    }
+
+    /// The name of the thread that yields. (Linux shows 15 bytes of it.)
+    fn thread_name(self) -> &'static str {
+        match self {
+            Self::Flush => "flush-patient",
+            Self::Compaction => "compact-patient",
+        }
+    }
+}
+
+/// How a flush or a compaction shares the processors with what goes on beside it.
 pub trait Patience: Sync {
-    /// Whether somebody waits for the memory that the flush gives back, or for its end. Asked before each beat, on the thread
-    /// that is to run it.
+    /// Whether somebody waits: for the memory that a flush gives back, for fewer files, for the end. Asked before each
+    /// beat, on the thread that is to run it.
     fn is_urgent(&self) -> bool;
 
-    /// Lowers the priority of the calling thread, which ends with this file.
+    /// Lowers the priority of the calling thread, which ends with what it writes.
     fn yield_to_others(&self);
 }
 
@@ -41,18 +65,23 @@ pub trait Patience: Sync {
 ///
 /// # Errors
 /// What a beat says; it is the last one then.
-pub(super) fn run(patience: &dyn Patience, beat: impl FnMut() -> Result<bool> + Send) -> Result<()> {
-    run_until(Instant::now() + PATIENCE_MAX, patience, beat)
+pub(super) fn run(
+    work: Work,
+    patience: &dyn Patience,
+    beat: impl FnMut() -> Result<bool> + Send,
+) -> Result<()> {
+    run_until(work.patience_max().map(|max| Instant::now() + max), work, patience, beat)
 }
 
 fn run_until(
-    end: Instant,
+    end: Option<Instant>,
+    work: Work,
     patience: &dyn Patience,
     mut beat: impl FnMut() -> Result<bool> + Send,
 ) -> Result<()> {
-    let is_patient = || !patience.is_urgent() && Instant::now() < end;
+    let is_patient = || !patience.is_urgent() && end.is_none_or(|end| Instant::now() < end);
     if is_patient()
-        && !on_another_thread(|| {
+        && !on_another_thread(work.thread_name(), || {
             patience.yield_to_others();
             while is_patient() {
                 if !beat()? {
@@ -69,9 +98,9 @@ fn run_until(
 }
 
 /// Runs `beats` on a thread of its own; whether there are more. There are, too, when it cannot be made.
-fn on_another_thread(beats: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
+fn on_another_thread(name: &str, beats: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("flush-patient".to_owned()).spawn_scoped(scope, beats);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, beats);
         match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(_) => Ok(true),
@@ -113,8 +142,8 @@ mod tests {
         }
 
         /// How many of five beats ran on the thread that yields, before those that ran here.
-        fn patient_of_five(&self, end: Instant) -> usize {
-            run_until(end, self, || Ok(self.beat() < 5)).expect("no beat fails");
+        fn patient_of_five(&self, end: Option<Instant>) -> usize {
+            run_until(end, Work::Flush, self, || Ok(self.beat() < 5)).expect("no beat fails");
             let (ran, yielding) = (self.ran.lock(), self.yielding.lock());
             assert!(ran.len() == 5 && yielding.len() <= 1 && !yielding.contains(&current().id()));
             let patient = ran.iter().take_while(|thread| yielding.contains(thread)).count();
@@ -133,29 +162,27 @@ mod tests {
         }
     }
 
-    fn late() -> Instant {
-        Instant::now() + Duration::from_secs(3600)
-    }
-
     #[test]
     fn beats_change_threads_when_they_become_urgent() {
         for urgent_after in [0, 1, 3, 5, usize::MAX] {
             let beats = Beats::urgent_after(urgent_after);
-            assert_eq!(beats.patient_of_five(late()), urgent_after.min(5));
+            assert_eq!(beats.patient_of_five(None), urgent_after.min(5));
             assert_eq!(beats.yielding.lock().is_empty(), urgent_after == 0, "no thread is made for nothing");
         }
     }
 
     #[test]
     fn patience_has_an_end() {
-        assert_eq!(Beats::urgent_after(usize::MAX).patient_of_five(Instant::now()), 0);
+        assert_eq!(Beats::urgent_after(usize::MAX).patient_of_five(Some(Instant::now())), 0);
+        let long = [Work::Flush, Work::Compaction].map(Work::patience_max);
+        assert!(long[0].is_some_and(|long| long > Duration::from_secs(1)) && long[1].is_none());
     }
 
     #[test]
     fn a_beat_that_fails_is_the_last_one() {
         for urgent_after in [0, usize::MAX] {
             let beats = Beats::urgent_after(urgent_after);
-            let outcome = run_until(late(), &beats, || match beats.beat() {
+            let outcome = run_until(None, Work::Compaction, &beats, || match beats.beat() {
                 3 => Err(HBaseError::new(ErrorKind::Io, "the disk is full".to_owned())),
                 _ => Ok(true),
             });

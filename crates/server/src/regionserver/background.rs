@@ -9,9 +9,11 @@
 //! asked for of that region meanwhile is put aside, and back into the queue then.
 //!
 //! # Who goes first
-//! Compactions yield to everything else: to the disk by their pace, to the processors by the priority of their threads.
+//! Compactions yield to everything else: the disk by their pace, the processors by the priority of the threads that write
+//! them ([`Patience`], [`priority`]). They yield less when files pile up: from a quarter of the way to
+//! `hbase.hstore.blockingStoreFiles` on, in any region, they get a third of what a thread of requests gets.
 //!
-//! Flushes yield the processors to requests just so ([`Patience`]), but not the disk, and not when memory is short: they are urgent
+//! Flushes yield the processors to requests just so, but not the disk, and not when memory is short: they are urgent
 //! as long as the server's unflushed bytes are above the haste mark ([`memory`](super::memory)), or some region's are so many that its
 //! writers are held ([`brake`](super::brake)), whichever region it is, for its flush may wait behind another one. The first
 //! is looked up between some hundred cells, the second every time the chore measures the regions. So where writers keep the
@@ -19,8 +21,9 @@
 //! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
 //! for, which runs on the thread of the call.
 //!
-//! In-memory flushes are of the priority of requests: they are short, and spare a flush. The thread that keeps chunks ready for
-//! MemStores is of the lowest: writers can do without it.
+//! In-memory flushes are of the priority of requests: they are short, and spare a flush. All let requests in that wake
+//! while they run. The thread that keeps chunks ready for
+//! MemStores is of that of compactions when files pile up.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +33,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use evenkeel_common::config::ConfigError;
+use evenkeel_common::priority::{self, PATIENT_NICE, YIELDING_NICE};
 use evenkeel_common::{Configuration, Result};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
@@ -43,13 +47,9 @@ use super::memory::MemStoreGauge;
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
 
-/// The nice value of threads that compact or flush patiently: they get a third of what a thread of reads gets, where both
-/// want a processor, and all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 5 where others have 4), for
-/// schedulers that know priorities.
-pub(super) const YIELDING_NICE: i32 = 5;
-
-/// The nice value of the thread that keeps chunks ready: next to nothing beside others, for writers can do without it.
-const CHUNKS_NICE: i32 = 19;
+/// From this compaction pressure on compactions are urgent: seven files in a store, by default, where three make a compaction and
+/// sixteen hold up flushes.
+const PRESSING: f64 = 0.25;
 
 /// Threads.
 #[derive(Clone, Debug)]
@@ -206,6 +206,8 @@ struct Shared {
     memory: OnceLock<Arc<MemStoreGauge>>,
     /// Writers to some region are held for its unflushed bytes.
     region_is_braked: AtomicBool,
+    /// Files of some region pile up.
+    files_pile_up: AtomicBool,
     in_memory_flushes: Queue<Arc<Region>>,
     /// Compactions whose size nobody has looked at yet, and small ones.
     compactions: Queue<Compaction>,
@@ -242,6 +244,7 @@ impl Background {
             bell: Arc::default(),
             memory: OnceLock::new(),
             region_is_braked: AtomicBool::new(false),
+            files_pile_up: AtomicBool::new(false),
             in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
             large_compactions: Queue::new(),
@@ -286,7 +289,7 @@ impl Background {
         }
         let chunks = chunks.clone();
         let keep = move || {
-            yield_to_others("memory is got ready", CHUNKS_NICE);
+            yield_to_others("memory is got ready", YIELDING_NICE);
             chunks.keep_ready();
         };
         self.threads.lock().push(std::thread::Builder::new().name("chunks".to_owned()).spawn(keep)?);
@@ -301,6 +304,11 @@ impl Background {
     /// Says whether writers to some region are held for its unflushed bytes.
     pub fn region_is_braked(&self, is_braked: bool) {
         self.shared.region_is_braked.store(is_braked, Ordering::Relaxed);
+    }
+
+    /// Says how much compactions are wanted, by the neediest region ([`Region::compaction_pressure`]).
+    pub fn compactions_are_wanted(&self, pressure: f64) {
+        self.shared.files_pile_up.store(pressure >= PRESSING, Ordering::Relaxed);
     }
 
     /// Asks for a flush; says whether that is new.
@@ -418,6 +426,7 @@ impl RegionEvents for Background {
 
 impl Shared {
     fn flush_jobs(&self) {
+        priority::let_others_in();
         while let Some(region) = self.flushes.next() {
             let outcome = region.flush_patiently(self);
             self.compact_after(&region, &outcome);
@@ -434,6 +443,7 @@ impl Shared {
     }
 
     fn in_memory_flush_jobs(&self) {
+        priority::let_others_in();
         while let Some(region) = self.in_memory_flushes.next() {
             if let Err(error) = region.flush_in_memory() {
                 tracing::error!(region = %region.info().name_text(), %error, "in-memory flush failed");
@@ -521,7 +531,7 @@ impl Shared {
 
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
-        match region.compact(family.as_deref(), *major) {
+        match region.compact_patiently(family.as_deref(), *major, &UntilFilesPileUp(self)) {
             Err(_) if region.is_closed() => {}
             Err(error) => tracing::error!(region = %region.info().name_text(), %error, "compaction failed"),
             Ok(true) if region.needs_compaction() => {
@@ -539,16 +549,26 @@ impl Patience for Shared {
     }
 
     fn yield_to_others(&self) {
-        yield_to_others("flushes run", YIELDING_NICE);
+        yield_to_others("flushes run", PATIENT_NICE);
     }
 }
 
-/// Lowers the priority of this thread, on which `what` goes on. Where threads have none of their own, it stays as it is.
+/// The patience of compactions.
+struct UntilFilesPileUp<'a>(&'a Shared);
+
+impl Patience for UntilFilesPileUp<'_> {
+    fn is_urgent(&self) -> bool {
+        self.0.files_pile_up.load(Ordering::Relaxed)
+    }
+
+    fn yield_to_others(&self) {
+        yield_to_others("compactions run", PATIENT_NICE);
+    }
+}
+
+/// Lowers the priority of this thread, on which `what` goes on.
 fn yield_to_others(what: &str, nice: i32) {
-    // Linux takes no process at all for the calling thread; others take it for this process.
-    if cfg!(target_os = "linux")
-        && let Err(error) = rustix::process::setpriority_process(None, nice)
-    {
+    if let Err(error) = priority::yield_to_others(nice) {
         tracing::warn!(%error, "{what} at the priority of everything else");
     }
 }

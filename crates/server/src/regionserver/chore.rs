@@ -71,6 +71,11 @@ fn unflushed(region: &Arc<Region>) -> Unflushed {
     Unflushed { bytes, going: going.min(bytes), is_flushing }
 }
 
+/// How much compactions are wanted by the region that needs one most.
+fn compaction_pressure(regions: &[Arc<Region>]) -> f64 {
+    regions.iter().map(|region| region.compaction_pressure()).fold(0.0, f64::max)
+}
+
 /// When things are next due, milliseconds since 1970; 0 for at once.
 #[derive(Debug, Default)]
 pub struct Schedule {
@@ -129,12 +134,13 @@ impl RegionServer {
         self.braking.store(braking, Ordering::Relaxed);
         self.background
             .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
+        self.background.compactions_are_wanted(compaction_pressure(regions));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }
 
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {
-        let pressure = regions.iter().map(|region| region.compaction_pressure()).fold(0.0, f64::max);
+        let pressure = compaction_pressure(regions);
         let off_peak = self.config.compaction.is_off_peak(now_ms);
         let pace = self.background.pace();
         pace.set_off_peak(off_peak);

@@ -1,5 +1,7 @@
 //! The archiver's thread: closes files that were rolled and moves those that nobody needs to the archive, so that
-//! neither the committing thread nor a flush waits for these.
+//! neither the committing thread nor a flush waits for these. What a file has not synced may be tens of
+//! megabytes: milliseconds of work for a processor, and a long queue at the disk. So it settles bit by bit before its last
+//! sync, and the thread yields to requests.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use evenkeel_common::priority;
 use evenkeel_fs::{AppendFile, FileSystem};
 use parking_lot::Mutex;
 
@@ -84,6 +87,9 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, jobs: &Receiver<Job>) {
+        if let Err(error) = priority::yield_to_others(priority::YIELDING_NICE) {
+            tracing::warn!(%error, "WAL files are closed at the priority of everything else");
+        }
         for job in jobs {
             match job {
                 Job::Close { path, file, result } => {
@@ -122,5 +128,6 @@ impl Worker {
 
 fn close(mut file: Box<dyn AppendFile>) -> io::Result<()> {
     file.append(TRAILER)?;
+    file.settle()?;
     file.sync()
 }

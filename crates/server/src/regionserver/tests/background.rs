@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::ColumnFamilyDescriptor;
+use evenkeel_common::priority::{PATIENT_NICE, YIELDING_NICE};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
 use evenkeel_region::region::Region;
 use evenkeel_wal::WalConfig;
 
 use crate::regionserver::RegionServerConfig;
-use crate::regionserver::background::{Background, BackgroundConfig, CompactionState, YIELDING_NICE};
+use crate::regionserver::background::{Background, BackgroundConfig, CompactionState};
 use crate::regionserver::testing::*;
 
 /// Queues that nobody empties.
@@ -219,7 +220,7 @@ fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
     assert_eq!(made.0.wait_for_arrival(), "flush-patient");
-    assert!(nice_values("flush-patient").contains(&YIELDING_NICE));
+    assert!(nice_values("flush-patient").contains(&PATIENT_NICE));
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     made.0.open();
     assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
@@ -273,6 +274,68 @@ fn small_flushes_need_no_thread() {
     server.server.background().request_flush(&region);
     assert!(["flush-0", "flush-1"].contains(&&*made.0.wait_for_arrival()));
     made.0.open();
+}
+
+/// Two flushes of 1.5 MiB, and a compaction of them that is held where its file is made and where some blocks are written.
+fn compaction_of_two_files(
+    server: &TestServer,
+    region: &Arc<Region>,
+    fs: &FaultyFileSystem,
+) -> [OpenAtLast; 2] {
+    for _ in 0..2 {
+        put_kib(region, 1500);
+        server.server.background().flush(region).expect("flushed");
+    }
+    let gates = gates_of_a_flush(fs);
+    assert!(server.server.background().request_compaction(region, None, true));
+    gates
+}
+
+#[test]
+fn a_compaction_that_runs_yields_less_when_files_pile_up() {
+    let (fs, server, region) = with_small_region();
+    let [made, written] = compaction_of_two_files(&server, &region, &fs);
+    assert_eq!(made.0.wait_for_arrival(), "compact-patient");
+    assert!(nice_values("compact-patient").contains(&PATIENT_NICE));
+    server.server.background().compactions_are_wanted(0.25);
+    made.0.open();
+    assert_eq!(written.0.wait_for_arrival(), "compact-small-0");
+    written.0.open();
+}
+
+#[test]
+fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
+    let (fs, server, region) = with_small_region();
+    let [made, written] = compaction_of_two_files(&server, &region, &fs);
+    made.0.open();
+    server.server.background().compactions_are_wanted(0.24);
+    assert_eq!(written.0.wait_for_arrival(), "compact-patient");
+    written.0.open();
+}
+
+/// Which thread compacts a store of so many files, once the chore has looked.
+fn compacts(files: u8) -> String {
+    let (fs, server, region) = with_small_region();
+    let background = server.server.background();
+    background.switch_compactions(false);
+    for n in 0..files - 2 {
+        put(&region, &[cell(&[n], b"q", b"v")]);
+        background.flush(&region).expect("flushed");
+    }
+    for _ in 0..2 {
+        put_kib(&region, 1500);
+        background.flush(&region).expect("flushed");
+    }
+    background.switch_compactions(true);
+    server.server.run_chore();
+    let [made, _] = gates_of_a_flush(&fs);
+    background.request_compaction(&region, None, true);
+    made.0.wait_for_arrival().to_string()
+}
+
+#[test]
+fn a_compaction_yields_less_from_a_quarter_of_the_way_to_files_that_hold_up_flushes() {
+    assert_eq!([compacts(6), compacts(7)], ["compact-patient", "compact-small-0"]);
 }
 
 #[test]
