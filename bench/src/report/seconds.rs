@@ -162,17 +162,20 @@ fn median(seconds: &[Second]) -> Option<f64> {
 
 /// A line of figures for each interval, for whoever looks further.
 pub fn csv(intervals: &[Interval]) -> String {
-    let mut out = String::from("at_s,seconds,requests,p50_us,p99_us,max_us,stolen,io_wait\n");
+    let mut out = String::from(
+        "at_s,seconds,requests,p50_us,p99_us,max_us,stolen,io_wait,sent_p99_us,server_cores,load_cores\n",
+    );
     for i in intervals {
         let [stolen, io_wait] = match i.host {
             Some(host) => [host.stolen, host.io_wait].map(|share| format!("{share:.4}")),
             None => Default::default(),
         };
+        let server = i.server_cores.map_or_else(String::new, |cores| format!("{cores:.3}"));
         let l = &i.latency;
         let _ = writeln!(
             out,
-            "{:.3},{:.3},{},{:.0},{:.0},{:.0},{stolen},{io_wait}",
-            i.at_s, i.seconds, i.requests, l.p50_us, l.p99_us, l.max_us
+            "{:.3},{:.3},{},{:.0},{:.0},{:.0},{stolen},{io_wait},{:.0},{server},{:.3}",
+            i.at_s, i.seconds, i.requests, l.p50_us, l.p99_us, l.max_us, i.service.p99_us, i.own_cores
         );
     }
     out

@@ -68,10 +68,12 @@ fn set(nice: i32) -> io::Result<()> {
         deadline_ns: u64,
         period_ns: u64,
     }
+    /// `SCHED_FLAG_KEEP_POLICY`: a server that was started as idle, or as a batch, stays so.
+    const KEEP_POLICY: u64 = 8;
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: 0,
+        policy: 0,
+        flags: KEEP_POLICY,
         nice,
         priority: 0,
         runtime_ns: LONG_SLICE.as_nanos() as u64,

@@ -120,6 +120,10 @@ pub struct Interval {
     pub errors: u64,
     /// Latencies.
     pub latency: Latencies,
+    /// Latencies from when requests were sent: what is long here is not the load's own lateness.
+    pub service: Latencies,
+    /// Cores that this process used.
+    pub own_cores: f64,
     /// Cores that the server used.
     pub server_cores: Option<f64>,
     /// Bytes that the server holds in memory.
@@ -148,6 +152,8 @@ impl Interval {
             requests: part.tally.requests,
             errors: part.tally.errors,
             latency: Latencies::of(&part.latency),
+            service: Latencies::of(&part.service),
+            own_cores: (after.own_cpu_s - before.own_cpu_s) / seconds,
             server_cores: usage.map(|(before, after)| (after.cpu_s - before.cpu_s) / seconds),
             server_rss_bytes: usage.map(|(_, after)| after.rss_bytes),
             server_gc_s: usage.and_then(|(before, after)| Some(after.gc_time_s? - before.gc_time_s?)),
@@ -161,6 +167,7 @@ impl Interval {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) server: Option<Usage>,
+    pub(crate) own_cpu_s: f64,
     pub(crate) cores: Option<CoreTimes>,
 }
 

@@ -33,6 +33,7 @@
 //! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed`,
 //! `leftovers` and `replaced` are leaves.
 
+mod bloom_use;
 mod bulk_load;
 mod cache;
 mod compact;

@@ -149,7 +149,7 @@ impl Reporter {
     }
 
     fn look(&self) -> Look {
-        Look { server: self.usage(), cores: CoreTimes::now() }
+        Look { server: self.usage(), own_cpu_s: own_cpu_s(), cores: CoreTimes::now() }
     }
 
     fn server_report(&self, usage: Option<(Usage, Usage)>, intervals: &[Interval]) -> Option<ServerReport> {

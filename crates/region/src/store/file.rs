@@ -9,6 +9,7 @@ use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, Warmth, keys};
 
+use super::bloom_use::BloomUse;
 use super::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
 use crate::layout;
@@ -29,6 +30,7 @@ pub struct StoreFile {
     /// When a bulk load's file was made; the greatest number for others.
     bulk_load_ms: i64,
     modified_ms: i64,
+    bloom_use: BloomUse,
 }
 
 impl StoreFile {
@@ -97,6 +99,7 @@ impl StoreFile {
             is_reference: matches!(kind, FileName::Reference { .. }),
             bulk_load_ms: bulk_load_ms.unwrap_or(i64::MAX),
             modified_ms: status.modified_ms,
+            bloom_use: BloomUse::default(),
             reader,
         }
     }
@@ -157,6 +160,11 @@ impl StoreFile {
     /// The greatest sequence id of its cells.
     pub fn max_cell_seq_id(&self) -> u64 {
         self.cell_seq_id.unwrap_or_else(|| self.reader.max_cell_seq_id())
+    }
+
+    /// Whether its bloom filter is worth asking.
+    pub(super) fn bloom_use(&self) -> &BloomUse {
+        &self.bloom_use
     }
 
     /// What others see of it.

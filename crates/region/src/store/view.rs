@@ -212,7 +212,14 @@ impl<'a> Wanted<'a> {
 
     /// `leaf` is a scanner of the file, if there is one.
     fn may_be_in_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
-        Ok(self.may_be_in_times(file) && self.may_be_in_rows(file) && self.may_be_in_bloom(file, leaf)?)
+        if !self.may_be_in_times(file) {
+            return Ok(false);
+        }
+        if self.is_get && file.reader().has_bloom() {
+            let ask = || Ok(self.may_be_in_rows(file) && self.is_in_bloom(file, leaf)?);
+            return file.bloom_use().may_contain(ask);
+        }
+        Ok(self.may_be_in_rows(file) && self.may_have_prefix(file)?)
     }
 
     fn may_be_in_times(&self, file: &StoreFile) -> bool {
@@ -232,21 +239,21 @@ impl<'a> Wanted<'a> {
         !starts_after && !ends_before
     }
 
-    fn may_be_in_bloom(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
-        let reader = file.reader();
-        if !reader.has_bloom() {
-            return Ok(true);
+    /// Of a Get: whether the bloom filter does not say that the file has nothing of the row, or of its one column.
+    fn is_in_bloom(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+        let (reader, row) = (file.reader(), self.rows.from);
+        match (self.column, leaf) {
+            (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
+                reader.might_contain_row_col(row, column)
+            }
+            (_, Some(leaf)) => leaf.might_contain_row(row),
+            (_, None) => reader.might_contain_row(row),
         }
-        let row = self.rows.from;
-        if self.is_get {
-            return match (self.column, leaf) {
-                (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
-                    reader.might_contain_row_col(row, column)
-                }
-                (_, Some(leaf)) => leaf.might_contain_row(row),
-                (_, None) => reader.might_contain_row(row),
-            };
-        }
+    }
+
+    /// Of a scan: whether a bloom filter of prefixes does not say that the file has nothing of the one that all its rows have.
+    fn may_have_prefix(&self, file: &StoreFile) -> Result<bool> {
+        let (reader, row) = (file.reader(), self.rows.from);
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
         let shared = row.iter().zip(self.rows.to).take_while(|(a, b)| a == b).count();
         if shared >= bytes as usize { reader.might_contain_row_prefix(&row[..shared]) } else { Ok(true) }
