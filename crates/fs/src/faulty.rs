@@ -377,8 +377,8 @@ struct FaultyAppendFile {
 }
 
 impl AppendFile for FaultyAppendFile {
-    fn settle(&mut self) -> io::Result<()> {
-        self.inner.settle()
+    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.settle(goes_on)
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {

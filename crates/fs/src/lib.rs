@@ -147,11 +147,11 @@ pub trait AppendFile: Send + Debug {
     fn sync(&mut self) -> io::Result<()>;
 
     /// Has everything appended written to the disk bit by bit, ahead of a sync that will find little to do: for who has time,
-    /// and would rather not take all of the disk and a processor. Nothing is durable by it.
+    /// and would rather not take all of the disk and a processor; `goes_on` is asked before each bit. Nothing is durable by it.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
-    fn settle(&mut self) -> io::Result<()> {
+    fn settle(&mut self, _goes_on: &dyn Fn() -> bool) -> io::Result<()> {
         Ok(())
     }
 

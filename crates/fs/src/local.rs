@@ -27,7 +27,7 @@ pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 /// The machine's own files; paths are the machine's paths.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalFileSystem {
-    /// Bytes of a piece of a bulk file; 0 for none.
+    /// Bytes of a piece of a bulk file, or of one that settles; 0 for none.
     write_behind_bytes: u64,
 }
 
@@ -37,8 +37,8 @@ impl LocalFileSystem {
         Self { write_behind_bytes: WRITE_BEHIND_BYTES }
     }
 
-    /// The same, with the kernel asked to begin writing a bulk file to the disk after every so many bytes, rounded to 64 KiB;
-    /// 0 leaves it all to the sync at the end.
+    /// The same, with the kernel asked to begin writing a bulk file, or one that settles, to the disk after every so many bytes,
+    /// rounded to 64 KiB; 0 leaves it all to the sync at the end.
     pub fn with_write_behind(self, bytes: u64) -> Self {
         Self { write_behind_bytes: bytes }
     }
@@ -291,9 +291,9 @@ impl LocalAppendFile {
         }
     }
 
-    fn settle_step(&mut self) -> io::Result<()> {
+    fn settle_step(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
         self.write_buffer()?;
-        self.behind.as_mut().map_or(Ok(()), |behind| behind.settle(&self.file, self.position))
+        self.behind.as_mut().map_or(Ok(()), |behind| behind.settle(&self.file, self.position, goes_on))
     }
 
     fn sync_step(&mut self) -> io::Result<()> {
@@ -327,8 +327,8 @@ impl AppendFile for LocalAppendFile {
         self.step(Self::sync_step)
     }
 
-    fn settle(&mut self) -> io::Result<()> {
-        self.step(Self::settle_step)
+    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.step(|file| file.settle_step(goes_on))
     }
 
     fn position(&self) -> u64 {
@@ -386,9 +386,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let mut file = on_a_bad_disk(&dir, false);
         file.append(&[1; 1 << 20]).expect("not asked for");
-        file.settle().expect("a good part of the disk");
+        file.settle(&|| true).expect("a good part of the disk");
         file.append(&[2; 512 << 10]).expect("not asked for");
-        let error = file.settle().expect_err("a bad one");
+        let error = file.settle(&|| true).expect_err("a bad one");
         assert_ended(&mut file, &error);
         assert!(LocalFileSystem::new().write_behind().is_some());
         assert!(LocalFileSystem::new().with_write_behind(0).write_behind().is_none());

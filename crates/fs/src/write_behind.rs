@@ -91,12 +91,13 @@ impl WriteBehind {
         self.wait_behind(file)
     }
 
-    /// Asks for what is complete of a file that has its first `written` bytes with the kernel, one piece after the other.
+    /// Asks for what is complete of a file that has its first `written` bytes with the kernel, one piece after the other, as
+    /// long as `goes_on`.
     ///
     /// # Errors
     /// As [`WriteBehind::wrote`].
-    pub(crate) fn settle(&mut self, file: &File, written: u64) -> io::Result<()> {
-        while !self.refused && self.begun + self.piece_bytes <= written {
+    pub(crate) fn settle(&mut self, file: &File, written: u64, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        while goes_on() && !self.refused && self.begun + self.piece_bytes <= written {
             self.wrote(file, self.begun + self.piece_bytes)?;
         }
         Ok(())
@@ -218,8 +219,9 @@ mod tests {
         let kernel = Arc::new(Asked::default());
         let mut behind = WriteBehind::new(kernel.clone(), MIB);
         let file = file();
-        behind.settle(&file, 3 * MIB + 5).expect("no error");
-        behind.settle(&file, 4 * MIB - 1).expect("no error");
+        behind.settle(&file, 3 * MIB + 5, &|| true).expect("no error");
+        behind.settle(&file, 4 * MIB - 1, &|| true).expect("no error");
+        behind.settle(&file, 9 * MIB, &|| false).expect("no error");
         assert_eq!(*kernel.begun.lock(), [0..MIB, MIB..2 * MIB, 2 * MIB..3 * MIB]);
         assert_eq!(*kernel.waited.lock(), [0..MIB, MIB..2 * MIB]);
     }
@@ -227,10 +229,12 @@ mod tests {
     #[test]
     fn a_file_that_cannot_settle_is_left_to_its_sync() {
         let kernel = Arc::new(Asked { begin_fails: Some(libc::ENOSYS), ..Asked::default() });
-        WriteBehind::new(kernel.clone(), MIB).settle(&file(), 9 * MIB).expect("refused, not failed");
+        WriteBehind::new(kernel.clone(), MIB)
+            .settle(&file(), 9 * MIB, &|| true)
+            .expect("refused, not failed");
         assert_eq!(kernel.begun.lock().len(), 1);
         let kernel = Arc::new(Asked { wait_fails: Some(libc::EIO), ..Asked::default() });
-        assert!(WriteBehind::new(kernel, MIB).settle(&file(), 9 * MIB).is_err());
+        assert!(WriteBehind::new(kernel, MIB).settle(&file(), 9 * MIB, &|| true).is_err());
     }
 
     #[test]

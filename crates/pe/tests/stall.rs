@@ -43,7 +43,7 @@ fn a_fixed_rate_shows_a_stall_that_a_closed_loop_hides() {
     // One request meets the stall, the others are sent late: the intervals tell the one from the other.
     assert!(open.intervals.iter().any(|i| i.latency.p99_us > 150_000.0), "{:?}", open.intervals);
     assert!(open.intervals.iter().take(5).all(|i| i.service.p99_us < 50_000.0), "{:?}", open.intervals);
-    assert!(open.intervals.iter().all(|i| i.own_cores > 0.0 && i.own_cores < 5.0), "{:?}", open.intervals);
+    assert!(open.intervals.iter().take(5).all(|i| i.own_cores > 0.0), "{:?}", open.intervals);
     assert_eq!(open.tally.cells_read, open.tally.requests);
     assert_eq!(open.tally.bytes_read, 100 * open.tally.requests);
 }

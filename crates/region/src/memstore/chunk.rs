@@ -9,8 +9,8 @@
 //! segments that have filled their first chunk: memory that was touched is memory that is gone.
 //!
 //! A few are enough for one region. But regions of a table that are written evenly fill their chunks at the same time, again
-//! and again: then as many are kept ready as were taken in a minute, up to a quarter of the pool, and with those that are out to
-//! a quarter more than the pool.
+//! and again: then as many are kept ready as were taken in a minute, up to a quarter of the pool and to what the pool may
+//! have besides those that are out (but for the few).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -263,7 +263,7 @@ impl ChunkPool {
                 std::thread::park();
                 continue;
             }
-            while self.make_ready() {}
+            while !self.spare.lock().keeper_stops && self.make_ready() {}
         }
     }
 
@@ -280,9 +280,8 @@ impl ChunkPool {
 
     /// How many chunks are to lie ready.
     fn ready_chunks(&self, spare: &Spare) -> usize {
-        let part = self.spare_max / READY_PART;
-        let besides = (self.spare_max + part).saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
-        let most = besides.min(part).max(READY_CHUNKS);
+        let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
+        let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
         spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max)
     }
 

@@ -1,20 +1,21 @@
 //! [`BloomUse`]: whether a file's bloom filter is worth asking.
 //!
 //! A Get asks the ends and the bloom filter of each file before it looks for its row there. That pays where files do not have the row. Where
-//! one file has nearly all rows that are asked for, as after a major compaction, the filter says yes again and again, and
-//! asking it is a fifteenth of the work of a cached Get. (RocksDB leaves filters of the last level away for that reason,
+//! one file has nearly all rows that are asked for, as after a major compaction, they say yes again and again, and
+//! asking both is a ninth of the instructions of a cached Get of a batch. (RocksDB leaves filters of the last level away for that reason,
 //! where `optimize_filters_for_hits` is set.) So a filter that has not refused any of many rows is asked only now and
 //! then, until it refuses one.
 //!
 //! Not to ask is never wrong; it may only read a block in vain. The first refused row that is looked at wakes the filter, on
-//! average after sixteen Gets of such rows, and then at least 4,096 Gets are asked about, each of which must be taken, before
+//! average after sixteen Gets of such rows, and then about 4,096 Gets are asked about, each of which must be taken, before
 //! it rests again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many rows that were looked at in a row were not refused, and the filter rests.
-const AGREED: u32 = 256;
+/// So many rows that were looked at in a row were not refused, and the filter rests. In tests it soon does, so that models of
+/// stores and regions meet one that rests.
+const AGREED: u32 = if cfg!(test) { 4 } else { 256 };
 /// One Get of 2 to this power is looked at, so that threads seldom write what others read.
 const SAMPLE_BITS: u32 = 4;
 
@@ -26,7 +27,7 @@ thread_local! {
 /// What is remembered of one file's answers.
 #[derive(Debug, Default)]
 pub(super) struct BloomUse {
-    /// Rows in a row that were looked at and not refused; no more than [`AGREED`].
+    /// Rows in a row that were looked at and not refused; [`AGREED`] and one for each thread at most.
     agreed: AtomicU32,
 }
 
@@ -106,8 +107,9 @@ mod tests {
             assert_eq!(bloom.may_contain(ask), Ok(true));
             assert_eq!(other.may_contain(|| Ok::<_, Infallible>(false)), Ok(false));
         }
-        // 4,096 before it rests, more or less, and a sixteenth of the others.
-        assert!((12_000..16_000).contains(&reached), "{reached}");
+        // Those before it rests, more or less, and a sixteenth of the others.
+        let expected = AGREED * SAMPLE + 160_000 / SAMPLE;
+        assert!((expected * 9 / 10..expected * 11 / 10).contains(&reached), "{reached}");
     }
 
     #[test]
@@ -130,7 +132,7 @@ mod tests {
     fn a_filter_that_refuses_now_and_then_does_not_rest() {
         let bloom = BloomUse::default();
         let rows = 100 * AGREED * SAMPLE;
-        let [reached, refused] = asked(&bloom, rows, |row| row % 100 != 7);
-        assert_eq!((reached, refused), (rows, rows / 100));
+        let [reached, refused] = asked(&bloom, rows, |row| row % 20 != 7);
+        assert_eq!((reached, refused), (rows, rows / 20));
     }
 }

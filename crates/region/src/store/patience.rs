@@ -1,9 +1,9 @@
 //! [`Patience`]: a flush or a compaction that nobody waits for yields the processors.
 //!
 //! Either takes all that a core can do, and requests wait for what it takes: two flushes beside a compaction leave less than a
-//! third of one core to all connections. So its cells are written by a thread of lower priority, in beats of some hundred,
-//! until somebody waits: for the memory that a flush gives back, or for fewer files. From the next beat on they are written by
-//! the thread that began:
+//! third of one core to all connections. So its cells are written by a thread of lower priority, in beats (64 KiB of a
+//! flush, a row of a compaction), until somebody waits: for the memory that a flush gives back, or for fewer files. From the next
+//! beat on they are written by the thread that began:
 //!
 //! ```text
 //! flusher          snapshot --+                          +-- beat, beat -- end of the file, renames, commit

@@ -109,6 +109,7 @@ impl RegionServer {
         }
         let (regions, now_ms) = (self.regions.all(), self.clock.now_ms());
         self.check_memstores(&regions);
+        self.background.compactions_are_wanted(compaction_pressure(&regions));
         if is_due(&self.schedule.tuning_ms, now_ms, self.config.compaction.period_ms) {
             self.tune_compactions(&regions, now_ms);
         }
@@ -134,7 +135,6 @@ impl RegionServer {
         self.braking.store(braking, Ordering::Relaxed);
         self.background
             .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
-        self.background.compactions_are_wanted(compaction_pressure(regions));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }

@@ -1,11 +1,13 @@
 //! The archiver's thread: closes files that were rolled and moves those that nobody needs to the archive, so that
 //! neither the committing thread nor a flush waits for these. What a file has not synced may be tens of
 //! megabytes: milliseconds of work for a processor, and a long queue at the disk. So it settles bit by bit before its last
-//! sync, and the thread yields to requests.
+//! sync, and requests interrupt the thread. The committing thread does wait where entries are to be synced and some in front of them are in
+//! such a file: then the rest of it is synced at once.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -21,6 +23,8 @@ enum Job {
         path: PathBuf,
         file: Box<dyn AppendFile>,
         result: Sender<io::Result<()>>,
+        /// Somebody waits for the result.
+        is_wanted: Arc<AtomicBool>,
     },
     Archive(PathBuf),
     /// Tell when all before is done.
@@ -43,10 +47,15 @@ impl Archiver {
         Ok(Self { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Closes a file; the receiver gets the result of its sync.
-    pub(super) fn close(&self, path: PathBuf, file: Box<dyn AppendFile>) -> Receiver<io::Result<()>> {
+    /// Closes a file; the receiver gets the result of its sync. Once it `is_wanted` that is made at once.
+    pub(super) fn close(
+        &self,
+        path: PathBuf,
+        file: Box<dyn AppendFile>,
+        is_wanted: &Arc<AtomicBool>,
+    ) -> Receiver<io::Result<()>> {
         let (result, receiver) = bounded(1);
-        self.send(Job::Close { path, file, result });
+        self.send(Job::Close { path, file, result, is_wanted: Arc::clone(is_wanted) });
         receiver
     }
 
@@ -87,13 +96,11 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, jobs: &Receiver<Job>) {
-        if let Err(error) = priority::yield_to_others(priority::YIELDING_NICE) {
-            tracing::warn!(%error, "WAL files are closed at the priority of everything else");
-        }
+        priority::let_others_in();
         for job in jobs {
             match job {
-                Job::Close { path, file, result } => {
-                    let closed = close(file);
+                Job::Close { path, file, result, is_wanted } => {
+                    let closed = close(file, &is_wanted);
                     if let Err(error) = &closed {
                         tracing::warn!(path = %path.display(), %error, "a WAL file could not be closed");
                     }
@@ -126,8 +133,8 @@ impl Worker {
     }
 }
 
-fn close(mut file: Box<dyn AppendFile>) -> io::Result<()> {
+fn close(mut file: Box<dyn AppendFile>, is_wanted: &AtomicBool) -> io::Result<()> {
     file.append(TRAILER)?;
-    file.settle()?;
+    file.settle(&|| !is_wanted.load(Ordering::Relaxed))?;
     file.sync()
 }

@@ -1,6 +1,8 @@
 //! Commits: taking the queue, writing it, telling those who wait; and rolls.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::bounded;
 use evenkeel_common::{HBaseError, Result};
@@ -213,6 +215,7 @@ impl Shared {
     fn wait_for_closing(&self, output: &mut Output) {
         for closing in output.closing.extract_if(.., |closing| closing.first <= closing.last) {
             let gone = || Err(io::Error::other("the archiver has ended"));
+            closing.is_wanted.store(true, Ordering::Relaxed);
             self.closed(&closing, closing.result.recv().unwrap_or_else(|_| gone()));
         }
     }
@@ -365,8 +368,9 @@ impl Shared {
         };
         queue.closed.push(ClosedFile { path: old.path.clone(), highest });
         let (first, last) = (queue.synced + 1, queue.flushed);
-        let result = self.archiver.close(old.path, old.file);
-        output.closing.push(Closing { first, last, result });
+        let is_wanted = Arc::<AtomicBool>::default();
+        let result = self.archiver.close(old.path, old.file, &is_wanted);
+        output.closing.push(Closing { first, last, result, is_wanted });
     }
 
     /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -56,6 +57,8 @@ pub(super) struct Closing {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) result: Receiver<io::Result<()>>,
+    /// Set by who waits for the result.
+    pub(super) is_wanted: Arc<AtomicBool>,
 }
 
 /// How often the next number is tried when a file of that name is there.

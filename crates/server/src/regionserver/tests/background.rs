@@ -307,8 +307,8 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
 fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
-    made.0.open();
     server.server.background().compactions_are_wanted(0.24);
+    made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-patient");
     written.0.open();
 }
