@@ -15,6 +15,7 @@
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
 //! | [`pages`] | large buffers that are used again |
 //! | [`prefetch`] | hints that memory will be read soon |
+//! | [`priority`] | threads that yield the processors to others |
 //! | [`search`] | searches among sorted things |
 //! | [`turns`] | where long work gives way to other work of its kind |
 

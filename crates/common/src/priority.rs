@@ -30,13 +30,12 @@ const LONG_SLICE: Duration = Duration::from_millis(5);
 /// cannot be raised again without a privilege. Where threads have no priority of their own, nothing changes.
 ///
 /// # Errors
-/// What the system says when it takes no priority; it takes none without slices where it does not know them.
+/// What the system says when it takes no priority. That it knows no slices is none.
 pub fn yield_to_others(nice: i32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let nice = nice.max(own_nice());
-        let taken = set(nice);
-        if taken.is_ok() && own_nice() == nice {
+        if set(nice).is_ok() && own_nice() == nice {
             return Ok(());
         }
         // Before slices were known; or of an idle thread, which has a nice value nonetheless.

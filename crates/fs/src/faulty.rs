@@ -34,6 +34,7 @@ pub enum Op {
     Append,
     Cut,
     Flush,
+    Settle,
     Sync,
     Rename,
     Touch,
@@ -244,7 +245,8 @@ fn power_cut(script: &Script, op: Op) -> Option<Effect> {
     const GONE: io::ErrorKind = io::ErrorKind::BrokenPipe;
     let mut power = script.power.lock();
     let left = (*power)?;
-    let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status);
+    // To settle makes nothing last, so it counts as little.
+    let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status | Op::Settle);
     match left {
         0 => Some(Effect::Fail(GONE)),
         _ if reads => None,
@@ -378,7 +380,7 @@ struct FaultyAppendFile {
 
 impl AppendFile for FaultyAppendFile {
     fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        self.inner.settle(goes_on)
+        run(&self.script, Op::Settle, &self.path, || self.inner.settle(goes_on))
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {

@@ -471,6 +471,19 @@ fn a_failed_disk_sync_is_never_acknowledged_as_one() {
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [2]);
 }
 
+/// The kernel tells of a failed write once, here before the file's sync, which would find nothing wrong.
+#[test]
+fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
+    let (_, fs) = faulty();
+    let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Settle, "WALs").fails(ErrorKind::Other));
+    wal.roll().expect("rolled");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file lost a write");
+    append_synced(&wal, 2).expect("in the new file");
+}
+
 #[test]
 fn appends_wait_for_room_in_the_queue() {
     let (memory, fs) = faulty();
