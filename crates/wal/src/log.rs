@@ -26,7 +26,8 @@
 //!
 //! When a sync fails, what was flushed stays in the file, for clients that wait for no more were told; the batch is written
 //! again to a new file, in two files under one sequence id, which replay takes once. The file that failed is never synced
-//! again, and the stores of entries that were only flushed to it are asked to flush.
+//! again, and the stores of entries that were only flushed to it are asked to flush. So it is with the last sync of a file
+//! that was rolled, which somebody hears of within a [`TICK`].
 //!
 //! While no file can be written (no space left, a disk with errors, one that has become read-only), the waiting syncs get
 //! that error, and every later commit tries a new file: writes are refused, with the reason, until the fault ends, those

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
@@ -482,6 +482,24 @@ fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
     wal.roll().expect("rolled");
     wal.sync(flushed, SyncLevel::Sync).expect_err("its file lost a write");
     append_synced(&wal, 2).expect("in the new file");
+}
+
+#[test]
+fn stores_of_a_rolled_file_that_cannot_be_synced_are_asked_to_flush() {
+    let (_, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    let acknowledged = wal.append(&entry(1)).expect("append");
+    wal.sync(acknowledged, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Sync, "WALs").fails(ErrorKind::Other));
+    wal.roll().expect("a new file");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while heard.flushes.lock().is_empty() {
+        assert!(Instant::now() < deadline, "nobody was asked, though nothing else is to be done");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
+    assert_eq!(wal.closed_paths().len(), 1, "needed until they have flushed");
 }
 
 #[test]

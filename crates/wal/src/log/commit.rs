@@ -41,7 +41,10 @@ impl Shared {
             if ticked && !queue.writing {
                 queue.nudged |= !queue.pending.is_empty();
                 // Nobody commits, so the output is free.
-                queue.roll_due |= self.output.try_lock().is_some_and(|output| output.too_old(&self.config));
+                if let Some(output) = self.output.try_lock() {
+                    queue.roll_due |= output.too_old(&self.config);
+                    queue.closings_ended = output.a_closing_ended();
+                }
             }
         }
     }
@@ -51,8 +54,10 @@ impl Shared {
         let mut output = self.output.lock();
         loop {
             self.commit(&mut output, None);
+            self.forget_closed(&mut output);
             self.roll_if_due(&mut output);
-            let queue = self.queue.lock();
+            let mut queue = self.queue.lock();
+            queue.closings_ended = false;
             let ending = queue.closing && !queue.pending.is_empty();
             if !queue.has_work() && !ending {
                 return;
@@ -232,12 +237,20 @@ impl Shared {
         output.closing.drain(..done);
     }
 
-    /// A file that was rolled is closed, or could not be synced.
+    /// A file that was rolled is closed, or could not be synced: what was only flushed to it may be lost even now, so its
+    /// stores had better flush.
     fn closed(&self, closing: &Closing, result: io::Result<()>) {
         let mut queue = self.queue.lock();
-        match result {
-            Ok(()) => queue.synced = queue.synced.max(closing.last),
-            Err(error) => queue.never_synced.add(closing.first, closing.last, &error.into()),
+        let Err(error) = result else {
+            queue.synced = queue.synced.max(closing.last);
+            return;
+        };
+        queue.never_synced.add(closing.first, closing.last, &error.into());
+        let file = queue.closed.iter().find(|file| file.path == closing.path);
+        let stores = file.map_or_else(Vec::new, |file| queue.accounting.holding(&file.highest));
+        drop(queue);
+        if closing.first <= closing.last && !stores.is_empty() {
+            self.listener.request_flush(&stores);
         }
     }
 
@@ -338,7 +351,6 @@ impl Shared {
         let fresh = output.create().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.cut_again();
-        self.forget_closed(output);
         match output.current.take() {
             None => self.go_on_in(output, fresh),
             Some(old) => {
@@ -369,8 +381,8 @@ impl Shared {
         queue.closed.push(ClosedFile { path: old.path.clone(), highest });
         let (first, last) = (queue.synced + 1, queue.flushed);
         let is_wanted = Arc::<AtomicBool>::default();
-        let result = self.archiver.close(old.path, old.file, &is_wanted);
-        output.closing.push(Closing { first, last, result, is_wanted });
+        let result = self.archiver.close(old.path.clone(), old.file, &is_wanted);
+        output.closing.push(Closing { path: old.path, first, last, result, is_wanted });
     }
 
     /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a

@@ -54,6 +54,7 @@ pub(super) struct Current {
 
 /// The sync of a file that was rolled.
 pub(super) struct Closing {
+    pub(super) path: PathBuf,
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) result: Receiver<io::Result<()>>,
@@ -192,6 +193,11 @@ impl Output {
                 && now_ms - current.opened_ms >= config.roll_period_ms
                 && now_ms >= self.roll_not_before_ms
         })
+    }
+
+    /// Whether the archiver is done with the oldest of the files that it closes.
+    pub(super) fn a_closing_ended(&self) -> bool {
+        self.closing.first().is_some_and(|closing| !closing.result.is_empty())
     }
 
     pub(super) fn roll_failed(&mut self) {

@@ -43,6 +43,8 @@ pub(super) struct Queue {
     pub(super) closing: bool,
     /// The current file is due to be followed by another.
     pub(super) roll_due: bool,
+    /// The archiver is done with a file that was rolled: somebody should look how it ended.
+    pub(super) closings_ended: bool,
     /// Whether someone commits.
     pub(super) writing: bool,
     /// Whether the pending bytes should be written though nobody waits.
@@ -183,6 +185,7 @@ impl Queue {
         !self.waiters.is_empty()
             || !self.rolls.is_empty()
             || self.roll_due
+            || self.closings_ended
             || (self.nudged && !self.pending.is_empty())
     }
 
