@@ -18,6 +18,7 @@
 //! | [`MemoryFileSystem`] | tests and simulation; can crash and forget what was not flushed or synced |
 //! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
 
+mod cached;
 mod dir_lock;
 mod faulty;
 mod local;
@@ -114,6 +115,13 @@ pub trait RandomAccessFile: Send + Sync + Debug {
                 format!("{} bytes wanted at {offset}, {n} there", buf.len()),
             )),
         }
+    }
+
+    /// Fills `buf` from `offset` if that takes no wait for a disk or a network; else false, and what is in `buf` says nothing.
+    /// Storage that cannot tell says false, as does one that meets an error: [`RandomAccessFile::read_exact_at`] has it then.
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let _ = (offset, buf);
+        false
     }
 
     /// As [`RandomAccessFile::read_exact_at`], past every shortcut, and held against the storage's own checksums. What

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use crate::cached;
 use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
 
@@ -211,6 +212,10 @@ impl RandomAccessFile for LocalFile {
             }
         }
         Ok(filled)
+    }
+
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+        cached::read(&self.file, offset, buf)
     }
 
     fn len(&self) -> u64 {

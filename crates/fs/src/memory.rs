@@ -315,6 +315,10 @@ impl RandomAccessFile for MemoryReader {
         Ok(n)
     }
 
+    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.read_exact_at(offset, buf).is_ok()
+    }
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -207,6 +207,10 @@ impl BlockReader {
     }
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], pass: &Pass) -> Result<(), Failure> {
+        if !turns::may_wait() {
+            let done = !pass.verified && self.file.read_at_once(offset, bytes);
+            return if done { Ok(()) } else { Err(Failure::Io(turns::refuse())) };
+        }
         let read = turns::lend(|| match pass.verified {
             false => self.file.read_exact_at(offset, bytes),
             true => self.file.read_verified_at(offset, bytes).map(|sum| pass.note(sum)),

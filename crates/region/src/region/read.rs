@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, Result};
+use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
 
 use super::Region;
 use crate::ops::Scan;
@@ -43,7 +43,7 @@ impl Region {
 
     /// For Gets one after the other.
     pub fn row_reader(&self) -> RowReader<'_> {
-        RowReader { region: self, last: None }
+        RowReader { region: self, last: None, reads: 0 }
     }
 
     /// Starts a scan of the part of its range that lies in this region.
@@ -140,6 +140,8 @@ struct Open {
 pub struct RowReader<'a> {
     region: &'a Region,
     last: Option<LastGet>,
+    /// Rows read so far.
+    reads: u64,
 }
 
 /// A Get, and what read its row.
@@ -187,7 +189,7 @@ impl RowReader<'_> {
     ) -> Result<()> {
         let region = self.region;
         region.check_row(row, "Get")?;
-        region.counts.reads.fetch_add(1, Ordering::Relaxed);
+        self.reads += 1;
         let Some(rows) = &region.row_cache else {
             return self.scanner(kind, row, scan)?.next(out, context).map(drop);
         };
@@ -233,6 +235,15 @@ impl RowReader<'_> {
             }
         };
         Ok(&mut last.open.scanner)
+    }
+}
+
+impl Drop for RowReader<'_> {
+    /// Counts what was read, unless it is to be read anew.
+    fn drop(&mut self) {
+        if self.reads > 0 && !turns::was_refused() {
+            self.region.counts.reads.fetch_add(self.reads, Ordering::Relaxed);
+        }
     }
 }
 

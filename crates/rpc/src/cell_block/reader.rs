@@ -27,6 +27,11 @@ impl CellBlockReader {
         CellBlockReader { codec, block }
     }
 
+    /// Of a request without cells.
+    pub fn none() -> Self {
+        Self::new(CellCodec::KeyValue, Bytes::new())
+    }
+
     /// Bytes not read yet.
     pub fn remaining_bytes(&self) -> usize {
         self.block.len()

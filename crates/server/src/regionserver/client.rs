@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{HBaseError, Result};
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+use prost::{DecodeError, Message};
 
-use super::caller::{Caller, answer};
+use super::caller::{Caller, Reply, answer};
 use super::turn::{self, Write};
-use super::{RegionServer, bulk_load, endpoint, get, multi, mutate, scan};
+use super::{RegionServer, bulk_load, endpoint, get, load, multi, mutate, scan};
 use crate::convert::multi::MultiRequest;
 
 const METHODS: &[&str] = &[
@@ -26,13 +28,15 @@ const METHODS: &[&str] = &[
 /// Where a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On the connection's thread; single writes at the end of its turn.
+    /// On the connection's thread; single writes at the end of its turn. It waits for nothing: a read that would have to wait
+    /// for a disk is done anew on a handler thread.
     Inline,
     /// On a handler thread.
     Handler(CallClass),
 }
 
-/// Mutate and Multi with writes that read first: they wait until the row's earlier writes are durable.
+/// Mutate and Multi with writes that read first, which wait until the row's earlier writes are durable, and Multi with both
+/// reads and writes, which could not be begun anew when a read has to wait.
 const READS_FIRST: &str = "read before write";
 
 /// The three calls of a bulk load: they copy, rename and delete files.
@@ -44,7 +48,6 @@ fn place(method: &str, system: bool) -> Place {
         "Scan" | "ExecService" | READS_FIRST if system => Place::Handler(CallClass::Priority),
         "Scan" => Place::Handler(CallClass::Scan),
         "ExecService" | READS_FIRST | BULK_LOAD => Place::Handler(CallClass::General),
-        // Any other write waits for no disk, and a read of one row rarely does.
         _ => Place::Inline,
     }
 }
@@ -61,9 +64,40 @@ impl ClientService {
         Self { server, executor }
     }
 
-    fn get(&self, call: &Call, reply: Responder) {
-        let outcome = call.decode().and_then(|request| get::get(&self.server, &request, &Caller::of(call)));
-        answer(reply, outcome);
+    fn get(&self, call: Call, reply: Responder) {
+        load::count(&self.server.counters.gets);
+        let request: pb::GetRequest = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let read = |server: &Arc<RegionServer>, request: &pb::GetRequest, caller: Caller| {
+            get::get(server, request, &caller)
+        };
+        match turns::without_waiting(|| read(&self.server, &request, Caller::of(&call))) {
+            Some(outcome) => answer(reply, outcome),
+            None => self.read_aside(is_system_region(&request.region), call, reply, pb::GetRequest::decode, read),
+        }
+    }
+
+    /// Does a read that has to wait for a disk on a handler thread.
+    fn read_aside<M, R: Message>(
+        &self,
+        system: bool,
+        call: Call,
+        reply: Responder,
+        decode: fn(Bytes) -> Result<M, DecodeError>,
+        read: impl FnOnce(&Arc<RegionServer>, &M, Caller) -> Result<Reply<R>> + Send + 'static,
+    ) where
+        M: 'static,
+    {
+        load::count(&self.server.counters.reads_aside);
+        let server = self.server.clone();
+        let class = if system { CallClass::Priority } else { CallClass::General };
+        // Decoded again, so that a call that waits does not pin the connection's buffer.
+        self.executor.submit(class, call, reply, move |call, reply| {
+            let request = call.decode_by(decode);
+            answer(reply, request.and_then(|request| read(&server, &request, Caller::of(&call))));
+        });
     }
 
     fn mutate(&self, call: Call, reply: Responder) {
@@ -87,12 +121,19 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
+        load::count(&self.server.counters.multis);
+        let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
+        if multi::only_reads(&request) {
+            return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call))) {
+                Some(outcome) => answer(reply, outcome),
+                None => self.read_aside(system, call, reply, MultiRequest::decode, multi::read),
+            };
+        }
         let method = match multi::has_service_call(&request) {
             true => "ExecService",
-            false if multi::reads_first(&request) => READS_FIRST,
+            false if multi::reads(&request) || multi::reads_first(&request) => READS_FIRST,
             false => "Multi",
         };
-        let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
         let server = self.server.clone();
         self.run(method, system, call, reply, move |call, reply| {
             let done = Box::new(|outcome| answer(reply, outcome));
@@ -175,7 +216,7 @@ impl Service for ClientService {
 
     fn call(&self, call: Call, reply: Responder) {
         match call.method {
-            "Get" => self.get(&call, reply),
+            "Get" => self.get(call, reply),
             "Mutate" => self.mutate(call, reply),
             "Multi" => self.multi(call, reply),
             "Scan" => self.scan(call, reply),

@@ -7,7 +7,7 @@ use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply, place_cells};
-use super::{RegionServer, load};
+use super::RegionServer;
 use crate::convert::{check_row, read, result};
 
 /// Reads one row.
@@ -19,7 +19,6 @@ pub fn get(
     request: &pb::GetRequest,
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
-    load::count(&server.counters.gets);
     let region = server.region(&request.region)?;
     let mut cells = server.cells_for(caller);
     row(server, &region, &request.get, &mut cells)?;

@@ -23,10 +23,12 @@ pub struct RequestCounters {
     pub scans: AtomicU64,
     /// PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad.
     pub bulk_loads: AtomicU64,
+    /// Of Get and Multi, those that had to wait for a disk, and did so on a handler thread.
+    pub reads_aside: AtomicU64,
 }
 
 impl RequestCounters {
-    /// All of them.
+    /// All of them, each once.
     pub fn total(&self) -> u64 {
         let counters = [&self.gets, &self.mutates, &self.multis, &self.scans, &self.bulk_loads];
         counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()

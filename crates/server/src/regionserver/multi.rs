@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::{self, Region, RowReader};
@@ -29,7 +29,7 @@ use prost::Message;
 
 use super::caller::{Caller, Done, Reply, place_cells};
 use super::mutate::check_same_row;
-use super::{RegionServer, endpoint, get, load, memory};
+use super::{RegionServer, endpoint, get, memory};
 use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::{condition, mutation, result};
 
@@ -43,6 +43,32 @@ pub fn has_service_call(request: &MultiRequest) -> bool {
         .iter()
         .flat_map(|of| &of.actions)
         .any(|action| matches!(action.what, What::Service(_)))
+}
+
+/// Whether a request does nothing but read rows.
+pub fn only_reads(request: &MultiRequest) -> bool {
+    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
+    !reads_first(request) && actions.all(|action| matches!(action.what, What::Get { .. } | What::Nothing))
+}
+
+/// Whether any action reads a row.
+pub fn reads(request: &MultiRequest) -> bool {
+    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
+    actions.any(|action| matches!(action.what, What::Get { .. }))
+}
+
+/// The outcome of a request that [`only_reads`]: known when this returns.
+pub fn read(
+    server: &Arc<RegionServer>,
+    request: &MultiRequest,
+    caller: Caller,
+) -> Result<Reply<MultiResponse>> {
+    let told = Arc::<Mutex<_>>::default();
+    let tell = Arc::clone(&told);
+    let done = Box::new(move |outcome| *tell.lock() = Some(outcome));
+    multi(server, request, CellBlockReader::none(), caller, done);
+    let outcome = told.lock().take();
+    outcome.unwrap_or_else(|| Err(HBaseError::io("a read was not answered")))
 }
 
 /// Whether any action reads before it writes, or must be atomic with others.
@@ -61,7 +87,6 @@ pub fn multi(
     caller: Caller,
     done: Done<MultiResponse>,
 ) {
-    load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
         return done(Err(error));
     }
@@ -87,6 +112,9 @@ pub fn multi(
     };
     look_ahead(server, actions);
     for (at, action) in actions.iter().enumerate() {
+        if turns::was_refused() {
+            break;
+        }
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
     }
@@ -251,6 +279,9 @@ impl Run<'_> {
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
                         let outcome = self.get(at, slot, &mut rows, row, *kind);
+                        if outcome.is_err() && turns::was_refused() {
+                            return;
+                        }
                         self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
                     }
                     What::Nothing => {
