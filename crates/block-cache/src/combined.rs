@@ -1,8 +1,11 @@
 //! [`CombinedBlockCache`]: index and bloom blocks in one cache, data blocks in another, or in none.
+//!
+//! Readers that miss the same block wait for one read: in the cache that would keep it, or here when none would.
 
 use evenkeel_common::Result;
 
 use crate::bucket::{BucketCache, CachedFile};
+use crate::flight::Flights;
 use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
 };
@@ -12,12 +15,14 @@ use crate::{
 pub struct CombinedBlockCache<L2> {
     l1: LruBlockCache,
     l2: L2,
+    /// Reads of blocks that are not kept.
+    flights: Flights,
 }
 
 impl<L2: BlockCache> CombinedBlockCache<L2> {
     /// Of two caches; [`crate::NoCache`] as `l2` keeps no data.
     pub fn new(l1: LruBlockCache, l2: L2) -> Self {
-        Self { l1, l2 }
+        Self { l1, l2, flights: Flights::default() }
     }
 
     /// The cache of index, bloom and meta blocks.
@@ -28,6 +33,12 @@ impl<L2: BlockCache> CombinedBlockCache<L2> {
     /// The cache of data blocks.
     pub fn l2(&self) -> &L2 {
         &self.l2
+    }
+
+    /// Reads of blocks that are not kept, which are under way.
+    #[cfg(test)]
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
     }
 
     fn of(&self, category: BlockCategory) -> &dyn BlockCache {
@@ -86,6 +97,10 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
     }
 
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
-        self.of(hint.category).get_or_load(key, hint, load)
+        let cache = self.of(hint.category);
+        match cache.keeps(hint.category) {
+            true => cache.get_or_load(key, hint, load),
+            false => self.flights.read(key, load),
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evenkeel_common::turns;
+use evenkeel_common::{Result, turns};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Block, BlockKey};
@@ -32,7 +32,7 @@ enum State {
 }
 
 /// What to do about a miss.
-pub(crate) enum Turn<'a> {
+enum Turn<'a> {
     /// Read it, and say so.
     Mine(Reading<'a>),
     /// Someone else has read it meanwhile.
@@ -42,7 +42,7 @@ pub(crate) enum Turn<'a> {
 }
 
 /// The duty to read a block. Dropped without [`Reading::done`], it has failed.
-pub(crate) struct Reading<'a> {
+struct Reading<'a> {
     flights: &'a Flights,
     key: BlockKey,
     flight: Arc<Flight>,
@@ -50,8 +50,34 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Flights {
+    /// What `read` gives: one of those who ask for a block at once calls it, and the others wait for what it finds. When it
+    /// fails, the next of them tries.
+    ///
+    /// # Errors
+    /// What the caller's own `read` says.
+    pub fn read(&self, key: &BlockKey, mut read: impl FnMut() -> Result<Block>) -> Result<Block> {
+        loop {
+            match self.join(key) {
+                Turn::Done(block) => return Ok(block),
+                Turn::Failed => {}
+                Turn::Mine(reading) => {
+                    let block = read()?;
+                    reading.done(&block);
+                    return Ok(block);
+                }
+            }
+        }
+    }
+
+    /// How many wait for a block.
+    #[cfg(test)]
+    pub fn waiting(&self, key: &BlockKey) -> usize {
+        // The table and the reader have the flight, too.
+        self.stripe(key).lock().get(key).map_or(0, |flight| Arc::strong_count(flight).saturating_sub(2))
+    }
+
     /// Reads, or waits for who reads.
-    pub fn join(&self, key: &BlockKey) -> Turn<'_> {
+    fn join(&self, key: &BlockKey) -> Turn<'_> {
         let flight = {
             let mut stripe = self.stripe(key).lock();
             match stripe.get(key) {
@@ -83,7 +109,7 @@ impl Flights {
 
 impl Reading<'_> {
     /// Hands the block to those who wait.
-    pub fn done(mut self, block: &Block) {
+    fn done(mut self, block: &Block) {
         self.found = Some(block.clone());
     }
 }
@@ -93,5 +119,93 @@ impl Drop for Reading<'_> {
         self.flights.stripe(&self.key).lock().remove(&self.key);
         *self.flight.state.lock() = self.found.take().map_or(State::Failed, State::Read);
         self.flight.landed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    use evenkeel_common::HBaseError;
+
+    use super::*;
+    use crate::bucket::tests::{block_of, is_right, key};
+    use crate::{
+        BlockCache, BlockType, BucketCache, BucketCacheConfig, CacheHint, CombinedBlockCache, LruBlockCache,
+        NoCache,
+    };
+
+    const READERS: usize = 8;
+
+    /// Every kind of cache that a server has for its data blocks, and its flights.
+    fn with_each(check: impl Fn(&str, &dyn BlockCache, &Flights)) {
+        let memory = BucketCacheConfig::in_memory(1 << 20);
+        let bucket = || BucketCache::open(&memory).expect("memory");
+        let l1 = || LruBlockCache::new(1 << 20);
+        let cache = l1();
+        check("LruBlockCache", &cache, cache.engine().flights());
+        let cache = CombinedBlockCache::new(l1(), bucket());
+        check("CombinedBlockCache", &cache, cache.l2().flights());
+        let cache = CombinedBlockCache::new(l1(), NoCache);
+        check("META only", &cache, cache.flights());
+    }
+
+    #[test]
+    fn one_of_many_reads_kept_or_not() {
+        with_each(|name, cache, flights| {
+            for (n, hint) in [CacheHint::KEEP, CacheHint::LOOK_ONLY].into_iter().enumerate() {
+                let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(READERS), key(n as u64, 7));
+                let read = || {
+                    reads.fetch_add(1, SeqCst);
+                    let deadline = Instant::now() + Duration::from_secs(20);
+                    while flights.waiting(&key) + 1 < READERS {
+                        assert!(Instant::now() < deadline, "{name}: the others do not wait");
+                        std::thread::yield_now();
+                    }
+                    Ok(block_of(BlockType::Data, &key, 10))
+                };
+                std::thread::scope(|scope| {
+                    for _ in 0..READERS {
+                        scope.spawn(|| {
+                            start.wait();
+                            let found = cache.get_or_load(&key, hint, &mut || read()).expect("read");
+                            assert!(is_right(&key, &found), "{name}");
+                        });
+                    }
+                });
+                assert_eq!(reads.load(SeqCst), 1, "{name}");
+                assert_eq!(cache.contains(&key), hint.keep && cache.keeps(hint.category), "{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn who_waits_for_a_read_that_fails_reads_next() {
+        with_each(|name, cache, flights| {
+            let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(2), key(1, 7));
+            let read = || {
+                if reads.fetch_add(1, SeqCst) > 0 {
+                    return Ok(block_of(BlockType::Data, &key, 10));
+                }
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while flights.waiting(&key) == 0 {
+                    assert!(Instant::now() < deadline, "{name}: the other does not wait");
+                    std::thread::yield_now();
+                }
+                Err(HBaseError::io("no disk"))
+            };
+            let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let reader = || {
+                    start.wait();
+                    cache.get_or_load(&key, CacheHint::LOOK_ONLY, &mut || read()).is_ok()
+                };
+                let readers = [scope.spawn(reader), scope.spawn(reader)];
+                readers.into_iter().map(|reader| reader.join().expect("ends")).collect()
+            });
+            assert_eq!(outcomes.iter().filter(|is_ok| **is_ok).count(), 1, "{name}");
+            assert_eq!((reads.load(SeqCst), flights.waiting(&key)), (2, 0), "{name}");
+        });
     }
 }

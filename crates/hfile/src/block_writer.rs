@@ -69,31 +69,52 @@ impl BlockWriter {
         self.total_uncompressed_bytes
     }
 
-    /// Writes a block whose body `fill` appends.
+    /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
+    pub fn replaces_warm(&self) -> bool {
+        self.cache.as_ref().is_some_and(CacheOnWrite::replaces_warm)
+    }
+
+    /// Writes a block whose body `fill` appends, and that leads to no data block.
     pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Written> {
+        self.write_leading(kind, false, fill)
+    }
+
+    /// Writes a block whose body `fill` appends. `is_warm`: a data block that it leads to replaces what is in the cache.
+    pub fn write_leading(
+        &mut self,
+        kind: BlockType,
+        is_warm: bool,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Written> {
         let mut block = std::mem::take(&mut self.scratch);
         reset(&mut block);
         fill(&mut block);
-        let written = self.write_block(kind, &mut block);
+        let written = self.write_block(kind, is_warm, &mut block);
         self.scratch = block;
         written
     }
 
-    /// As [`BlockWriter::write`], for blocks that stock leaves out of the trailer's sum: the data index's root and
+    /// As [`BlockWriter::write_leading`], for blocks that stock leaves out of the trailer's sum: the data index's root and
     /// intermediate levels.
-    pub fn write_uncounted(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Written> {
+    pub fn write_uncounted(
+        &mut self,
+        kind: BlockType,
+        is_warm: bool,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Written> {
         let total = self.total_uncompressed_bytes;
-        let written = self.write(kind, fill);
+        let written = self.write_leading(kind, is_warm, fill);
         self.total_uncompressed_bytes = total;
         written
     }
 
-    /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`.
-    pub fn write_block(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<Written> {
+    /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`. `is_warm`:
+    /// it, or a data block that it leads to, replaces what is in the cache.
+    pub fn write_block(&mut self, kind: BlockType, is_warm: bool, block: &mut Vec<u8>) -> Result<Written> {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         let prev_offset = self.prev_offsets[kind as usize];
         let written = self.write_body(kind, block)?;
-        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.wants(kind)) {
+        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.wants(kind, is_warm)) {
             let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
             cache.keep(kind, written.at, prev_offset, body, self.layout);
         }

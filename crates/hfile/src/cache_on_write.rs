@@ -1,5 +1,7 @@
 //! [`CacheOnWrite`]: blocks of a file that is being written, kept as they are written; and [`Warmth`], which tells a
 //! compaction which of them are worth it.
+//!
+//! An index block or bloom chunk is worth it when a data block that it leads to is: a read of what was warm needs all three.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -36,15 +38,26 @@ impl Warmth {
     }
 }
 
-/// Which data blocks of a file being written are kept.
-#[derive(Clone, Debug)]
-pub enum DataOnWrite {
+/// Which blocks of one kind of a file being written are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnWrite {
     /// None.
     Never,
-    /// All (`hbase.rs.cacheblocksonwrite`, `hbase.rs.cachecompactedblocksonwrite`).
+    /// All.
     Always,
-    /// Those that replace blocks that are in the cache.
-    WhereWarm(Arc<Warmth>),
+    /// Those that replace blocks that are in the cache, or lead to one that does; see [`CacheOnWrite::warmth`].
+    WhereWarm,
+}
+
+impl OnWrite {
+    /// All when a setting asks for them.
+    pub fn when(is_set: bool, otherwise: Self) -> Self {
+        if is_set { Self::Always } else { otherwise }
+    }
+
+    fn wants(self, is_warm: bool) -> bool {
+        self == Self::Always || is_warm && self == Self::WhereWarm
+    }
 }
 
 /// Where and which blocks of a file being written are kept. See [`crate::HFileWriter::cache_on_write`].
@@ -56,24 +69,30 @@ pub struct CacheOnWrite {
     pub file: FileId,
     /// The family is `IN_MEMORY`.
     pub in_memory: bool,
-    /// Data blocks.
-    pub data: DataOnWrite,
+    /// What [`OnWrite::WhereWarm`] goes by; nothing is warm when no scanner tells.
+    pub warmth: Arc<Warmth>,
+    /// Data blocks (`hbase.rs.cacheblocksonwrite`, `hbase.rs.cachecompactedblocksonwrite`).
+    pub data: OnWrite,
     /// Leaf and intermediate index blocks (`hfile.block.index.cacheonwrite`).
-    pub index: bool,
+    pub index: OnWrite,
     /// Bloom chunks (`hfile.block.bloom.cacheonwrite`).
-    pub bloom: bool,
+    pub bloom: OnWrite,
 }
 
 impl CacheOnWrite {
-    /// Whether to keep a block that was just written. Asked once a block.
-    pub(crate) fn wants(&self, kind: BlockType) -> bool {
-        match (kind.category(), &self.data) {
-            (BlockCategory::Data, DataOnWrite::Never) => false,
-            (BlockCategory::Data, DataOnWrite::Always) => true,
-            (BlockCategory::Data, DataOnWrite::WhereWarm(warmth)) => warmth.take(),
-            (BlockCategory::Index, _) => self.index && kind != BlockType::RootIndex,
-            (BlockCategory::Bloom, _) => self.bloom && kind == BlockType::BloomChunk,
-            (BlockCategory::Meta, _) => false,
+    /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
+    pub(crate) fn replaces_warm(&self) -> bool {
+        self.warmth.take()
+    }
+
+    /// Whether to keep a block that was just written. `is_warm`: it, or a data block that it leads to, replaces what is in
+    /// the cache.
+    pub(crate) fn wants(&self, kind: BlockType, is_warm: bool) -> bool {
+        match kind.category() {
+            BlockCategory::Data => self.data.wants(is_warm),
+            BlockCategory::Index => self.index.wants(is_warm) && kind != BlockType::RootIndex,
+            BlockCategory::Bloom => self.bloom.wants(is_warm) && kind == BlockType::BloomChunk,
+            BlockCategory::Meta => false,
         }
     }
 

@@ -48,7 +48,7 @@ mod writer;
 
 pub use block_reader::checksum_failures_count;
 pub use bloom::BloomHash;
-pub use cache_on_write::{CacheOnWrite, DataOnWrite, Warmth};
+pub use cache_on_write::{CacheOnWrite, OnWrite, Warmth};
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};
 pub use inspect::{BloomSummary, IndexEntry};

@@ -264,11 +264,15 @@ impl HFileWriter {
             DataBlockEncoding::None => BlockType::Data,
             _ => BlockType::EncodedData,
         };
-        let written = self.blocks.write_block(kind, &mut self.data)?;
+        let is_warm = self.blocks.replaces_warm();
+        let written = self.blocks.write_block(kind, is_warm, &mut self.data)?;
         self.data.clear();
         self.first_data_block.get_or_insert(written.at.offset);
         self.last_data_block = Some(written.at.offset);
-        self.index.add_block(written.at, self.index_key().bytes());
+        self.index.add_block(written.at, self.index_key().bytes(), is_warm);
+        for bloom in [&mut self.general_bloom, &mut self.delete_family_bloom].into_iter().flatten() {
+            bloom.add_block(is_warm);
+        }
         Ok(())
     }
 

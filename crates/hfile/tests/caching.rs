@@ -10,7 +10,7 @@ use evenkeel_block_cache::{
 };
 use evenkeel_common::KeyValue;
 use evenkeel_hfile::{
-    CacheOnWrite, Compression, DataBlockEncoding, DataOnWrite, HFileContext, HFileReader, HFileWriter,
+    CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OnWrite,
     OpenOptions, ScanOptions, StoreFileMeta, Warmth,
 };
 use support::{PATH, Random, Shape, Written, as_stored, random_cells, write};
@@ -175,9 +175,10 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
             cache: Arc::clone(&cache),
             file: file_id(),
             in_memory: false,
-            data: DataOnWrite::Always,
-            index: true,
-            bloom: true,
+            warmth: Arc::default(),
+            data: OnWrite::Always,
+            index: OnWrite::Always,
+            bloom: OnWrite::Always,
         };
         let written = write_cached(&cells, &context, all);
         let reader = open(&written, &cache, false);
@@ -216,9 +217,10 @@ fn only_what_replaces_warm_blocks_is_kept() {
         cache: Arc::clone(&cache),
         file: file_id(),
         in_memory: false,
-        data: DataOnWrite::WhereWarm(Arc::clone(&warmth)),
-        index: false,
-        bloom: false,
+        warmth: Arc::clone(&warmth),
+        data: OnWrite::WhereWarm,
+        index: OnWrite::WhereWarm,
+        bloom: OnWrite::WhereWarm,
     };
     let fs = evenkeel_fs::MemoryFileSystem::new();
     let mut writer = HFileWriter::create(&fs, PATH.as_ref(), context.clone()).unwrap();

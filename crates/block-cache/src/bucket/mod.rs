@@ -71,7 +71,7 @@ pub use self::shard::CachedFile;
 use self::shard::{Shard, ShardParts, ShardUse};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
 use self::storage::Storage;
-use crate::flight::{Flights, Turn};
+use crate::flight::Flights;
 use crate::stats::Counters;
 use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
 
@@ -229,6 +229,12 @@ impl BucketCache {
         self.shards.iter().map(|shard| shard.usage().limbo).sum()
     }
 
+    /// Reads that are under way.
+    #[cfg(test)]
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
+    }
+
     #[inline]
     fn find(&self, key: &BlockKey) -> Option<Block> {
         let hash = hash_of(key);
@@ -377,25 +383,17 @@ impl BlockCache for BucketCache {
             return Ok(block);
         }
         self.counters.miss(hint.category);
-        loop {
-            match self.flights.join(key) {
-                Turn::Done(block) => return Ok(block),
-                Turn::Failed => {}
-                Turn::Mine(reading) => {
-                    // Someone may have finished between the lookup and the turn.
-                    if let Some(block) = self.find(key) {
-                        reading.done(&block);
-                        return Ok(block);
-                    }
-                    let block = load()?;
-                    if hint.keep {
-                        self.insert(*key, block.clone(), hint.in_memory);
-                    }
-                    reading.done(&block);
-                    return Ok(block);
-                }
+        self.flights.read(key, || {
+            // Someone may have finished between the lookup and the turn.
+            if let Some(block) = self.find(key) {
+                return Ok(block);
             }
-        }
+            let block = load()?;
+            if hint.keep {
+                self.insert(*key, block.clone(), hint.in_memory);
+            }
+            Ok(block)
+        })
     }
 }
 

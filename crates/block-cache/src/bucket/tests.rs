@@ -1,7 +1,6 @@
 //! Tests of the engine by what it promises: blocks are what was put in, bytes are used, pins hold.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use evenkeel_common::HBaseError;
 
@@ -274,30 +273,6 @@ fn resizing_evicts_and_allows() {
     fill();
     assert!(cache.stats().bytes > full * 9 / 10);
     check(&cache);
-}
-
-#[test]
-fn one_of_many_reads_kept_or_not() {
-    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
-    for (n, hint) in [CacheHint::KEEP, CacheHint::LOOK_ONLY].into_iter().enumerate() {
-        let (loads, start) = (AtomicUsize::new(0), Barrier::new(8));
-        let key = key(n as u64, 7);
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    start.wait();
-                    let mut load = || {
-                        loads.fetch_add(1, SeqCst);
-                        std::thread::sleep(std::time::Duration::from_millis(100));
-                        Ok(block(&key, 10))
-                    };
-                    assert!(is_right(&key, &cache.get_or_load(&key, hint, &mut load).unwrap()));
-                });
-            }
-        });
-        assert_eq!(loads.load(SeqCst), 1);
-        assert_eq!(cache.contains(&key), hint.keep);
-    }
 }
 
 #[test]

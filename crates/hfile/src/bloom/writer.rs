@@ -12,14 +12,23 @@ use crate::block_writer::BlockWriter;
 use crate::context::{BloomType, HFileContext};
 use crate::index::SingleLevelIndex;
 
+/// Bits of some keys that follow each other.
+#[derive(Debug)]
+struct Part {
+    first_key: Vec<u8>,
+    chunk: Chunk,
+    /// Whether a data block that ended since the first key replaces what is in the cache.
+    is_warm: bool,
+}
+
 /// A bloom filter being written.
 #[derive(Debug)]
 pub(crate) struct BloomWriter {
     kind: BloomType,
     hash: BloomHash,
     size: ChunkSize,
-    current: Option<(Vec<u8>, Chunk)>,
-    ready: VecDeque<(Vec<u8>, Chunk)>,
+    current: Option<Part>,
+    ready: VecDeque<Part>,
     index: SingleLevelIndex,
     last_key: Vec<u8>,
     key: Vec<u8>,
@@ -87,28 +96,33 @@ impl BloomWriter {
     fn add_key(&mut self) {
         self.retire_full();
         let (size, key) = (self.size, &self.key);
-        let (_, chunk) = self.current.get_or_insert_with(|| {
+        let part = self.current.get_or_insert_with(|| {
             self.chunks += 1;
-            (key.clone(), Chunk::new(size))
+            Part { first_key: key.clone(), chunk: Chunk::new(size), is_warm: false }
         });
-        chunk.add(self.hash, key);
+        part.chunk.add(self.hash, key);
         self.keys += 1;
         self.last_key.clone_from(key);
     }
 
     fn retire_full(&mut self) {
-        if self.current.as_ref().is_some_and(|(_, chunk)| chunk.is_full()) {
+        if self.current.as_ref().is_some_and(|part| part.chunk.is_full()) {
             self.retire();
         }
     }
 
     fn retire(&mut self) {
-        if let Some((first_key, mut chunk)) = self.current.take() {
-            chunk.fold();
-            self.keys_max += u64::from(chunk.keys_max());
-            self.bytes += chunk.bits().len() as u64;
-            self.ready.push_back((first_key, chunk));
+        if let Some(mut part) = self.current.take() {
+            part.chunk.fold();
+            self.keys_max += u64::from(part.chunk.keys_max());
+            self.bytes += part.chunk.bits().len() as u64;
+            self.ready.push_back(part);
         }
+    }
+
+    /// A data block ended, of which the chunks at hand have keys. `is_warm`: it replaces what is in the cache.
+    pub fn add_block(&mut self, is_warm: bool) {
+        self.current.iter_mut().chain(&mut self.ready).for_each(|part| part.is_warm |= is_warm);
     }
 
     /// Writes the chunks that are full; all of them when the file ends.
@@ -118,9 +132,10 @@ impl BloomWriter {
         } else {
             self.retire_full()
         }
-        while let Some((first_key, chunk)) = self.ready.pop_front() {
-            let written = blocks.write(BlockType::BloomChunk, |out| out.extend_from_slice(chunk.bits()))?;
-            self.index.push(written.at, &first_key);
+        while let Some(part) = self.ready.pop_front() {
+            let fill = |out: &mut Vec<u8>| out.extend_from_slice(part.chunk.bits());
+            let written = blocks.write_leading(BlockType::BloomChunk, part.is_warm, fill)?;
+            self.index.push(written.at, &part.first_key);
         }
         Ok(())
     }

@@ -14,9 +14,17 @@ use crate::block_writer::{BlockWriter, Written};
 /// Levels at which a root is no longer cut.
 const LEVELS_MAX: u32 = 16;
 
+#[derive(Debug)]
+struct Entry {
+    at: BlockAt,
+    key: Box<[u8]>,
+    /// Whether it leads to a data block that replaces what is in the cache.
+    is_warm: bool,
+}
+
 #[derive(Debug, Default)]
 struct Chunk {
-    entries: Vec<(BlockAt, Box<[u8]>)>,
+    entries: Vec<Entry>,
     /// How many data blocks there are up to and including each entry; only in the root.
     blocks_to: Vec<u64>,
     root_bytes: usize,
@@ -24,10 +32,21 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn push(&mut self, at: BlockAt, key: Box<[u8]>) {
-        self.root_bytes += ENTRY_BYTES + vlong_len(key.len() as i64) + key.len();
-        self.key_bytes += key.len();
-        self.entries.push((at, key));
+    fn push(&mut self, entry: Entry) {
+        let key_bytes = entry.key.len();
+        self.root_bytes += ENTRY_BYTES + vlong_len(key_bytes as i64) + key_bytes;
+        self.key_bytes += key_bytes;
+        self.entries.push(entry);
+    }
+
+    fn is_warm(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_warm)
+    }
+
+    /// The entry that leads to this chunk, written at a place.
+    fn into_entry(mut self, at: BlockAt) -> Entry {
+        let is_warm = self.is_warm();
+        Entry { at, key: self.entries.swap_remove(0).key, is_warm }
     }
 
     fn leaf_bytes(&self) -> usize {
@@ -38,18 +57,18 @@ impl Chunk {
         out.extend_from_slice(&(self.entries.len() as u32).to_be_bytes());
         let mut offset = 0u32;
         out.extend_from_slice(&offset.to_be_bytes());
-        for (_, key) in &self.entries {
+        for Entry { key, .. } in &self.entries {
             offset += (ENTRY_BYTES + key.len()) as u32;
             out.extend_from_slice(&offset.to_be_bytes());
         }
-        for (at, key) in &self.entries {
+        for Entry { at, key, .. } in &self.entries {
             write_at(*at, out);
             out.extend_from_slice(key);
         }
     }
 
     fn write_root(&self, out: &mut Vec<u8>) {
-        for (at, key) in &self.entries {
+        for Entry { at, key, .. } in &self.entries {
             write_at(*at, out);
             write_vlong(out, key.len() as i64);
             out.extend_from_slice(key);
@@ -62,7 +81,7 @@ impl Chunk {
         let middle = blocks.saturating_sub(1) / 2;
         let leaf = self.blocks_to.partition_point(|to| *to <= middle);
         let before = leaf.checked_sub(1).map_or(0, |i| self.blocks_to[i]);
-        write_at(self.entries[leaf].0, out);
+        write_at(self.entries[leaf].at, out);
         out.extend_from_slice(&((middle - before) as u32).to_be_bytes());
     }
 }
@@ -78,7 +97,7 @@ pub(crate) struct SingleLevelIndex(Chunk);
 
 impl SingleLevelIndex {
     pub fn push(&mut self, at: BlockAt, key: &[u8]) {
-        self.0.push(at, key.into());
+        self.0.push(Entry { at, key: key.into(), is_warm: false });
     }
 
     pub fn len(&self) -> usize {
@@ -115,9 +134,10 @@ impl IndexWriter {
         }
     }
 
-    /// Adds a data block and a key that is at or before its first and after all before.
-    pub fn add_block(&mut self, at: BlockAt, key: &[u8]) {
-        self.leaf.push(at, key.into());
+    /// Adds a data block and a key that is at or before its first and after all before. `is_warm`: the block replaces what
+    /// is in the cache.
+    pub fn add_block(&mut self, at: BlockAt, key: &[u8], is_warm: bool) {
+        self.leaf.push(Entry { at, key: key.into(), is_warm });
         self.blocks += 1;
     }
 
@@ -151,7 +171,7 @@ impl IndexWriter {
                 self.levels += 1;
             }
         }
-        let written = blocks.write_uncounted(BlockType::RootIndex, |out| {
+        let written = blocks.write_uncounted(BlockType::RootIndex, false, |out| {
             self.root.write_root(out);
             out.extend_from_slice(&mid_key);
         })?;
@@ -179,10 +199,9 @@ impl IndexWriter {
     }
 
     fn write_leaf(&mut self, blocks: &mut BlockWriter) -> Result<()> {
-        let mut leaf = std::mem::take(&mut self.leaf);
+        let leaf = std::mem::take(&mut self.leaf);
         let written = self.write_chunk(BlockType::LeafIndex, &leaf, blocks)?;
-        let (_, first_key) = leaf.entries.swap_remove(0);
-        self.root.push(written.at, first_key);
+        self.root.push(leaf.into_entry(written.at));
         self.root.blocks_to.push(self.blocks);
         self.levels = 2;
         Ok(())
@@ -192,8 +211,8 @@ impl IndexWriter {
     fn write_level(&mut self, blocks: &mut BlockWriter) -> Result<Chunk> {
         let (mut parent, mut current) = (Chunk::default(), Chunk::default());
         let root = std::mem::take(&mut self.root);
-        for (i, (at, key)) in root.entries.into_iter().enumerate() {
-            current.push(at, key);
+        for (i, entry) in root.entries.into_iter().enumerate() {
+            current.push(entry);
             if i >= self.entries_min && current.root_bytes >= self.block_bytes_max {
                 self.write_intermediate(std::mem::take(&mut current), &mut parent, blocks)?;
             }
@@ -206,19 +225,21 @@ impl IndexWriter {
 
     fn write_intermediate(
         &mut self,
-        mut chunk: Chunk,
+        chunk: Chunk,
         parent: &mut Chunk,
         blocks: &mut BlockWriter,
     ) -> Result<()> {
         let written = self.write_chunk(BlockType::IntermediateIndex, &chunk, blocks)?;
-        parent.push(written.at, chunk.entries.swap_remove(0).1);
+        parent.push(chunk.into_entry(written.at));
         Ok(())
     }
 
     fn write_chunk(&mut self, kind: BlockType, chunk: &Chunk, blocks: &mut BlockWriter) -> Result<Written> {
         let written = match kind {
-            BlockType::LeafIndex => blocks.write(kind, |out| chunk.write_leaf(out))?,
-            _ => blocks.write_uncounted(kind, |out| chunk.write_leaf(out))?,
+            BlockType::LeafIndex => {
+                blocks.write_leading(kind, chunk.is_warm(), |out| chunk.write_leaf(out))?
+            }
+            _ => blocks.write_uncounted(kind, chunk.is_warm(), |out| chunk.write_leaf(out))?,
         };
         self.uncompressed_bytes += written.uncompressed_bytes;
         Ok(written)

@@ -181,14 +181,23 @@ fn next() -> Weak<StoreFile> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_block_cache::{BlockCache, LruBlockCache};
+    use std::ops::Range;
+
+    use bytes::Bytes;
+    use evenkeel_block_cache::{BlockCache, ByCategory, LruBlockCache};
     use evenkeel_common::CellType;
 
+    use super::super::StoreConfig;
     use super::super::testing::{TestStore, env, family, region};
     use super::*;
-    use crate::ops::Scan;
+    use crate::ops::{ReadType, Scan};
 
     const ROWS: usize = 300;
+    /// Blocks of a few rows.
+    const SMALL_DATA: (&str, &str) = ("BLOCKSIZE", "128");
+    /// With them, index blocks of both levels below the root, and a chunk of the bloom filter for each hundred rows or so.
+    const SMALL_BLOCKS: [(&str, &str); 2] =
+        [("hfile.index.block.max.size", "128"), ("io.storefile.bloom.block.size", "128")];
 
     fn store(attributes: &[(&str, &str)], settings: &[(&str, &str)]) -> (TestStore, Arc<LruBlockCache>) {
         let (mut env, clock) = env();
@@ -196,8 +205,8 @@ mod tests {
         env.cache = Arc::clone(&cache) as _;
         let mut conf = Configuration::new();
         settings.iter().for_each(|(key, value)| conf.set(*key, *value));
-        env.config.cache = StoreCacheConfig::from_configuration(&conf).expect("read");
-        let attributes = [attributes, &[("BLOCKSIZE", "1024")]].concat();
+        env.config = StoreConfig::from_configuration(&conf).expect("read");
+        let attributes = [&[("BLOCKSIZE", "1024")], attributes].concat();
         let store = Store::open(&env, family(b"f", &attributes), &region()).expect("opens");
         (TestStore { env, clock, store, seq_id: 0 }, cache)
     }
@@ -205,9 +214,26 @@ mod tests {
     /// A file of rows, flushed.
     fn fill(test: &mut TestStore, value: &str) {
         for row in 0..ROWS {
-            test.add(&format!("row{row:05}"), "q", 1, CellType::Put, value);
+            test.add(&self::row(row), "q", 1, CellType::Put, value);
         }
         test.flush(u64::MAX);
+    }
+
+    fn row(at: usize) -> String {
+        format!("row{at:05}")
+    }
+
+    /// Gets rows, and asks the bloom filter of each file for them: how many blocks were not cached.
+    fn misses_of(test: &TestStore, cache: &LruBlockCache, rows: Range<usize>) -> ByCategory {
+        let before = cache.stats().misses;
+        for row in rows.map(row) {
+            assert_eq!(test.scan(Scan::get(row.clone())).len(), 1);
+            for file in &test.store.state.load().files {
+                assert!(file.reader().might_contain_row(row.as_bytes()).expect("asked"));
+            }
+        }
+        let after = cache.stats().misses;
+        std::array::from_fn(|category| after[category] - before[category])
     }
 
     fn data_misses(cache: &LruBlockCache) -> u64 {
@@ -233,16 +259,29 @@ mod tests {
 
     #[test]
     fn a_compaction_keeps_warm_what_was_warm() {
-        let (mut test, cache) = store(&[], &[]);
-        fill(&mut test, "old");
-        fill(&mut test, "new");
-        assert_eq!(test.scan(Scan::default()).len(), ROWS);
-        let misses = data_misses(&cache);
-        test.compact(true, u64::MAX).expect("compacted");
-        let after = test.scan(Scan::default());
-        assert!(after.len() == ROWS && after[0].ends_with("new"));
-        assert_eq!(data_misses(&cache), misses, "every block was kept as it was written");
-        assert_eq!(test.store.files().len(), 1);
+        // Blocks at both ends of the warm rows have others, too.
+        for (warm, after) in [(0..ROWS, 0..ROWS), (60..160, 75..145)] {
+            let (mut test, cache) = store(&[SMALL_DATA], &SMALL_BLOCKS);
+            fill(&mut test, "old");
+            fill(&mut test, "new");
+            misses_of(&test, &cache, warm.clone());
+            test.compact(true, u64::MAX).expect("compacted");
+            assert_eq!(misses_of(&test, &cache, after.clone()), [0; 4], "kept as they were written");
+            assert!(test.scan(Scan::get(row(100)))[0].ends_with("new"));
+
+            let file = Arc::clone(&test.store.state.load().files[0]);
+            let kept = cache.cached_files(&[file.reader().file_id()])[0].on_disk_bytes as f64;
+            let kept = kept / file.reader().cacheable_bytes() as f64;
+            if warm.len() == ROWS {
+                assert_eq!(kept, 1.0)
+            } else {
+                assert!(kept < 0.5, "{kept} is kept")
+            }
+            file.reader().evict();
+            let [data, index, bloom, _] = misses_of(&test, &cache, after);
+            assert!(file.reader().trailer().data_index_levels > 2, "with an intermediate level");
+            assert!(data > 15 && index > 5 && bloom > 1, "{data}, {index}, {bloom}");
+        }
     }
 
     #[test]
@@ -257,6 +296,80 @@ mod tests {
         fill(&mut test, "new");
         test.compact(true, u64::MAX).expect("compacted");
         assert!(cache.stats().blocks > 5);
+    }
+
+    /// Data, index and bloom blocks: which of them reads of all rows miss, after a flush with a setting or attribute of a
+    /// family, or after a compaction of such files, all cold.
+    fn missed(attributes: &[(&str, &str)], settings: &[(&str, &str)], compacts: bool) -> [bool; 3] {
+        let attributes = [&[SMALL_DATA], attributes].concat();
+        let (mut test, cache) = store(&attributes, &[&SMALL_BLOCKS, settings].concat());
+        fill(&mut test, "old");
+        if compacts {
+            fill(&mut test, "new");
+            for file in &test.store.state.load().files {
+                file.reader().evict();
+            }
+            test.compact(true, u64::MAX).expect("compacted");
+        }
+        let misses = misses_of(&test, &cache, 0..ROWS);
+        [0, 1, 2].map(|category| misses[category] > 0)
+    }
+
+    #[test]
+    fn each_setting_of_cache_on_write_keeps_its_kind_of_block_at_a_flush() {
+        assert_eq!(missed(&[], &[], false), [true; 3]);
+        let kinds = [
+            ("hbase.rs.cacheblocksonwrite", "CACHE_DATA_ON_WRITE", [false, true, true]),
+            ("hfile.block.index.cacheonwrite", "CACHE_INDEX_ON_WRITE", [true, false, true]),
+            ("hfile.block.bloom.cacheonwrite", "CACHE_BLOOMS_ON_WRITE", [true, true, false]),
+        ];
+        for (setting, attribute, expected) in kinds {
+            assert_eq!(missed(&[], &[(setting, "true")], false), expected, "{setting}");
+            assert_eq!(missed(&[(attribute, "true")], &[], false), expected, "{attribute}");
+        }
+        let compacted = [("hbase.rs.cachecompactedblocksonwrite", "true")];
+        assert_eq!(missed(&[], &compacted, false), [true; 3], "says nothing of flushes");
+    }
+
+    #[test]
+    fn each_setting_of_cache_on_write_has_its_effect_at_a_compaction() {
+        const ALL: (&str, &str) = ("hbase.rs.cachecompactedblocksonwrite", "true");
+        const THRESHOLD: &str = "hbase.rs.cachecompactedblocksonwrite.threshold";
+        assert_eq!(missed(&[], &[], true), [true; 3]);
+        assert_eq!(missed(&[], &[("hbase.rs.cacheblocksonwrite", "true")], true), [true; 3]);
+        let index = [("hfile.block.index.cacheonwrite", "true")];
+        assert_eq!(missed(&[], &index, true), [true, false, true]);
+        let bloom = [("hfile.block.bloom.cacheonwrite", "true")];
+        assert_eq!(missed(&[], &bloom, true), [true, true, false]);
+
+        assert_eq!(missed(&[], &[ALL], true), [false; 3]);
+        assert_eq!(missed(&[], &[ALL, (THRESHOLD, "10000000")], true), [false; 3]);
+        assert_eq!(missed(&[], &[ALL, (THRESHOLD, "10000")], true), [true; 3], "more than that is compacted");
+    }
+
+    #[test]
+    fn reads_that_keep_no_blocks_leave_no_data_in_the_cache() {
+        let (mut test, cache) = store(&[SMALL_DATA], &SMALL_BLOCKS);
+        fill(&mut test, "v");
+        let reads = |cache_blocks| {
+            let scan = || Scan { cache_blocks, ..Scan::default() };
+            let rows = |scan: Scan| test.scan(scan).len();
+            // Twice: the second time, what was kept is found.
+            for _ in 0..2 {
+                assert_eq!(rows(scan()), ROWS);
+                assert_eq!(rows(Scan { read_type: ReadType::Stream, ..scan() }), ROWS);
+                assert_eq!(rows(Scan { reversed: true, ..scan() }), ROWS);
+                let (start_row, stop_row) = (Bytes::from(row(50)), Bytes::from(row(70)));
+                assert_eq!(rows(Scan { start_row, stop_row, ..scan() }), 20);
+                assert_eq!(rows(Scan { cache_blocks, ..Scan::get(row(7)) }), 1);
+            }
+        };
+        reads(false);
+        let stats = cache.stats();
+        assert_eq!(stats.hits[0], 0, "data blocks were kept");
+        assert!(stats.misses[0] > 100 && stats.hits[1] > 0, "index blocks are kept: {stats:?}");
+        reads(true);
+        assert!(cache.stats().hits[0] > 100);
     }
 
     #[test]

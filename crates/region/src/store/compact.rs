@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
-use evenkeel_hfile::{DataOnWrite, HFileContext, ScanOptions, StoreFileMeta, Warmth, keys};
+use evenkeel_hfile::{HFileContext, OnWrite, ScanOptions, StoreFileMeta, Warmth, keys};
 use parking_lot::Mutex;
 
 use super::date_tiered::{self, DatedFile};
@@ -311,17 +311,19 @@ impl Store {
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
-    /// The output of a compaction of so many bytes. What replaces warm blocks is kept: the blocks it replaces leave the
-    /// cache soon after.
+    /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
+    /// chunks that lead to it: the blocks it replaces leave the cache soon after.
     fn compacted_file(&self, context: HFileContext, bytes: u64, warmth: Arc<Warmth>) -> NewFile {
         let cache = self.config.cache;
         let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
-        let data = match () {
-            () if all => DataOnWrite::Always,
-            () if cache.data_on_read => DataOnWrite::WhereWarm(warmth),
-            () => DataOnWrite::Never,
-        };
-        NewFile { context, data, index: cache.index_on_write || all, bloom: cache.bloom_on_write || all }
+        let warm = if cache.data_on_read { OnWrite::WhereWarm } else { OnWrite::Never };
+        NewFile {
+            context,
+            warmth,
+            data: OnWrite::when(all, warm),
+            index: OnWrite::when(all || cache.index_on_write, warm),
+            bloom: OnWrite::when(all || cache.bloom_on_write, warm),
+        }
     }
 
     /// Files that the output of a compaction stands for: its inputs, and those that were replaced before and are still

@@ -42,6 +42,10 @@ pub struct StoreConfig {
     pub checksum: ChecksumType,
     /// `hbase.hstore.bytes.per.checksum`: how many bytes of a block share a checksum.
     pub bytes_per_checksum: u32,
+    /// `hfile.index.block.max.size`: bytes of a full index block.
+    pub index_block_bytes: usize,
+    /// `io.storefile.bloom.block.size`: bytes of a full chunk of a bloom filter.
+    pub bloom_block_bytes: usize,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
     /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
@@ -78,6 +82,8 @@ impl Default for StoreConfig {
             zstd_framed: false,
             checksum: ChecksumType::Crc32C,
             bytes_per_checksum: 16 << 10,
+            index_block_bytes: 128 << 10,
+            bloom_block_bytes: 128 << 10,
             verify_bulk_loads: false,
             flush_bytes: 128 << 20,
             row_bytes_max: 1 << 30,
@@ -103,6 +109,8 @@ const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
 const VERIFY_BULK_LOADS: &str = "hbase.hstore.bulkload.verify";
 const CHECKSUM: &str = "hbase.hstore.checksum.algorithm";
 const BYTES_PER_CHECKSUM: &str = "hbase.hstore.bytes.per.checksum";
+const INDEX_BLOCK_BYTES: &str = "hfile.index.block.max.size";
+const BLOOM_BLOCK_BYTES: &str = "io.storefile.bloom.block.size";
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// Where HBase's own codecs are; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
@@ -134,6 +142,8 @@ impl StoreConfig {
             VERIFY_BULK_LOADS,
             CHECKSUM,
             BYTES_PER_CHECKSUM,
+            INDEX_BLOCK_BYTES,
+            BLOOM_BLOCK_BYTES,
             ROW_BYTES_MAX,
         ];
         for key in keys.into_iter().chain(EngineSettings::keys()) {
@@ -199,6 +209,8 @@ impl StoreConfig {
             BYTES_PER_CHECKSUM => {
                 parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
             }
+            INDEX_BLOCK_BYTES => parse(value, |n: u32| self.index_block_bytes = n.max(1) as usize),
+            BLOOM_BLOCK_BYTES => parse(value, |n: u32| self.bloom_block_bytes = n.max(1) as usize),
             ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
             VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::Result;
-use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, DataOnWrite, HFileContext, StoreFileMeta};
+use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, HFileContext, OnWrite, StoreFileMeta};
 
 use super::output::{NewFile, Order, Pace};
 use super::{Patience, Store, StoreFile, patience, sorted};
@@ -63,9 +63,7 @@ impl Store {
         let scanner = self.compaction_scanner(leaves.collect(), mode)?;
         let context = self.hfile_context(true, true)?;
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
-        let cache = self.config.cache;
-        let data = if cache.data_on_write { DataOnWrite::Always } else { DataOnWrite::Never };
-        let file = NewFile { context, data, index: cache.index_on_write, bloom: cache.bloom_on_write };
+        let file = self.flushed_file(context);
         let max_seq_id_of_parts = Some(self.max_seq_id());
         let order = Order { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
         let pace = match patience {
@@ -75,6 +73,17 @@ impl Store {
         let written = self.write_files(scanner, order, pace)?.paths;
         self.flushed.lock().clone_from(&written);
         Ok(written)
+    }
+
+    fn flushed_file(&self, context: HFileContext) -> NewFile {
+        let cache = self.config.cache;
+        NewFile {
+            context,
+            warmth: Arc::default(),
+            data: OnWrite::when(cache.data_on_write, OnWrite::Never),
+            index: OnWrite::when(cache.index_on_write, OnWrite::Never),
+            bloom: OnWrite::when(cache.bloom_on_write, OnWrite::Never),
+        }
     }
 
     /// Moves the files of a flush into the family's directory, and swaps them for the frozen segments. Gives their names.
@@ -187,6 +196,8 @@ impl Store {
             zstd_framed: self.config.zstd_framed,
             checksum: self.config.checksum,
             bytes_per_checksum: self.config.bytes_per_checksum,
+            index_block_bytes_max: self.config.index_block_bytes,
+            bloom_block_bytes: self.config.bloom_block_bytes,
             ..HFileContext::default()
         })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, Result};
-use evenkeel_hfile::{CacheOnWrite, DataOnWrite, HFileContext, HFileWriter, StoreFileMeta};
+use evenkeel_hfile::{CacheOnWrite, HFileContext, HFileWriter, OnWrite, StoreFileMeta, Warmth};
 
 use super::patience::{self, Work};
 use super::{CompactionPace, Patience, Store};
@@ -37,9 +37,10 @@ pub(super) enum Pace<'a> {
 #[derive(Clone)]
 pub(super) struct NewFile {
     pub context: HFileContext,
-    pub data: DataOnWrite,
-    pub index: bool,
-    pub bloom: bool,
+    pub warmth: Arc<Warmth>,
+    pub data: OnWrite,
+    pub index: OnWrite,
+    pub bloom: OnWrite,
 }
 
 /// How the cells of a compaction are divided among files. Rows are never cut.
@@ -98,7 +99,8 @@ impl Store {
             cache: Arc::clone(&self.env.cache),
             file: file_id(path),
             in_memory: self.family.in_memory(),
-            data: if keeps_data { file.data.clone() } else { DataOnWrite::Never },
+            warmth: Arc::clone(&file.warmth),
+            data: if keeps_data { file.data } else { OnWrite::Never },
             index: file.index,
             bloom: file.bloom,
         }
