@@ -39,6 +39,8 @@ enum Turn<'a> {
     Done(Block),
     /// Someone else has tried.
     Failed,
+    /// Someone else reads it, and this thread may not wait.
+    Refused,
 }
 
 /// The duty to read a block. Dropped without [`Reading::done`], it has failed.
@@ -51,7 +53,7 @@ struct Reading<'a> {
 
 impl Flights {
     /// What `read` gives: one of those who ask for a block at once calls it, and the others wait for what it finds. When it
-    /// fails, the next of them tries.
+    /// fails, the next of them tries. Who may not wait ([`turns::may_wait`]) refuses.
     ///
     /// # Errors
     /// What the caller's own `read` says.
@@ -60,6 +62,7 @@ impl Flights {
             match self.join(key) {
                 Turn::Done(block) => return Ok(block),
                 Turn::Failed => {}
+                Turn::Refused => return Err(turns::refuse()),
                 Turn::Mine(reading) => {
                     let block = read()?;
                     reading.done(&block);
@@ -89,6 +92,9 @@ impl Flights {
                 }
             }
         };
+        if !turns::may_wait() {
+            return Turn::Refused;
+        }
         let state = turns::lend(|| {
             let mut state = flight.state.lock();
             while matches!(*state, State::Reading) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, LocalFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
 use evenkeel_server::standalone::Standalone;
 
 /// What paths of logs have, and no others.
@@ -264,6 +264,55 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
     server.put("fast").expect("written");
     assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
     server.check_also_after_death();
+}
+
+/// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none that need not.
+#[test]
+fn reads_that_wait_for_a_disk_hold_up_no_others() {
+    let mut server = Server::started(&[]);
+    server.put("cold").expect("written");
+    server.put("cold, too").expect("written");
+    server.flush().expect("flushed");
+    server.put("warm").expect("written");
+    let gate = Gate::new();
+    let connection = server.runtime.block_on(server.connect());
+    let table = connection.table(name());
+    server.runtime.block_on(async {
+        // Of a table without files.
+        let other: TableName = "other".parse().expect("legal");
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let descriptor = TableDescriptor::new(other.clone()).with_family(family);
+        connection.admin().create_table(&descriptor, &[]).await.expect("created");
+        let warm = connection.table(other);
+        warm.put(Put::new("warm").column("f", "q", "warm")).await.expect("written");
+        connection.locate(&name(), b"cold", false).await.expect("located");
+
+        server.fs.inject(Fault::on(Op::Read, "/t/").always().waits_for(&gate));
+        let (one, two, three) = (table.clone(), table.clone(), table.clone());
+        let cold = tokio::spawn(async move { one.get(Get::new("cold")).await });
+        let waiting = gate.clone();
+        let thread = tokio::task::spawn_blocking(move || waiting.wait_for_arrival()).await.expect("no panic");
+        assert!(thread.contains("handler"), "{thread} waits for the disk");
+        let same_block = tokio::spawn(async move { two.get(Get::new("cold, too")).await });
+        let batch = tokio::spawn(async move { three.get_all(["cold", "cold, too"].map(Get::new)).await });
+        for _ in 0..20 {
+            let result = warm.get(Get::new("warm")).await.expect("answered");
+            assert_eq!(result.value("f", "q").as_deref(), Some(&b"warm"[..]));
+            let both = warm.get_all(["warm", "nowhere"].map(Get::new)).await;
+            assert!(both.iter().all(Result::is_ok), "{both:?}");
+        }
+        assert!(!cold.is_finished() && !same_block.is_finished() && !batch.is_finished());
+        gate.open();
+        let cold = cold.await.expect("no panic").expect("read");
+        assert_eq!(cold.value("f", "q").as_deref(), Some(&b"cold"[..]));
+        let same_block = same_block.await.expect("no panic").expect("read");
+        assert_eq!(same_block.value("f", "q").as_deref(), Some(&b"cold, too"[..]));
+        let batch = batch.await.expect("no panic");
+        for (result, row) in batch.into_iter().zip(["cold", "cold, too"]) {
+            assert_eq!(result.expect("read").value("f", "q").as_deref(), Some(row.as_bytes()));
+        }
+    });
+    server.check();
 }
 
 #[test]

@@ -18,11 +18,11 @@
 //! | [`MemoryFileSystem`] | tests and simulation; can crash and forget what was not flushed or synced |
 //! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
 
-mod cached;
 mod dir_lock;
 mod faulty;
 mod local;
 mod memory;
+pub mod page_cache;
 mod side_sums;
 mod write_behind;
 

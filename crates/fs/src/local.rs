@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use crate::cached;
+use crate::page_cache;
 use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
 
@@ -215,7 +215,7 @@ impl RandomAccessFile for LocalFile {
     }
 
     fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
-        cached::read(&self.file, offset, buf)
+        page_cache::read(&self.file, offset, buf)
     }
 
     fn len(&self) -> u64 {

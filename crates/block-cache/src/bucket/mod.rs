@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenkeel_common::Result;
+use evenkeel_common::{Result, turns};
 
 use self::files::{SUPERBLOCK_BYTES, Shape};
 use self::graveyard::Grave;
@@ -382,8 +382,10 @@ impl BlockCache for BucketCache {
             self.counters.hit(block.kind().category());
             return Ok(block);
         }
-        self.counters.miss(hint.category);
-        self.flights.read(key, || {
+        if turns::was_refused() {
+            return Err(turns::refuse());
+        }
+        let outcome = self.flights.read(key, || {
             // Someone may have finished between the lookup and the turn.
             if let Some(block) = self.find(key) {
                 return Ok(block);
@@ -393,7 +395,11 @@ impl BlockCache for BucketCache {
                 self.insert(*key, block.clone(), hint.in_memory);
             }
             Ok(block)
-        })
+        });
+        if !turns::was_refused() {
+            self.counters.miss(hint.category);
+        }
+        outcome
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use evenkeel_common::turns;
 use parking_lot::Mutex;
 
 use super::buckets::Buckets;
@@ -152,6 +153,11 @@ impl Shard {
         let place = slot.place();
         let Some(frame) = self.storage.frame(place) else { return self.read(&pin, place, key, hash) };
         if self.storage.is_durable() && slot.verified.load(Relaxed) == 0 {
+            // Its pages have not been touched since the file was opened, so the disk is likely asked for them.
+            if !turns::may_wait() {
+                turns::refuse();
+                return None;
+            }
             if !self.storage.verify(place, key) {
                 drop(pin);
                 self.discard(key, hash);
@@ -185,7 +191,17 @@ impl Shard {
     }
 
     fn read(&self, pin: &Pin, place: Place, key: &BlockKey, hash: u64) -> Option<Block> {
-        match self.storage.read(place, key) {
+        let read = match turns::may_wait() {
+            true => self.storage.read(place, key),
+            false => match self.storage.read_at_once(place, key) {
+                None => {
+                    turns::refuse();
+                    return None;
+                }
+                Some(found) => Ok(found),
+            },
+        };
+        match read {
             Ok(Some(block)) => {
                 self.errors.store(0, Relaxed);
                 Some(block)

@@ -12,6 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use evenkeel_fs::page_cache;
+
 use super::frame::{self, FrameRef, HEADER_BYTES, Header};
 use super::mapping::Mapping;
 use super::slot::Place;
@@ -107,7 +109,14 @@ impl Storage {
         let mut bytes = vec![0; place.len as usize];
         let read = read_up_to(file, start + place.start, &mut bytes)?;
         bytes.truncate(read);
-        Ok(frame::verify(&bytes, key).and_then(|header| frame::to_heap(header, bytes)))
+        Ok(block_in(bytes, key))
+    }
+
+    /// As [`Storage::read`], of what the kernel has in memory; `None` when that may be less than the frame.
+    pub fn read_at_once(&self, place: Place, key: &BlockKey) -> Option<Option<Block>> {
+        let Self::File { file, start } = self else { return Some(None) };
+        let mut bytes = vec![0; place.len as usize];
+        page_cache::read(file, start + place.start, &mut bytes).then(|| block_in(bytes, key))
     }
 
     /// Whether the mapped frame at a place that is pinned is whole and of the key.
@@ -137,6 +146,11 @@ impl Storage {
             Self::File { .. } => unreachable!("only mapped storage has addresses"),
         }
     }
+}
+
+/// The block of a frame's bytes, when they are one of the key's.
+fn block_in(bytes: Vec<u8>, key: &BlockKey) -> Option<Block> {
+    frame::verify(&bytes, key).and_then(|header| frame::to_heap(header, bytes))
 }
 
 /// Reads until the buffer is full or the file ends (the padding of the last frame is never written).

@@ -1,4 +1,4 @@
-//! Reads of what the kernel has in memory.
+//! Reads of what the kernel has in memory: such a read takes no wait for a disk.
 
 use std::fs::File;
 
