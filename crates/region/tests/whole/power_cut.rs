@@ -51,41 +51,48 @@ const SPLIT: &[u8] = b"r3";
 
 /// What a cell holds, by the writes since the last that must stay: it comes first, and all of them may be found.
 #[derive(Clone, Debug)]
-struct Window<T>(Vec<T>);
+struct Window<T> {
+    values: Vec<T>,
+    /// How many values there have been, with those that cannot be found any more.
+    noted: usize,
+}
 
 impl<T: Clone + Debug + PartialEq> Window<T> {
     fn new(value: T) -> Self {
-        Self(vec![value])
+        Self { values: vec![value], noted: 1 }
     }
 
     fn now(&self) -> &T {
-        &self.0[self.0.len() - 1]
+        &self.values[self.values.len() - 1]
     }
 
     /// A write was acknowledged.
     fn note(&mut self, value: T, stays: bool) {
         if stays {
-            self.0.clear();
+            self.values.clear();
         }
-        self.0.push(value);
+        self.values.push(value);
+        self.noted += 1;
     }
 
-    /// All but the last `later` writes must stay.
-    fn settle(&mut self, later: usize) {
-        self.0.drain(..self.0.len() - 1 - later.min(self.0.len() - 1));
+    /// The write that was the last of so many must stay.
+    fn settle(&mut self, noted: usize) {
+        let left_out = self.noted - self.values.len();
+        self.values.drain(..noted.saturating_sub(left_out + 1));
     }
 }
 
 /// What a row holds: the value of its two cells, in a family each, and the sum of its increments.
 #[derive(Clone, Debug)]
 struct Row {
-    value: Window<Option<String>>,
+    a: Window<Option<String>>,
+    b: Window<Option<String>>,
     sum: Window<i64>,
 }
 
 impl Default for Row {
     fn default() -> Self {
-        Self { value: Window::new(None), sum: Window::new(0) }
+        Self { a: Window::new(None), b: Window::new(None), sum: Window::new(0) }
     }
 }
 
@@ -170,16 +177,12 @@ impl Writes {
     fn acknowledge(&mut self, change: Change, stays: bool) {
         let row = self.rows.entry(change.row).or_default();
         if let Some(value) = change.value {
-            row.value.note(value, stays);
+            row.a.note(value.clone(), stays);
+            row.b.note(value, stays);
         }
         if let Some(sum) = change.sum {
             row.sum.note(sum, stays);
         }
-    }
-
-    /// How many values each row has had since one had to stay, to tell [`Writes::settle`] which were there at a moment.
-    fn marks(&self) -> BTreeMap<String, (usize, usize)> {
-        self.rows.iter().map(|(name, row)| (name.clone(), (row.value.0.len(), row.sum.0.len()))).collect()
     }
 }
 
@@ -238,7 +241,7 @@ impl Simulation {
 
     /// What was written before stays from then on.
     fn flush(&mut self, region: &Arc<Region>) {
-        let before = self.writes.lock().marks();
+        let before = self.writes.lock().rows.clone();
         self.write_in_the_middle();
         let flushed = region.flush().is_ok();
         self.cluster.watch.forget_work();
@@ -246,13 +249,13 @@ impl Simulation {
             return;
         }
         let rows = &mut self.writes.lock().rows;
-        for (name, row) in
-            rows.iter_mut().filter(|(name, _)| Arc::ptr_eq(self.cluster.region_of(name), region))
+        for (name, before) in
+            before.iter().filter(|(name, _)| Arc::ptr_eq(self.cluster.region_of(name), region))
         {
-            let (value, sum) = before.get(name).copied().unwrap_or((1, 1));
-            // A write that was synced meanwhile has begun a new count.
-            row.value.settle(row.value.0.len().saturating_sub(value));
-            row.sum.settle(row.sum.0.len().saturating_sub(sum));
+            let row = rows.entry(name.clone()).or_default();
+            row.a.settle(before.a.noted);
+            row.b.settle(before.b.noted);
+            row.sum.settle(before.sum.noted);
         }
     }
 
@@ -296,23 +299,19 @@ impl Simulation {
             let promised = writes.rows.get(&name).cloned().unwrap_or_default();
             let doubtful = in_doubt.as_ref().filter(|change| change.row == name);
             let found = self.read(&name);
-            let value_is = |found: &Option<String>| {
-                promised.value.0.contains(found)
+            let value_is = |window: &Window<Option<String>>, found: &Option<String>| {
+                window.values.contains(found)
                     || doubtful.and_then(|change| change.value.as_ref()).is_some_and(|value| value == found)
             };
-            let sum_is = promised.sum.0.contains(&found.sum)
+            let sum_is = promised.sum.values.contains(&found.sum)
                 || doubtful.is_some_and(|change| change.sum == Some(found.sum));
             assert!(
-                value_is(&found.a) && value_is(&found.b) && sum_is,
+                value_is(&promised.a, &found.a) && value_is(&promised.b, &found.b) && sum_is,
                 "{context}, {name}: {found:?} and not {promised:?} (in doubt: {doubtful:?})"
             );
             assert!(found.a == found.b || !writes.hsync, "{context}, {name}: half a write: {found:?}");
-            // What differs is set right by the next write that is not lost, so it need not agree with one value.
-            let mut value = Window::new(found.a.clone());
-            if found.b != found.a {
-                value.0.insert(0, found.b);
-            }
-            writes.rows.insert(name, Row { value, sum: Window::new(found.sum) });
+            let (a, b, sum) = (Window::new(found.a), Window::new(found.b), Window::new(found.sum));
+            writes.rows.insert(name, Row { a, b, sum });
         }
     }
 
