@@ -37,6 +37,8 @@ mod core_tests;
 mod digest;
 mod flat;
 mod hints;
+#[cfg(test)]
+mod map_tests;
 mod pool_config;
 mod record;
 mod scanner;

@@ -80,6 +80,11 @@ fn two_writers_lose_no_cell_and_a_reader_finds_them_in_order() {
 }
 
 #[test]
+fn a_reader_that_walks_backwards_misses_no_cell_while_a_writer_inserts() {
+    every_order(sound::scenarios::a_writer_and_a_reader_that_walks_backwards);
+}
+
+#[test]
 fn two_threads_get_different_bytes_when_a_chunk_is_full() {
     every_order(sound::scenarios::two_threads_at_the_end_of_a_chunk);
 }
@@ -93,6 +98,12 @@ fn a_cell_taken_back_before_its_write_is_complete_is_seen_by_nobody() {
 #[should_panic(expected = "Causality violation")]
 fn the_model_finds_links_without_order() {
     every_order(relaxed::scenarios::two_writers_and_a_reader);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn the_model_finds_links_without_order_backwards_too() {
+    every_order(relaxed::scenarios::a_writer_and_a_reader_that_walks_backwards);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn segment() -> Arc<Segment> {
 }
 
 /// Ends between which rows may have been expected, rightly or not.
-const EXPECTED: [(&[u8], &[u8]); 4] =
+pub(super) const EXPECTED: [(&[u8], &[u8]); 4] =
     [(b"row000000", b"row020000"), (b"", b""), (b"row005000", b"row005010"), (b"x", b"y")];
 
 fn cell(row: u64, timestamp: i64, seq_id: u64) -> KeyValue {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use evenkeel_common::{CellRef, turns};
 
-/// Cells looked at between two looks at the clock within a row.
+/// Cells looked at between two looks at the clock within a row, or between two pauses: less than a millisecond, mostly.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
 /// Rows looked at between two looks at the clock.
 const ROWS_PER_TIME_CHECK: u64 = 32;
@@ -71,6 +71,8 @@ pub struct ScannerContext {
     pub deadline: Option<Instant>,
     /// Where the deadline may end a call.
     pub time_scope: LimitScope,
+    /// Whether a call comes back at each look at the clock within a row, whatever it has added.
+    pub pauses: bool,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
     /// Bytes of blocks read so far.
@@ -100,6 +102,7 @@ impl ScannerContext {
             block_size_limit: u64::MAX,
             deadline: None,
             time_scope: LimitScope::BetweenRows,
+            pauses: false,
             size: 0,
             block_size: 0,
             rows_scanned: 0,
@@ -125,6 +128,13 @@ impl ScannerContext {
     /// No longer than until `deadline`.
     pub fn with_deadline(mut self, scope: LimitScope, deadline: Instant) -> Self {
         (self.time_scope, self.deadline) = (scope, Some(deadline));
+        self
+    }
+
+    /// Comes back also within a row of which nothing was added for long, so that its reader can be told to end. Of use to
+    /// who reads a store alone: it says no more than that the row goes on.
+    pub fn with_pauses(mut self) -> Self {
+        self.pauses = true;
         self
     }
 
@@ -176,13 +186,14 @@ impl ScannerContext {
         self.time_scope >= at && self.out_of_time
     }
 
-    /// As [`ScannerContext::time_reached`] within a row; looks at the clock once in many calls.
+    /// As [`ScannerContext::time_reached`] within a row, or whether the call is to pause there; looks at the clock once in
+    /// many calls.
     pub(super) fn time_reached_at_cell(&mut self) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {
             return false;
         }
         self.cells_until_time_check = CELLS_PER_TIME_CHECK;
-        self.pass(LimitScope::BetweenCells)
+        self.pass(LimitScope::BetweenCells) || self.pauses
     }
 }

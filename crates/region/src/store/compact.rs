@@ -250,7 +250,7 @@ impl Store {
 
     /// The period, more or less: by the names of the files, so that stores that were made at once do not compact at
     /// once, and asking twice gives the same answer.
-    fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
+    pub(super) fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
         let period = self.config.major_period_ms as f64;
         let hash = files
             .iter()

@@ -151,7 +151,7 @@ impl Outputs<'_> {
         let mut input = Input {
             scanner,
             cells: CellBuffer::new(),
-            limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP),
+            limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP).with_pauses(),
         };
         match pace {
             Pace::Free => {
@@ -190,7 +190,8 @@ impl Outputs<'_> {
         Ok(true)
     }
 
-    /// Writes a row, or a part of it; how many bytes these were, `None` when there is no more.
+    /// Writes a row, or a part of it, of which all cells may have been dropped; how many bytes these were, `None` when there
+    /// is no more.
     fn write_step(&mut self, input: &mut Input) -> Result<Option<u64>> {
         let Input { scanner, cells, limits } = input;
         if scanner.is_done() {

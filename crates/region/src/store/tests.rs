@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
-use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, MemoryFileSystem, Op};
+use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
 use evenkeel_hfile::ScanOptions;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
-use super::testing::{ENGINES, TestStore, drain, family, text};
+use super::testing::{ENGINES, NOW_MS, TestStore, drain, family, text};
 use super::{Store, StoreConfig, StoreEnv};
 use crate::layout;
 use crate::ops::Scan;
@@ -167,21 +167,61 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     let rows = test.scan(Scan::default());
     test.env.pace.set_limit(Some(1));
     let request = test.store.select_compaction(true).expect("two files");
-    let started = std::time::Instant::now();
-    let outcome = std::thread::scope(|scope| {
-        let compaction = scope.spawn(|| test.store.compact(&request, u64::MAX));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        test.store.cancel_compactions(true);
-        compaction.join().expect("no panic")
+    // A busy machine may be late, but not always.
+    let ended_in = (0..10).map(|_| {
+        test.store.cancel_compactions(false);
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| test.store.compact(&request, u64::MAX));
+            std::thread::sleep(Duration::from_millis(20));
+            let told = Instant::now();
+            test.store.cancel_compactions(true);
+            let outcome = compaction.join().expect("no panic");
+            assert!(outcome.expect_err("cancelled").message().contains("cancelled"));
+            told.elapsed()
+        })
     });
-    assert!(outcome.expect_err("cancelled").message().contains("cancelled"));
-    assert!(started.elapsed() < std::time::Duration::from_secs(5), "a byte a second takes minutes");
+    let at_once = |ended_in: &Duration| *ended_in < Duration::from_millis(50);
+    assert!(ended_in.into_iter().any(|ended_in| at_once(&ended_in)), "a byte a second takes minutes");
     drop(request);
     assert_eq!((names(&test.store), test.scan(Scan::default())), (before, rows));
     assert!(test.env.fs.list(&test.store.dirs.tmp).expect("listed").is_empty());
     test.store.cancel_compactions(false);
     test.env.pace.set_limit(None);
     assert_eq!(test.compact(true, u64::MAX).map(|(files, _)| files.len()), Some(2));
+}
+
+/// All its cells are in one row, and dropped: the compaction writes nothing for as long as it reads.
+#[test]
+fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
+    const CELLS: usize = 500_000;
+    let (mut test, faulty) = (TestStore::new(&[]), FaultyFileSystem::new(MemoryFileSystem::new()));
+    test.env.fs = Arc::new(faulty.clone());
+    test.store =
+        Store::open(&test.env, family(b"f", &[("TTL", "10")]), &super::testing::region()).expect("opens");
+    for n in 0..CELLS {
+        test.add("r", &format!("{n:06}"), NOW_MS, CellType::Put, "");
+    }
+    // The file is not so old that it is left out unread.
+    test.add("r", "last", NOW_MS + 60_000, CellType::Put, "v");
+    test.flush(u64::MAX);
+    test.clock.advance_ms(60_000);
+    let request = test.store.select_compaction(true).expect("a file");
+    // It waits for a block in the middle. From there on it may read two more, of a few hundred.
+    let (gate, file) = (Gate::new(), names(&test.store).remove(0));
+    faulty.inject(Fault::on(Op::Read, &file).after(100).waits_for(&gate));
+    faulty.inject(Fault::on(Op::Read, &file).after(102).always().fails(std::io::ErrorKind::Other));
+    let outcome = std::thread::scope(|scope| {
+        let compaction = scope.spawn(|| test.store.compact(&request, u64::MAX));
+        gate.wait_for_arrival();
+        test.store.cancel_compactions(true);
+        gate.open();
+        compaction.join().expect("no panic")
+    });
+    let error = outcome.expect_err("cancelled");
+    assert!(error.message().contains("cancelled"), "it reads on: {error}");
+    faulty.clear();
+    test.store.cancel_compactions(false);
+    test.store.compact(&request, u64::MAX).expect("compacted");
 }
 
 #[test]
@@ -247,6 +287,45 @@ fn a_major_compaction_comes_by_itself_when_files_are_old() {
     assert_eq!(test.compact(false, u64::MAX).map(|(files, _)| files.len()), Some(1));
     assert!(test.store.files()[0].is_major);
     assert!(test.store.select_compaction(false).is_none(), "once is enough");
+}
+
+#[test]
+fn stores_do_not_have_their_major_compactions_at_once() {
+    const PERIOD: &str = "hbase.hregion.majorcompaction";
+    const JITTER: &str = "hbase.hregion.majorcompaction.jitter";
+    let periods = |settings: &[(&str, &str)]| {
+        let period = |_| {
+            let mut test = TestStore::new(settings);
+            test.add("a", "q", 1, CellType::Put, "v");
+            test.flush(u64::MAX);
+            let files = test.store.state.load().files.clone();
+            let period_ms = test.store.major_period_ms(&files);
+            assert_eq!(test.store.major_period_ms(&files), period_ms, "whenever it is asked");
+            period_ms
+        };
+        let mut periods: Vec<_> = (0..32).map(period).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        periods
+    };
+    for (jitter, least, most) in [("0.2", 800_000, 1_200_000), ("0.5", 500_000, 1_500_000)] {
+        let periods = periods(&[(PERIOD, "1000000"), (JITTER, jitter)]);
+        let (first, last) = (periods[0], periods[periods.len() - 1]);
+        assert!(periods.len() >= 30 && least <= first && last <= most, "{jitter}: {periods:?}");
+        assert!(first < 1_000_000 && last > 1_000_000, "{jitter}, to both sides: {periods:?}");
+        assert!(last - first > (most - least) / 2, "{jitter}: {periods:?}");
+    }
+    assert_eq!(periods(&[(PERIOD, "1000000"), (JITTER, "0")]), [1_000_000]);
+}
+
+#[test]
+fn a_period_of_0_means_no_major_compaction_by_itself() {
+    let mut test = TestStore::new(&[("hbase.hregion.majorcompaction", "0")]);
+    test.add("a", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    test.clock.set_ms(1000 * StoreConfig::default().major_period_ms);
+    assert!(test.store.select_compaction(false).is_none());
+    assert!(test.store.select_compaction(true).is_some_and(|request| request.is_major()), "a user's");
 }
 
 /// Where a block's header says which checksums follow it, and of how many bytes each.

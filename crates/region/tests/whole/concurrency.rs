@@ -351,25 +351,33 @@ fn closing_does_not_wait_for_a_compaction() {
             }
             cluster.region().flush().expect("flushed");
         }
-        let (before, region) = (cluster.all(), Arc::clone(cluster.region()));
+        let before = cluster.all();
         cluster.pace.set_limit(Some(1000));
-        let closed_in = std::thread::scope(|scope| {
-            let compaction = scope.spawn(|| region.compact(None, true));
-            while cluster.files("/.tmp/f/").is_empty() {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-            let began = Instant::now();
-            region.close(false).expect("closed");
-            let closed_in = began.elapsed();
-            compaction.join().expect("no panic").expect_err("cancelled");
-            closed_in
-        });
-        assert!(closed_in < Duration::from_millis(500), "{engine}: {closed_in:?}");
-        assert!(cluster.files("/.tmp/f/").is_empty(), "{engine}");
-        drop(region);
-        cluster.die(Keep::Flushed);
-        cluster.start();
-        assert_eq!(cluster.all(), before, "{engine}");
+        // A busy machine may be late, but not always.
+        let at_once = (0..10).map(|_| close_in_a_compaction(&mut cluster, engine, &before));
+        assert!(at_once.into_iter().any(|time| time < Duration::from_millis(50)), "{engine}: closes late");
     }
+}
+
+/// How long it takes to close; then the region is opened again.
+fn close_in_a_compaction(cluster: &mut Cluster, engine: &str, before: &[String]) -> Duration {
+    let region = Arc::clone(cluster.region());
+    let closed_in = std::thread::scope(|scope| {
+        let compaction = scope.spawn(|| region.compact(None, true));
+        while cluster.files("/.tmp/f/").is_empty() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let began = Instant::now();
+        region.close(false).expect("closed");
+        let closed_in = began.elapsed();
+        compaction.join().expect("no panic").expect_err("cancelled");
+        closed_in
+    });
+    assert!(cluster.files("/.tmp/f/").is_empty(), "{engine}");
+    drop(region);
+    cluster.die(Keep::Flushed);
+    cluster.start();
+    assert_eq!(cluster.all(), before, "{engine}");
+    closed_in
 }

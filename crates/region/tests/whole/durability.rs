@@ -507,3 +507,69 @@ fn a_taken_back_cell_does_not_hide_an_older_one() {
     cluster.region().flush().expect("flushed");
     assert_eq!(values(&cluster.row("r")), ["kept"]);
 }
+
+/// What is seen of a write from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// It is acknowledged once it is in the log's file, not before.
+    waits: bool,
+    /// It survives the death of the process, once the log has written what it had.
+    logged: bool,
+    /// It survives that of the machine.
+    synced: bool,
+}
+
+const SKIP: Seen = Seen { waits: false, logged: false, synced: false };
+const ASYNC: Seen = Seen { logged: true, ..SKIP };
+const SYNC: Seen = Seen { waits: true, ..ASYNC };
+const FSYNC: Seen = Seen { synced: true, ..SYNC };
+
+/// Writes to a region whose log takes nothing for now, and then, when all is written, lets it die.
+fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, keep: Keep) -> (bool, bool) {
+    let mut cluster = Cluster::new(ONE);
+    if let Some(durability) = of_table {
+        cluster.alter(&[("DURABILITY", durability)]);
+        cluster.restart();
+    }
+    let gate = Gate::new();
+    for op in [Op::Flush, Op::Sync] {
+        cluster.fs.inject(Fault::on(op, "/WALs/").always().waits_for(&gate));
+    }
+    let mut write = put("r", &[("f", "q", "v")]);
+    write.durability = given;
+    let (sender, outcome) = mpsc::channel();
+    cluster.region().mutate(write, 0, Box::new(move |result| sender.send(result.is_ok()).expect("heard")));
+    let early = outcome.try_recv().ok();
+    gate.open();
+    let written = early.unwrap_or_else(|| outcome.recv_timeout(PATIENCE).expect("an answer"));
+    assert!(written, "{of_table:?}, {given:?}");
+    // It comes behind the other in the log.
+    let mut next = put("s", &[("f", "q", "v")]);
+    next.durability = Durability::SyncWal;
+    cluster.region().mutate_wait(next).expect("written");
+    cluster.crash(keep);
+    (early.is_some(), !cluster.row("r").is_empty())
+}
+
+#[test]
+fn a_write_is_as_durable_as_it_says_and_otherwise_as_its_table_says() {
+    use Durability::{AsyncWal, FsyncWal, SkipWal, SyncWal, UseDefault};
+    for (of_table, given, seen) in [
+        (None, SkipWal, SKIP),
+        (None, AsyncWal, ASYNC),
+        (None, SyncWal, SYNC),
+        (None, FsyncWal, FSYNC),
+        (None, UseDefault, SYNC),
+        (Some("SKIP_WAL"), UseDefault, SKIP),
+        (Some("ASYNC_WAL"), UseDefault, ASYNC),
+        (Some("SYNC_WAL"), UseDefault, SYNC),
+        (Some("FSYNC_WAL"), UseDefault, FSYNC),
+        (Some("USE_DEFAULT"), UseDefault, SYNC),
+        (Some("SKIP_WAL"), FsyncWal, FSYNC),
+        (Some("FSYNC_WAL"), AsyncWal, ASYNC),
+    ] {
+        let (early, logged) = acknowledged_early_and_survives(of_table, given, Keep::Flushed);
+        let (_, synced) = acknowledged_early_and_survives(of_table, given, Keep::Synced);
+        assert_eq!(Seen { waits: !early, logged, synced }, seen, "{of_table:?}, {given:?}");
+    }
+}

@@ -19,12 +19,16 @@ use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{CompactionPace, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
 
+use crate::watched::Watch;
+
 pub const ROOT: &str = "/hbase";
 pub const NOW_MS: i64 = 1_000_000;
 
 pub struct Cluster {
     pub memory: MemoryFileSystem,
     pub fs: FaultyFileSystem,
+    /// Of the calls to `fs`.
+    pub watch: Watch,
     pub clock: Arc<ManualClock>,
     pub wal_config: WalConfig,
     /// How fast compactions write.
@@ -33,7 +37,8 @@ pub struct Cluster {
     /// Of the lives from the next one on.
     pub cache: Arc<dyn BlockCache>,
     in_memory: InMemoryCompaction,
-    info: RegionInfo,
+    /// The regions of the table, in order.
+    infos: Vec<RegionInfo>,
     life: i64,
     /// A crash has left logs whose ends may be anything.
     torn: bool,
@@ -42,7 +47,7 @@ pub struct Cluster {
 
 pub struct Serving {
     pub wal: Arc<Wal>,
-    pub region: Arc<Region>,
+    pub regions: Vec<Arc<Region>>,
 }
 
 impl Cluster {
@@ -75,13 +80,14 @@ impl Cluster {
         let mut cluster = Self {
             fs: FaultyFileSystem::new(memory.clone()),
             memory,
+            watch: Watch::default(),
             clock: ManualClock::at(NOW_MS),
             wal_config,
             pace: Arc::default(),
             table,
             cache: Arc::new(NoCache),
             in_memory: InMemoryCompaction::None,
-            info,
+            infos: vec![info],
             life: 0,
             torn: false,
             serving: None,
@@ -97,8 +103,29 @@ impl Cluster {
         self
     }
 
+    /// The same, empty still, in two regions, the second of the rows from `row` on.
+    pub fn split_at(mut self, row: &'static [u8]) -> Self {
+        let of_rows = |start: &'static [u8], end: &'static [u8]| {
+            RegionInfo::new(self.table.name().clone(), start.into(), end.into(), 1)
+        };
+        self.infos = vec![of_rows(b"", row), of_rows(row, b"")];
+        self.restart();
+        self
+    }
+
+    /// The first region.
     pub fn region(&self) -> &Arc<Region> {
-        &self.serving.as_ref().expect("started").region
+        &self.regions()[0]
+    }
+
+    pub fn regions(&self) -> &[Arc<Region>] {
+        &self.serving.as_ref().expect("started").regions
+    }
+
+    /// The region that a row is in.
+    pub fn region_of(&self, row: &str) -> &Arc<Region> {
+        let at = self.infos.iter().rposition(|info| info.start_key() <= row.as_bytes());
+        &self.regions()[at.unwrap_or(0)]
     }
 
     pub fn wal(&self) -> &Arc<Wal> {
@@ -123,7 +150,7 @@ impl Cluster {
         self.clock.advance_ms(1);
         self.split_logs()?;
         let server = ServerName::new("h", 16020, self.life);
-        let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
+        let fs = self.watch.over(self.fs.clone());
         let (wal_dir, old_dir) = (root("WALs").join(server.to_string()), root("oldWALs"));
         fs.mkdirs(&wal_dir)?;
         fs.mkdirs(&old_dir)?;
@@ -159,8 +186,10 @@ impl Cluster {
             nonces: Arc::new(NonceManager::new(clock, 1000)),
             events: Arc::new(NoEvents),
         };
-        let region = Region::open(Arc::new(env), self.info.clone(), Arc::new(self.table.clone()))?;
-        self.serving = Some(Serving { wal, region });
+        let (env, table) = (Arc::new(env), Arc::new(self.table.clone()));
+        let open = |info: &RegionInfo| Region::open(Arc::clone(&env), info.clone(), Arc::clone(&table));
+        let regions = self.infos.iter().map(open).collect::<Result<_>>()?;
+        self.serving = Some(Serving { wal, regions });
         Ok(())
     }
 
@@ -183,8 +212,8 @@ impl Cluster {
     /// Threads of a server that died must not work on in the next life: the log's owner waits for its threads, and here
     /// that is not one of them.
     fn end_threads(&mut self) {
-        let Some(Serving { wal, region }) = self.serving.take() else { return };
-        drop(region);
+        let Some(Serving { wal, regions }) = self.serving.take() else { return };
+        drop(regions);
         while Arc::strong_count(&wal) > 1 {
             std::thread::yield_now();
         }
@@ -193,7 +222,7 @@ impl Cluster {
     /// Closes the region and opens it again.
     pub fn restart(&mut self) {
         let serving = self.serving.take().expect("started");
-        serving.region.close(false).expect("closed");
+        serving.regions.iter().for_each(|region| region.close(false).expect("closed"));
         serving.wal.close().expect("closed");
         self.start();
     }
@@ -207,7 +236,7 @@ impl Cluster {
     }
 
     fn split_logs(&self) -> Result<()> {
-        let fs = &self.fs;
+        let fs = &*self.watch.over(self.fs.clone());
         for server in self.servers_with_logs()? {
             for file in fs.list(&server.path)? {
                 let outcome = split_wal(SplitOptions {
@@ -260,7 +289,7 @@ impl Cluster {
     }
 
     pub fn row(&self, row: &str) -> Vec<String> {
-        texts(&self.region().get(Scan::get(row.as_bytes().to_vec())).expect("read"))
+        texts(&self.region_of(row).get(Scan::get(row.as_bytes().to_vec())).expect("read"))
     }
 
     pub fn all(&self) -> Vec<String> {

@@ -4,6 +4,8 @@ mod bulk_load;
 mod concurrency;
 mod durability;
 mod harness;
+mod memstore_limits;
 mod model;
 mod power_cut;
 mod row_cache;
+mod watched;

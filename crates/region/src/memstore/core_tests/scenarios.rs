@@ -50,6 +50,38 @@ pub(in super::super) fn two_writers_and_a_reader() {
     assert_eq!(list.cell(found).map(|cell| cell.row().to_vec()), Some(b"c".to_vec()));
 }
 
+fn rows_backwards(list: &SkipList) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut at = list.last();
+    while let Some(cell) = list.cell(at) {
+        found.push(String::from_utf8_lossy(cell.row()).into_owned());
+        at = list.before(&cell);
+    }
+    found
+}
+
+/// Somebody walks from the last cell to the first, while a cell goes in between them and one behind them.
+pub(in super::super) fn a_writer_and_a_reader_that_walks_backwards() {
+    let list = list();
+    for row in ["a", "c"] {
+        list.insert(&put(row, 1).as_cell());
+    }
+    let writer = {
+        let list = Arc::clone(&list);
+        thread::spawn(move || ["d", "b"].map(|row| list.insert(&put(row, 2).as_cell())))
+    };
+    let reader = {
+        let list = Arc::clone(&list);
+        thread::spawn(move || rows_backwards(&list))
+    };
+    let seen = reader.join().expect("reads");
+    assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
+    let there: Vec<_> = seen.iter().filter(|row| matches!(row.as_str(), "a" | "c")).collect();
+    assert_eq!(there, ["c", "a"], "{seen:?}");
+    writer.join().expect("inserts");
+    assert_eq!(rows_backwards(&list), ["d", "c", "b", "a"], "a cell is lost");
+}
+
 /// Two threads find the chunk too full for both.
 pub(in super::super) fn two_threads_at_the_end_of_a_chunk() {
     let arena = Arc::new(Arena::new(ChunkPool::new(0)));

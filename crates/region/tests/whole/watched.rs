@@ -1,0 +1,230 @@
+//! A file system that tells in which call the power went, and lets something else happen in the middle of a file.
+//!
+//! It lies over the one that cuts the power ([`FaultyFileSystem`]). While it is told to, it lets calls that change something
+//! through one at a time, so that of two threads it is known whose call was cut.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_fs::{AppendFile, CreateOptions, FaultyFileSystem, FileStatus, FileSystem, RandomAccessFile};
+use parking_lot::Mutex;
+
+/// What a directory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Logs that are written.
+    Logs,
+    /// Logs that are no longer needed.
+    OldLogs,
+    /// Edits of a dead server's logs, on their way into a region.
+    RecoveredEdits,
+    /// Files of flushes and compactions that are not complete.
+    Tmp,
+    /// A region and its store files.
+    Region,
+    /// Store files that were replaced.
+    Archive,
+}
+
+fn place_of(path: &Path) -> Place {
+    let path = path.to_string_lossy();
+    let has = |part: &str| path.contains(part);
+    match () {
+        () if has("/oldWALs") => Place::OldLogs,
+        () if has("/WALs") => Place::Logs,
+        () if has("/recovered.edits") => Place::RecoveredEdits,
+        () if has("/.tmp") => Place::Tmp,
+        () if has("/archive") => Place::Archive,
+        () => Place::Region,
+    }
+}
+
+/// A call: what was done, where, and for a rename whereto.
+pub type Call = (&'static str, Place, Option<Place>);
+
+/// Runs once, on the thread that writes the file.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    watches: AtomicBool,
+    turn: Mutex<()>,
+    cuts: Mutex<BTreeMap<Call, u64>>,
+    /// Calls on files in `.tmp` until it is time, and what for.
+    meanwhile: Mutex<Option<(u64, Meanwhile)>>,
+}
+
+/// What is known of the calls to a file system. Clones are one.
+#[derive(Clone, Default)]
+pub struct Watch(Arc<State>);
+
+impl Watch {
+    /// From here on, calls that change something come one at a time, and those in which the power goes are counted.
+    pub fn begin(&self) {
+        self.0.watches.store(true, Ordering::Relaxed);
+    }
+
+    /// How often the power went in which call.
+    pub fn cuts(&self) -> BTreeMap<Call, u64> {
+        self.0.cuts.lock().clone()
+    }
+
+    /// Has `work` done once so many calls more have written to unfinished files, before the next.
+    pub fn in_the_middle(&self, calls: u64, work: Meanwhile) {
+        *self.0.meanwhile.lock() = Some((calls, work));
+    }
+
+    /// Nothing is to be done any more that has not begun.
+    pub fn forget_work(&self) {
+        *self.0.meanwhile.lock() = None;
+    }
+
+    /// The file system under this watch.
+    pub fn over(&self, fs: FaultyFileSystem) -> Arc<dyn FileSystem> {
+        Arc::new(Watched { fs, watch: self.clone() })
+    }
+
+    /// Takes what is to be done now, if this is the call.
+    fn due(&self, call: Call) -> Option<Meanwhile> {
+        let mut meanwhile = self.0.meanwhile.lock();
+        let (calls, _) = meanwhile.as_mut().filter(|_| call.1 == Place::Tmp && call.2.is_none())?;
+        *calls = calls.saturating_sub(1);
+        if *calls > 0 {
+            return None;
+        }
+        meanwhile.take().map(|(_, work)| work)
+    }
+
+    fn change<T>(
+        &self,
+        fs: &FaultyFileSystem,
+        call: Call,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if !self.0.watches.load(Ordering::Relaxed) {
+            return change();
+        }
+        if let Some(work) = self.due(call) {
+            work();
+        }
+        let _turn = self.0.turn.lock();
+        let was_dark = fs.is_dark();
+        let outcome = change();
+        if !was_dark && fs.is_dark() {
+            *self.0.cuts.lock().entry(call).or_default() += 1;
+        }
+        outcome
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    fs: FaultyFileSystem,
+    watch: Watch,
+}
+
+impl Watched {
+    fn change<T>(
+        &self,
+        op: &'static str,
+        path: &Path,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.watch.change(&self.fs, (op, place_of(path), None), change)
+    }
+}
+
+impl FileSystem for Watched {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        self.fs.open(path)
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        let inner = self.change("create", path, || self.fs.create(path, options))?;
+        let (fs, watch) = (self.fs.clone(), self.watch.clone());
+        Ok(Box::new(WatchedFile { inner, place: place_of(path), fs, watch }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let call = ("rename", place_of(from), Some(place_of(to)));
+        self.watch.change(&self.fs, call, || self.fs.rename(from, to))
+    }
+
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        self.change("touch", path, || self.fs.touch(path))
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        self.change("delete", path, || self.fs.delete(path))
+    }
+
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        self.change("delete", path, || self.fs.delete_empty_dir(path))
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        self.change("mkdirs", path, || self.fs.mkdirs(path))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        self.fs.list(dir)
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        self.fs.status(path)
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    inner: Box<dyn AppendFile>,
+    place: Place,
+    fs: FaultyFileSystem,
+    watch: Watch,
+}
+
+impl WatchedFile {
+    fn change(
+        &mut self,
+        op: &'static str,
+        change: impl FnOnce(&mut dyn AppendFile) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Self { inner, place, fs, watch } = self;
+        watch.change(fs, (op, *place, None), || change(&mut **inner))
+    }
+}
+
+impl AppendFile for WatchedFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.change("append", |file| file.append(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.change("flush", |file| file.flush())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.change("sync", |file| file.sync())
+    }
+
+    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.settle(goes_on)
+    }
+
+    fn position(&self) -> u64 {
+        self.inner.position()
+    }
+
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.change("cut", |file| file.cut(len))
+    }
+}
