@@ -2,7 +2,7 @@
 //! shut down while readers still hold blocks. The rule is naive: what is found under a key is what belongs there, for as long
 //! as it is held. Freed memory is overwritten, so a block that was reused too early is seen.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use bytes::Bytes;
 use evenkeel_common::Configuration;
@@ -15,68 +15,56 @@ use crate::{
 };
 
 const THREADS: u64 = 4;
-const STEPS: u64 = 1500;
+const STEPS: u64 = 600;
 /// How often a deploy is shut down and opened again.
-const LIVES: u64 = 3;
+const LIVES: u64 = 2;
+const READS_AFTER_SHUTDOWN: usize = 8;
+/// What an engine is made smaller to, once all is quiet.
+const SMALL_BYTES: u64 = 200_000;
 
-/// A deploy, opened, and its engines: for what the cache as a whole does not tell.
-struct Deploy {
-    cache: Arc<dyn BlockCache>,
-    engines: Vec<Arc<BucketCache>>,
+/// A deploy, and the engines in it: for what the cache as a whole does not tell.
+trait Deploy: BlockCache {
+    fn engines(&self) -> Vec<&BucketCache>;
 }
 
-/// An engine that is also looked at from beside the cache it is in.
-#[derive(Debug)]
-struct Watched(Arc<BucketCache>);
-
-impl BlockCache for Watched {
-    fn get(&self, key: &BlockKey) -> Option<Block> {
-        self.0.get(key)
-    }
-
-    fn contains(&self, key: &BlockKey) -> bool {
-        self.0.contains(key)
-    }
-
-    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
-        self.0.insert(key, block, in_memory);
-    }
-
-    fn evict_file(&self, file: crate::FileId) -> usize {
-        self.0.evict_file(file)
-    }
-
-    fn stats(&self) -> crate::CacheStats {
-        self.0.stats()
-    }
-
-    fn get_or_load(
-        &self,
-        key: &BlockKey,
-        hint: CacheHint,
-        load: crate::LoadBlock<'_>,
-    ) -> evenkeel_common::Result<Block> {
-        self.0.get_or_load(key, hint, load)
+impl Deploy for LruBlockCache {
+    fn engines(&self) -> Vec<&BucketCache> {
+        vec![self.engine()]
     }
 }
 
-fn open(settings: &[(&str, String)]) -> Deploy {
+impl Deploy for CombinedBlockCache<BucketCache> {
+    fn engines(&self) -> Vec<&BucketCache> {
+        vec![self.l1().engine(), self.l2()]
+    }
+}
+
+impl Deploy for CombinedBlockCache<NoCache> {
+    fn engines(&self) -> Vec<&BucketCache> {
+        vec![self.l1().engine()]
+    }
+}
+
+impl Deploy for NoCache {
+    fn engines(&self) -> Vec<&BucketCache> {
+        Vec::new()
+    }
+}
+
+fn open(settings: &[(&str, String)]) -> Arc<dyn Deploy> {
     let mut conf = Configuration::new();
     conf.set("hfile.block.cache.memory.size", "2m");
     settings.iter().for_each(|(key, value)| conf.set(*key, value.clone()));
     let config = CacheConfig::from_configuration(&conf, 1 << 30).expect("settings");
     let poisoned = |config: &BucketCacheConfig| BucketCacheConfig { poison: true, ..config.clone() };
-    let Some(l1) = &config.l1 else { return Deploy { cache: Arc::new(NoCache), engines: Vec::new() } };
+    let Some(l1) = &config.l1 else { return Arc::new(NoCache) };
     let l1 = LruBlockCache::open(&poisoned(l1)).expect("memory");
     match &config.data {
-        DataBlocks::InL1 => Deploy { cache: Arc::new(l1), engines: Vec::new() },
-        DataBlocks::NotKept => {
-            Deploy { cache: Arc::new(CombinedBlockCache::new(l1, NoCache)), engines: Vec::new() }
-        }
+        DataBlocks::InL1 => Arc::new(l1),
+        DataBlocks::NotKept => Arc::new(CombinedBlockCache::new(l1, NoCache)),
         DataBlocks::InL2(l2) => {
-            let l2 = Arc::new(BucketCache::open(&poisoned(l2)).expect("memory or files"));
-            let cache = CombinedBlockCache::new(l1, Watched(Arc::clone(&l2)));
-            Deploy { cache: Arc::new(cache), engines: vec![l2] }
+            let l2 = BucketCache::open(&poisoned(l2)).expect("memory or files");
+            Arc::new(CombinedBlockCache::new(l1, l2))
         }
     }
 }
@@ -95,6 +83,14 @@ impl Held {
             Self::Part(part, copy) => assert!(part == copy, "a part of a block changed while it was held"),
         }
     }
+
+    /// Another handle to the same bytes.
+    fn copy(&self) -> Self {
+        match self {
+            Self::Block(key, block) => Self::Block(*key, block.clone()),
+            Self::Part(part, copy) => Self::Part(part.clone(), copy.clone()),
+        }
+    }
 }
 
 fn kind_of(n: u64) -> BlockType {
@@ -106,8 +102,7 @@ fn make(key: &BlockKey, n: u64) -> Block {
 }
 
 /// One reader's day; returns what it still holds at the end.
-fn live(deploy: &Deploy, random: &mut Random) -> Vec<Held> {
-    let cache = &deploy.cache;
+fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
     let mut held = Vec::new();
     for _ in 0..STEPS {
         let n = random.below(20) * random.below(20);
@@ -119,7 +114,7 @@ fn live(deploy: &Deploy, random: &mut Random) -> Vec<Held> {
         };
         match random.below(200) {
             0 => drop(cache.evict_file(key.file)),
-            1 => deploy.engines.iter().for_each(|l2| l2.resize((1 << 20) + random.below(2 << 20))),
+            1 => cache.engines().iter().for_each(|engine| engine.resize((1 << 20) + random.below(2 << 20))),
             2..50 => cache.insert(key, make(&key, n), hint.in_memory),
             50..80 => held.extend(cache.get(&key).map(|block| Held::Block(key, block))),
             80..120 => held.extend(cache.get(&key).and_then(|block| {
@@ -138,28 +133,73 @@ fn live(deploy: &Deploy, random: &mut Random) -> Vec<Held> {
     held
 }
 
+/// Lets go of the cache, as each reader does at about the same time, and reads on: one of them shuts the cache down while
+/// others read blocks of it.
+fn read_through_shutdown(cache: Arc<dyn Deploy>, held: &mut Vec<Held>, all_are_here: &Barrier) {
+    all_are_here.wait();
+    drop(cache);
+    for _ in 0..READS_AFTER_SHUTDOWN {
+        held.iter().for_each(Held::check);
+        // Handles come and go after the shutdown, too.
+        let copies: Vec<_> = held.iter().map(Held::copy).collect();
+        held.truncate(held.len() - held.len() / 4);
+        copies.iter().for_each(Held::check);
+    }
+}
+
 fn drive(name: &str, settings: &[(&str, String)]) {
     let mut randoms: Vec<_> = (0..THREADS).map(|thread| Random(thread + 1)).collect();
     for life in 0..LIVES {
-        let deploy = open(settings);
-        let mut held: Vec<Held> = std::thread::scope(|scope| {
-            let day = |random| scope.spawn(|| live(&deploy, random));
+        let cache = open(settings);
+        let held: Vec<Held> = std::thread::scope(|scope| {
+            let day = |random| scope.spawn(|| live(&*cache, random));
             let days: Vec<_> = randoms.iter_mut().map(day).collect();
             days.into_iter().flat_map(|day| day.join().expect("no reader fails")).collect()
         });
         held.iter().for_each(Held::check);
-        if life + 1 < LIVES {
-            held.clear();
-            let pins = deploy.engines.iter().map(|l2| (l2.pins(), l2.limbo()));
-            assert!(pins.clone().all(|pins| pins == (0, 0)), "{name}: all is quiet, and there are {pins:?}");
+        let pins = |engine: &&BucketCache| (engine.pins(), engine.limbo());
+        if life == 0 && !cache.engines().is_empty() {
+            assert!(cache.engines().iter().any(|engine| engine.pins() > 0), "{name}: nothing is held");
         }
-        let stats = deploy.cache.stats();
-        assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{name}");
-        let keeps_data = deploy.cache.keeps(BlockCategory::Data);
-        assert!(keeps_data || deploy.cache.levels().iter().skip(1).all(|l2| l2.blocks == 0), "{name}");
-        // Shut down: readers go on with what they hold, and the files stay locked until they are through.
-        drop(deploy);
+        drop(held);
+        let pins: Vec<_> = cache.engines().iter().map(pins).collect();
+        assert!(pins.iter().all(|pins| *pins == (0, 0)), "{name}: all is quiet, and there are {pins:?}");
+        check_quiet(name, &*cache);
+
+        let (all_are_here, mut shares) = (Barrier::new(THREADS as usize), Vec::new());
+        shares.resize_with(THREADS as usize, || Arc::clone(&cache));
+        drop(cache);
+        let held: Vec<Held> = std::thread::scope(|scope| {
+            let readers: Vec<_> = std::iter::zip(shares, &mut randoms)
+                .map(|(cache, random)| {
+                    let all_are_here = &all_are_here;
+                    scope.spawn(move || {
+                        let mut held = live(&*cache, random);
+                        read_through_shutdown(cache, &mut held, all_are_here);
+                        held
+                    })
+                })
+                .collect();
+            readers.into_iter().flat_map(|reader| reader.join().expect("no reader fails")).collect()
+        });
         held.iter().for_each(Held::check);
+        drop(held);
+        // What is left of a cache goes, with the lock of its files, when the next one is dropped.
+        drop(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
+    }
+}
+
+/// What holds of a deploy of which nobody reads: each engine is within the size it was given last, and nothing failed.
+fn check_quiet(name: &str, cache: &dyn Deploy) {
+    let stats = cache.stats();
+    assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{name}");
+    let keeps_data = cache.keeps(BlockCategory::Data);
+    assert!(keeps_data || cache.levels().iter().skip(1).all(|l2| l2.blocks == 0), "{name}");
+    for engine in cache.engines() {
+        engine.resize(SMALL_BYTES);
+        let stats = engine.stats();
+        assert!(stats.bytes <= SMALL_BYTES && stats.blocks > 0, "{name}: {stats:?}");
+        engine.resize(3 << 20);
     }
 }
 

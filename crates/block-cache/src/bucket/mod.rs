@@ -39,6 +39,9 @@
 #![allow(unsafe_code)] // memory is owned here: `mapping`, `slot`, `pin`, `buckets`, `frame`, `storage`, `files`
 
 mod buckets;
+#[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "the core is compiled over two machines, and in a wrong way")]
+mod core_tests;
 mod files;
 pub(crate) mod frame;
 mod graveyard;
@@ -50,6 +53,7 @@ mod shard;
 mod slot;
 mod space;
 mod storage;
+mod sync;
 #[cfg(test)]
 pub(crate) mod tests;
 

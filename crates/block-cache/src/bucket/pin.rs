@@ -16,12 +16,9 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicUsize, fence};
 
 use super::slot::{Slot, Slots};
-
-const STRIPES: usize = 64;
-const ENTRIES: usize = 31;
+use super::sync::{AtomicUsize, ENTRIES, STRIPES, array, fence, shared, thread_local};
 
 #[derive(Debug)]
 #[repr(align(128))]
@@ -31,11 +28,14 @@ struct Stripe {
     entries: [AtomicUsize; ENTRIES],
 }
 
-static PINS: [Stripe; STRIPES] =
-    [const { Stripe { used: AtomicUsize::new(0), entries: [const { AtomicUsize::new(0) }; ENTRIES] } };
-        STRIPES];
-/// Threads that have taken a pin so far.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+shared!(PINS: [Stripe; STRIPES] = array![
+    Stripe { used: AtomicUsize::new(0), entries: array![AtomicUsize::new(0); ENTRIES] };
+    STRIPES
+]);
+shared!(
+    /// Threads that have taken a pin so far.
+    THREADS: AtomicUsize = AtomicUsize::new(0)
+);
 
 thread_local! {
     /// This thread's stripe, and the entry to try first.

@@ -10,10 +10,10 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::mapping::Mapping;
 use super::rows::NO_ROW;
+use super::sync::{AtomicU8, AtomicU32, AtomicU64, IS_MACHINE};
 
 /// No slot. Slot 0 is the sentinel of the list by address.
 pub(crate) const NONE: u32 = 0;
@@ -59,7 +59,7 @@ pub(crate) struct Slot {
     pub extra: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<Slot>() == 64 || !IS_MACHINE);
 
 /// Where a frame lies in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

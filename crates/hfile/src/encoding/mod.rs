@@ -281,3 +281,143 @@ fn points_before(
     }
     Ok(low)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use evenkeel_block_cache::{BlockParts, BlockType};
+    use evenkeel_common::{KeyBuf, KeyValue};
+
+    use super::*;
+
+    const ROWS: usize = 3000;
+    const CELLS_OF_ROW: usize = 3;
+    /// A search that enters by seek points decodes this many cells at most, and steps on to the end of the row.
+    const DECODED_MAX: usize = 16 + CELLS_OF_ROW + 1;
+    /// It compares the keys of so many seek points at most: a binary search among all cells.
+    const COMPARED_MAX: usize = (ROWS * CELLS_OF_ROW).ilog2() as usize + 2;
+
+    const ENCODINGS: [DataBlockEncoding; 5] = [
+        DataBlockEncoding::None,
+        DataBlockEncoding::Prefix,
+        DataBlockEncoding::Diff,
+        DataBlockEncoding::FastDiff,
+        DataBlockEncoding::RowIndexV1,
+    ];
+
+    /// A cursor that counts the cells it decodes, and the seek points that it is asked about.
+    struct Counting<C> {
+        cursor: C,
+        decoded: usize,
+        compared: Cell<usize>,
+    }
+
+    impl<C: BlockCursor> BlockCursor for Counting<C> {
+        fn points(&self, block: &Block) -> usize {
+            self.cursor.points(block)
+        }
+
+        fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
+            self.compared.set(self.compared.get() + 1);
+            self.cursor.point_key(block, point)
+        }
+
+        fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
+            self.compared.set(self.compared.get() + 1);
+            self.cursor.point_cell(block, point)
+        }
+
+        fn to_compare(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
+            self.cursor.to_compare(block, points, row)
+        }
+
+        fn has_all_points(&self, block: &Block) -> bool {
+            self.cursor.has_all_points(block)
+        }
+
+        fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
+            self.decoded += 1;
+            self.cursor.enter(block, point)
+        }
+
+        fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed> {
+            self.decoded += 1;
+            self.cursor.step(block)
+        }
+
+        fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
+            self.cursor.cell(block)
+        }
+    }
+
+    fn layout(encoding: DataBlockEncoding) -> CellLayout {
+        CellLayout { encoding, includes_tags: false, includes_mvcc: true, compressed_tags: false }
+    }
+
+    fn row(at: usize) -> Vec<u8> {
+        format!("row{at:07}").into_bytes()
+    }
+
+    /// One block of all rows, as it is loaded when it is to be kept.
+    fn block(layout: CellLayout) -> Block {
+        let (mut body, mut encoder, mut last) =
+            (Vec::new(), DataBlockEncoder::new(layout), KeyBuf::default());
+        encoder.begin(&mut body);
+        for at in 0..ROWS * CELLS_OF_ROW {
+            let qualifier = [b'a' + (at % CELLS_OF_ROW) as u8];
+            let cell = KeyValue::put(&row(at / CELLS_OF_ROW), b"f", &qualifier, 1, b"value");
+            let cell = cell.as_cell();
+            encoder.append(&cell, last.bytes(), shared_bytes(last.bytes(), cell.key()), &mut body);
+            last.set_to(&cell);
+        }
+        encoder.end(&mut body, 0);
+        let points = index_cells(&body, layout).expect("sound");
+        Block::new(BlockParts {
+            kind: BlockType::Data,
+            offset: 0,
+            on_disk_bytes: body.len() as u32,
+            prev_offset: -1,
+            body: 0..body.len() as u32,
+            bytes: body.into(),
+            seek_points: points.points,
+            seek_keys: points.keys,
+            packed: false,
+        })
+    }
+
+    /// What a Get of one row does in a block; the most cells decoded, and seek points compared, of all rows.
+    fn most_of_a_get<C: BlockCursor>(block: &Block, cursor: C) -> (usize, usize) {
+        let mut cursor = Counting { cursor, decoded: 0, compared: Cell::new(0) };
+        let order = CellComparator::Default;
+        let (mut decoded, mut compared) = (0, 0);
+        for row in (0..ROWS).step_by(7).map(row) {
+            (cursor.decoded, cursor.compared) = (0, Cell::new(0));
+            assert!(seek(&mut cursor, block, &KeyBuf::first_on_row(&row).as_cell(), order).expect("sound"));
+            let mut found = 0;
+            let mut is_there = cursor.cell(block).row() == row;
+            while is_there {
+                found += 1;
+                is_there = cursor.step(block).expect("sound").is_some_and(|cell| cell.row() == row);
+            }
+            assert_eq!(found, CELLS_OF_ROW);
+            decoded = decoded.max(cursor.decoded);
+            compared = compared.max(cursor.compared.get());
+        }
+        (decoded, compared)
+    }
+
+    #[test]
+    fn a_get_decodes_a_row_and_not_the_block_whatever_the_encoding() {
+        for encoding in ENCODINGS {
+            let layout = layout(encoding);
+            let block = block(layout);
+            let (decoded, compared) = match CellCursor::new(layout) {
+                CellCursor::Raw(cursor) => most_of_a_get(&block, cursor),
+                CellCursor::Delta(cursor) => most_of_a_get(&block, cursor),
+            };
+            assert!(decoded <= DECODED_MAX, "{encoding:?}: {decoded} cells");
+            assert!(compared <= COMPARED_MAX, "{encoding:?}: {compared} seek points");
+        }
+    }
+}
