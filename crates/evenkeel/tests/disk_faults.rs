@@ -269,12 +269,20 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
 /// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none that need not.
 #[test]
 fn reads_that_wait_for_a_disk_hold_up_no_others() {
+    /// Nobody waits any more, however the test ends.
+    struct Opened(Gate);
+    impl Drop for Opened {
+        fn drop(&mut self) {
+            self.0.open();
+        }
+    }
     let mut server = Server::started(&[]);
     server.put("cold").expect("written");
     server.put("cold, too").expect("written");
     server.flush().expect("flushed");
     server.put("warm").expect("written");
     let gate = Gate::new();
+    let _opened = Opened(gate.clone());
     let connection = server.runtime.block_on(server.connect());
     let table = connection.table(name());
     server.runtime.block_on(async {
@@ -292,7 +300,7 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
         let cold = tokio::spawn(async move { one.get(Get::new("cold")).await });
         let waiting = gate.clone();
         let thread = tokio::task::spawn_blocking(move || waiting.wait_for_arrival()).await.expect("no panic");
-        assert!(thread.contains("handler"), "{thread} waits for the disk");
+        assert!(thread.starts_with("general-"), "{thread} waits for the disk");
         let same_block = tokio::spawn(async move { two.get(Get::new("cold, too")).await });
         let batch = tokio::spawn(async move { three.get_all(["cold", "cold, too"].map(Get::new)).await });
         for _ in 0..20 {

@@ -28,8 +28,11 @@
 //! | [`chore`], [`bell`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
 //!
 //! # Threads
-//! Reads of one row and plain writes run on the connection's own thread; a write's answer leaves when the WAL's group
-//! commit calls back, so no thread waits for a disk. Writes that read first wait for the writes they build upon, on
+//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. A write's answer leaves
+//! when the WAL's group commit calls back. A read takes what is in caches, and blocks of files as far as the kernel has them
+//! in memory; one that would have to wait for a disk, or for a block that another thread reads, is done anew on a handler
+//! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. What cannot be
+//! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
 //! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
 //! on threads of their own, so that user load cannot stand before hbase:meta.
 //!
