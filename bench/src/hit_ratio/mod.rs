@@ -17,7 +17,7 @@ mod trace;
 use engine::Engine;
 use modern::{S3Fifo, Sieve, TinyLfu};
 use stock::{HBaseLru, Lru, StockBucket};
-use trace::{Trace, drifting, size_of, zipf, zipf_and_scans};
+use trace::{Trace, all_change, newest_first, size_of, zipf, zipf_and_scans};
 
 /// Memory as per cents of all blocks.
 const MEMORY: [u64; 2] = [5, 20];
@@ -25,11 +25,12 @@ const MEMORY: [u64; 2] = [5, 20];
 /// How a trace is made.
 type Make = fn(&Sizes) -> Trace;
 
-const TRACES: [(&str, Make); 4] = [
+const TRACES: [(&str, Make); 5] = [
     ("zipf 0.9", |sizes| zipf(sizes, 0.9)),
     ("zipf 0.7", |sizes| zipf(sizes, 0.7)),
     ("zipf 0.9 and scans", |sizes| zipf_and_scans(sizes, 0.9)),
-    ("zipf 0.9, drifting", |sizes| drifting(sizes, 0.9)),
+    ("zipf 0.9, drifting", |sizes| newest_first(sizes, 0.9)),
+    ("zipf 0.9, all change", |sizes| all_change(sizes, 0.9)),
 ];
 
 /// How long traces are.
@@ -67,8 +68,8 @@ pub fn table(sizes: &Sizes, names: &[&str]) -> String {
     let total: u64 = (0..sizes.keys as u64).map(size_of).sum();
     let mut out = format!(
         "{} blocks of {} KB on average, {} requests.\n\n\
-         | trace | memory | LRU | HBase LRU | BucketCache | SIEVE | W-TinyLFU | S3-FIFO 10% | S3-FIFO 25% | ours |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+         | trace | memory | LRU | HBase LRU | BucketCache | SIEVE | W-TinyLFU | S3-FIFO | ours |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
         sizes.keys,
         (total >> 10) / sizes.keys as u64,
         sizes.requests
@@ -76,7 +77,7 @@ pub fn table(sizes: &Sizes, names: &[&str]) -> String {
     for (name, trace) in TRACES.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
         let trace = trace(sizes);
         for part in MEMORY {
-            let ratios = ratios(total / 100 * part, sizes.keys, &trace);
+            let ratios = ratios(total / 100 * part, &trace);
             out.push_str(&format!("| {name} | {part}% | {} |\n", ratios.join(" | ")));
         }
     }
@@ -84,15 +85,14 @@ pub fn table(sizes: &Sizes, names: &[&str]) -> String {
 }
 
 /// Per cents of hits of each policy, in the table's order.
-fn ratios(capacity: u64, keys: usize, trace: &Trace) -> Vec<String> {
+fn ratios(capacity: u64, trace: &Trace) -> Vec<String> {
     let mut policies: Vec<Box<dyn Policy>> = vec![
         Box::new(Lru::new(capacity)),
         Box::new(HBaseLru::new(capacity)),
         Box::new(StockBucket::new(capacity)),
         Box::new(Sieve::new(capacity)),
-        Box::new(TinyLfu::new(capacity, keys)),
+        Box::new(TinyLfu::new(capacity)),
         Box::new(S3Fifo::new(capacity, 0.10)),
-        Box::new(S3Fifo::new(capacity, 0.25)),
         Box::new(Engine::new(capacity)),
     ];
     policies.iter_mut().map(|policy| format!("{:.1}", run(&mut **policy, trace))).collect()

@@ -35,8 +35,15 @@ impl Zipf {
     }
 
     fn pick(&self, random: &mut Random) -> u64 {
+        self.block_of(self.rank(random))
+    }
+
+    fn rank(&self, random: &mut Random) -> u64 {
         let at = random.unit() * self.sums.last().copied().unwrap_or(1.0);
-        let rank = self.sums.partition_point(|sum| *sum < at) as u64;
+        self.sums.partition_point(|sum| *sum < at) as u64
+    }
+
+    fn block_of(&self, rank: u64) -> u64 {
         rank.wrapping_mul(7_919) % self.sums.len() as u64
     }
 }
@@ -65,8 +72,15 @@ pub(super) fn zipf_and_scans(sizes: &Sizes, exponent: f64) -> Trace {
     trace
 }
 
-/// The popular blocks change slowly.
-pub(super) fn drifting(sizes: &Sizes, exponent: f64) -> Trace {
+/// Each hundred requests another block becomes the most popular one, and all others move down by a rank.
+pub(super) fn newest_first(sizes: &Sizes, exponent: f64) -> Trace {
+    let (zipf, mut random, keys) = (Zipf::new(sizes.keys, exponent), Random(4), sizes.keys as u64);
+    let aged = |i: usize, rank: u64| (rank + keys - (i / 100) as u64 % keys) % keys;
+    (0..sizes.requests).map(|i| zipf.block_of(aged(i, zipf.rank(&mut random)))).collect()
+}
+
+/// Each 20,000 requests all blocks change their ranks at once.
+pub(super) fn all_change(sizes: &Sizes, exponent: f64) -> Trace {
     let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(3));
     (0..sizes.requests)
         .map(|i| (zipf.pick(&mut random) + (i / 20_000 * 300) as u64) % sizes.keys as u64)
