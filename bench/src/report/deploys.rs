@@ -1,46 +1,99 @@
-//! "Comparing BlockCache Deploys" again: five deploys by four loadings.
+//! "Comparing BlockCache Deploys" again: five deploys by four loadings; and blocks kept compressed beside blocks that are not.
 //!
 //! Cells of 1 byte to 256 KiB (zipf), 21 regions, 25 clients that read at random among the first part of the table: half
 //! of the cache, a little more than it, twice and a half of it, and all of the table. HBase's own settings go to both
 //! servers; what a server refuses or passes over is said. Charts over all of it show throughput, latency, CPU, collections
 //! and what was read from files.
+//!
+//! All deploys have as many bytes for data blocks, the plan's, and as many beside them for index and bloom blocks,
+//! [`META_MIB`]: in two caches, but in LruBlockCache, which is one of both sizes together. There data blocks take what
+//! the others leave, so it has [`META_MIB`] more for them at most. (The fifth deploy keeps no data blocks.) On HBase these
+//! are shares of its heap, on Evenkeel of as many bytes.
+//!
+//! Number 6 is no deploy of its own but the second one on SNAPPY files, with `hbase.block.data.cachecompressed` off and on
+//! (HBASE-11331), and "many misses" alone: there compression lets more blocks fit, which saves reads and costs CPU. Both
+//! servers tell the hits of data blocks there.
 
 use std::path::Path;
 
+use super::hits;
 use super::output::Results;
-use super::servers::{Kind, Lab, Settings, settings};
+use super::servers::{Kind, Lab, Session, Settings, settings};
 
 /// Bytes of the mean value at a largest one of 256 KiB, about.
 const VALUE_BYTES_MEAN: f64 = 5_200.0;
 const VALUE_BYTES_MAX: usize = 262_144;
+/// MiB for index and bloom blocks. Those of a table of 4 GiB, the largest, take 5.
+const META_MIB: u64 = 16;
+/// MemStores' share of the heap, of all deploys: HBase starts only when it and that of the cache leave a fifth of the heap.
+const MEMSTORE_SHARE: &str = "0.2";
 /// Loadings: a name, and the part of the cache that is read.
-const LOADINGS: [(&str, &str, f64); 4] = [
+const LOADINGS: [Loading; 4] = [
     ("cached", "all in cache", 0.5),
     ("few", "few misses", 1.2),
     ("many", "many misses", 2.5),
     ("mostly", "mostly misses", 4.0),
 ];
+/// The loading of blocks kept compressed.
+const MANY_MISSES: Loading = LOADINGS[2];
+/// Servers that the deploys of a number are started on: the fourth one has three engines, the sixth is off and on.
+pub(super) const STARTS: [usize; 6] = [1, 1, 1, 3, 1, 2];
+
+type Loading = (&'static str, &'static str, f64);
+
+/// A server's settings, and what is measured with them.
+struct Deploy {
+    /// On the command line.
+    number: usize,
+    name: &'static str,
+    title: &'static str,
+    own: Settings,
+}
+
+impl Deploy {
+    fn is_of_compressed(&self) -> bool {
+        self.number == 6
+    }
+}
+
+/// Rows that are measured with the deploys of a number on each server.
+pub(super) fn rows_of(number: usize) -> usize {
+    let starts = STARTS.get(number - 1).copied().unwrap_or_default();
+    if number == 6 { starts } else { starts * LOADINGS.len() }
+}
 
 /// Measures each deploy on each server in turn.
 ///
 /// # Errors
 /// What failed, but for a server that refuses a deploy.
 pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
-    results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed.");
-    let chosen = |n: &usize| lab.plan.deploys.contains(n);
+    results.say(
+        "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
+         \"6\", which are SNAPPY.",
+    );
+    results.say(&format!(
+        "Equal memory: {} MiB for data blocks in each deploy (5 has none), and {META_MIB} MiB beside them for index and bloom \
+         blocks; LruBlockCache is one cache of both, {} MiB.",
+        lab.plan.cache_mib,
+        lab.plan.cache_mib + META_MIB
+    ));
     for kind in lab.plan.servers.clone() {
-        // The file of deploy 4, of this server alone.
+        // The files of deploy 4, of this server alone.
         let folder = tempfile::tempdir().map_err(|e| format!("a folder for the cache: {e}"))?;
-        let deploys = (1..).zip(deploys(lab, folder.path()));
-        let deploys: Vec<_> = deploys.filter(|(n, _)| chosen(n)).map(|(_, deploy)| deploy).collect();
-        for (name, title, own) in &deploys {
-            match deploy(lab, kind, name, title, own, results) {
+        let mut deploys = deploys(lab, folder.path());
+        deploys.retain(|deploy| lab.plan.deploys.contains(&deploy.number));
+        for deploy in &deploys {
+            match measure_one(lab, kind, deploy, results) {
                 Err(why) if why.contains("ended while starting") => {
-                    results.say(&format!("{} refuses deploy {title}.", kind.title()));
+                    results.say(&format!("{} refuses deploy {}.", kind.title(), deploy.title));
+                    LOADINGS.iter().for_each(|(loading, ..)| {
+                        results.refuses(&format!("{}-{loading}", deploy.name), kind);
+                    });
                 }
                 other => other?,
             }
-            let groups: Vec<_> = deploys.iter().map(|(name, title, _)| (*name, *title)).collect();
+            let groups = deploys.iter().filter(|deploy| !deploy.is_of_compressed());
+            let groups: Vec<_> = groups.map(|deploy| (deploy.name, deploy.title)).collect();
             results.charts_over("Deploys", &groups, &LOADINGS.map(|(loading, what, _)| (loading, what)));
             results.write(lab)?;
         }
@@ -48,58 +101,69 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     Ok(())
 }
 
-fn deploys(lab: &Lab, folder: &Path) -> Vec<(&'static str, &'static str, Settings)> {
-    let mib = lab.plan.cache_mib.to_string();
-    let file = format!("file:{}", folder.join("bucket-cache").display());
-    let with = |engine: &str| {
-        settings(&[
+fn deploys(lab: &Lab, folder: &Path) -> Vec<Deploy> {
+    let (heap_mib, mib) = (lab.plan.heap_mib as f64, lab.plan.cache_mib.to_string());
+    let share = |mib: u64| format!("{:.6}", mib as f64 / heap_mib);
+    let file = |name: &str| folder.join(name).display().to_string();
+    let deploy = |number, name, title, own: &[(&str, &str)]| {
+        let mut own = settings(own);
+        own.extend(settings(&[("hbase.regionserver.global.memstore.size", MEMSTORE_SHARE)]));
+        Deploy { number, name, title, own }
+    };
+    let combined = |number, name, title, engine: &str, more: &[(&str, &str)]| {
+        let engine = [
             ("hbase.bucketcache.ioengine", engine),
             ("hbase.bucketcache.size", &mib),
-            ("hfile.block.cache.size", "0.1"),
-        ])
+            ("hfile.block.cache.size", &share(META_MIB)),
+        ];
+        deploy(number, name, title, &[&engine, more].concat())
     };
+    let packed = |on| [("hbase.block.data.cachecompressed", on)];
+    let lru = share(lab.plan.cache_mib + META_MIB);
+    let files = format!("files:{},{}", file("files-1"), file("files-2"));
+    let meta_only =
+        [("hfile.block.cache.size", &*share(META_MIB)), ("hfile.block.cache.policy", "IndexOnlyLRU")];
     vec![
-        (
-            "lru",
-            "1, LruBlockCache",
-            // HBase starts only when the shares of cache and MemStores leave a fifth of the heap.
-            settings(&[
-                ("hfile.block.cache.size", "0.5"),
-                ("hbase.regionserver.global.memstore.size", "0.25"),
-            ]),
-        ),
-        ("offheap", "2, offheap", with("offheap")),
-        ("heap", "3, heap", with("heap")),
-        ("file", "4, file", with(&file)),
-        (
-            "meta-only",
-            "5, META blocks only",
-            settings(&[("hfile.block.cache.size", "0.1"), ("hfile.block.cache.policy", "IndexOnlyLRU")]),
-        ),
+        deploy(1, "lru", "1, LruBlockCache", &[("hfile.block.cache.size", &*lru)]),
+        combined(2, "offheap", "2, offheap", "offheap", &[]),
+        combined(3, "heap", "3, heap", "heap", &[]),
+        combined(4, "file", "4, file", &format!("file:{}", file("file")), &[]),
+        combined(4, "files", "4, files (two)", &files, &[]),
+        combined(4, "mmap", "4, mmap", &format!("mmap:{}", file("mmap")), &[]),
+        deploy(5, "meta-only", "5, META blocks only", &meta_only),
+        combined(6, "unpacked", "6, offheap, SNAPPY, kept unpacked", "offheap", &packed("false")),
+        combined(6, "packed", "6, offheap, SNAPPY, kept compressed", "offheap", &packed("true")),
     ]
 }
 
-fn deploy(
-    lab: &Lab,
-    kind: Kind,
-    name: &str,
-    title: &str,
-    own: &Settings,
-    results: &mut Results,
-) -> Result<(), String> {
-    let session = lab.start_as_set(kind, lab.plan.cache_mib, own)?;
+fn measure_one(lab: &Lab, kind: Kind, deploy: &Deploy, results: &mut Results) -> Result<(), String> {
+    let session = lab.start_as_set(kind, lab.plan.cache_mib, &deploy.own)?;
     let cache_rows = (lab.plan.cache_mib << 20) as f64 / VALUE_BYTES_MEAN;
     let cache_rows = if lab.plan.short { 200.0 } else { cache_rows };
-    let rows = (cache_rows * LOADINGS[3].2) as i64;
-    let table = format!("--table=Deploys --valueSize={VALUE_BYTES_MAX} --valueZipf --presplit=21");
-    eprintln!("{}: deploy {title}: loading {rows} rows", kind.title());
+    let loadings = if deploy.is_of_compressed() { vec![MANY_MISSES] } else { LOADINGS.to_vec() };
+    let rows = (cache_rows * loadings.last().map_or(0.0, |(.., part)| *part)) as i64;
+    let codec = if deploy.is_of_compressed() { " --compress=SNAPPY" } else { "" };
+    let table = format!("--table=Deploys --valueSize={VALUE_BYTES_MAX} --valueZipf --presplit=21{codec}");
+    eprintln!("{}: deploy {}: loading {rows} rows", kind.title(), deploy.title);
     session.load(&format!("--rows={} {table} sequentialWrite 4", rows / 4))?;
     session.settle("Deploys")?;
-    for (loading, what, part) in LOADINGS {
-        let line =
-            format!("--table=Deploys --rows={} --oneCon randomRead 25", (cache_rows * part) as i64 / 25);
-        let row = format!("{name}-{loading}");
-        session.measure(results, &row, &format!("deploy {title}; {what}"), &line)?;
+    for loading in loadings {
+        measure_loading(&session, deploy, loading, cache_rows, results)?;
     }
     Ok(())
+}
+
+fn measure_loading(
+    session: &Session<'_>,
+    deploy: &Deploy,
+    (loading, what, part): Loading,
+    cache_rows: f64,
+    results: &mut Results,
+) -> Result<(), String> {
+    let line = format!("--table=Deploys --rows={} --oneCon randomRead 25", (cache_rows * part) as i64 / 25);
+    let (row, title) = (format!("{}-{loading}", deploy.name), format!("deploy {}; {what}", deploy.title));
+    match deploy.is_of_compressed() {
+        true => hits::measure(session, results, &[(&row, title, line)]),
+        false => session.measure(results, &row, &title, &line).map(drop),
+    }
 }

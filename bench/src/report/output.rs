@@ -85,6 +85,8 @@ pub struct Results {
     sections: Vec<(String, String)>,
     charts: Vec<(String, Plot)>,
     memory: BTreeMap<Kind, f64>,
+    /// Rows, by id, that a server refuses.
+    refused: BTreeSet<(String, Kind)>,
     order: Vec<Kind>,
     facts: Vec<String>,
     load_at_start: String,
@@ -112,9 +114,9 @@ impl Results {
         let quiet = Quiet::watch(WATCH[usize::from(lab.plan.short)]);
         let facts = facts(lab.jdk.as_ref());
         let order = lab.plan.servers.clone();
-        let (rows, sayings, sections, charts, memory) = Default::default();
+        let (rows, sayings, sections, charts, memory, refused) = Default::default();
         let load_at_start = load_average();
-        Self { rows, sayings, sections, charts, memory, order, facts, load_at_start, quiet }
+        Self { rows, sayings, sections, charts, memory, refused, order, facts, load_at_start, quiet }
     }
 
     /// Adds a server's report of a row.
@@ -141,6 +143,11 @@ impl Results {
     /// Says what per cent of the data blocks that a row looked for a server found in its cache.
     pub fn hits(&mut self, id: &str, kind: Kind, percent: f64) {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(kind, percent)]));
+    }
+
+    /// Says that a server does not start with the settings of a row.
+    pub fn refuses(&mut self, id: &str, kind: Kind) {
+        self.refused.insert((id.to_owned(), kind));
     }
 
     /// Adds a line to the top of the report.
@@ -355,10 +362,16 @@ impl Results {
         );
         let counts_hits = !row.hits.is_empty();
         out.push_str(if counts_hits { " hits % |\n" } else { "\n" });
-        let _ = writeln!(out, "|{}", "---|".repeat(17 + usize::from(counts_hits)));
+        let columns = 17 + usize::from(counts_hits);
+        let _ = writeln!(out, "|{}", "---|".repeat(columns));
         let base = row.servers.get(&Kind::Evenkeel);
         for kind in &self.order {
-            let Some(r) = row.servers.get(kind) else { continue };
+            let Some(r) = row.servers.get(kind) else {
+                if self.refused.contains(&(row.id.clone(), *kind)) {
+                    let _ = writeln!(out, "| {} | refuses |{}", kind.title(), " - |".repeat(columns - 2));
+                }
+                continue;
+            };
             let server = r.server.as_ref();
             let gc = server.and_then(|s| Some(format!("{:.2}, {:.2}", s.gc_cpu_s?, s.gc_time_s?)));
             let without_gc = if kind.is_jvm() { "-" } else { "none" };

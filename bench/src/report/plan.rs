@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::deploys;
 use super::servers::Kind;
 
 /// Warm-up of the first row on each process of a JVM.
@@ -13,8 +14,10 @@ const FIRST_WARMUP_NATIVE_S: f64 = 5.0;
 const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
 /// The same of a deploy, which loads four caches full of bytes: of the seconds of a stock one 20 may be its end.
 const DEPLOY_START_AND_LOAD_S: (f64, f64) = (70.0, 25.0);
-/// Seconds in which counters of hits are read, of the three measurements of a read path that have them.
-const HITS_S: f64 = 12.0;
+/// Seconds in which counters of hits are read around a measurement that has them.
+const HITS_S: f64 = 4.0;
+/// Measurements of a read path that have them.
+const HITS_OF_READ_PATH: f64 = 3.0;
 /// The part of `--minutes` that is planned for.
 const BOUND_PART: f64 = 0.92;
 /// The shortest warm-up and measurement of a row of a bounded report.
@@ -51,7 +54,7 @@ pub struct Plan {
     pub heap_mib: u64,
     /// MiB of block cache off the heap.
     pub cache_mib: u64,
-    /// Block-cache deploys, 1 to 5, that `deploys` measures.
+    /// Block-cache deploys, 1 to 5, that `deploys` measures, and 6 for blocks kept compressed.
     pub deploys: Vec<usize>,
     /// The servers' core.
     pub server_core: usize,
@@ -102,11 +105,18 @@ impl Plan {
         let (rows, starts) = match self.report.as_str() {
             "read-path" => (12.0, 2.0),
             "write-path" => (4.0, 2.0),
-            "deploys" => (4.0 * self.deploys.len() as f64, self.deploys.len() as f64),
+            "deploys" => {
+                let sum = |of: fn(usize) -> usize| self.deploys.iter().map(|n| of(*n)).sum::<usize>() as f64;
+                (sum(deploys::rows_of), sum(|n| deploys::STARTS[n - 1]))
+            }
             _ => (6.0, 1.0),
         };
         let begin = |kind: &Kind| starts * (self.first_warmup_of(*kind) + self.start_and_load_s(*kind));
-        let hits = if self.report == "read-path" { HITS_S } else { 0.0 };
+        let hits = match self.report.as_str() {
+            "read-path" => HITS_OF_READ_PATH * HITS_S,
+            "deploys" if self.deploys.contains(&6) => deploys::rows_of(6) as f64 * HITS_S,
+            _ => 0.0,
+        };
         let begins: f64 = self.servers.iter().map(|kind| begin(kind) + hits).sum();
         let measured = (minutes * 60.0 * BOUND_PART - begins) / self.servers.len().max(1) as f64;
         let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
@@ -147,7 +157,7 @@ impl Plan {
             steady_rate: None,
             heap_mib: 2048,
             cache_mib: 1024,
-            deploys: (1..=5).collect(),
+            deploys: (1..=deploys::STARTS.len()).collect(),
             server_core: 0,
             load_core: 1,
             out: PathBuf::from("docs/benchmarks"),
@@ -159,7 +169,7 @@ impl Plan {
         self.servers = vec![Kind::StockG1, Kind::Evenkeel];
         (self.rows, self.seconds, self.warmup, self.steady) = (2000, 0.6, 0.3, 2.0);
         (self.heap_mib, self.cache_mib, self.first_warmup) = (512, 64, self.warmup);
-        self.deploys = vec![1, 5];
+        self.deploys = vec![1, 4, 5, 6];
         self.out = std::env::temp_dir().join("evenkeel-report-short");
     }
 
@@ -182,7 +192,7 @@ impl Plan {
             "--heap-mib" => self.heap_mib = value.parse().map_err(|_| bad())?,
             "--cache-mib" => self.cache_mib = value.parse().map_err(|_| bad())?,
             "--deploys" => {
-                let known = |n: &str| n.parse().ok().filter(|n| (1..=5).contains(n));
+                let known = |n: &str| n.parse().ok().filter(|n| (1..=deploys::STARTS.len()).contains(n));
                 self.deploys = value.split(',').map(known).collect::<Option<_>>().ok_or_else(bad)?;
             }
             "--server-core" => self.server_core = value.parse().map_err(|_| bad())?,
@@ -208,8 +218,8 @@ fn joined(words: &[String]) -> Vec<String> {
 
 fn usage() -> String {
     "report read-path|write-path|deploys|ycsb [--short | --minutes=N] [--servers=g1,zgc,evenkeel] [--rows=N] [--seconds=S] \
-     [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5] [--server-core=N] \
-     [--load-core=N] [--out=DIR]"
+     [--warmup=S] [--first-warmup=S] [--steady=S] [--steady-rate=N] [--heap-mib=N] [--cache-mib=N] [--deploys=1,2,3,4,5,6] \
+     [--server-core=N] [--load-core=N] [--out=DIR]"
         .to_owned()
 }
 
@@ -227,7 +237,7 @@ mod tests {
         assert!(plan.short && plan.rows == 9 && plan.servers == [Kind::Evenkeel]);
         assert_eq!(of("ycsb").expect("reads").servers.len(), 3);
         assert_eq!(of("deploys --deploys=2,4").expect("reads").deploys, [2, 4]);
-        assert!(of("deploys --deploys=6").is_err());
+        assert!(of("deploys --deploys=7").is_err() && of("deploys --deploys=0").is_err());
         assert!(of("ycsb --minutes=x").is_err() && of("ycsb --minutes").is_err());
         assert_eq!(of("write-path --steady-rate=37500").expect("reads").steady_rate, Some(37_500.0));
         assert!(of("write-path --steady-rate=0").is_err() && of("write-path --steady-rate=inf").is_err());
@@ -237,7 +247,7 @@ mod tests {
     #[test]
     fn minutes_bound_the_lengths() {
         for (report, minutes, rows, starts) in
-            [("read-path", 8.0, 12.0, 2.0), ("write-path", 8.0, 4.0, 2.0), ("deploys", 20.0, 20.0, 5.0)]
+            [("read-path", 8.0, 12.0, 2.0), ("write-path", 8.0, 4.0, 2.0), ("deploys", 30.0, 30.0, 9.0)]
         {
             let plan = of(&format!("{report} --minutes {minutes} --cache-mib=99")).expect("reads");
             assert_eq!((plan.servers.len(), plan.cache_mib, plan.minutes), (2, 99, Some(minutes)));
@@ -247,8 +257,9 @@ mod tests {
             let first = loads + plan.first_warmup_of(Kind::StockG1) + plan.first_warmup_of(Kind::Evenkeel);
             assert!(each * 2.0 + starts * first < minutes * 60.0, "{report}: {plan:?}");
         }
-        assert!(of("deploys --minutes=20").expect("reads").seconds > 5.0);
-        let three = of("deploys --minutes=20 --servers=g1,zgc,evenkeel").expect_err("loading takes longer");
+        assert!(of("deploys --minutes=30").expect("reads").seconds > 4.0);
+        assert!(of("deploys --minutes=20 --deploys=1,2,3,5").expect("reads").seconds > 10.0);
+        let three = of("deploys --minutes=30 --servers=g1,zgc,evenkeel").expect_err("loading takes longer");
         assert!(three.contains("too short"), "{three}");
         let three = of("read-path --minutes=8 --servers=g1,stock-zgc,evenkeel").expect("reads");
         assert!(

@@ -7,6 +7,9 @@
 //! - all cells of a row agree;
 //! - a counter is at least what was acknowledged and at most what was attempted.
 //!
+//! The block cache lies in files ([`ENGINES`]), is smaller than the data, and keeps what is flushed, compacted and read, so
+//! kills hit its writes as well. Readers check every row they get while the load runs, as the check after each restart does.
+//!
 //! Small MemStores make flushes and compactions happen all the time, so kills hit them too.
 //! `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on the machine as well),
 //! `EVENKEEL_TEST_KILLS` sets their number.
@@ -14,6 +17,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::sleep;
@@ -36,6 +40,11 @@ const BATCH_WRITERS: u64 = 2;
 const COUNT_WRITERS: u64 = 2;
 const ROWS: u64 = 400;
 const BATCH_ROWS: u64 = 40;
+const READERS: u64 = 2;
+/// Engines of the block cache, by the name of its file. Each has [`KILLS_EACH`] kills in turn: it is started on what the one
+/// before them left, and on what is stale from an earlier turn.
+const ENGINES: [&str; 3] = ["file", "mmap", "files"];
+const KILLS_EACH: u32 = 2;
 const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
 
 /// What one writer knows of its rows: the number acknowledged last and the one attempted last.
@@ -73,9 +82,18 @@ impl Rows {
         self.acknowledged[row as usize].store(number, Ordering::SeqCst);
     }
 
+    /// The number of a row that was acknowledged last.
+    fn low(&self, row: u64) -> u64 {
+        self.acknowledged[row as usize].load(Ordering::SeqCst)
+    }
+
     /// Says what is wrong with a row as read.
     fn check(&self, row: u64, result: Option<&RowResult>) -> Result<(), String> {
-        let low = self.acknowledged[row as usize].load(Ordering::SeqCst);
+        self.check_from(self.low(row), row, result)
+    }
+
+    /// As [`Rows::check`], for a read before which so much was acknowledged.
+    fn check_from(&self, low: u64, row: u64, result: Option<&RowResult>) -> Result<(), String> {
         let high = self.attempted[row as usize].load(Ordering::SeqCst);
         let Some(result) = result else {
             return if low == 0 { Ok(()) } else { Err(format!("lost; {low} was acknowledged")) };
@@ -116,6 +134,7 @@ struct Load {
     counters: Vec<Arc<Counter>>,
     stop: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
 }
 
 impl Load {
@@ -131,10 +150,11 @@ impl Load {
             counters: (0..COUNT_WRITERS).map(counter).collect(),
             stop: Arc::default(),
             writes: Arc::default(),
+            reads: Arc::default(),
         }
     }
 
-    /// Starts all writers; each ends at its first failure, since the server is gone then, or when told to.
+    /// Starts all writers and readers; each ends at its first failure, since the server is gone then, or when told to.
     fn spawn(&self, table: &Table, counts: &Table, rng: &mut StdRng) -> Vec<JoinHandle<Result<(), String>>> {
         let mut tasks = Vec::new();
         self.stop.store(false, Ordering::SeqCst);
@@ -156,6 +176,16 @@ impl Load {
                 rng,
                 self.stop.clone(),
                 self.writes.clone(),
+            )));
+        }
+        for _ in 0..READERS {
+            let (all, rng) = (self.rows.iter().chain(&self.batch_rows), StdRng::seed_from_u64(rng.random()));
+            tasks.push(tokio::spawn(read_rows(
+                table.clone(),
+                all.cloned().collect(),
+                rng,
+                self.stop.clone(),
+                self.reads.clone(),
             )));
         }
         for counter in &self.counters {
@@ -271,6 +301,28 @@ async fn put_batches(
     Ok(())
 }
 
+async fn read_rows(
+    table: Table,
+    all: Vec<Arc<Rows>>,
+    mut rng: StdRng,
+    stop: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+) -> Result<(), String> {
+    while !stop.load(Ordering::Relaxed) {
+        let (rows, row) = (&all[rng.random_range(0..all.len())], rng.random_range(0..ROWS));
+        let low = rows.low(row);
+        let result = match table.get(Get::new(rows.key(row))).await {
+            Ok(result) => result,
+            Err(error) => return died(&error),
+        };
+        let result = Some(&result).filter(|result| !result.is_empty());
+        rows.check_from(low, row, result)
+            .map_err(|what| format!("row {} under load: {what}", rows.key(row)))?;
+        reads.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 async fn count(
     table: Table,
     counter: Arc<Counter>,
@@ -333,11 +385,29 @@ fn what_was_acknowledged_survives_kill_9() {
     }
 }
 
+/// The value of `hbase.bucketcache.ioengine` for the start after so many kills.
+fn engine(folder: &Path, kills: u32) -> String {
+    let name = ENGINES[(kills / KILLS_EACH) as usize % ENGINES.len()];
+    let path = |name: &str| folder.join(name).display().to_string();
+    match name {
+        "files" => format!("files:{},{}", path("cache-1"), path("cache-2")),
+        _ => format!("{name}:{}", path(name)),
+    }
+}
+
 fn run(rng: &mut StdRng) -> Result<(), String> {
     let kills: u32 = std::env::var("EVENKEEL_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
     let began = Instant::now();
     let runtime = runtime();
-    let mut server = Server::started(&[("hbase.hstore.compaction.min", "3")]);
+    let mut server = Server::new(&[
+        ("hbase.hstore.compaction.min", "3"),
+        ("hbase.bucketcache.size", "2"),
+        ("hbase.rs.cacheblocksonwrite", "true"),
+        ("hbase.rs.cachecompactedblocksonwrite", "true"),
+    ]);
+    let caches = tempfile::tempdir().expect("a folder");
+    server.set("hbase.bucketcache.ioengine", &engine(caches.path(), 0));
+    server.start();
     let name: TableName = "kill9".parse().expect("legal");
     let splits = ["40", "80", "c0"].map(Bytes::from);
     runtime.block_on(async {
@@ -355,6 +425,7 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
         sleep(Duration::from_millis(rng.random_range(20..1500)));
         server.kill();
         load.stop.store(true, Ordering::SeqCst);
+        server.set("hbase.bucketcache.ioengine", &engine(caches.path(), done + 1));
         server.start();
         for task in tasks {
             let ended = runtime.block_on(task).map_err(|e| format!("a writer panicked: {e}"))?;
@@ -366,9 +437,12 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
         done += 1;
     }
     let writes = load.writes.load(Ordering::Relaxed);
-    println!("{done} kills, {writes} acknowledged writes, {:?}", began.elapsed());
-    if writes < u64::from(done) * 20 {
-        return Err(format!("only {writes} writes in {done} kills: too little to prove anything"));
+    let reads = load.reads.load(Ordering::Relaxed);
+    println!("{done} kills, {writes} acknowledged writes, {reads} reads under load, {:?}", began.elapsed());
+    if writes.min(reads) < u64::from(done) * 20 {
+        return Err(format!(
+            "only {writes} writes and {reads} reads in {done} kills: too little to prove anything"
+        ));
     }
     if done < kills.min(KILLS_MIN) {
         return Err(format!("only {done} kills in {:?}", began.elapsed()));

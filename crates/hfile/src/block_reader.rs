@@ -1,8 +1,13 @@
 //! Reading blocks: from the cache, or from the file, verified and decompressed.
 //!
 //! A data block that is to be kept is walked once, so that searches in it find seek points. One that is read for a single
-//! use (a compaction, a scan that keeps none, a block that is cached as it is on disk) is not: its cells are checked as a
-//! cursor comes to them; see [`crate::encoding`].
+//! use (a compaction, a scan that keeps none) is not: its cells are checked as a cursor comes to them; see
+//! [`crate::encoding`].
+//!
+//! A data block may be kept *packed*: as it is on disk, compressed (`hbase.block.data.cachecompressed`). It is walked
+//! like any other that is kept, and its seek points lie beside its packed bytes: 2 bytes a cell, 5 or so where cells are
+//! delta-encoded. Each read of it decompresses all of it and copies the points, and searches as in any other block. Who
+//! loads it uses what was decompressed for the walk.
 //!
 //! A block that does not verify is read once more, past every shortcut and through the storage's own checksums
 //! ([`RandomAccessFile::read_verified_at`]), and its own are verified again, off what was read then. When they agree, the
@@ -43,7 +48,7 @@ pub(crate) struct BlockReader {
     pub checksum_failures: AtomicU64,
     /// Data blocks are cached as they are on disk, compressed, and opened at each read
     /// (`hbase.block.data.cachecompressed`).
-    pub packs: bool,
+    pub packs_data: bool,
 }
 
 /// Blocks of all files that did not verify when they were read first.
@@ -67,6 +72,14 @@ impl Walk {
     fn of(hint: CacheHint, cache: &dyn BlockCache) -> Self {
         if hint.keep && cache.keeps(hint.category) { Self::Once } else { Self::Never }
     }
+}
+
+/// A block as it was loaded.
+struct Loaded {
+    /// Ready to be read.
+    block: Block,
+    /// What is cached in its place, where that is something else.
+    packed: Option<Block>,
 }
 
 /// Why bytes from the file are not the block they should be.
@@ -109,23 +122,47 @@ impl BlockReader {
     /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
     pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
-        let block =
-            self.cache.get_or_load(&key, hint, &mut || self.load(at, Walk::of(hint, &*self.cache)))?;
-        let block = if block.is_packed() { self.unpack(at, &block)? } else { block };
+        let mut opened = None;
+        let found = self.cache.get_or_load(&key, hint, &mut || {
+            let Loaded { block, packed } = self.load(at, Walk::of(hint, &*self.cache))?;
+            let Some(packed) = packed else { return Ok(block) };
+            opened = Some(block);
+            Ok(packed)
+        })?;
+        let block = match opened {
+            Some(block) => block,
+            None if found.is_packed() => self.unpack(at, &found)?,
+            None => found,
+        };
         if !wanted(block.kind()) {
             return Err(self.corrupt(at.offset, format_args!("a {:?} block is out of place", block.kind())));
         }
         Ok(block)
     }
 
-    /// Opens a block that is cached as it is on disk.
+    /// Whether blocks of a kind are cached as they are on disk.
+    fn packs(&self, kind: BlockType) -> bool {
+        self.packs_data && self.compression != Compression::None && kind.is_data()
+    }
+
+    /// Bytes of a block that its cache keeps.
+    pub fn cached_bytes(&self, header: &BlockHeader) -> usize {
+        (if self.packs(header.kind) { header.on_disk_bytes } else { header.uncompressed_bytes }) as usize
+    }
+
+    /// Opens a block that is cached as it is on disk. It was verified before it was cached.
     fn unpack(&self, at: BlockAt, packed: &Block) -> Result<Block> {
-        let bytes = packed.data().to_vec();
+        let bytes = packed.data();
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
-        header
-            .and_then(BlockHeader::parse)
-            .and_then(|header| self.open_verified(at, &header, bytes, Walk::Never))
-            .map_err(|damage| self.corrupt(at.offset, damage))
+        let opened = header.and_then(BlockHeader::parse).and_then(|header| {
+            let body = self.decompressed(&header, bytes)?;
+            let points = match packed.seek_points() {
+                [] => self.walk(header.kind, &body, Walk::Never)?,
+                points => SeekPoints { points: points.into(), keys: packed.seek_keys().into() },
+            };
+            Ok(whole(at, &header, body, 0, points))
+        });
+        opened.map_err(|damage| self.corrupt(at.offset, damage))
     }
 
     /// Whether the block is cached.
@@ -152,6 +189,7 @@ impl BlockReader {
             let header = BlockHeader::parse(&header)?;
             self.load_once(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }, Walk::Once, pass)
         })
+        .map(|loaded| loaded.block)
     }
 
     /// The error for damage at a place.
@@ -159,15 +197,15 @@ impl BlockReader {
         corrupt(&self.name, offset, what)
     }
 
-    fn load(&self, at: BlockAt, walk: Walk) -> Result<Block> {
+    fn load(&self, at: BlockAt, walk: Walk) -> Result<Loaded> {
         self.check_fits(at)?;
         self.twice(at.offset, |pass| self.load_once(at, walk, pass))
     }
 
     /// Reads plainly, then through the storage's checksums.
-    fn twice(&self, offset: u64, read: impl Fn(&Pass) -> Result<Block, Failure>) -> Result<Block> {
+    fn twice(&self, offset: u64, read: impl Fn(&Pass) -> Result<Loaded, Failure>) -> Result<Loaded> {
         let first = match read(&Pass::new(false)) {
-            Ok(block) => return Ok(block),
+            Ok(loaded) => return Ok(loaded),
             Err(Failure::Io(error)) => return Err(error),
             Err(Failure::Damage(damage)) => damage,
         };
@@ -181,16 +219,16 @@ impl BlockReader {
             StorageSum::Differs => " (nor does the file system's own checksum agree)",
         };
         match again {
-            Ok(block) => {
+            Ok(loaded) => {
                 tracing::warn!(file = %self.name, offset, "{first}; read again, the block is sound{said}");
-                Ok(block)
+                Ok(loaded)
             }
             Err(Failure::Io(error)) => Err(error),
             Err(Failure::Damage(damage)) => Err(self.corrupt(offset, format_args!("{damage}{said}"))),
         }
     }
 
-    fn load_once(&self, at: BlockAt, walk: Walk, pass: &Pass) -> Result<Block, Failure> {
+    fn load_once(&self, at: BlockAt, walk: Walk, pass: &Pass) -> Result<Loaded, Failure> {
         self.check_fits(at).map_err(|_| does_not_fit(at))?;
         let mut bytes = vec![0; at.on_disk_bytes as usize];
         self.read_bytes(at.offset, &mut bytes, pass)?;
@@ -219,7 +257,7 @@ impl BlockReader {
     }
 
     /// Verifies, decompresses and maybe walks a block's bytes.
-    fn open(&self, at: BlockAt, bytes: Vec<u8>, walk: Walk) -> Result<Block, Damage> {
+    fn open(&self, at: BlockAt, bytes: Vec<u8>, walk: Walk) -> Result<Loaded, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
@@ -232,55 +270,25 @@ impl BlockReader {
         if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
             return Err("the checksum does not match".into());
         }
-        if self.packs && self.compression != Compression::None && header.kind.is_data() {
-            return Ok(pack(at, &header, bytes));
-        }
-        self.open_verified(at, &header, bytes, walk)
-    }
-
-    /// Decompresses and maybe walks a block's bytes.
-    fn open_verified(
-        &self,
-        at: BlockAt,
-        header: &BlockHeader,
-        bytes: Vec<u8>,
-        walk: Walk,
-    ) -> Result<Block, Damage> {
-        let (bytes, start) = self.body(header, bytes)?;
+        let (body, start, packed) = match self.compression {
+            Compression::None => (uncompressed(&header, bytes)?, HEADER_BYTES as u32, None),
+            _ => (self.decompressed(&header, &bytes)?, 0, self.packs(header.kind).then_some(bytes)),
+        };
         let end = start + header.uncompressed_bytes;
-        let points = self.walk(header.kind, &bytes[start as usize..end as usize], walk)?;
-        Ok(Block::new(BlockParts {
-            kind: header.kind,
-            offset: at.offset,
-            on_disk_bytes: at.on_disk_bytes,
-            prev_offset: header.prev_offset,
-            bytes: bytes.into(),
-            body: start..end,
-            seek_points: points.points,
-            seek_keys: points.keys,
-            packed: false,
-        }))
+        let points = self.walk(header.kind, &body[start as usize..end as usize], walk)?;
+        let packed = packed.map(|bytes| pack(at, &header, bytes, &points));
+        Ok(Loaded { block: whole(at, &header, body, start, points), packed })
     }
 
-    /// Bytes in which the uncompressed body begins at an offset.
-    fn body(&self, header: &BlockHeader, bytes: Vec<u8>) -> Result<(Vec<u8>, u32), Damage> {
-        let stored_bytes = header.on_disk_data_bytes as usize - HEADER_BYTES;
+    /// The body of a compressed block.
+    fn decompressed(&self, header: &BlockHeader, bytes: &[u8]) -> Result<Vec<u8>, Damage> {
+        let stored = bytes.get(HEADER_BYTES..header.on_disk_data_bytes as usize).ok_or("a block is cut")?;
         let wanted = header.uncompressed_bytes as usize;
-        if self.compression == Compression::None {
-            let agrees = stored_bytes == wanted;
-            return if agrees {
-                Ok((bytes, HEADER_BYTES as u32))
-            } else {
-                Err(too_large(stored_bytes, wanted))
-            };
+        if wanted > self.block_bytes_max || wanted / expansion_max(self.compression) > stored.len() {
+            return Err(too_large(stored.len(), wanted));
         }
-        if wanted > self.block_bytes_max || wanted / expansion_max(self.compression) > stored_bytes {
-            return Err(too_large(stored_bytes, wanted));
-        }
-        let stored = &bytes[HEADER_BYTES..header.on_disk_data_bytes as usize];
         let body = decompress(self.compression, stored, wanted).filter(|body| body.len() == wanted);
-        body.map(|body| (body, 0))
-            .ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
+        body.ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
     }
 
     fn walk(&self, kind: BlockType, body: &[u8], walk: Walk) -> Result<SeekPoints, Damage> {
@@ -304,8 +312,30 @@ fn does_not_fit(at: BlockAt) -> Damage {
     format!("a block of {} bytes does not fit the file", at.on_disk_bytes)
 }
 
-/// A block as it is on disk.
-fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>) -> Block {
+/// Bytes in which the body follows the header, as long as the header says.
+fn uncompressed(header: &BlockHeader, bytes: Vec<u8>) -> Result<Vec<u8>, Damage> {
+    let stored_bytes = header.on_disk_data_bytes as usize - HEADER_BYTES;
+    let wanted = header.uncompressed_bytes as usize;
+    if stored_bytes == wanted { Ok(bytes) } else { Err(too_large(stored_bytes, wanted)) }
+}
+
+/// A block of which the body begins at a place of some bytes.
+fn whole(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, start: u32, points: SeekPoints) -> Block {
+    Block::new(BlockParts {
+        kind: header.kind,
+        offset: at.offset,
+        on_disk_bytes: at.on_disk_bytes,
+        prev_offset: header.prev_offset,
+        bytes: bytes.into(),
+        body: start..start + header.uncompressed_bytes,
+        seek_points: points.points,
+        seek_keys: points.keys,
+        packed: false,
+    })
+}
+
+/// A block as it is on disk, with the seek points of its body.
+fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
     Block::new(BlockParts {
         kind: header.kind,
         offset: at.offset,
@@ -313,12 +343,63 @@ fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>) -> Block {
         prev_offset: header.prev_offset,
         body: 0..bytes.len() as u32,
         bytes: bytes.into(),
-        seek_points: Box::default(),
-        seek_keys: Box::default(),
+        seek_points: points.points.clone(),
+        seek_keys: points.keys.clone(),
         packed: true,
     })
 }
 
 fn too_large(stored_bytes: usize, wanted: usize) -> Damage {
     format!("{stored_bytes} bytes cannot be {wanted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use evenkeel_block_cache::LruBlockCache;
+    use evenkeel_common::KeyValue;
+    use evenkeel_fs::MemoryFileSystem;
+
+    use super::*;
+    use crate::{DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, StoreFileMeta};
+
+    /// A compressed file of some blocks, its blocks kept packed.
+    fn packed_file(encoding: DataBlockEncoding, cache: &Arc<LruBlockCache>) -> Arc<HFileReader> {
+        let (fs, path) = (MemoryFileSystem::new(), Path::new("/f/0a"));
+        let compression = Compression::Snappy;
+        let context = HFileContext { block_bytes: 4096, compression, encoding, ..HFileContext::default() };
+        let mut writer = HFileWriter::create(&fs, path, context).expect("created");
+        for i in 0..500 {
+            let row = format!("row{i:05}");
+            let cell = KeyValue::put(row.as_bytes(), b"f", b"q", 1, &[b'v'; 50]);
+            writer.append(&cell.as_cell()).expect("appended");
+        }
+        writer.finish(StoreFileMeta::default()).expect("finished");
+        let options = OpenOptions { cache_compressed: true, ..OpenOptions::default() };
+        HFileReader::open_path(&fs, path, Arc::clone(cache) as _, &options).expect("opens")
+    }
+
+    #[test]
+    fn a_packed_block_has_its_seek_points_each_time_it_is_opened() {
+        for encoding in [DataBlockEncoding::None, DataBlockEncoding::FastDiff] {
+            let cache = Arc::new(LruBlockCache::new(1 << 20));
+            let reader = packed_file(encoding, &cache);
+            let plain = reader.block_at(0).expect("sound");
+            assert!(plain.seek_points().len() > 3 && !plain.is_packed());
+            let at = BlockAt { offset: 0, on_disk_bytes: plain.on_disk_bytes() };
+            let once = reader.load_data(at, false).expect("sound");
+            assert!(once.seek_points().is_empty(), "it is not walked for a single use");
+            for hits in 0..2 {
+                let block = reader.load_data(at, true).expect("sound");
+                assert_eq!(
+                    (cache.stats().hits[0], block.is_packed(), block.data()),
+                    (hits, false, plain.data())
+                );
+                assert_eq!(block.seek_points(), plain.seek_points(), "{encoding:?}, {hits} hits");
+                assert_eq!(block.seek_keys(), plain.seek_keys());
+            }
+            assert!(cache.get(&BlockKey { file: reader.file_id(), offset: 0 }).expect("cached").is_packed());
+        }
+    }
 }

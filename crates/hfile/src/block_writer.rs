@@ -30,6 +30,7 @@ pub(crate) struct BlockWriter {
     compressor: Compressor,
     prev_offsets: [i64; BlockType::ALL.len()],
     scratch: Vec<u8>,
+    /// All that is on disk of the last block written, when the file is compressed.
     compressed: Vec<u8>,
     total_uncompressed_bytes: u64,
     layout: CellLayout,
@@ -116,7 +117,8 @@ impl BlockWriter {
         let written = self.write_body(kind, block)?;
         if let Some(cache) = self.cache.as_ref().filter(|cache| cache.wants(kind, is_warm)) {
             let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
-            cache.keep(kind, written.at, prev_offset, body, self.layout);
+            let compressed = (self.compressor.kind() != Compression::None).then_some(&*self.compressed);
+            cache.keep(kind, written.at, prev_offset, body, compressed, self.layout);
         }
         Ok(written)
     }

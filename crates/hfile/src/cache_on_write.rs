@@ -73,6 +73,8 @@ pub struct CacheOnWrite {
     pub warmth: Arc<Warmth>,
     /// Data blocks (`hbase.rs.cacheblocksonwrite`, `hbase.rs.cachecompactedblocksonwrite`).
     pub data: OnWrite,
+    /// Those of a compressed file are kept as they are on disk (`hbase.block.data.cachecompressed`).
+    pub packs: bool,
     /// Leaf and intermediate index blocks (`hfile.block.index.cacheonwrite`).
     pub index: OnWrite,
     /// Bloom chunks (`hfile.block.bloom.cacheonwrite`).
@@ -96,13 +98,14 @@ impl CacheOnWrite {
         }
     }
 
-    /// Keeps a block of which `body` is the uncompressed body.
+    /// Keeps a block of which `body` is the uncompressed body, and `compressed` all that is on disk, where it is.
     pub(crate) fn keep(
         &self,
         kind: BlockType,
         at: BlockAt,
         prev_offset: i64,
         body: &[u8],
+        compressed: Option<&[u8]>,
         layout: CellLayout,
     ) {
         let points = match kind.is_data() {
@@ -111,16 +114,18 @@ impl CacheOnWrite {
         };
         // What was just written is not malformed; if it were, the reader is the one to say so.
         let Ok(points) = points else { return };
+        let packed = compressed.filter(|_| self.packs && kind.is_data());
+        let bytes = packed.unwrap_or(body);
         let block = Block::new(BlockParts {
             kind,
             offset: at.offset,
             on_disk_bytes: at.on_disk_bytes,
             prev_offset,
-            bytes: body.into(),
-            body: 0..body.len() as u32,
+            bytes: bytes.into(),
+            body: 0..bytes.len() as u32,
             seek_points: points.points,
             seek_keys: points.keys,
-            packed: false,
+            packed: packed.is_some(),
         });
         self.cache.insert(BlockKey { file: self.file, offset: at.offset }, block, self.in_memory);
     }

@@ -94,7 +94,7 @@ impl HFileReader {
             blocks_end: file.len() - trailer.len() as u64,
             block_bytes_max: options.block_bytes_max,
             checksum_failures: AtomicU64::new(0),
-            packs: options.cache_compressed,
+            packs_data: options.cache_compressed,
             file,
         };
         Opening { blocks, trailer }.open(options).map(Arc::new)
@@ -376,7 +376,7 @@ impl HFileReader {
             let (at, header) = self.blocks.header_at(offset)?;
             let category = header.kind.category();
             if self.blocks.cache.keeps(category) && !self.blocks.is_cached(at) {
-                if !self.blocks.cache.has_room(category, header.uncompressed_bytes as usize) {
+                if !self.blocks.cache.has_room(category, self.blocks.cached_bytes(&header)) {
                     break;
                 }
                 self.blocks.read(at, |_| true, self.hint(true, category))?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::{
-    BlockCache, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, LruBlockCache, NoCache,
+    BlockCache, BlockKey, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, LruBlockCache,
+    NoCache,
 };
 use evenkeel_common::KeyValue;
 use evenkeel_hfile::{
@@ -162,6 +163,24 @@ fn write_cached(cells: &[KeyValue], context: &HFileContext, kept: CacheOnWrite) 
     Written { fs, path: PATH.into(), file }
 }
 
+/// The data blocks in a cache are those that a reader of the file caches: packed or not, with the same seek points.
+fn assert_same_blocks(reader: &Arc<HFileReader>, cache: &Arc<dyn BlockCache>, packs: bool) {
+    let (mut data, mut offset) = (0, 0);
+    while offset < reader.cacheable_bytes() {
+        let block = reader.block_at(offset).unwrap();
+        if block.kind().is_data() {
+            let found = cache.get(&BlockKey { file: reader.file_id(), offset }).expect("cached");
+            let is_packed = packs && reader.compression() != Compression::None;
+            assert_eq!(found.is_packed(), is_packed);
+            assert_eq!((found.seek_points(), found.seek_keys()), (block.seek_points(), block.seek_keys()));
+            assert!(!found.seek_points().is_empty() && (is_packed || found.data() == block.data()));
+            data += 1;
+        }
+        offset += u64::from(block.on_disk_bytes());
+    }
+    assert!(data > 20, "{data}");
+}
+
 fn file_id() -> FileId {
     FileId::of_name(PATH.rsplit('/').next().unwrap())
 }
@@ -169,7 +188,9 @@ fn file_id() -> FileId {
 #[test]
 fn blocks_kept_as_they_are_written_need_not_be_read() {
     let cells = random_cells(&mut Random::new(7), SHAPE);
-    for context in contexts() {
+    for (context, packs) in
+        contexts().into_iter().flat_map(|context| [(context.clone(), false), (context, true)])
+    {
         let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
         let all = CacheOnWrite {
             cache: Arc::clone(&cache),
@@ -177,11 +198,12 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
             in_memory: false,
             warmth: Arc::default(),
             data: OnWrite::Always,
+            packs,
             index: OnWrite::Always,
             bloom: OnWrite::Always,
         };
         let written = write_cached(&cells, &context, all);
-        let reader = open(&written, &cache, false);
+        let reader = open(&written, &cache, packs);
         let on_disk = cache.cached_files(&[reader.file_id()])[0].on_disk_bytes;
         assert_eq!(on_disk, reader.cacheable_bytes(), "every block before what is kept open");
         let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
@@ -189,6 +211,7 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
         let row = wanted[3].as_cell().row().to_vec();
         assert!(reader.might_contain_row(&row).unwrap());
         assert_eq!(cache.stats().miss_count(), 0, "{context:?}");
+        assert_same_blocks(&reader, &cache, packs);
     }
 }
 
@@ -219,6 +242,7 @@ fn only_what_replaces_warm_blocks_is_kept() {
         in_memory: false,
         warmth: Arc::clone(&warmth),
         data: OnWrite::WhereWarm,
+        packs: false,
         index: OnWrite::WhereWarm,
         bloom: OnWrite::WhereWarm,
     };

@@ -99,6 +99,12 @@ impl Server {
         settings
     }
 
+    /// Sets what its next start goes by.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.extra.retain(|(known, _)| known != key);
+        self.extra.push((key.to_owned(), value.to_owned()));
+    }
+
     /// The command that starts it, with `more` settings last.
     pub fn command(&self, more: &[(&str, &str)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));

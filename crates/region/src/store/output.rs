@@ -94,13 +94,14 @@ impl Store {
     }
 
     fn cache_on_write(&self, path: &Path, file: &NewFile) -> CacheOnWrite {
-        let keeps_data = self.env.cache.keeps(BlockCategory::Data) && !self.config.cache.compressed;
+        let keeps_data = self.env.cache.keeps(BlockCategory::Data);
         CacheOnWrite {
             cache: Arc::clone(&self.env.cache),
             file: file_id(path),
             in_memory: self.family.in_memory(),
             warmth: Arc::clone(&file.warmth),
             data: if keeps_data { file.data } else { OnWrite::Never },
+            packs: self.config.cache.compressed,
             index: file.index,
             bloom: file.bloom,
         }
@@ -352,4 +353,51 @@ impl Outputs<'_> {
 /// Whether a row is before an end, which is open when it is empty.
 fn is_before(comparator: CellComparator, row: &[u8], end: &[u8]) -> bool {
     end.is_empty() || comparator.compare_rows(row, end).is_lt()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_block_cache::{BlockCache, CacheStats, LruBlockCache};
+    use evenkeel_common::{CellType, Configuration};
+
+    use super::super::testing::{TestStore, env, family, region};
+    use super::super::{Store, StoreCacheConfig};
+    use super::*;
+    use crate::ops::Scan;
+
+    /// What the cache holds after a flush, and after two files whose blocks it has became one; nothing is read after either.
+    fn kept_by_flush_and_compaction(compressed: &str) -> [CacheStats; 2] {
+        let (mut env, clock) = env();
+        let cache = Arc::new(LruBlockCache::new(8 << 20));
+        env.cache = Arc::clone(&cache) as _;
+        let mut conf = Configuration::new();
+        conf.set("hbase.rs.cacheblocksonwrite", "true");
+        conf.set("hbase.block.data.cachecompressed", compressed);
+        env.config.cache = StoreCacheConfig::from_configuration(&conf).expect("read");
+        let family = family(b"f", &[("BLOCKSIZE", "1024"), ("COMPRESSION", "SNAPPY")]);
+        let store = Store::open(&env, family, &region()).expect("opens");
+        let mut test = TestStore { env, clock, store, seq_id: 0 };
+        let fill = |test: &mut TestStore| {
+            let value = "v".repeat(60);
+            for row in 0..300 {
+                test.add(&format!("row{row:05}"), "q", 1, CellType::Put, &value);
+            }
+            test.flush(u64::MAX);
+            assert_eq!(test.scan(Scan::default()).len(), 300);
+            cache.stats()
+        };
+        let (flushed, _) = (fill(&mut test), fill(&mut test));
+        test.compact(true, u64::MAX).expect("compacted");
+        assert_eq!((test.scan(Scan::default()).len(), test.store.files().len()), (300, 1));
+        [flushed, cache.stats()]
+    }
+
+    #[test]
+    fn packed_blocks_are_kept_as_they_are_written() {
+        let [plain, packed] = ["false", "true"].map(kept_by_flush_and_compaction);
+        for (plain, packed) in plain.into_iter().zip(packed) {
+            assert_eq!((packed.misses[0], packed.blocks), (0, plain.blocks));
+            assert!(packed.blocks > 10 && packed.bytes < plain.bytes * 3 / 4, "{packed:?}, {plain:?}");
+        }
+    }
 }
