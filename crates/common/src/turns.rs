@@ -137,7 +137,8 @@ mod tests {
         });
         assert_eq!(refused, None);
         assert!(may_wait() && !was_refused());
-        let unwound = std::panic::catch_unwind(|| without_waiting(|| std::panic::resume_unwind(Box::new(()))));
+        let unwound =
+            std::panic::catch_unwind(|| without_waiting(|| std::panic::resume_unwind(Box::new(()))));
         assert!(unwound.is_err() && may_wait());
     }
 

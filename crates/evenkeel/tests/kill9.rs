@@ -4,13 +4,14 @@
 //! so a row whose cells differ is torn. After each restart:
 //!
 //! - a row holds its last acknowledged number, or the one write that was under way when the server died;
+//! - a row that was deleted last has no cell, and nothing that the Delete took comes back;
 //! - all cells of a row agree;
 //! - a counter is at least what was acknowledged and at most what was attempted.
 //!
 //! The block cache lies in files ([`ENGINES`]), is smaller than the data, and keeps what is flushed, compacted and read, so
 //! kills hit its writes as well. Readers check every row they get while the load runs, as the check after each restart does.
 //!
-//! Small MemStores make flushes and compactions happen all the time, so kills hit them too.
+//! Small MemStores make flushes and compactions happen all the time, and small logs rolls, so kills hit them too.
 //! `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on the machine as well),
 //! `EVENKEEL_TEST_KILLS` sets their number.
 
@@ -25,7 +26,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{Server, config, runtime, seed};
-use evenkeel_client::{ClientConfig, Connection, Get, Increment, Put, RowResult, Scan, Table};
+use evenkeel_client::{
+    ClientConfig, Connection, Delete, Get, Increment, Mutation, Put, RowResult, Scan, Table,
+};
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -47,6 +50,15 @@ const ENGINES: [&str; 3] = ["file", "mmap", "files"];
 const KILLS_EACH: u32 = 2;
 const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
 
+/// One of so many writes of a row deletes it.
+const DELETE_EVERY: u64 = 5;
+
+/// Whether the write with this number deletes its row. The number is the timestamp as well, as a Put within the millisecond of
+/// a Delete would be deleted by it. 0 is for a row that was never written.
+fn deletes(number: u64) -> bool {
+    number.is_multiple_of(DELETE_EVERY)
+}
+
 /// What one writer knows of its rows: the number acknowledged last and the one attempted last.
 struct Rows {
     name: String,
@@ -66,16 +78,20 @@ impl Rows {
         format!("{spread:02x}-{}-{row:04}", self.name)
     }
 
-    fn put(&self, row: u64, number: u64) -> Put {
+    fn write(&self, row: u64, number: u64) -> Mutation {
+        if deletes(number) {
+            return Delete::new(self.key(row)).up_to(number as i64).into();
+        }
         // Values of uneven size, so that cells straddle blocks and chunks; the number is their head.
         let pad = (number * 131 + row * 17) as usize % 900;
         let value = [&number.to_be_bytes()[..], &vec![number as u8; pad]].concat();
-        COLUMNS.iter().fold(Put::new(self.key(row)), |put, (f, q)| put.column(f, q, &value))
+        let cell = |put: Put, (f, q): &(&str, &str)| put.column_at(f, q, number as i64, &value);
+        COLUMNS.iter().fold(Put::new(self.key(row)), cell).into()
     }
 
-    fn attempt(&self, row: u64, number: u64) -> Put {
+    fn attempt(&self, row: u64, number: u64) -> Mutation {
         self.attempted[row as usize].store(number, Ordering::SeqCst);
-        self.put(row, number)
+        self.write(row, number)
     }
 
     fn acknowledge(&self, row: u64, number: u64) {
@@ -96,7 +112,8 @@ impl Rows {
     fn check_from(&self, low: u64, row: u64, result: Option<&RowResult>) -> Result<(), String> {
         let high = self.attempted[row as usize].load(Ordering::SeqCst);
         let Some(result) = result else {
-            return if low == 0 { Ok(()) } else { Err(format!("lost; {low} was acknowledged")) };
+            let deleted = (low..=high).any(deletes);
+            return if deleted { Ok(()) } else { Err(format!("lost; {low} was acknowledged")) };
         };
         let values: Vec<_> = COLUMNS.iter().map(|(f, q)| result.value(f, q)).collect();
         let Some(first) = values[0].filter(|v| values.iter().all(|other| *other == Some(*v))) else {
@@ -111,7 +128,10 @@ impl Rows {
 
     /// After a check the row's content is known: what is there is what counts from now on.
     fn settle(&self, row: u64, result: Option<&RowResult>) {
-        let number = result.and_then(|r| r.value("a", "x")).and_then(number_of).unwrap_or(0);
+        let of = |numbers: &[AtomicU64]| numbers[row as usize].load(Ordering::SeqCst);
+        let deleted = || (of(&self.acknowledged)..=of(&self.attempted)).rfind(|number| deletes(*number));
+        let found = result.and_then(|r| r.value("a", "x")).and_then(number_of);
+        let number = found.or_else(deleted).unwrap_or(0);
         self.acknowledge(row, number);
         self.attempted[row as usize].store(number, Ordering::SeqCst);
     }
@@ -267,7 +287,12 @@ async fn put_rows(
     while !stop.load(Ordering::Relaxed) {
         let row = rng.random_range(0..ROWS);
         let number = rows.attempted[row as usize].load(Ordering::SeqCst) + 1;
-        if let Err(error) = table.put(rows.attempt(row, number)).await {
+        let written = match rows.attempt(row, number) {
+            Mutation::Delete(delete) => table.delete(delete).await,
+            Mutation::Put(put) => table.put(put).await,
+            other => return Err(format!("not a write of a row: {other:?}")),
+        };
+        if let Err(error) = written {
             return died(&error);
         }
         rows.acknowledge(row, number);
@@ -401,6 +426,7 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
     let runtime = runtime();
     let mut server = Server::new(&[
         ("hbase.hstore.compaction.min", "3"),
+        ("hbase.regionserver.hlog.blocksize", "1048576"),
         ("hbase.bucketcache.size", "2"),
         ("hbase.rs.cacheblocksonwrite", "true"),
         ("hbase.rs.cachecompactedblocksonwrite", "true"),
@@ -447,7 +473,16 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
     if done < kills.min(KILLS_MIN) {
         return Err(format!("only {done} kills in {:?}", began.elapsed()));
     }
+    logs_were_rolled(&server, done)?;
     files_were_written(&server)
+}
+
+/// Nor about rolls, when the logs in the archive are no more than the kills have left.
+fn logs_were_rolled(server: &Server, kills: u32) -> Result<(), String> {
+    let dir = server.root().join("oldWALs");
+    let logs = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?.count();
+    println!("{logs} logs in the archive");
+    if logs < 2 * kills as usize { Err(format!("only {logs} logs in {kills} kills")) } else { Ok(()) }
 }
 
 /// The test proves little about flushes when none happened.

@@ -75,7 +75,9 @@ impl ClientService {
         };
         match turns::without_waiting(|| read(&self.server, &request, Caller::of(&call))) {
             Some(outcome) => answer(reply, outcome),
-            None => self.read_aside(is_system_region(&request.region), call, reply, pb::GetRequest::decode, read),
+            None => {
+                self.read_aside(is_system_region(&request.region), call, reply, pb::GetRequest::decode, read)
+            }
         }
     }
 

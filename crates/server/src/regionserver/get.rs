@@ -6,8 +6,8 @@ use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
-use super::caller::{Caller, Reply, place_cells};
 use super::RegionServer;
+use super::caller::{Caller, Reply, place_cells};
 use crate::convert::{check_row, read, result};
 
 /// Reads one row.
