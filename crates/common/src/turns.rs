@@ -43,7 +43,7 @@ thread_local! {
 }
 
 /// Does work that must not wait for a disk or for another thread; `None` when it had to, and is to be done anew elsewhere. It
-/// must change nothing that its second time would change again.
+/// must change nothing that its second time would change again, but for counts of what it met on the way (hits of caches).
 pub fn without_waiting<T>(work: impl FnOnce() -> T) -> Option<T> {
     /// Allows waiting again, also when the work panics.
     struct Forbidden;

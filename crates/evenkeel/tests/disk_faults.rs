@@ -305,19 +305,19 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
         let batch = tokio::spawn(async move { three.get_all(["cold", "cold, too"].map(Get::new)).await });
         for _ in 0..20 {
             let result = warm.get(Get::new("warm")).await.expect("answered");
-            assert_eq!(result.value("f", "q").as_deref(), Some(&b"warm"[..]));
+            assert_eq!(result.value("f", "q"), Some(&b"warm"[..]));
             let both = warm.get_all(["warm", "nowhere"].map(Get::new)).await;
             assert!(both.iter().all(Result::is_ok), "{both:?}");
         }
         assert!(!cold.is_finished() && !same_block.is_finished() && !batch.is_finished());
         gate.open();
         let cold = cold.await.expect("no panic").expect("read");
-        assert_eq!(cold.value("f", "q").as_deref(), Some(&b"cold"[..]));
+        assert_eq!(cold.value("f", "q"), Some(&b"cold"[..]));
         let same_block = same_block.await.expect("no panic").expect("read");
-        assert_eq!(same_block.value("f", "q").as_deref(), Some(&b"cold, too"[..]));
+        assert_eq!(same_block.value("f", "q"), Some(&b"cold, too"[..]));
         let batch = batch.await.expect("no panic");
         for (result, row) in batch.into_iter().zip(["cold", "cold, too"]) {
-            assert_eq!(result.expect("read").value("f", "q").as_deref(), Some(row.as_bytes()));
+            assert_eq!(result.expect("read").value("f", "q"), Some(row.as_bytes()));
         }
     });
     server.check();

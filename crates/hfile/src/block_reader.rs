@@ -207,6 +207,8 @@ impl BlockReader {
         let first = match read(&Pass::new(false)) {
             Ok(loaded) => return Ok(loaded),
             Err(Failure::Io(error)) => return Err(error),
+            // Once more, where it may wait; until then nothing is counted.
+            Err(Failure::Damage(_)) if !turns::may_wait() => return Err(turns::refuse()),
             Err(Failure::Damage(damage)) => damage,
         };
         self.checksum_failures.fetch_add(1, Relaxed);

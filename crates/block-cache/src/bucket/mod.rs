@@ -386,7 +386,9 @@ impl BlockCache for BucketCache {
             self.counters.hit(block.kind().category());
             return Ok(block);
         }
-        if turns::was_refused() {
+        // What is read is written to the cache's file, if it has one, and that may wait for a disk.
+        let writes = hint.keep && self.frames.is_none();
+        if turns::was_refused() || (writes && !turns::may_wait()) {
             return Err(turns::refuse());
         }
         let outcome = self.flights.read(key, || {

@@ -239,7 +239,8 @@ impl RowReader<'_> {
 }
 
 impl Drop for RowReader<'_> {
-    /// Counts what was read, unless it is to be read anew.
+    /// Counts what was read, unless it is to be read anew. Of a batch of which a later region has to wait, the regions before it
+    /// are counted twice.
     fn drop(&mut self) {
         if self.reads > 0 && !turns::was_refused() {
             self.region.counts.reads.fetch_add(self.reads, Ordering::Relaxed);

@@ -112,11 +112,11 @@ pub fn multi(
     };
     look_ahead(server, actions);
     for (at, action) in actions.iter().enumerate() {
-        if turns::was_refused() {
-            break;
-        }
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
+        if turns::was_refused() {
+            return; // nobody asks for the outcome
+        }
     }
     run.end_gets();
     // Now that all that it writes is counted.
