@@ -1,4 +1,5 @@
-//! How many times a served row makes the server ask for heap memory: all its blocks are cached, all its buffers have grown.
+//! How many times a row that is read or written makes the server ask for heap memory: all its blocks are cached, all its
+//! buffers have grown.
 //!
 //! The server runs in this process, so that one counting allocator sees it whole, from the bytes of the request to those
 //! of the reply. The client's thread is not counted.
@@ -21,6 +22,11 @@ const PER_GET_MAX: u64 = 10;
 /// Most allocations of a batch of such Gets, of [`BATCH`] rows of one region: one a row. It is a third of that where a batch
 /// takes less than a millisecond; with each one that begins meanwhile, the reader of the rows is made anew.
 const PER_BATCH_MAX: u64 = BATCH;
+
+/// Most allocations of a Put of one cell.
+const PER_PUT_MAX: u64 = 20;
+/// Most allocations of a batch of such Puts, of [`BATCH`] rows of one region.
+const PER_PUT_BATCH_MAX: u64 = 10 * BATCH;
 
 /// Batches of which one may make the server ask for a large buffer: those of replies are used again.
 const BATCHES_PER_LARGE_MIN: u64 = 20;
@@ -89,10 +95,7 @@ async fn flushed_table(connection: &Connection) -> Table {
     let admin = connection.admin();
     admin.create_table(&TableDescriptor::new(name.clone()).with_family(family), &[]).await.expect("created");
     let table = connection.table(name.clone());
-    let put = |number| Action::from(Put::new(row(number)).column("f", "q", vec![b'v'; VALUE_BYTES]));
-    for outcome in table.batch((0..ROWS).map(put).collect()).await {
-        outcome.expect("written");
-    }
+    put_batches(&table).await;
     admin.flush_table(&name).await.expect("flushed");
     table
 }
@@ -112,35 +115,61 @@ async fn get_batches(table: &Table) {
     }
 }
 
-/// Whole allocations of the server for so many rows that `read` reads.
-async fn per_rows(rows: u64, read: impl AsyncFn()) -> u64 {
-    read().await;
+fn put(number: u64) -> Put {
+    Put::new(row(number)).column("f", "q", vec![b'v'; VALUE_BYTES])
+}
+
+async fn put_each(table: &Table) {
+    for number in 0..ROWS {
+        table.put(put(number)).await.expect("written");
+    }
+}
+
+async fn put_batches(table: &Table) {
+    for first in (0..ROWS).step_by(BATCH as usize) {
+        let puts = (first..first + BATCH).map(|number| Action::from(put(number))).collect();
+        for outcome in table.batch(puts).await {
+            outcome.expect("written");
+        }
+    }
+}
+
+/// Whole allocations of the server for so many rows that `pass` reads or writes.
+async fn per_rows(rows: u64, pass: impl AsyncFn()) -> u64 {
+    pass().await;
     let before = COUNTED.load(Ordering::Relaxed);
     for _ in 0..PASSES {
-        read().await;
+        pass().await;
     }
     (COUNTED.load(Ordering::Relaxed) - before) * rows / (PASSES * ROWS)
 }
 
 #[test]
-fn a_cached_row_allocates_no_more_than_stated() {
+fn a_row_allocates_no_more_than_stated() {
     IS_CLIENT.set(true);
     let server = Server::new(&[]);
     let conf = Configuration::load(None, &server.settings()).expect("settings");
     let running = Standalone::start(conf, Arc::new(|reason: &str| panic!("{reason}"))).expect("starts");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (get, batch, large) = runtime.block_on(async {
+    let (gets, puts, large) = runtime.block_on(async {
         let connection = Connection::connect(config(&server.bootstrap())).await.expect("connected");
         let table = flushed_table(&connection).await;
         let get = per_rows(1, async || get_each(&table).await).await;
         get_batches(&table).await;
         let before = LARGE.load(Ordering::Relaxed);
         let batch = per_rows(BATCH, async || get_batches(&table).await).await;
-        (get, batch, LARGE.load(Ordering::Relaxed) - before)
+        let large = LARGE.load(Ordering::Relaxed) - before;
+        let put = per_rows(1, async || put_each(&table).await).await;
+        let put_batch = per_rows(BATCH, async || put_batches(&table).await).await;
+        ((get, batch), (put, put_batch), large)
     });
-    println!("{get} allocations a Get, {batch} a batch of {BATCH} rows");
-    assert!(get <= PER_GET_MAX, "{get} allocations a Get");
-    assert!(batch <= PER_BATCH_MAX, "{batch} allocations a batch");
+    for ((each, batch), name, (each_max, batch_max)) in
+        [(gets, "Get", (PER_GET_MAX, PER_BATCH_MAX)), (puts, "Put", (PER_PUT_MAX, PER_PUT_BATCH_MAX))]
+    {
+        println!("{each} allocations a {name}, {batch} a batch of {BATCH}");
+        assert!(each <= each_max, "{each} allocations a {name}");
+        assert!(batch <= batch_max, "{batch} allocations a batch of {BATCH} {name}s");
+    }
     let batches = PASSES * ROWS / BATCH;
     println!("{large} large buffers in {batches} batches");
     assert!(large * BATCHES_PER_LARGE_MIN <= batches, "{large} large buffers in {batches} batches");
