@@ -2,6 +2,7 @@
 
 use evenkeel_block_cache::{
     Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint, FileId,
+    bucket::{Policy as Order, Shares},
 };
 
 use super::Policy;
@@ -13,8 +14,10 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(capacity: u64) -> Self {
-        let cache = BucketCache::open(&BucketCacheConfig::in_memory(capacity)).expect("memory");
+    pub(super) fn new(capacity: u64, policy: Order) -> Self {
+        let shares = Shares::of(policy);
+        let config = BucketCacheConfig { policy, shares, ..BucketCacheConfig::in_memory(capacity) };
+        let cache = BucketCache::open(&config).expect("memory");
         Self { cache, bytes: vec![7; 300_000] }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ConfigError, Configuration, HBaseError, Result};
 
-use crate::bucket::{BLOCK_BYTES_MAX, BucketCache, BucketCacheConfig, Engine, Shares};
+use crate::bucket::{BLOCK_BYTES_MAX, BucketCache, BucketCacheConfig, Engine, Policy, Shares};
 use crate::{BlockCache, CombinedBlockCache, LruBlockCache, NoCache};
 
 /// At or below this share there is no cache.
@@ -63,14 +63,15 @@ impl CacheConfig {
         let l1 = l1_bytes(conf, memory_bytes)?;
         let block_bytes_max =
             conf.get_size_or("hbase.lru.max.block.size", BLOCK_BYTES_MAX as i64)?.max(0) as u64;
-        let shares = shares(conf, "hbase.lru.blockcache.", "percentage")?;
+        let (policy, index_only) = policy(conf)?;
+        let shares = shares(conf, policy, "hbase.lru.blockcache.", "percentage")?;
         let l1 = l1.map(|bytes| BucketCacheConfig {
+            policy,
             shares,
             block_bytes_max,
             ..BucketCacheConfig::in_memory(bytes)
         });
-        let index_only = is_index_only(conf)?;
-        let data = match l2(conf, memory_bytes)? {
+        let data = match l2(conf, policy, memory_bytes)? {
             _ if index_only => DataBlocks::NotKept,
             None => DataBlocks::InL1,
             Some(l2) if l2.capacity_bytes == 0 => DataBlocks::NotKept,
@@ -121,23 +122,25 @@ fn l1_bytes(conf: &Configuration, memory_bytes: u64) -> Result<Option<u64>, Conf
     Ok(Some(if absolute > 0 { absolute } else { (memory_bytes as f64 * share) as u64 }))
 }
 
-/// `hfile.block.cache.policy`: only IndexOnlyLRU changes what is kept.
-fn is_index_only(conf: &Configuration) -> Result<bool, ConfigError> {
+/// `hfile.block.cache.policy`: in what order blocks go, and whether only index and bloom blocks are kept. HBase's default
+/// is `LRU`; it means HBase's LRU only when someone set it, for whoever did not is served better by the default here.
+fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
     const KEY: &str = "hfile.block.cache.policy";
-    let policy = conf.get_str_or(KEY, "LRU".into())?;
-    match policy.trim().to_ascii_uppercase().as_str() {
-        "INDEXONLYLRU" => Ok(true),
-        "LRU" | "TINYLFU" | "ADAPTIVELRU" => Ok(false),
+    let name = conf.get_str_or(KEY, "LRU".into())?;
+    match name.trim().to_ascii_uppercase().as_str() {
+        "INDEXONLYLRU" => Ok((Policy::default(), true)),
+        "LRU" if conf.is_set(KEY) => Ok((Policy::Lru, false)),
+        "LRU" | "TINYLFU" | "ADAPTIVELRU" => Ok((Policy::default(), false)),
         _ => Err(conf.unusable(KEY, "LRU, TinyLFU, AdaptiveLRU or IndexOnlyLRU")),
     }
 }
 
 /// Shares by `<prefix>single.<suffix>` and its like, which must sum to 1 when set. The single share takes effect only
-/// when it is set: the default of the policy here is smaller than HBase's.
-fn shares(conf: &Configuration, prefix: &str, suffix: &str) -> Result<Shares, ConfigError> {
+/// when it is set, or by LRU: that of the default policy is smaller than HBase's.
+fn shares(conf: &Configuration, policy: Policy, prefix: &str, suffix: &str) -> Result<Shares, ConfigError> {
     let defaults = [("single", 0.25), ("multi", 0.50), ("memory", 0.25)];
     let mut sum = 0.0;
-    let mut shares = Shares::default();
+    let mut shares = Shares::of(policy);
     for (name, default) in defaults {
         let key = format!("{prefix}{name}.{suffix}");
         let share = conf.get_f64_or(&key, default)?;
@@ -147,6 +150,7 @@ fn shares(conf: &Configuration, prefix: &str, suffix: &str) -> Result<Shares, Co
         sum += share;
         match name {
             "single" if conf.is_set(&key) => shares.single = share,
+            "multi" => shares.multi = share,
             "memory" => shares.memory = share,
             _ => {}
         }
@@ -156,7 +160,11 @@ fn shares(conf: &Configuration, prefix: &str, suffix: &str) -> Result<Shares, Co
 }
 
 /// The cache of data blocks; `None` without an ioengine, of no bytes when its size is 0.
-fn l2(conf: &Configuration, memory_bytes: u64) -> Result<Option<BucketCacheConfig>, ConfigError> {
+fn l2(
+    conf: &Configuration,
+    policy: Policy,
+    memory_bytes: u64,
+) -> Result<Option<BucketCacheConfig>, ConfigError> {
     const KEY: &str = "hbase.bucketcache.ioengine";
     let Some(text) = conf.get_trimmed(KEY)?.filter(|text| !text.is_empty()) else { return Ok(None) };
     let expected = "offheap, heap, file:PATH, files:PATH,PATH, mmap:PATH or pmem:PATH";
@@ -168,7 +176,8 @@ fn l2(conf: &Configuration, memory_bytes: u64) -> Result<Option<BucketCacheConfi
     Ok(Some(BucketCacheConfig {
         engine,
         index_path: index_path.filter(|path| !path.as_os_str().is_empty()),
-        shares: shares(conf, "hbase.bucketcache.", "factor")?,
+        policy,
+        shares: shares(conf, policy, "hbase.bucketcache.", "factor")?,
         ..BucketCacheConfig::in_memory(l2_bytes(conf, memory_bytes)?)
     }))
 }
@@ -265,19 +274,35 @@ mod tests {
         for config in [no_size, index_only] {
             assert!(matches!(config.data, DataBlocks::NotKept));
         }
-        read(&[("hfile.block.cache.policy", "TinyLFU")]).unwrap();
         read(&[("hfile.block.cache.policy", "Random")]).unwrap_err();
+    }
+
+    #[test]
+    fn the_policy_is_lru_only_when_someone_set_it() {
+        let l1 = |pairs: &[(&str, &str)]| read(pairs).unwrap().l1.unwrap();
+        let set = |name| l1(&[("hfile.block.cache.policy", name)]);
+        let unset = (l1(&[]), Policy::S3Fifo);
+        let others = ["TinyLFU", "AdaptiveLRU", "IndexOnlyLRU"].map(|name| (set(name), Policy::S3Fifo));
+        for (config, policy) in [unset, (set("LRU"), Policy::Lru)].into_iter().chain(others) {
+            assert_eq!((config.policy, config.shares), (policy, Shares::of(policy)));
+        }
+        let l2 = l2_of(&[
+            ("hbase.bucketcache.ioengine", "offheap"),
+            ("hbase.bucketcache.size", "1"),
+            ("hfile.block.cache.policy", "lru"),
+        ]);
+        assert_eq!((l2.policy, l2.shares), (Policy::Lru, Shares { single: 0.25, multi: 0.5, memory: 0.25 }));
     }
 
     #[test]
     fn shares_must_sum_to_one() {
         let set = [
             ("hbase.lru.blockcache.single.percentage", "0.1"),
-            ("hbase.lru.blockcache.multi.percentage", "0.5"),
-            ("hbase.lru.blockcache.memory.percentage", "0.4"),
+            ("hbase.lru.blockcache.multi.percentage", "0.6"),
+            ("hbase.lru.blockcache.memory.percentage", "0.3"),
         ];
         let shares = read(&set).unwrap().l1.unwrap().shares;
-        assert_eq!(shares, Shares { single: 0.1, memory: 0.4 });
+        assert_eq!(shares, Shares { single: 0.1, multi: 0.6, memory: 0.3 });
         read(&set[..1]).unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
 //! [`LruBlockCache`], one budget in memory for blocks of every kind.
 //!
-//! It has HBase's name because the setting does; the policy is that of [`crate::bucket`], which is better on every trace
-//! measured (docs/benchmarks.md). HBase's other on-heap policies, `TinyLFU` and `AdaptiveLRU`, are taken for it too.
+//! It has HBase's name because the deploy does; the order in which blocks go is a [`crate::bucket::Policy`], which is
+//! HBase's LRU only where `hfile.block.cache.policy` was set to it.
 
 use std::fmt;
 use std::io;

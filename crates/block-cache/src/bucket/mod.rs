@@ -8,7 +8,7 @@
 //! | slots | `slot` | 64 bytes a block: key, place, counters, links |
 //! | index | `buckets` | linear hashing over the slots, 4 bytes a block, read with no lock |
 //! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
-//! | policy | `policy` | S3-FIFO in bytes, with a share for `IN_MEMORY` families |
+//! | policy | `policy` | S3-FIFO in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
 //! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
 //! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
 //! | rows | `rows` | what a Get answered, under the same budget and policy |
@@ -70,7 +70,7 @@ use evenkeel_common::{Result, turns};
 use self::files::{SUPERBLOCK_BYTES, Shape};
 use self::graveyard::Grave;
 use self::mapping::Mapping;
-pub use self::policy::Shares;
+pub use self::policy::{Policy, Shares};
 pub use self::shard::CachedFile;
 use self::shard::{Shard, ShardParts, ShardUse};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
@@ -111,6 +111,8 @@ pub struct BucketCacheConfig {
     pub engine: Engine,
     /// Where the index of a file engine lies; beside its first file when `None`.
     pub index_path: Option<PathBuf>,
+    /// In what order blocks go.
+    pub policy: Policy,
     /// How the bytes are shared.
     pub shares: Shares,
     /// Larger blocks are not kept.
@@ -126,6 +128,7 @@ impl BucketCacheConfig {
             capacity_bytes,
             engine: Engine::Memory,
             index_path: None,
+            policy: Policy::default(),
             shares: Shares::default(),
             block_bytes_max: BLOCK_BYTES_MAX as u64,
             poison: false,
@@ -163,6 +166,7 @@ impl BucketCache {
                 slots: slots(shard),
                 storage: memory.storage(shard, shape),
                 size: shape.shard_bytes,
+                policy: config.policy,
                 shares: config.shares,
                 block_bytes_max: config.block_bytes_max,
                 poison: config.poison,

@@ -1,4 +1,4 @@
-//! [`Queues`]: which block goes. S3-FIFO with bytes for objects, and a queue for `IN_MEMORY` families.
+//! [`Queues`]: which block goes. S3-FIFO or HBase's LRU, with bytes for objects and a queue for `IN_MEMORY` families.
 //!
 //! ```text
 //!           first seen         hit meanwhile
@@ -11,6 +11,18 @@
 //! A hit only counts in the slot, so it takes no lock and moves nothing. A scan passes through `small`, which has a tenth
 //! of the bytes, and leaves `main` alone. HBase's single and multi access areas are `small` and `main`; its in-memory
 //! area is `memory`, which keeps its share against the others and lends what it does not use.
+//!
+//! [`Policy::Lru`] has the order of HBase's `LruBlockCache` instead: the area that is furthest over its share gives up its
+//! oldest block. `small` is the area of single access and `main` that of multi access; there is no ghost.
+//!
+//! ```text
+//!  insert ---> small -- hit meanwhile --> main <-- hit meanwhile: around again
+//!                |                          |
+//!                v not hit: gone            v not hit: gone
+//! ```
+//!
+//! It is a clock in place of a list in order of access, for hits take no lock: a block that was hit goes on when it comes
+//! to the end of its area, and not at the hit.
 //!
 //! docs/benchmarks.md has what this was measured against. Everything here is called with the shard's lock held.
 
@@ -37,18 +49,41 @@ struct Queue {
     bytes: u64,
 }
 
+/// In what order blocks go (`hfile.block.cache.policy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// S3-FIFO: blocks seen once go first, soon.
+    #[default]
+    S3Fifo,
+    /// HBase's LRU: those not asked for for longest, by areas with shares.
+    Lru,
+}
+
 /// How the bytes of a cache are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
     /// Of the blocks seen once (`hbase.lru.blockcache.single.percentage`), while others want the bytes.
     pub single: f64,
+    /// Of the blocks seen more often (`hbase.lru.blockcache.multi.percentage`), by LRU. S3-FIFO gives them what is left.
+    pub multi: f64,
     /// Of the blocks of `IN_MEMORY` families (`hbase.lru.blockcache.memory.percentage`), while they are there.
     pub memory: f64,
 }
 
+impl Shares {
+    /// Those of a policy when nothing else is set.
+    pub fn of(policy: Policy) -> Self {
+        let single = match policy {
+            Policy::S3Fifo => SMALL_SHARE,
+            Policy::Lru => 0.25,
+        };
+        Self { single, multi: 0.5, memory: 0.25 }
+    }
+}
+
 impl Default for Shares {
     fn default() -> Self {
-        Self { single: SMALL_SHARE, memory: 0.25 }
+        Self::of(Policy::default())
     }
 }
 
@@ -57,12 +92,13 @@ impl Default for Shares {
 pub(crate) struct Queues {
     queues: [Queue; 4],
     ghost: Ghost,
+    policy: Policy,
     shares: Shares,
 }
 
 impl Queues {
-    pub fn new(shares: Shares) -> Self {
-        Self { queues: [Queue::default(); 4], ghost: Ghost::default(), shares }
+    pub fn new(policy: Policy, shares: Shares) -> Self {
+        Self { queues: [Queue::default(); 4], ghost: Ghost::default(), policy, shares }
     }
 
     /// Bytes of the policy beside the slots.
@@ -72,7 +108,7 @@ impl Queues {
 
     /// Takes in a new block. `live` is how many blocks there are.
     pub fn admit(&mut self, slots: &Slots, id: u32, hash: u64, in_memory: bool, live: u32) {
-        self.ghost.fit(live);
+        self.fit_ghost(live);
         let queue = match () {
             () if in_memory => MEMORY,
             () if self.ghost.take(hash) => MAIN,
@@ -84,7 +120,7 @@ impl Queues {
 
     /// Takes in a block that an earlier process left.
     pub fn readmit(&mut self, slots: &Slots, id: u32, live: u32) {
-        self.ghost.fit(live);
+        self.fit_ghost(live);
         let was = slots.get(id).queue.load(Relaxed);
         let queue = if matches!(was, SMALL | MAIN | MEMORY) { was } else { SMALL };
         self.push(slots, queue, id);
@@ -108,6 +144,13 @@ impl Queues {
 
     /// The next block to go, of a cache of `limit` bytes. It stays in its queue. `None` when there is no block.
     pub fn victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
+        match self.policy {
+            Policy::S3Fifo => self.first_seen_once(slots, limit),
+            Policy::Lru => self.least_recent(slots, limit),
+        }
+    }
+
+    fn first_seen_once(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
         loop {
             let queue = self.choose(limit)?;
             let id = self.queues[queue as usize].oldest;
@@ -124,6 +167,17 @@ impl Queues {
                 }
                 _ => return Some(id),
             }
+        }
+    }
+
+    fn least_recent(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
+        loop {
+            let queue = self.furthest_over(limit)?;
+            let id = self.queues[queue as usize].oldest;
+            if slots.get(id).uses.swap(0, Relaxed) == 0 {
+                return Some(id);
+            }
+            self.requeue(slots, if queue == SMALL { MAIN } else { queue }, id);
         }
     }
 
@@ -154,6 +208,21 @@ impl Queues {
             () if has(SMALL) && (!has(MAIN) || over(SMALL, self.shares.single)) => Some(SMALL),
             () if has(MAIN) => Some(MAIN),
             () => None,
+        }
+    }
+
+    /// The area with the most bytes beyond its share, or the fewest below it.
+    fn furthest_over(&self, limit: u64) -> Option<u8> {
+        let shares = [(SMALL, self.shares.single), (MAIN, self.shares.multi), (MEMORY, self.shares.memory)];
+        let areas = shares.into_iter().filter(|(queue, _)| self.queues[*queue as usize].oldest != NONE);
+        let over =
+            |(queue, share): &(u8, f64)| self.queues[*queue as usize].bytes as f64 - share * limit as f64;
+        areas.max_by(|a, b| over(a).total_cmp(&over(b))).map(|(queue, _)| queue)
+    }
+
+    fn fit_ghost(&mut self, live: u32) {
+        if self.policy == Policy::S3Fifo {
+            self.ghost.fit(live);
         }
     }
 

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::buckets::Buckets;
 use super::frame::{HEADER_BYTES, Header};
 use super::pin::{self, Pin};
-use super::policy::{Queues, Shares};
+use super::policy::{Policy, Queues, Shares};
 use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
 use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
 use super::space::Space;
@@ -94,6 +94,7 @@ pub(crate) struct ShardParts {
     pub slots: Slots,
     pub storage: Storage,
     pub size: u64,
+    pub policy: Policy,
     pub shares: Shares,
     pub block_bytes_max: u64,
     pub poison: bool,
@@ -119,7 +120,7 @@ impl Shard {
     pub fn new(parts: ShardParts) -> io::Result<Self> {
         let inner = Inner {
             space: Space::new(parts.size),
-            queues: Queues::new(parts.shares),
+            queues: Queues::new(parts.policy, parts.shares),
             free: NONE,
             fresh: 1,
             live: 0,

@@ -259,6 +259,54 @@ fn a_scan_does_not_drive_out_what_is_hot() {
     assert!(kept >= 38, "{kept}");
 }
 
+/// An LRU cache of 1 MB, so of about 100 blocks of 10,000 bytes.
+fn lru() -> BucketCache {
+    let (policy, shares) = (Policy::Lru, Shares::of(Policy::Lru));
+    BucketCache::open(&BucketCacheConfig { policy, shares, ..memory(1 << 20) }).unwrap()
+}
+
+fn count(cache: &BucketCache, file: u64, offsets: std::ops::Range<u64>) -> usize {
+    offsets.filter(|i| cache.contains(&key(file, *i))).count()
+}
+
+#[test]
+fn by_lru_each_area_keeps_its_share_against_the_others() {
+    let cache = lru();
+    (0..45).for_each(|i| put(&cache, key(1, i), 10_000));
+    (0..45).for_each(|i| drop(cache.get(&key(1, i))));
+    (0..20).for_each(|i| cache.insert(key(2, i), block(&key(2, i), 10_000), true));
+    (0..1000).for_each(|i| put(&cache, key(3, i), 10_000));
+    assert_eq!((count(&cache, 1, 0..45), count(&cache, 2, 0..20)), (45, 20), "a scan takes only the rest");
+    for i in 0..1000 {
+        put(&cache, key(4, i), 10_000);
+        drop(cache.get(&key(4, i)));
+        put(&cache, key(5, i), 10_000);
+    }
+    assert_eq!(count(&cache, 2, 0..20), 20, "IN_MEMORY blocks below their share stay");
+    let (multi, single) = (count(&cache, 4, 0..1000), count(&cache, 5, 0..1000));
+    assert!(multi > 45 && single > 8, "{multi} blocks seen twice and {single} seen once");
+    check(&cache);
+}
+
+#[test]
+fn by_lru_what_was_not_asked_for_for_longest_goes_first() {
+    let cache = lru();
+    let twice = |file: u64, offsets: std::ops::Range<u64>| {
+        for i in offsets {
+            put(&cache, key(file, i), 10_000);
+            drop(cache.get(&key(file, i)));
+        }
+    };
+    twice(1, 0..20);
+    // Hot for long, and forgotten since.
+    (0..10).for_each(|_| (0..20).for_each(|i| drop(cache.get(&key(1, i)))));
+    twice(2, 0..180);
+    assert_eq!(count(&cache, 1, 0..20), 0);
+    let (older, newer) = (count(&cache, 2, 0..60), count(&cache, 2, 100..180));
+    assert!(older == 0 && newer > 70, "{older} and {newer}");
+    check(&cache);
+}
+
 #[test]
 fn resizing_evicts_and_allows() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
@@ -304,17 +352,20 @@ fn model_of_each_engine() {
         Engine::Files(vec![file("file")]),
         Engine::Files(vec![file("a"), file("b"), file("c")]),
     ];
-    for engine in engines {
-        let cache =
-            BucketCache::open(&BucketCacheConfig { engine: engine.clone(), ..memory(3 << 20) }).unwrap();
+    for (engine, policy) in
+        engines.iter().flat_map(|engine| [Policy::S3Fifo, Policy::Lru].map(|p| (engine, p)))
+    {
+        let shares = Shares::of(policy);
+        let config = BucketCacheConfig { engine: engine.clone(), policy, shares, ..memory(3 << 20) };
+        let cache = BucketCache::open(&config).unwrap();
         drive(&cache, 4, 3000);
-        assert_eq!((cache.pins(), cache.limbo()), (0, 0), "{engine:?}");
+        assert_eq!((cache.pins(), cache.limbo()), (0, 0), "{engine:?} {policy:?}");
         check(&cache);
         let stats = cache.stats();
-        assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{engine:?}");
+        assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{engine:?} {policy:?}");
         assert!(
             stats.evictions > 0 && stats.hit_count() > 0 && stats.invalidations > 0,
-            "{engine:?} {stats:?}"
+            "{engine:?} {policy:?} {stats:?}"
         );
         drop(cache);
     }
