@@ -65,7 +65,6 @@ impl ClientService {
     }
 
     fn get(&self, call: Call, reply: Responder) {
-        load::count(&self.server.counters.gets);
         let request: pb::GetRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -123,7 +122,6 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        load::count(&self.server.counters.multis);
         let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
         if multi::only_reads(&request) {
             return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call))) {

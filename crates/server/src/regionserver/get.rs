@@ -1,13 +1,13 @@
 //! Get.
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
-use super::RegionServer;
 use super::caller::{Caller, Reply, place_cells};
+use super::{RegionServer, load};
 use crate::convert::{check_row, read, result};
 
 /// Reads one row.
@@ -19,9 +19,13 @@ pub fn get(
     request: &pb::GetRequest,
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
-    let region = server.region(&request.region)?;
+    let region = server.region(&request.region);
     let mut cells = server.cells_for(caller);
-    row(server, &region, &request.get, &mut cells)?;
+    let read = region.and_then(|region| row(server, &region, &request.get, &mut cells));
+    if !turns::was_refused() {
+        load::count(&server.counters.gets);
+    }
+    read?;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
     let result = match request.get.existence_only() {

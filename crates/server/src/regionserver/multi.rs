@@ -29,7 +29,7 @@ use prost::Message;
 
 use super::caller::{Caller, Done, Reply, place_cells};
 use super::mutate::check_same_row;
-use super::{RegionServer, endpoint, get, memory};
+use super::{RegionServer, endpoint, get, load, memory};
 use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::{condition, mutation, result};
 
@@ -87,7 +87,9 @@ pub fn multi(
     caller: Caller,
     done: Done<MultiResponse>,
 ) {
+    let count = || load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
+        count();
         return done(Err(error));
     }
     let global = request.condition.as_ref();
@@ -118,6 +120,7 @@ pub fn multi(
             return; // nobody asks for the outcome
         }
     }
+    count();
     run.end_gets();
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions));
