@@ -24,9 +24,9 @@ const PER_GET_MAX: u64 = 10;
 const PER_BATCH_MAX: u64 = BATCH;
 
 /// Most allocations of a Put of one cell.
-const PER_PUT_MAX: u64 = 20;
+const PER_PUT_MAX: u64 = 18;
 /// Most allocations of a batch of such Puts, of [`BATCH`] rows of one region.
-const PER_PUT_BATCH_MAX: u64 = 10 * BATCH;
+const PER_PUT_BATCH_MAX: u64 = 4 * BATCH;
 
 /// Batches of which one may make the server ask for a large buffer: those of replies are used again.
 const BATCHES_PER_LARGE_MIN: u64 = 20;
