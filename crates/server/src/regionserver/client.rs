@@ -123,16 +123,17 @@ impl ClientService {
             Ok(request) => request,
         };
         let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
-        if multi::only_reads(&request) {
-            return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call))) {
-                Some(outcome) => answer(reply, outcome),
-                None => self.read_aside(system, call, reply, MultiRequest::decode, multi::read),
-            };
-        }
-        let method = match multi::has_service_call(&request) {
-            true => "ExecService",
-            false if multi::reads(&request) || multi::reads_first(&request) => READS_FIRST,
-            false => "Multi",
+        let method = match multi::kind(&request) {
+            multi::Kind::Reads => {
+                return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call)))
+                {
+                    Some(outcome) => answer(reply, outcome),
+                    None => self.read_aside(system, call, reply, MultiRequest::decode, multi::read),
+                };
+            }
+            multi::Kind::Writes => "Multi",
+            multi::Kind::ReadsFirst => READS_FIRST,
+            multi::Kind::Services => "ExecService",
         };
         let server = self.server.clone();
         self.run(method, system, call, reply, move |call, reply| {

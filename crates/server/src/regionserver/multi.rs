@@ -36,28 +36,44 @@ use crate::convert::{condition, mutation, result};
 /// Room that is made at once for the rows of a request, of which the first tells how large they are.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
-/// Whether a request calls coprocessor services, which may take long.
-pub fn has_service_call(request: &MultiRequest) -> bool {
-    request
-        .region_actions
-        .iter()
-        .flat_map(|of| &of.actions)
-        .any(|action| matches!(action.what, What::Service(_)))
+/// What a request does, as far as that says where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It reads rows, or does nothing.
+    Reads,
+    /// It writes rows, without a look at them.
+    Writes,
+    /// It reads before it writes, makes writes together, or has both reads and writes.
+    ReadsFirst,
+    /// It calls coprocessor services, which may take long.
+    Services,
 }
 
-/// Whether a request does nothing but read rows.
-pub fn only_reads(request: &MultiRequest) -> bool {
-    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
-    !reads_first(request) && actions.all(|action| matches!(action.what, What::Get { .. } | What::Nothing))
+/// What a request does.
+pub fn kind(request: &MultiRequest) -> Kind {
+    let (mut reads, mut writes, mut reads_first) = (false, false, request.condition.is_some());
+    for of in &request.region_actions {
+        reads_first |= of.atomic || of.condition.is_some();
+        for action in &of.actions {
+            match &action.what {
+                What::Service(_) => return Kind::Services,
+                What::Get { .. } => reads = true,
+                What::Mutation(mutation) => {
+                    writes = true;
+                    reads_first |= super::mutate::is_delta(mutation);
+                }
+                What::Nothing => {}
+            }
+        }
+    }
+    match () {
+        () if reads_first || (reads && writes) => Kind::ReadsFirst,
+        () if writes => Kind::Writes,
+        () => Kind::Reads,
+    }
 }
 
-/// Whether any action reads a row.
-pub fn reads(request: &MultiRequest) -> bool {
-    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
-    actions.any(|action| matches!(action.what, What::Get { .. }))
-}
-
-/// The outcome of a request that [`only_reads`]: known when this returns.
+/// The outcome of a request of [`Kind::Reads`]: known when this returns.
 pub fn read(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
@@ -69,14 +85,6 @@ pub fn read(
     multi(server, request, CellBlockReader::none(), caller, done);
     let outcome = told.lock().take();
     outcome.unwrap_or_else(|| Err(HBaseError::io("a read was not answered")))
-}
-
-/// Whether any action reads before it writes, or must be atomic with others.
-pub fn reads_first(request: &MultiRequest) -> bool {
-    let mut actions = request.region_actions.iter().flat_map(|of| &of.actions);
-    request.condition.is_some()
-        || request.region_actions.iter().any(|of| of.atomic || of.condition.is_some())
-        || actions.any(|action| action.mutation().is_some_and(super::mutate::is_delta))
 }
 
 /// Starts all actions of a request; `done` gets the outcome when the last has ended.

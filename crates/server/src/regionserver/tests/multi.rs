@@ -12,7 +12,7 @@ use prost::Message;
 use super::chore::near_its_limit;
 use crate::convert::multi::MultiRequest;
 use crate::regionserver::brake::HOLD_MAX;
-use crate::regionserver::multi::multi;
+use crate::regionserver::multi::{Kind, kind, multi};
 use crate::regionserver::testing::*;
 use crate::regionserver::{Caller, RegionServerConfig};
 
@@ -88,6 +88,30 @@ fn one() -> &'static [u8] {
 fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
     let cells = region.get(evenkeel_region::ops::Scan::get(row)).expect("read");
     cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
+}
+
+/// Only what does nothing but read may be begun anew.
+#[test]
+fn what_a_request_does_says_where_it_runs() {
+    let (_server, region) = TestServer::with_region();
+    let service =
+        pb::Action { service_call: Some(pb::CoprocessorServiceCall::default()), ..pb::Action::default() };
+    let (get, put) = (|| get_action(1, b"a"), || put_action(2, b"b"));
+    let increment = || mutation(3, MutationType::Increment, b"n", 1);
+    let kind_of = |region_action: pb::RegionAction, condition| {
+        let request =
+            pb::MultiRequest { region_action: vec![region_action], condition, ..pb::MultiRequest::default() };
+        kind(&MultiRequest::decode(request.encode_to_vec().into()).expect("well-formed"))
+    };
+    let each = |actions| kind_of(on(&region, actions), None);
+    assert_eq!([each(vec![]), each(vec![get(), get()])], [Kind::Reads; 2]);
+    assert_eq!(each(vec![put(), put()]), Kind::Writes);
+    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [Kind::ReadsFirst; 2]);
+    assert_eq!(each(vec![get(), increment(), service]), Kind::Services);
+    let together = pb::RegionAction { atomic: Some(true), ..on(&region, vec![put()]) };
+    let conditional = pb::RegionAction { condition: Some(condition(b"a", b"v")), ..on(&region, vec![put()]) };
+    assert_eq!([kind_of(together, None), kind_of(conditional, None)], [Kind::ReadsFirst; 2]);
+    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), Kind::ReadsFirst);
 }
 
 #[test]
