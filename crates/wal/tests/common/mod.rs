@@ -7,8 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{KeyValue, TableName};
-use evenkeel_fs::{FileSystem, LocalFileSystem};
-use evenkeel_wal::{NoListener, ReadError, Wal, WalConfig, WalEntry, WalListener, WalOptions, WalReader};
+use evenkeel_fs::{FaultyFileSystem, FileSystem, LocalFileSystem, MemoryFileSystem};
+use evenkeel_wal::{
+    NoListener, ReadError, SyncLevel, Wal, WalConfig, WalEntry, WalListener, WalOptions, WalReader,
+};
 use parking_lot::Mutex;
 
 pub const WAL_DIR: &str = "/WALs/h,1,2";
@@ -123,4 +125,18 @@ pub fn seq_ids(entries: &[WalEntry]) -> Vec<u64> {
 
 pub fn live_files(fs: &dyn FileSystem) -> Vec<PathBuf> {
     fs.list(WAL_DIR.as_ref()).unwrap_or_default().into_iter().map(|file| file.path).collect()
+}
+
+pub fn not_inline() -> WalConfig {
+    WalConfig { inline_sync: false, ..WalConfig::default() }
+}
+
+pub fn append_synced(wal: &Wal, seq_id: u64) -> evenkeel_common::Result<()> {
+    let txid = wal.append(&entry(seq_id))?;
+    wal.sync(txid, SyncLevel::Flush)
+}
+
+pub fn faulty() -> (MemoryFileSystem, FaultyFileSystem) {
+    let memory = MemoryFileSystem::new();
+    (memory.clone(), FaultyFileSystem::new(memory))
 }

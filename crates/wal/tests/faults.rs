@@ -1,0 +1,333 @@
+//! The write path on a disk that fails: errors of writes, syncs and rolls, a full disk, a directory that goes.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::*;
+use evenkeel_fs::{Fault, FileSystem, Keep, MemoryFileSystem, Op};
+use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
+
+#[test]
+fn a_failing_write_goes_to_a_new_file() {
+    for op in [Op::Append, Op::Flush] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        let first = wal.current_path();
+        fs.inject(Fault::on(op, "WALs").fails(ErrorKind::Other));
+        append_synced(&wal, 2).expect("in the new file");
+        append_synced(&wal, 3).expect("synced");
+        memory.crash(Keep::Flushed);
+        assert_ne!(wal.current_path(), first);
+        assert_eq!(seq_ids(&read_file(&memory, &first).0), [1]);
+        assert_eq!(seq_ids(&read_file(&memory, &wal.current_path()).0), [2, 3]);
+        assert!(heard.aborts.lock().is_empty());
+        assert_eq!(wal.stats().failures, 1);
+    }
+}
+
+#[test]
+fn what_was_told_to_have_failed_is_not_replayed() {
+    let torn = || Fault::on(Op::Append, "WALs").tears(ErrorKind::StorageFull);
+    let whole = || Fault::on(Op::Append, "WALs").fails_after_the_work(ErrorKind::StorageFull);
+    let unflushed = || Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::StorageFull);
+    for fault in [torn, whole, unflushed] as [fn() -> Fault; 3] {
+        let (memory, fs) = faulty();
+        let wal = open(fs.clone());
+        append_synced(&wal, 1).expect("synced");
+        let batch = [2, 3, 4].map(|seq_id| wal.append(&entry(seq_id)).expect("append"));
+        fs.inject(fault());
+        fs.inject(Fault::on(Op::Create, "WALs").fails(ErrorKind::StorageFull));
+        wal.sync(batch[2], SyncLevel::Flush).expect_err("neither file");
+        append_synced(&wal, 5).expect("space again");
+        memory.crash(Keep::Flushed);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5]);
+    }
+}
+
+#[test]
+fn an_entry_may_be_in_two_files_but_never_in_none() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Cut, "WALs").fails(ErrorKind::Unsupported));
+    append_synced(&wal, 1).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1]);
+    fs.inject(Fault::on(Op::Append, "WALs").tears(ErrorKind::Other));
+    append_synced(&wal, 2).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1, 2], "the torn one is cut");
+}
+
+#[test]
+fn a_full_disk_fails_the_sync_and_is_waited_out() {
+    for config in [WalConfig::default(), not_inline()] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), config, heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        for op in [Op::Append, Op::Create] {
+            fs.inject(Fault::on(op, "WALs").always().fails(ErrorKind::StorageFull));
+        }
+        let late = wal.append(&entry(2)).expect("append");
+        for seq_id in 3..=5 {
+            let error = append_synced(&wal, seq_id).expect_err("full");
+            assert_eq!(error.kind(), evenkeel_common::ErrorKind::Io);
+            assert!(error.message().contains("No space left on device"), "{error}");
+        }
+        fs.clear();
+        append_synced(&wal, 6).expect("space again");
+        wal.sync(late, SyncLevel::Flush).expect_err("it is not in the log");
+        append_synced(&wal, 7).expect("synced");
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6, 7]);
+        assert!(heard.aborts.lock().is_empty());
+    }
+}
+
+/// Writes that wait for nothing are not taken on trust while nothing can be written, and what was so just before is flushed
+/// by its store as soon as something can.
+#[test]
+fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
+    for heal_by_roll in [false, true] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        for op in [Op::Append, Op::Create] {
+            fs.inject(Fault::on(op, "WALs").always().fails(ErrorKind::Other));
+        }
+        let trusted = wal.append(&entry(2)).expect("append");
+        wal.sync(trusted, SyncLevel::None).expect("nothing is known of the fault");
+        append_synced(&wal, 3).expect_err("no file");
+        let refused = wal.append(&entry(4)).expect("append");
+        wal.sync(refused, SyncLevel::None).expect_err("it would be in no file");
+        let (tell, told) = mpsc::channel();
+        let refused = wal.append(&entry(5)).expect("append");
+        wal.when_synced(refused, SyncLevel::None, move |result| tell.send(result).expect("the test waits"));
+        told.recv().expect("told").expect_err("nor with a callback");
+        fs.clear();
+        heard.flushes.lock().clear();
+        if heal_by_roll {
+            wal.roll().expect("a new file");
+        } else {
+            append_synced(&wal, 6).expect("the disk works");
+        }
+        assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
+        let taken = wal.append(&entry(7)).expect("append");
+        wal.sync(taken, SyncLevel::None).expect("on trust again");
+        wal.close().expect("closed");
+        memory.crash(Keep::Flushed);
+        let kept = seq_ids(&read_dir(&memory, WAL_DIR.as_ref()));
+        assert_eq!(kept, if heal_by_roll { vec![1, 7] } else { vec![1, 6, 7] });
+    }
+}
+
+/// A roll that ends a time of refusals cuts what the refused writes left, as a write does.
+#[test]
+fn a_roll_after_refused_writes_cuts_what_they_left() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    append_synced(&wal, 1).expect("synced");
+    fs.inject(Fault::on(Op::Flush, "WALs").always().fails_after_the_work(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Create, "WALs").always().fails(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Cut, "WALs").always().fails(ErrorKind::Other));
+    append_synced(&wal, 2).expect_err("neither file");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2], "it could not be cut");
+    fs.clear();
+    wal.roll().expect("a new file");
+    memory.crash(Keep::Flushed);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1]);
+}
+
+/// The sync of a rolled file fails on the archiver's thread while a write to the next one fails: nothing of either counts as
+/// synced.
+#[test]
+fn two_files_that_fail_at_once_leave_nothing_that_counts_as_synced() {
+    let (_, fs) = faulty();
+    let wal = open(fs.clone());
+    let in_first = wal.append(&entry(1)).expect("append");
+    wal.sync(in_first, SyncLevel::Flush).expect("flushed");
+    let name = wal.current_path().file_name().expect("named").to_string_lossy().into_owned();
+    fs.inject(Fault::on(Op::Sync, &name).always().fails(ErrorKind::Other));
+    wal.roll().expect("a new file");
+    let in_second = wal.append(&entry(2)).expect("append");
+    wal.sync(in_second, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Append, "WALs").fails(ErrorKind::Other));
+    let in_third = wal.append(&entry(3)).expect("append");
+    wal.sync(in_third, SyncLevel::Sync).expect("in a third file");
+    wal.sync(in_first, SyncLevel::Sync).expect_err("its file could not be synced");
+    wal.sync(in_second, SyncLevel::Sync).expect_err("its file was left without a sync");
+}
+
+#[test]
+fn a_full_disk_leaves_no_litter() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Append, "WALs").always().fails(ErrorKind::StorageFull));
+    for seq_id in 1..=10 {
+        append_synced(&wal, seq_id).expect_err("full");
+    }
+    assert_eq!(live_files(&memory).len(), 1);
+}
+
+#[test]
+fn a_disk_with_errors_refuses_writes_until_it_has_none() {
+    for op in [Op::Append, Op::Flush] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        fs.inject(Fault::on(op, "WALs").times(6).fails(ErrorKind::Other));
+        for seq_id in 2..=4 {
+            let error = append_synced(&wal, seq_id).expect_err("old and new file failed");
+            assert!(error.message().contains("the WAL cannot be written"), "{error}");
+        }
+        assert!((0..10).any(|_| append_synced(&wal, 5).is_ok()), "the faults have ended");
+        wal.roll().expect("a new file");
+        memory.crash(Keep::Flushed);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5], "{op:?}");
+        assert!(heard.aborts.lock().is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    append_synced(&wal, 1).expect("synced");
+    for op in [Op::Append, Op::Create, Op::Cut] {
+        let fault = Fault::on(op, "WALs").always();
+        fs.inject(if op == Op::Append {
+            fault.tears(ErrorKind::Other)
+        } else {
+            fault.fails(ErrorKind::Other)
+        });
+    }
+    let batch = [2, 3, 4].map(|seq_id| wal.append(&entry(seq_id)).expect("append"));
+    wal.sync(batch[2], SyncLevel::Flush).expect_err("neither file");
+    append_synced(&wal, 5).expect_err("still");
+    assert!(seq_ids(&read_file(&memory, &live_files(&memory)[0]).0).contains(&2), "half of it is there");
+    fs.clear();
+    append_synced(&wal, 6).expect("the disk works");
+    memory.crash(Keep::Flushed);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6]);
+}
+
+/// A file whose sync fails is not synced again: its entries go to another, and what is only flushed is flushed by its store.
+#[test]
+fn no_file_is_synced_again_after_a_failed_sync() {
+    for config in [WalConfig::default(), not_inline()] {
+        let (memory, fs) = faulty();
+        let wal = open_with(fs.clone(), WalConfig { hsync: true, ..config }, Arc::new(NoListener));
+        append_synced(&wal, 1).expect("synced");
+        let first = wal.current_path();
+        let name = first.file_name().expect("named").to_string_lossy().into_owned();
+        fs.inject(Fault::on(Op::Sync, &name).fails(ErrorKind::Other));
+        append_synced(&wal, 2).expect("in the new file");
+        // Whoever synced the first file again would succeed, and find what the kernel has forgotten.
+        let counted = Fault::on(Op::Sync, &name).fails(ErrorKind::Other);
+        fs.inject(counted);
+        append_synced(&wal, 3).expect("synced");
+        assert_ne!(wal.current_path(), first);
+        wal.close().expect("nobody met the second fault");
+        memory.crash(Keep::Synced);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
+    let (_, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Append, "WALs").fails(ErrorKind::Other));
+    let txid = wal.append(&entry(2)).expect("append");
+    wal.sync(txid, SyncLevel::Sync).expect("in the new file");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file was left without a sync");
+    assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
+}
+
+#[test]
+fn a_wal_whose_directory_is_taken_away_fails() {
+    let memory = MemoryFileSystem::new();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(memory.clone(), WalConfig::default(), heard.clone());
+    append_synced(&wal, 1).expect("synced");
+    memory.rename(WAL_DIR.as_ref(), "/WALs/h,1,2-splitting".as_ref()).expect("fence");
+    wal.roll().expect_err("no directory");
+    assert_eq!(heard.aborts.lock().len(), 1);
+    append_synced(&wal, 2).expect_err("fenced");
+    assert!(!memory.exists(WAL_DIR.as_ref()).expect("exists"), "it must not come back");
+    assert_eq!(seq_ids(&read_dir(&memory, Path::new("/WALs/h,1,2-splitting"))), [1]);
+}
+
+#[test]
+fn a_roll_that_fails_keeps_the_old_file() {
+    let (memory, fs) = faulty();
+    let wal = open(fs.clone());
+    fs.inject(Fault::on(Op::Create, "WALs").fails(ErrorKind::StorageFull));
+    wal.roll().expect_err("no space");
+    append_synced(&wal, 1).expect("synced");
+    wal.roll().expect("roll");
+    append_synced(&wal, 2).expect("synced");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())).len(), 2);
+}
+
+#[test]
+fn a_failed_disk_sync_is_never_acknowledged_as_one() {
+    let (memory, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Sync, "WALs").fails(ErrorKind::Other));
+    let txid = wal.append(&entry(2)).expect("append");
+    wal.sync(txid, SyncLevel::Sync).expect("in the new file");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file could not be synced");
+    wal.sync(flushed, SyncLevel::Flush).expect("that held");
+    assert_eq!(
+        *heard.flushes.lock(),
+        [(REGION, vec![Bytes::from_static(b"f")])],
+        "so it had better be flushed"
+    );
+    memory.crash(Keep::Synced);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [2]);
+}
+
+/// The kernel tells of a failed write once, here before the file's sync, which would find nothing wrong.
+#[test]
+fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
+    let (_, fs) = faulty();
+    let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
+    let flushed = wal.append(&entry(1)).expect("append");
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Settle, "WALs").fails(ErrorKind::Other));
+    wal.roll().expect("rolled");
+    wal.sync(flushed, SyncLevel::Sync).expect_err("its file lost a write");
+    append_synced(&wal, 2).expect("in the new file");
+}
+
+#[test]
+fn stores_of_a_rolled_file_that_cannot_be_synced_are_asked_to_flush() {
+    let (_, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+    let acknowledged = wal.append(&entry(1)).expect("append");
+    wal.sync(acknowledged, SyncLevel::Flush).expect("flushed");
+    fs.inject(Fault::on(Op::Sync, "WALs").fails(ErrorKind::Other));
+    wal.roll().expect("a new file");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while heard.flushes.lock().is_empty() {
+        assert!(Instant::now() < deadline, "nobody was asked, though nothing else is to be done");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
+    assert_eq!(wal.closed_paths().len(), 1, "needed until they have flushed");
+}
