@@ -124,7 +124,7 @@ fn source() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn values_read_back_as_they_are_printed(value in scalar()) {
@@ -218,6 +218,8 @@ fn commands_as_they_are_typed() {
         ("%w[a b]", r#"["a", "b"]"#),
         ("'a\\'b\\n'", r#""a'b\\n""#),
         ("'a' 'b'", r#""ab""#),
+        (r#""a#{"b#{"'}"}{"}""#, r##""a#{"b#{"'}"}{"}""##),
+        (r#""a#{'#{' + "\"}"}c""#, r##""a#{(("\#{") + ("\"}"))}c""##),
     ] {
         assert_eq!(shown(typed), meant, "{typed}");
     }

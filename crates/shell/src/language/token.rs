@@ -325,20 +325,27 @@ impl Lexer<'_> {
         Kind::Label(label)
     }
 
-    /// The code up to the brace that closes `#{`; strings in it may hold braces.
+    /// The code up to the brace that closes `#{`; strings in it may hold braces, and code of their own with strings in
+    /// it.
     fn interpolation(&mut self, start: usize) -> Result<Part, SyntaxError> {
         self.at += 2;
-        let (begin, mut depth, mut quote) = (self.at, 1, None);
-        while let Some(c) = self.peek() {
-            match (quote, c) {
-                (Some(_), '\\') => self.at += 1,
-                (Some(q), c) if q == c => quote = None,
-                (None, '\'' | '"') => quote = Some(c),
-                (None, '{') => depth += 1,
-                (None, '}') => depth -= 1,
+        let begin = self.at;
+        let mut open = vec!['}'];
+        while let (Some(c), Some(&closes)) = (self.peek(), open.last()) {
+            let in_code = closes == '}';
+            let enters_code = closes == '"' && self.rest().starts_with("#{");
+            match c {
+                '\\' if !in_code => self.at += 1,
+                _ if c == closes => drop(open.pop()),
+                '\'' | '"' if in_code => open.push(c),
+                '{' if in_code => open.push('}'),
+                '#' if enters_code => {
+                    self.at += 1;
+                    open.push('}');
+                }
                 _ => {}
             }
-            if depth == 0 {
+            if open.is_empty() {
                 let code = self.source[begin..self.at].to_owned();
                 self.at += 1;
                 return Ok(Part::Code(code, begin));
