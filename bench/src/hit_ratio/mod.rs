@@ -95,7 +95,7 @@ fn ratios(capacity: u64, trace: &Trace) -> Vec<String> {
         Box::new(TinyLfu::new(capacity)),
         Box::new(S3Fifo::new(capacity, 0.10)),
         Box::new(Engine::new(capacity, Order::Lru)),
-        Box::new(Engine::new(capacity, Order::default())),
+        Box::new(Engine::new(capacity, Order::TinyLfu)),
     ];
     policies.iter_mut().map(|policy| format!("{:.1}", run(&mut **policy, trace))).collect()
 }

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use evenkeel_block_cache::{
-    Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint, FileId,
+    Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint,
+    FileId,
 };
 
 const BLOCKS: u64 = 1000;
@@ -64,7 +65,7 @@ fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
 
 fn main() {
     let cache = BucketCache::open(&BucketCacheConfig::in_memory(64 << 20)).expect("memory");
-    (0..BLOCKS).for_each(|n| cache.insert(key(n), block(n), false));
+    (0..BLOCKS).for_each(|n| cache.insert(key(n), block(n), Admission::New));
     println!("| CPU of a hit, ns | 1 thread | 2 threads |");
     println!("|---|---|---|");
     for _ in 0..3 {

@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use evenkeel_block_cache::{
-    Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, Engine, FileId,
+    Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, Engine,
+    FileId,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -52,7 +53,7 @@ fn keys(mib: u64) -> u64 {
 /// The process that is killed.
 fn fill(folder: &Path, mib: u64, engine: &str) -> Outcome<()> {
     let cache = open(folder, mib, engine)?;
-    (0..keys(mib)).for_each(|n| cache.insert(key(n), block(n), false));
+    (0..keys(mib)).for_each(|n| cache.insert(key(n), block(n), Admission::New));
     println!("{}", (0..keys(mib)).filter(|n| cache.contains(&key(*n))).count());
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())

@@ -4,7 +4,7 @@
 
 use evenkeel_common::Result;
 
-use crate::bucket::{BucketCache, CachedFile};
+use crate::bucket::{Admission, BucketCache, CachedFile};
 use crate::flight::Flights;
 use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
@@ -63,8 +63,8 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.of(category).has_room(category, bytes)
     }
 
-    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
-        self.of(block.kind().category()).insert(key, block, in_memory);
+    fn insert(&self, key: BlockKey, block: Block, admission: Admission) {
+        self.of(block.kind().category()).insert(key, block, admission);
     }
 
     fn evict_file(&self, file: FileId) -> usize {

@@ -128,9 +128,9 @@ fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
     const KEY: &str = "hfile.block.cache.policy";
     let name = conf.get_str_or(KEY, "LRU".into())?;
     match name.trim().to_ascii_uppercase().as_str() {
-        "INDEXONLYLRU" => Ok((Policy::default(), true)),
+        "INDEXONLYLRU" => Ok((Policy::TinyLfu, true)),
         "LRU" if conf.is_set(KEY) => Ok((Policy::Lru, false)),
-        "LRU" | "TINYLFU" | "ADAPTIVELRU" => Ok((Policy::default(), false)),
+        "LRU" | "TINYLFU" | "ADAPTIVELRU" => Ok((Policy::TinyLfu, false)),
         _ => Err(conf.unusable(KEY, "LRU, TinyLFU, AdaptiveLRU or IndexOnlyLRU")),
     }
 }
@@ -281,8 +281,8 @@ mod tests {
     fn the_policy_is_lru_only_when_someone_set_it() {
         let l1 = |pairs: &[(&str, &str)]| read(pairs).unwrap().l1.unwrap();
         let set = |name| l1(&[("hfile.block.cache.policy", name)]);
-        let unset = (l1(&[]), Policy::S3Fifo);
-        let others = ["TinyLFU", "AdaptiveLRU", "IndexOnlyLRU"].map(|name| (set(name), Policy::S3Fifo));
+        let unset = (l1(&[]), Policy::TinyLfu);
+        let others = ["TinyLFU", "AdaptiveLRU", "IndexOnlyLRU"].map(|name| (set(name), Policy::TinyLfu));
         for (config, policy) in [unset, (set("LRU"), Policy::Lru)].into_iter().chain(others) {
             assert_eq!((config.policy, config.shares), (policy, Shares::of(policy)));
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use evenkeel_common::Configuration;
 
 use crate::bucket::tests::{Random, block_of, is_right, key};
-use crate::bucket::{BucketCache, BucketCacheConfig};
+use crate::bucket::{Admission, BucketCache, BucketCacheConfig};
 use crate::{
     Block, BlockCache, BlockCategory, BlockKey, BlockType, CacheConfig, CacheHint, CombinedBlockCache,
     DataBlocks, LruBlockCache, NoCache,
@@ -115,7 +115,7 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
         match random.below(200) {
             0 => drop(cache.evict_file(key.file)),
             1 => cache.engines().iter().for_each(|engine| engine.resize((1 << 20) + random.below(2 << 20))),
-            2..50 => cache.insert(key, make(&key, n), hint.in_memory),
+            2..50 => cache.insert(key, make(&key, n), Admission::of(hint.in_memory)),
             50..80 => held.extend(cache.get(&key).map(|block| Held::Block(key, block))),
             80..120 => held.extend(cache.get(&key).and_then(|block| {
                 let part = &block.data()[block.data().len() / 3..];
@@ -231,7 +231,7 @@ fn a_part_is_shared_when_it_is_worth_its_block() {
         BucketCache::open(&BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(1 << 20) })
             .expect("memory");
     let key = key(1, 1);
-    cache.insert(key, block_of(BlockType::Data, &key, 64_000), false);
+    cache.insert(key, block_of(BlockType::Data, &key, 64_000), Admission::New);
     let block = cache.get(&key).expect("kept");
     let part = block.share(&block.data()[50_000..60_000]).expect("more than an eighth");
     assert!(block.share(&block.data()[..7999]).is_none(), "less than an eighth");
@@ -242,7 +242,7 @@ fn a_part_is_shared_when_it_is_worth_its_block() {
     assert_eq!(cache.evict_file(key.file), 1);
     for i in 0..200 {
         let other = crate::bucket::tests::key(2, i);
-        cache.insert(other, block_of(BlockType::Data, &other, 40_000), false);
+        cache.insert(other, block_of(BlockType::Data, &other, 40_000), Admission::New);
     }
     assert!(part == copy, "forgotten, and still held");
     assert_eq!((cache.pins(), cache.limbo()), (1, 1));

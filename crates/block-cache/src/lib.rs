@@ -32,7 +32,7 @@ use std::fmt::Debug;
 use evenkeel_common::Result;
 
 pub use block::{Block, BlockCategory, BlockParts, BlockType};
-pub use bucket::{BucketCache, BucketCacheConfig, CachedFile, Engine};
+pub use bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile, Engine};
 pub use combined::CombinedBlockCache;
 pub use config::{CacheConfig, DataBlocks};
 pub use key::{BlockKey, FileId};
@@ -85,7 +85,7 @@ pub trait BlockCache: Send + Sync + Debug {
     }
 
     /// Keeps a block, unless the cache does not want it.
-    fn insert(&self, key: BlockKey, block: Block, in_memory: bool);
+    fn insert(&self, key: BlockKey, block: Block, admission: Admission);
 
     /// Forgets every block of a file; returns how many there were.
     fn evict_file(&self, file: FileId) -> usize;
@@ -120,7 +120,7 @@ pub trait BlockCache: Send + Sync + Debug {
         }
         let block = load()?;
         if hint.keep {
-            self.insert(*key, block.clone(), hint.in_memory);
+            self.insert(*key, block.clone(), Admission::of(hint.in_memory));
         }
         Ok(block)
     }

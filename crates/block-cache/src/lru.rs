@@ -8,7 +8,7 @@ use std::io;
 
 use evenkeel_common::Result;
 
-use crate::bucket::{BucketCache, BucketCacheConfig, CachedFile};
+use crate::bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile};
 use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
 
 /// A cache of blocks of every kind in memory.
@@ -51,8 +51,8 @@ impl BlockCache for LruBlockCache {
         self.0.has_room(category, bytes)
     }
 
-    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
-        self.0.insert(key, block, in_memory);
+    fn insert(&self, key: BlockKey, block: Block, admission: Admission) {
+        self.0.insert(key, block, admission);
     }
 
     fn evict_file(&self, file: FileId) -> usize {

@@ -1,6 +1,6 @@
 //! [`NoCache`], for `hfile.block.cache.size` of 0, tools and tests.
 
-use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheStats, FileId};
+use crate::{Admission, Block, BlockCache, BlockCategory, BlockKey, CacheStats, FileId};
 
 /// A cache that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,7 +15,7 @@ impl BlockCache for NoCache {
         false
     }
 
-    fn insert(&self, _key: BlockKey, _block: Block, _in_memory: bool) {}
+    fn insert(&self, _key: BlockKey, _block: Block, _admission: Admission) {}
 
     fn evict_file(&self, _file: FileId) -> usize {
         0

@@ -11,7 +11,8 @@ use std::sync::{RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use evenkeel_block_cache::{
-    Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, Engine, FileId,
+    Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, Engine,
+    FileId,
 };
 
 const CAPACITY: u64 = 4 << 20;
@@ -83,7 +84,7 @@ fn a_closed_cache_is_warm_when_it_is_opened() {
     for engine in ["mmap", "file", "files"] {
         let dir = tempfile::tempdir().unwrap();
         let cache = open(dir.path(), engine);
-        (0..200).for_each(|n| cache.insert(key(n), block(n), n % 9 == 0));
+        (0..200).for_each(|n| cache.insert(key(n), block(n), Admission::of(n % 9 == 0)));
         let (there, stats) = (count_right(&cache), cache.stats());
         assert!(BucketCache::open(&config(dir.path(), engine)).is_err(), "{engine}: in use");
         drop(cache);
@@ -93,7 +94,7 @@ fn a_closed_cache_is_warm_when_it_is_opened() {
         let files: Vec<_> = (0..7).map(|n| key(n).file).collect();
         let blocks: u64 = cache.cached_files(&files).iter().map(|file| file.blocks).sum();
         assert_eq!(blocks, there as u64);
-        (0..KEYS).for_each(|n| cache.insert(key(n), block(n), false));
+        (0..KEYS).for_each(|n| cache.insert(key(n), block(n), Admission::New));
         assert!(count_right(&cache) > 100);
     }
 }
@@ -104,7 +105,7 @@ fn damage_is_dropped_block_by_block() {
     for engine in ["mmap", "file"] {
         let dir = tempfile::tempdir().unwrap();
         let cache = open(dir.path(), engine);
-        (0..300).for_each(|n| cache.insert(key(n), block(n), false));
+        (0..300).for_each(|n| cache.insert(key(n), block(n), Admission::New));
         let there = count_right(&cache);
         drop(cache);
         let data = std::fs::OpenOptions::new().write(true).open(dir.path().join("cache")).unwrap();
@@ -126,7 +127,7 @@ fn a_damaged_index_gives_no_wrong_byte() {
         for seed in 0..20u64 {
             let dir = tempfile::tempdir().unwrap();
             let cache = open(dir.path(), engine);
-            (0..300).for_each(|n| cache.insert(key(n), block(n), false));
+            (0..300).for_each(|n| cache.insert(key(n), block(n), Admission::New));
             drop(cache);
             let path = dir.path().join("cache.index");
             let mut bytes = std::fs::read(&path).unwrap();
@@ -140,7 +141,7 @@ fn a_damaged_index_gives_no_wrong_byte() {
             std::fs::write(&path, bytes).unwrap();
             let cache = open(dir.path(), engine);
             count_right(&cache);
-            (0..KEYS).for_each(|n| cache.insert(key(n), block(n), false));
+            (0..KEYS).for_each(|n| cache.insert(key(n), block(n), Admission::New));
             assert!(count_right(&cache) > 100, "{engine} {seed}");
             for n in 0..7 {
                 cache.evict_file(key(n).file);
@@ -155,12 +156,12 @@ fn another_shape_or_version_begins_anew() {
     let _open = no_starts();
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), "file");
-    (0..100).for_each(|n| cache.insert(key(n), block(n), false));
+    (0..100).for_each(|n| cache.insert(key(n), block(n), Admission::New));
     drop(cache);
     let larger = BucketCacheConfig { capacity_bytes: 2 * CAPACITY, ..config(dir.path(), "file") };
     let cache = BucketCache::open(&larger).unwrap();
     assert_eq!((cache.stats().blocks, count_right(&cache)), (0, 0));
-    (0..100).for_each(|n| cache.insert(key(n), block(n), false));
+    (0..100).for_each(|n| cache.insert(key(n), block(n), Admission::New));
     drop(cache);
     let index = std::fs::OpenOptions::new().write(true).open(dir.path().join("cache.index")).unwrap();
     index.write_all_at(&[99], 8).unwrap();
@@ -180,7 +181,7 @@ fn be_killed(dir: &Path, engine: &str) {
             let cache = &cache;
             scope.spawn(move || {
                 for n in (thread * 17..).step_by(3) {
-                    cache.insert(key(n % KEYS), block(n % KEYS), n % 5 == 0);
+                    cache.insert(key(n % KEYS), block(n % KEYS), Admission::of(n % 5 == 0));
                     drop(cache.get(&key((n / 2) % KEYS)));
                     if n % 501 == 0 {
                         cache.evict_file(key(n).file);

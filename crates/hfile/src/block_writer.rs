@@ -115,10 +115,13 @@ impl BlockWriter {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         let prev_offset = self.prev_offsets[kind as usize];
         let written = self.write_body(kind, block)?;
-        if let Some(cache) = self.cache.as_ref().filter(|cache| cache.wants(kind, is_warm)) {
+        if let Some(cache) = &self.cache
+            && let Some(admission) = cache.admission(kind, is_warm)
+        {
             let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
             let compressed = (self.compressor.kind() != Compression::None).then_some(&*self.compressed);
-            cache.keep(kind, written.at, prev_offset, body, compressed, self.layout);
+            let kept = cache.block(kind, written.at, prev_offset, body, compressed, self.layout);
+            kept.into_iter().for_each(|block| cache.keep(block, admission));
         }
         Ok(written)
     }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, FileId};
+use evenkeel_block_cache::{
+    Admission, Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, FileId,
+};
 
 use crate::context::CellLayout;
 use crate::encoding::{SeekPoints, index_cells};
@@ -87,19 +89,28 @@ impl CacheOnWrite {
         self.warmth.take()
     }
 
-    /// Whether to keep a block that was just written. `is_warm`: it, or a data block that it leads to, replaces what is in
-    /// the cache.
-    pub(crate) fn wants(&self, kind: BlockType, is_warm: bool) -> bool {
-        match kind.category() {
+    /// As what to keep a block that was just written, if at all. `is_warm`: it, or a data block that it leads to, replaces
+    /// what is in the cache.
+    pub(crate) fn admission(&self, kind: BlockType, is_warm: bool) -> Option<Admission> {
+        let wanted = match kind.category() {
             BlockCategory::Data => self.data.wants(is_warm),
             BlockCategory::Index => self.index.wants(is_warm) && kind != BlockType::RootIndex,
             BlockCategory::Bloom => self.bloom.wants(is_warm) && kind == BlockType::BloomChunk,
             BlockCategory::Meta => false,
-        }
+        };
+        wanted.then_some(match is_warm && !self.in_memory {
+            true => Admission::Warm,
+            false => Admission::of(self.in_memory),
+        })
     }
 
-    /// Keeps a block of which `body` is the uncompressed body, and `compressed` all that is on disk, where it is.
-    pub(crate) fn keep(
+    /// Keeps a block that [`CacheOnWrite::block`] made.
+    pub(crate) fn keep(&self, block: Block, admission: Admission) {
+        self.cache.insert(BlockKey { file: self.file, offset: block.offset() }, block, admission);
+    }
+
+    /// A block as it is kept, of which `body` is the uncompressed body, and `compressed` all that is on disk, where it is.
+    pub(crate) fn block(
         &self,
         kind: BlockType,
         at: BlockAt,
@@ -107,16 +118,16 @@ impl CacheOnWrite {
         body: &[u8],
         compressed: Option<&[u8]>,
         layout: CellLayout,
-    ) {
+    ) -> Option<Block> {
         let points = match kind.is_data() {
             true => index_cells(body, layout),
             false => Ok(SeekPoints::default()),
         };
         // What was just written is not malformed; if it were, the reader is the one to say so.
-        let Ok(points) = points else { return };
+        let points = points.ok()?;
         let packed = compressed.filter(|_| self.packs && kind.is_data());
         let bytes = packed.unwrap_or(body);
-        let block = Block::new(BlockParts {
+        Some(Block::new(BlockParts {
             kind,
             offset: at.offset,
             on_disk_bytes: at.on_disk_bytes,
@@ -126,7 +137,6 @@ impl CacheOnWrite {
             seek_points: points.points,
             seek_keys: points.keys,
             packed: packed.is_some(),
-        });
-        self.cache.insert(BlockKey { file: self.file, offset: at.offset }, block, self.in_memory);
+        }))
     }
 }

@@ -8,16 +8,16 @@
 //! | slots | `slot` | 64 bytes a block: key, place, counters, links |
 //! | index | `buckets` | linear hashing over the slots, 4 bytes a block, read with no lock |
 //! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
-//! | policy | `policy` | S3-FIFO in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
+//! | policy | `policy`, `sketch` | W-TinyLFU in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
 //! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
 //! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
 //! | rows | `rows` | what a Get answered, under the same budget and policy |
 //! | storage | `storage`, `mapping`, `files` | anonymous memory, a mapped file, or files by `pread` |
 //!
 //! *No slop.* HBase's buckets round a block up to a size class and keep memory in classes that are not wanted. Here any
-//! frame lies anywhere. Best fit leaves holes; when none is large enough, the few blocks after one of the largest holes
-//! are copied into others. That costs at most about one copy for each byte filled, and 1 byte in 128 is left free so
-//! that there is room to move. It is measured by the test `churn`.
+//! frame lies anywhere. Best fit leaves holes; when none is large enough, the few blocks beside one of the largest holes
+//! are copied into others, or those between some holes are slid together. That costs less than one copy for each byte
+//! filled, and 1 byte in 128 is left free so that there is room to move. It is measured by the test `churn`.
 //!
 //! *Alternatives.* Log-structured segments waste the ends of segments or need a whole one free, and tie the policy to the
 //! order of writing; a ring is a FIFO; slabs are what HBase has. Moving a little, independent of the policy, keeps both
@@ -50,6 +50,7 @@ pub(crate) mod pin;
 mod policy;
 pub mod rows;
 mod shard;
+mod sketch;
 mod slot;
 mod space;
 mod storage;
@@ -70,7 +71,7 @@ use evenkeel_common::{Result, turns};
 use self::files::{SUPERBLOCK_BYTES, Shape};
 use self::graveyard::Grave;
 use self::mapping::Mapping;
-pub use self::policy::{Policy, Shares};
+pub use self::policy::{Admission, Policy, Shares};
 pub use self::shard::CachedFile;
 use self::shard::{Shard, ShardParts, ShardUse};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
@@ -335,9 +336,9 @@ impl BlockCache for BucketCache {
         self.shards.iter().map(Shard::free_bytes).sum::<u64>() >= bytes as u64
     }
 
-    fn insert(&self, key: BlockKey, block: Block, in_memory: bool) {
+    fn insert(&self, key: BlockKey, block: Block, admission: Admission) {
         let hash = hash_of(&key);
-        self.counters.insertion(self.shard(hash).insert(&key, hash, &block, in_memory));
+        self.counters.insertion(self.shard(hash).insert(&key, hash, &block, admission));
     }
 
     fn rows(&self) -> Option<&BucketCache> {
@@ -402,7 +403,7 @@ impl BlockCache for BucketCache {
             }
             let block = load()?;
             if hint.keep {
-                self.insert(*key, block.clone(), hint.in_memory);
+                self.insert(*key, block.clone(), Admission::of(hint.in_memory));
             }
             Ok(block)
         });

@@ -42,7 +42,7 @@ pub(crate) const ROW_OPEN: u8 = 1;
 const ROW_HELD: u8 = 2;
 
 /// Bytes of slot, bucket and policy that a row is charged for.
-pub const ROW_INDEX_BYTES: u64 = 72;
+pub const ROW_INDEX_BYTES: u64 = 80;
 
 /// What a write makes of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BlockCache, BucketCacheConfig, FileId};
+    use crate::{Admission, BlockCache, BucketCacheConfig, FileId};
 
     fn cache(bytes: u64) -> BucketCache {
         BucketCache::open(&BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(bytes) }).unwrap()
@@ -282,7 +282,11 @@ mod tests {
         for n in 0..20_000 {
             cache.insert_row(&key(n), vec![n as u8; 60 + n as usize % 90], || true);
             if n % 100 == 0 {
-                cache.insert(BlockKey { file: FileId::from_bits(8), offset: n }, block(n as u8), false);
+                cache.insert(
+                    BlockKey { file: FileId::from_bits(8), offset: n },
+                    block(n as u8),
+                    Admission::New,
+                );
             }
             let stats = cache.stats();
             assert!(stats.bytes + stats.rows * ROW_INDEX_BYTES <= bytes, "{stats:?}");

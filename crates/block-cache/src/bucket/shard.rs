@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use super::buckets::Buckets;
 use super::frame::{HEADER_BYTES, Header};
 use super::pin::{self, Pin};
-use super::policy::{Policy, Queues, Shares};
+use super::policy::{Admission, Load, Policy, Queues, Shares};
 use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
 use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
-use super::space::Space;
+use super::space::{Leave, Space};
 use super::storage::Storage;
 use super::{fold, hash};
 use crate::stats::Counters;
@@ -85,7 +85,7 @@ struct New<'a> {
     hash: u64,
     block: &'a Block,
     len: u64,
-    in_memory: bool,
+    admission: Admission,
     row: u8,
 }
 
@@ -227,14 +227,14 @@ impl Shard {
     }
 
     /// Keeps a block. `false` when there is no place for it.
-    pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, in_memory: bool) -> bool {
+    pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, admission: Admission) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
         self.sweep(&mut inner);
         if self.find(key, hash).is_some() {
             return true;
         }
-        self.fill(&mut inner, New { key, hash, block, len, in_memory, row: NO_ROW })
+        self.fill(&mut inner, New { key, hash, block, len, admission, row: NO_ROW })
     }
 
     /// Keeps a row in place of what was under its key, if it is current when nobody else changes the shard.
@@ -254,7 +254,7 @@ impl Shard {
         if let Some(id) = self.find(key, hash) {
             self.doom(&mut inner, id);
         }
-        self.fill(&mut inner, New { key, hash, block, len, in_memory: false, row: ROW_OPEN })
+        self.fill(&mut inner, New { key, hash, block, len, admission: Admission::New, row: ROW_OPEN })
     }
 
     /// What a block's frame takes, if it can be kept at all.
@@ -264,7 +264,7 @@ impl Shard {
     }
 
     fn fill(&self, inner: &mut Inner, new: New<'_>) -> bool {
-        let New { key, hash, block, len, in_memory, row } = new;
+        let New { key, hash, block, len, admission, row } = new;
         let Some(id) = self.take_slot(inner) else { return false };
         let index_bytes = if row == NO_ROW { 0 } else { ROW_INDEX_BYTES };
         let Some(before) = self.make_room(inner, len, index_bytes) else {
@@ -285,7 +285,8 @@ impl Shard {
         slot.verified.store(1, Relaxed);
         slot.row.store(row, Relaxed);
         inner.space.link(&self.slots, before, id);
-        inner.queues.admit(&self.slots, id, hash, in_memory, inner.live + 1);
+        let load = Load { live: inner.live + 1, used: inner.used() + index_bytes, limit: inner.limit };
+        inner.queues.admit(&self.slots, id, hash, admission, load);
         slot.revive();
         self.publish(inner, id, hash);
         true
@@ -489,7 +490,6 @@ impl Shard {
             slot.revive();
             return false;
         }
-        inner.queues.remember(slot, hash(slot.file.load(Relaxed), slot.offset.load(Relaxed)));
         self.unpublish(inner, id);
         self.release(inner, id);
         self.counters.eviction(slot.is_row());
@@ -516,32 +516,55 @@ impl Shard {
 
     /// Moves neighbours of a hole away until it has `len` bytes. `false` when that did not work out.
     fn gather(&self, inner: &mut Inner, len: u64) -> bool {
-        let movable = |id: u32| {
+        let may = |inner: &Inner, id: u32| {
             let slot = self.slots.get(id);
-            slot.live_version().is_some() && !pin::is_pinned(slot)
+            match () {
+                () if slot.live_version().is_none() || pin::is_pinned(slot) => Leave::No,
+                () if inner.queues.is_cold(slot, inner.limit) => Leave::ForGood,
+                () => Leave::ToRefuge,
+            }
         };
-        let Some(movers) = inner.space.plan(&self.slots, len, movable) else { return false };
-        if movers.len() > MOVERS_MAX {
-            return false;
+        // Two that leave may want the same place, which the plan does not see.
+        let plan = inner
+            .space
+            .plan(&self.slots, len, |id| may(inner, id))
+            .filter(|movers| movers.len() <= MOVERS_MAX);
+        if plan.is_some_and(|movers| movers.iter().all(|id| self.move_away(inner, *id, &movers))) {
+            return true;
         }
-        movers.iter().all(|id| self.move_away(inner, *id, &movers))
+        let Some((mut before, sliders)) = inner.space.plan_slide(&self.slots, len, |id| may(inner, id))
+        else {
+            return false;
+        };
+        sliders.into_iter().all(|id| {
+            let slid = self.move_to(inner, id, before);
+            before = id;
+            slid
+        })
     }
 
     fn move_away(&self, inner: &mut Inner, id: u32, movers: &[u32]) -> bool {
         let slot = self.slots.get(id);
+        match inner.space.refuge(&self.slots, slot.place().len, movers) {
+            Some(before) => self.move_to(inner, id, before),
+            None => inner.queues.is_cold(slot, inner.limit) && self.evict(inner, id),
+        }
+    }
+
+    /// Moves a block to right behind another, where there is room for it, which may be in part its own.
+    fn move_to(&self, inner: &mut Inner, id: u32, before: u32) -> bool {
+        let slot = self.slots.get(id);
         let from = slot.place();
-        let Some(before) = inner.space.refuge(&self.slots, from.len, movers) else {
-            return Queues::is_cold(slot) && self.evict(inner, id);
-        };
         slot.retire();
-        let to = Space::hole_start(&self.slots, before);
-        let moved = !pin::is_pinned(slot) && self.storage.copy(from, to).is_ok();
+        let to = Place { start: Space::hole_start(&self.slots, before), len: from.len };
+        let moved = !pin::is_pinned(slot) && self.storage.copy(from, to.start).is_ok();
         if moved {
             inner.space.unlink(&self.slots, id);
-            slot.place.store(Place { start: to, len: from.len }.pack(), Relaxed);
+            slot.place.store(to.pack(), Relaxed);
             inner.space.link(&self.slots, before, id);
             if self.poison {
-                self.storage.poison(from);
+                let start = if to.start < from.start { from.start.max(to.end()) } else { from.start };
+                self.storage.poison(Place { start, len: from.end() - start });
             }
             self.counters.relocation(from.len);
         }

@@ -3,7 +3,8 @@
 //! Frames lie anywhere, in multiples of eight bytes; there are no size classes. Live slots are linked by address, and a
 //! *hole* is what lies between one frame and the next, known by the slot before it (slot 0 for the start), so freeing
 //! joins holes by itself. A new frame takes the smallest hole that it fits into. When there are bytes enough but in
-//! pieces, [`Space::plan`] says which few neighbours to move away; see `shard`.
+//! pieces, [`Space::plan`] says which few neighbours to move away, and [`Space::plan_slide`] which to move together; see
+//! `shard`.
 //!
 //! Called with the shard's lock held.
 
@@ -13,7 +14,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::slot::{NONE, Slots};
 
 /// Holes looked at for a plan.
-const PLANS_TRIED: usize = 6;
+const PLANS_TRIED: usize = 32;
+
+/// To evict a block out of turn costs as much as to move so many of its size.
+const COST_FOR_GOOD: u64 = 4;
+
+/// No more bytes are slid for each byte wanted, nor so many slots.
+const SLIDE_MAX: u64 = 4;
+const SLIDERS_MAX: usize = 64;
+
+/// What a slot may do for a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Stay.
+    No,
+    /// Go where it fits.
+    ToRefuge,
+    /// Go there, or be evicted.
+    ForGood,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -38,11 +57,6 @@ impl Space {
     /// The slot before the smallest hole of at least `len` bytes.
     pub fn fit(&self, len: u64) -> Option<u32> {
         self.holes.range((len, NONE)..).next().map(|(_, before)| *before)
-    }
-
-    /// As [`Space::fit`], but not in the holes before or after these slots.
-    fn fit_elsewhere(&self, len: u64, not: &[u32]) -> Option<u32> {
-        self.holes.range((len, NONE)..).map(|(_, before)| *before).find(|before| !not.contains(before))
     }
 
     /// Where the hole after a slot begins.
@@ -82,13 +96,17 @@ impl Space {
         self.know(left + len + right, before);
     }
 
-    /// Neighbours to move, each to the slot before its new hole, so that a hole of `len` bytes comes about. `movable`
-    /// says which slots may be moved. The plan with the fewest bytes of the holes looked at; slots without a new
-    /// hole (`None`) would have to go.
-    pub fn plan(&self, slots: &Slots, len: u64, movable: impl Fn(u32) -> bool) -> Option<Vec<u32>> {
+    /// Neighbours that leave, to [`Space::refuge`] or for good, so that a hole of `len` bytes comes about; `may` says what
+    /// a slot may do. The cheapest plan of those looked at.
+    pub fn plan(&self, slots: &Slots, len: u64, may: impl Fn(u32) -> Leave) -> Option<Vec<u32>> {
         let largest = self.holes.iter().rev().take(PLANS_TRIED);
-        let plans = largest.filter_map(|(_, before)| self.plan_from(slots, *before, len, &movable));
-        plans.min_by_key(|(bytes, _)| *bytes).map(|(_, movers)| movers)
+        // To the right of the hole, and from the slot to its left.
+        let starts = largest.flat_map(|(_, before)| {
+            let left = (*before != NONE).then(|| slots.get(*before).before.load(Relaxed));
+            [Some(*before), left].into_iter().flatten()
+        });
+        let plans = starts.filter_map(|before| self.plan_from(slots, before, len, &may));
+        plans.min_by_key(|(cost, _)| *cost).map(|(_, leaving)| leaving)
     }
 
     fn plan_from(
@@ -96,29 +114,59 @@ impl Space {
         slots: &Slots,
         before: u32,
         len: u64,
-        movable: impl Fn(u32) -> bool,
+        may: impl Fn(u32) -> Leave,
     ) -> Option<(u64, Vec<u32>)> {
-        let (mut total, mut moved, mut movers) = (self.hole(slots, before), 0, Vec::new());
+        let (mut total, mut cost, mut leaving) = (self.hole(slots, before), 0, Vec::new());
         let mut next = slots.get(before).after.load(Relaxed);
         while total < len {
-            if next == NONE || !movable(next) {
+            if next == NONE {
                 return None;
             }
             let slot = slots.get(next);
-            moved += slot.place().len;
-            total += slot.place().len + self.hole(slots, next);
-            movers.push(next);
+            let bytes = slot.place().len;
+            leaving.push(next);
+            cost += match may(next) {
+                Leave::No => return None,
+                _ if self.refuge_from(bytes, before, &leaving).is_some() => bytes,
+                Leave::ToRefuge => return None,
+                Leave::ForGood => bytes * COST_FOR_GOOD,
+            };
+            total += bytes + self.hole(slots, next);
             next = slot.after.load(Relaxed);
         }
-        Some((moved, movers))
+        Some((cost, leaving))
     }
 
-    /// The slot before a hole for a mover of a plan whose other movers are `movers`: none of the holes that the plan
-    /// joins.
-    pub fn refuge(&self, slots: &Slots, len: u64, movers: &[u32]) -> Option<u32> {
-        let mut not = movers.to_vec();
-        not.extend(movers.first().map(|first| slots.get(*first).before.load(Relaxed)));
-        self.fit_elsewhere(len, &not)
+    /// Slots to move to the left, one behind the other, the first behind the slot returned, so that the holes between them
+    /// become one of `len` bytes: the fewest bytes of the plans looked at, of at most [`SLIDE_MAX`] times `len`.
+    pub fn plan_slide(&self, slots: &Slots, len: u64, may: impl Fn(u32) -> Leave) -> Option<(u32, Vec<u32>)> {
+        let largest = self.holes.iter().rev().take(PLANS_TRIED);
+        let plans = largest.filter_map(|(_, before)| {
+            let (mut total, mut moved, mut sliders) = (self.hole(slots, *before), 0, Vec::new());
+            let mut next = slots.get(*before).after.load(Relaxed);
+            while total < len {
+                if next == NONE || sliders.len() == SLIDERS_MAX || may(next) == Leave::No {
+                    return None;
+                }
+                moved += slots.get(next).place().len;
+                total += self.hole(slots, next);
+                sliders.push(next);
+                next = slots.get(next).after.load(Relaxed);
+            }
+            (moved <= SLIDE_MAX * len).then_some((moved, (*before, sliders)))
+        });
+        plans.min_by_key(|(moved, _)| *moved).map(|(_, plan)| plan)
+    }
+
+    /// The slot before a hole for one of those of a plan that leave: none of the holes that the plan joins.
+    pub fn refuge(&self, slots: &Slots, len: u64, leaving: &[u32]) -> Option<u32> {
+        let before = leaving.first().map(|first| slots.get(*first).before.load(Relaxed));
+        self.refuge_from(len, before.unwrap_or(NONE), leaving)
+    }
+
+    fn refuge_from(&self, len: u64, before: u32, leaving: &[u32]) -> Option<u32> {
+        let joined = |id: u32| id == before || leaving.contains(&id);
+        self.holes.range((len, NONE)..).map(|(_, id)| *id).find(|id| !joined(*id))
     }
 
     fn hole(&self, slots: &Slots, before: u32) -> u64 {

@@ -70,7 +70,8 @@ impl Storage {
         }
     }
 
-    /// Copies a frame. The places do not overlap; no one writes `from`, and `to` is the caller's alone.
+    /// Copies a frame. The places may overlap; no one reads or writes `from`, and what `to` has beside it is the
+    /// caller's alone.
     ///
     /// # Errors
     /// What the file system says.
@@ -78,8 +79,8 @@ impl Storage {
         match self {
             Self::Mapped { .. } => {
                 let (from_at, to_at) = (self.address(from.start), self.address(to));
-                // SAFETY: both within the shard, apart from each other, and neither written by anyone else.
-                unsafe { to_at.as_ptr().copy_from_nonoverlapping(from_at.as_ptr(), from.len as usize) };
+                // SAFETY: both within the shard, and neither read or written by anyone else.
+                unsafe { to_at.as_ptr().copy_from(from_at.as_ptr(), from.len as usize) };
                 Ok(())
             }
             Self::File { file, start } => {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use evenkeel_common::HBaseError;
 
+use super::slot::USES_MAX;
 use super::*;
 use crate::{BlockParts, BlockType};
 
@@ -59,7 +60,7 @@ pub(super) fn memory(bytes: u64) -> BucketCacheConfig {
 }
 
 fn put(cache: &BucketCache, key: BlockKey, bytes: usize) {
-    cache.insert(key, block(&key, bytes), false);
+    cache.insert(key, block(&key, bytes), Admission::New);
 }
 
 fn check(cache: &BucketCache) {
@@ -131,7 +132,7 @@ fn churn() {
                 seek_keys: Box::default(),
                 packed: false,
             };
-            cache.insert(key(offset % 7, offset), Block::new(parts), false);
+            cache.insert(key(offset % 7, offset), Block::new(parts), Admission::New);
             filled += bytes as u64;
             if random.below(20) == 0 {
                 let seen = offset.saturating_sub(50);
@@ -236,14 +237,15 @@ fn a_thousand_pins_of_one_thread() {
 fn blocks_of_in_memory_families_keep_their_share() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     for i in 0..20 {
-        cache.insert(key(7, i), block(&key(7, i), 10_000), true);
+        cache.insert(key(7, i), block(&key(7, i), 10_000), Admission::InMemory);
     }
     (0..1000).for_each(|i| put(&cache, key(1, i), 10_000));
     assert!((0..20).all(|i| cache.contains(&key(7, i))), "less than their share: they stay");
     for i in 0..1000 {
-        cache.insert(key(8, i), block(&key(8, i), 10_000), true);
+        cache.insert(key(8, i), block(&key(8, i), 10_000), Admission::InMemory);
     }
-    assert!((0..1000).filter(|i| cache.contains(&key(1, *i))).count() > 60, "others keep the rest");
+    let others = (0..1000).filter(|i| cache.contains(&key(1, *i))).count();
+    assert!(others > 60, "others keep the rest: {others}");
 }
 
 #[test]
@@ -257,6 +259,64 @@ fn a_scan_does_not_drive_out_what_is_hot() {
     (0..1000).for_each(|i| put(&cache, key(2, i), 10_000));
     let kept = (0..40).filter(|i| cache.contains(&key(1, *i))).count();
     assert!(kept >= 38, "{kept}");
+}
+
+#[test]
+fn what_was_asked_for_more_often_takes_the_place_of_what_was_not() {
+    let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+    // Main is full of blocks that nobody asks for again.
+    (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
+    assert!(count(&cache, 1, 0..100) > 80, "what came first is kept while nothing else is known");
+    // Twenty blocks that never stay long enough to be hit: each time a scan comes between.
+    for round in 0..12 {
+        (0..20).for_each(|i| put(&cache, key(2, i), 10_000));
+        (0..20).for_each(|i| put(&cache, key(3, round * 20 + i), 10_000));
+    }
+    assert!(count(&cache, 2, 0..20) >= 18, "{} of 20", count(&cache, 2, 0..20));
+    assert!(count(&cache, 3, 0..240) < 30, "{} blocks seen once", count(&cache, 3, 0..240));
+    check(&cache);
+}
+
+#[test]
+fn blocks_that_replace_warm_ones_are_not_driven_out_by_a_scan() {
+    for (admission, kept) in [(Admission::Warm, 38..=40), (Admission::New, 0..=2)] {
+        let cache = BucketCache::open(&memory(1 << 20)).unwrap();
+        (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
+        (0..40).for_each(|i| cache.insert(key(2, i), block(&key(2, i), 10_000), admission));
+        (0..300).for_each(|i| put(&cache, key(3, i), 10_000));
+        let there = count(&cache, 2, 0..40);
+        assert!(kept.contains(&there), "{there} of {admission:?}");
+        check(&cache);
+    }
+}
+
+/// All blocks are in use: the clock does not go around for one victim, and what is found is right.
+#[test]
+fn a_clock_stops_where_all_is_in_use() {
+    for policy in [Policy::TinyLfu, Policy::Lru] {
+        let shares = Shares::of(policy);
+        let cache = BucketCache::open(&BucketCacheConfig { policy, shares, ..memory(1 << 20) }).unwrap();
+        (0..8000).for_each(|i| put(&cache, key(1, i), 200));
+        for _ in 0..USES_MAX {
+            (0..8000).for_each(|i| drop(cache.get(&key(1, i))));
+        }
+        let full = cache.stats();
+        let hit = || -> u64 {
+            let slots = cache.shards[0].slots();
+            (1..slots.count()).map(|id| u64::from(slots.get(id).uses.load(Relaxed))).sum()
+        };
+        let before = hit();
+        assert!(before > full.blocks * 2, "{before} uses of {} blocks", full.blocks);
+        let evictions = cache.stats().evictions;
+        (0..3).for_each(|i| cache.insert(key(2, i), block(&key(2, i), 200), Admission::Warm));
+        let evicted = cache.stats().evictions - evictions;
+        let looked = before - hit();
+        assert!(
+            evicted > 0 && looked <= (evicted + 3) * 3 * 128,
+            "{looked} uses taken for {evicted} victims"
+        );
+        check(&cache);
+    }
 }
 
 /// An LRU cache of 1 MB, so of about 100 blocks of 10,000 bytes.
@@ -274,7 +334,7 @@ fn by_lru_each_area_keeps_its_share_against_the_others() {
     let cache = lru();
     (0..45).for_each(|i| put(&cache, key(1, i), 10_000));
     (0..45).for_each(|i| drop(cache.get(&key(1, i))));
-    (0..20).for_each(|i| cache.insert(key(2, i), block(&key(2, i), 10_000), true));
+    (0..20).for_each(|i| cache.insert(key(2, i), block(&key(2, i), 10_000), Admission::InMemory));
     (0..1000).for_each(|i| put(&cache, key(3, i), 10_000));
     assert_eq!((count(&cache, 1, 0..45), count(&cache, 2, 0..20)), (45, 20), "a scan takes only the rest");
     for i in 0..1000 {
@@ -353,7 +413,7 @@ fn model_of_each_engine() {
         Engine::Files(vec![file("a"), file("b"), file("c")]),
     ];
     for (engine, policy) in
-        engines.iter().flat_map(|engine| [Policy::S3Fifo, Policy::Lru].map(|p| (engine, p)))
+        engines.iter().flat_map(|engine| [Policy::TinyLfu, Policy::Lru].map(|p| (engine, p)))
     {
         let shares = Shares::of(policy);
         let config = BucketCacheConfig { engine: engine.clone(), policy, shares, ..memory(3 << 20) };
@@ -386,7 +446,7 @@ pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
                     match random.below(200) {
                         0 => drop(cache.evict_file(key.file)),
                         1 => cache.resize((1 << 20) + random.below(2 << 20)),
-                        2..60 => cache.insert(key, block(&key, bytes), n.is_multiple_of(7)),
+                        2..60 => cache.insert(key, block(&key, bytes), Admission::of(n.is_multiple_of(7))),
                         60..100 => held.extend(cache.get(&key).map(|block| (key, block))),
                         _ => {
                             let mut load = || Ok(block(&key, bytes));

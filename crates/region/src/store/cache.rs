@@ -184,7 +184,9 @@ mod tests {
     use std::ops::Range;
 
     use bytes::Bytes;
-    use evenkeel_block_cache::{BlockCache, ByCategory, LruBlockCache};
+    use evenkeel_block_cache::{
+        Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, ByCategory, FileId, LruBlockCache,
+    };
     use evenkeel_common::CellType;
 
     use super::super::StoreConfig;
@@ -200,8 +202,16 @@ mod tests {
         [("hfile.index.block.max.size", "128"), ("io.storefile.bloom.block.size", "128")];
 
     fn store(attributes: &[(&str, &str)], settings: &[(&str, &str)]) -> (TestStore, Arc<LruBlockCache>) {
+        store_with(8 << 20, attributes, settings)
+    }
+
+    fn store_with(
+        cache_bytes: usize,
+        attributes: &[(&str, &str)],
+        settings: &[(&str, &str)],
+    ) -> (TestStore, Arc<LruBlockCache>) {
         let (mut env, clock) = env();
-        let cache = Arc::new(LruBlockCache::new(8 << 20));
+        let cache = Arc::new(LruBlockCache::new(cache_bytes));
         env.cache = Arc::clone(&cache) as _;
         let mut conf = Configuration::new();
         settings.iter().for_each(|(key, value)| conf.set(*key, *value));
@@ -282,6 +292,45 @@ mod tests {
             assert!(file.reader().trailer().data_index_levels > 2, "with an intermediate level");
             assert!(data > 15 && index > 5 && bloom > 1, "{data}, {index}, {bloom}");
         }
+    }
+
+    /// Blocks of another file, as a scan brings them in: twice what the cache holds.
+    fn scan_elsewhere(cache: &LruBlockCache, round: u64) {
+        let (capacity, bytes) = (cache.stats().capacity_bytes, vec![7; 1000]);
+        for n in 0..2 * capacity / 1000 {
+            let block = Block::new(BlockParts {
+                kind: BlockType::Data,
+                offset: n,
+                on_disk_bytes: 1000,
+                prev_offset: -1,
+                bytes: bytes.as_slice().into(),
+                body: 0..1000,
+                seek_points: Box::default(),
+                seek_keys: Box::default(),
+                packed: false,
+            });
+            let key = BlockKey { file: FileId::from_bits(u128::from(round)), offset: n };
+            cache.insert(key, block, Admission::New);
+        }
+    }
+
+    #[test]
+    fn what_a_compaction_keeps_warm_is_not_driven_out_of_a_full_cache() {
+        let (mut test, cache) = store_with(256 << 10, &[], &[]);
+        let value = "v".repeat(100);
+        fill(&mut test, &value);
+        fill(&mut test, &value);
+        misses_of(&test, &cache, 0..ROWS);
+        misses_of(&test, &cache, 0..ROWS);
+        scan_elsewhere(&cache, 1);
+        test.compact(true, u64::MAX).expect("compacted");
+        scan_elsewhere(&cache, 2);
+        let stats = cache.stats();
+        assert!(stats.evictions > 500, "the cache was not full: {stats:?}");
+        let [missed, ..] = misses_of(&test, &cache, 0..ROWS);
+        test.store.state.load().files[0].reader().evict();
+        let [all, ..] = misses_of(&test, &cache, 0..ROWS);
+        assert!(all > 30 && missed <= all / 10, "{missed} of {all} blocks were not there");
     }
 
     #[test]
@@ -379,6 +428,18 @@ mod tests {
         test.scan(Scan::default());
         test.scan(Scan::default());
         assert_eq!((cache.stats().blocks, cache.stats().hits[0]), (0, 0));
+    }
+
+    #[test]
+    fn where_data_is_not_kept_a_compaction_keeps_what_leads_to_it() {
+        let (mut test, cache) = store(&[SMALL_DATA, ("BLOCKCACHE", "false")], &SMALL_BLOCKS);
+        fill(&mut test, "old");
+        fill(&mut test, "new");
+        misses_of(&test, &cache, 0..ROWS);
+        test.compact(true, u64::MAX).expect("compacted");
+        let [data, index, bloom, _] = misses_of(&test, &cache, 0..ROWS);
+        assert!(data >= ROWS as u64, "{data}");
+        assert_eq!((index, bloom), (0, 0));
     }
 
     #[test]

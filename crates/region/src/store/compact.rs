@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_block_cache::BlockCategory;
 use evenkeel_common::Result;
 use evenkeel_hfile::{HFileContext, OnWrite, ScanOptions, StoreFileMeta, Warmth, keys};
 use parking_lot::Mutex;
@@ -312,17 +313,22 @@ impl Store {
     }
 
     /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
-    /// chunks that lead to it: the blocks it replaces leave the cache soon after.
+    /// chunks that lead to it: the blocks it replaces leave the cache soon after. Where data blocks are not kept, nothing
+    /// tells which of the others are warm, and all of them are kept.
     fn compacted_file(&self, context: HFileContext, bytes: u64, warmth: Arc<Warmth>) -> NewFile {
         let cache = self.config.cache;
         let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
-        let warm = if cache.data_on_read { OnWrite::WhereWarm } else { OnWrite::Never };
+        let keeps_data = cache.data_on_read && self.env.cache.keeps(BlockCategory::Data);
+        let (warm, leading) = match keeps_data {
+            true => (OnWrite::WhereWarm, OnWrite::WhereWarm),
+            false => (OnWrite::Never, OnWrite::Always),
+        };
         NewFile {
             context,
             warmth,
             data: OnWrite::when(all, warm),
-            index: OnWrite::when(all || cache.index_on_write, warm),
-            bloom: OnWrite::when(all || cache.bloom_on_write, warm),
+            index: OnWrite::when(all || cache.index_on_write, leading),
+            bloom: OnWrite::when(all || cache.bloom_on_write, leading),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_block_cache::{
-    BlockCache, BlockKey, BucketCache, BucketCacheConfig, CacheHint, CacheStats, FileId, LoadBlock,
+    Admission, BlockCache, BlockKey, BucketCache, BucketCacheConfig, CacheHint, CacheStats, FileId, LoadBlock,
 };
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
@@ -34,8 +34,8 @@ impl BlockCache for Watched {
         self.0.get(key)
     }
 
-    fn insert(&self, key: BlockKey, block: evenkeel_block_cache::Block, in_memory: bool) {
-        self.0.insert(key, block, in_memory);
+    fn insert(&self, key: BlockKey, block: evenkeel_block_cache::Block, admission: Admission) {
+        self.0.insert(key, block, admission);
     }
 
     fn evict_file(&self, file: FileId) -> usize {
@@ -125,7 +125,7 @@ fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
                 seek_keys: Box::default(),
                 packed: false,
             });
-            cache.0.insert(blocks(i), block, false);
+            cache.0.insert(blocks(i), block, Admission::New);
         }
     }
     for (row, reply) in (0..ROWS).zip(gets) {
