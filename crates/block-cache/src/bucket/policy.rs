@@ -291,13 +291,16 @@ impl Queues {
     /// policy loses nothing by it.
     pub fn is_cold(&self, slot: &Slot, limit: u64) -> bool {
         let queue = slot.queue.load(Relaxed);
-        let is_turn = (queue == MEMORY) == self.is_over(MEMORY, self.shares.memory, limit);
+        let is_its_turn = || match self.policy {
+            Policy::TinyLfu => (queue == MEMORY) == self.is_over(MEMORY, self.shares.memory, limit),
+            Policy::Lru => Some(queue) == self.furthest_over(limit),
+        };
         let is_worthless = || match (self.policy, queue) {
             (Policy::Lru, _) | (_, MEMORY) => true,
             (_, WINDOW) => self.is_unknown(slot),
             _ => self.sketch.count(hash_of(slot)) == 0,
         };
-        is_turn && slot.uses.load(Relaxed) == 0 && is_worthless()
+        slot.uses.load(Relaxed) == 0 && is_its_turn() && is_worthless()
     }
 
     /// Whether hardly anybody asked for a block but who brought it in.

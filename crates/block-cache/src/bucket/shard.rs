@@ -498,12 +498,13 @@ impl Shard {
 
     /// The slot before a hole of at least `len` bytes, made when there is none.
     fn make_room(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             if inner.used() + index_bytes + len <= inner.limit {
                 if let Some(before) = inner.space.fit(len) {
                     return Some(before);
                 }
-                if self.gather(inner, len) {
+                // Nobody goes out of turn before the policy has had its turn.
+                if self.gather(inner, len, round > 0) {
                     continue;
                 }
             }
@@ -514,32 +515,38 @@ impl Shard {
         None
     }
 
-    /// Moves neighbours of a hole away until it has `len` bytes. `false` when that did not work out.
-    fn gather(&self, inner: &mut Inner, len: u64) -> bool {
-        let may = |inner: &Inner, id: u32| {
-            let slot = self.slots.get(id);
-            match () {
-                () if slot.live_version().is_none() || pin::is_pinned(slot) => Leave::No,
-                () if inner.queues.is_cold(slot, inner.limit) => Leave::ForGood,
-                () => Leave::ToRefuge,
-            }
-        };
-        // Two that leave may want the same place, which the plan does not see.
-        let plan = inner
-            .space
-            .plan(&self.slots, len, |id| may(inner, id))
-            .filter(|movers| movers.len() <= MOVERS_MAX);
-        if plan.is_some_and(|movers| movers.iter().all(|id| self.move_away(inner, *id, &movers))) {
-            return true;
+    /// Makes one hole of `len` bytes of several, with as little as can be: by moving the neighbours of one away, by sliding
+    /// what lies between some, or else, when `evicts`, by evicting neighbours that are
+    /// cold. `false` when that did not work out.
+    fn gather(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
+        self.clear(inner, len, false) || self.slide(inner, len) || evicts && self.clear(inner, len, true)
+    }
+
+    /// What may become of a block for a hole.
+    fn may(&self, inner: &Inner, id: u32, evicts: bool) -> Leave {
+        let slot = self.slots.get(id);
+        match () {
+            () if slot.live_version().is_none() || pin::is_pinned(slot) => Leave::No,
+            () if evicts && inner.queues.is_cold(slot, inner.limit) => Leave::ForGood,
+            () => Leave::ToRefuge,
         }
-        let Some((mut before, sliders)) = inner.space.plan_slide(&self.slots, len, |id| may(inner, id))
-        else {
-            return false;
-        };
-        sliders.into_iter().all(|id| {
-            let slid = self.move_to(inner, id, before);
-            before = id;
-            slid
+    }
+
+    /// Two that leave may want the same place, which the plan does not see: then it fails.
+    fn clear(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
+        let plan = inner.space.plan(&self.slots, len, |id| self.may(inner, id, evicts));
+        let plan = plan.filter(|leaving| leaving.len() <= MOVERS_MAX);
+        plan.is_some_and(|leaving| leaving.iter().all(|id| self.move_away(inner, *id, &leaving)))
+    }
+
+    fn slide(&self, inner: &mut Inner, len: u64) -> bool {
+        let plan = inner.space.plan_slide(&self.slots, len, |id| self.may(inner, id, false));
+        plan.is_some_and(|(mut before, sliders)| {
+            sliders.into_iter().all(|id| {
+                let slid = self.move_to(inner, id, before);
+                before = id;
+                slid
+            })
         })
     }
 
