@@ -51,7 +51,8 @@
 //! held, so they must not wait for a sync or a roll. Memory: two buffers, one that is filled and one that is written, each of at
 //! most [`WalConfig::queue_bytes_max`] or one entry that is longer; with compression, one of the compressed entries of a batch beside
 //! them; and the entry that each thread appends, of whose memory it keeps [`ENTRY_BYTES_KEPT`] at most.
-//! [`WalStats::queue_bytes_peak`] tells what the two buffers came to.
+//! [`WalStats::queue_bytes`] tells what the two buffers take, and [`WalStats::queue_bytes_peak`] what they came to. An entry
+//! that is longer than a buffer is written alone, and its buffer freed.
 
 mod accounting;
 mod archiver;
@@ -146,7 +147,9 @@ pub struct WalStats {
     pub failures: u64,
     /// Times that an append had to wait for room in the queue.
     pub full_queue_waits: u64,
-    /// The most bytes of memory that the queue's buffers took, the one being written among them.
+    /// Bytes of memory that the queue's buffers take now, the one being written among them.
+    pub queue_bytes: usize,
+    /// The most that they took.
     pub queue_bytes_peak: usize,
 }
 
@@ -398,6 +401,7 @@ impl Wal {
             rolls: get(&counters.rolls),
             failures: get(&counters.failures),
             full_queue_waits: get(&counters.full_queue_waits),
+            queue_bytes: queue.bytes(),
             queue_bytes_peak: queue.bytes_peak,
         }
     }

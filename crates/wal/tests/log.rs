@@ -213,6 +213,12 @@ fn an_entry_above_the_limit_is_refused_and_one_above_the_queue_is_not() {
     let txid = wal.append(&entry_of(REGION, 2, 4000)).expect("longer than the queue");
     wal.sync(txid, SyncLevel::Flush).expect("sync");
     assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [2]);
+    wal.roll().expect("the batch before it is done with");
+    let stats = wal.stats();
+    assert!(
+        stats.queue_bytes_peak >= 4000 && stats.queue_bytes <= 2 * 100,
+        "its buffer is not kept: {stats:?}"
+    );
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Shared {
         }
         self.tell(&mut batch, SyncLevel::Flush);
         self.tell(&mut batch, SyncLevel::Sync);
-        self.queue.lock().give_back(batch.bytes);
+        self.queue.lock().give_back(batch.bytes, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
             tracing::info!(ms = took.as_millis() as u64, path = %output.path().display(), "slow sync");

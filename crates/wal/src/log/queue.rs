@@ -144,8 +144,12 @@ impl Queue {
         }
         let grown = needed.max((2 * capacity).min(queue_bytes_max));
         self.pending.reserve_exact(grown - self.pending.len());
-        let held = self.pending.capacity() + self.spare.capacity() + self.writing_bytes;
-        self.bytes_peak = self.bytes_peak.max(held);
+        self.bytes_peak = self.bytes_peak.max(self.bytes());
+    }
+
+    /// Bytes of memory that the buffers take, the one that is being written among them.
+    pub(super) fn bytes(&self) -> usize {
+        self.pending.capacity() + self.spare.capacity() + self.writing_bytes
     }
 
     pub(super) fn next_txid(&mut self, bytes: usize) -> Txid {
@@ -205,11 +209,12 @@ impl Queue {
         Batch { bytes, first, last: self.last_txid, waiters: std::mem::take(&mut self.waiters) }
     }
 
-    /// Gives a batch's buffer back.
-    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>) {
+    /// Gives a batch's buffer back. One that an entry beyond `queue_bytes_max` has made larger than a buffer may be is freed.
+    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>, queue_bytes_max: usize) {
         self.writing_bytes = 0;
         bytes.clear();
-        if bytes.capacity() <= SPARE_BYTES_MAX && bytes.capacity() > self.spare.capacity() {
+        let kept_bytes_max = SPARE_BYTES_MAX.min(queue_bytes_max);
+        if bytes.capacity() <= kept_bytes_max && bytes.capacity() > self.spare.capacity() {
             self.spare = bytes;
         }
     }
