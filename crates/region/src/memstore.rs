@@ -27,7 +27,8 @@
 //!
 //! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and entries, exactly. Chunks round that
 //! up: the last one of a segment may have one cell, and each before it has less room left than the cell that came next wanted,
-//! 256 KiB at most unless settings say otherwise. A larger cell has a chunk of its own size.
+//! 256 KiB at most unless settings say otherwise. A larger cell has a chunk of its own size. `Segment::chunk_bytes` counts the
+//! chunks, and the pool bounds those of all segments.
 
 mod arena;
 mod chunk;
@@ -50,7 +51,7 @@ mod sync;
 mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool, ChunkSizes};
-pub use pool_config::ChunkPoolConfig;
+pub use pool_config::{ChunkPoolConfig, chunk_slack_bytes};
 pub use scanner::SegmentScanner;
 pub(crate) use segment::SegmentApproach;
 pub use segment::{FlatSegmentBuilder, Segment};

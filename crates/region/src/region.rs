@@ -255,6 +255,13 @@ impl Region {
         self.stores.iter().map(|s| s.snapshot_size().heap_bytes).sum()
     }
 
+    /// Bytes of the memory that the MemStore takes, chunks that are not full among them; and of it, that of the segments that
+    /// a flush has frozen. For who measures now and then: it looks at every chunk.
+    pub fn chunk_bytes(&self) -> (u64, u64) {
+        let of_stores = self.stores.iter().map(|store| store.chunk_bytes());
+        of_stores.fold((0, 0), |(all, frozen), (more, more_frozen)| (all + more, frozen + more_frozen))
+    }
+
     /// Where its files are.
     pub fn file_system(&self) -> &Arc<dyn evenkeel_fs::FileSystem> {
         &self.env.stores.fs

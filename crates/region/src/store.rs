@@ -276,6 +276,15 @@ impl Store {
         self.state.load().frozen.iter().map(|segment| segment.size()).sum()
     }
 
+    /// Bytes of the memory that all segments take, chunks that are not full among them; and of it, that of the frozen ones.
+    pub fn chunk_bytes(&self) -> (u64, u64) {
+        let state = self.state.load();
+        let sum = |segments: &mut dyn Iterator<Item = &Arc<Segment>>| {
+            segments.map(|segment| segment.chunk_bytes()).sum()
+        };
+        (sum(&mut state.segments()), sum(&mut state.frozen.iter()))
+    }
+
     /// The greatest sequence id of its files, 0 without files.
     pub fn max_seq_id(&self) -> u64 {
         self.state.load().files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0)

@@ -78,10 +78,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use evenkeel_block_cache::BlockCache;
+use evenkeel_block_cache::{BlockCache, CacheStats};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
+use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{Budget, Executor, Service};
 
@@ -137,6 +138,8 @@ pub struct RegionServerParts {
     pub cache: Arc<dyn BlockCache>,
     /// Replies that clients have not taken, the same as its RPC servers count them in.
     pub unsent: Arc<Budget>,
+    /// Where its regions' MemStores have their memory from.
+    pub chunks: Arc<ChunkPool>,
     /// Flush and compaction threads, the same as its regions report to.
     pub background: Arc<Background>,
     /// What the process around it does.
@@ -173,7 +176,7 @@ impl RegionServer {
         let lease_ms = parts.config.scanner_lease_ms;
         let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
             parts.config;
-        let memory = Arc::new(MemStoreGauge::new(low, limit));
+        let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks));
         parts.background.watch(&memory);
         Arc::new(Self {
             memory,
@@ -230,6 +233,11 @@ impl RegionServer {
     /// Flush and compaction threads.
     pub fn background(&self) -> &Arc<Background> {
         &self.background
+    }
+
+    /// What its block caches did and hold.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
     }
 
     /// Requests so far.

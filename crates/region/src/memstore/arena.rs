@@ -43,7 +43,7 @@ impl Arena {
             if let Some(space) = unsafe { current.as_ref() }.and_then(|chunk| chunk.take(bytes)) {
                 return space;
             }
-            self.replace(current);
+            self.replace(current, bytes);
         }
     }
 
@@ -54,10 +54,20 @@ impl Arena {
         space
     }
 
-    fn replace(&self, full: *mut Chunk) {
+    /// Bytes of its chunks, used up or not.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        // SAFETY: the pointers are owned, and freed when the arena is dropped.
+        self.chunks.lock().iter().map(|chunk| unsafe { chunk.as_ref() }.len()).sum()
+    }
+
+    /// Puts a chunk with room for `wanted` bytes in the place of one that is full.
+    fn replace(&self, full: *mut Chunk, wanted: usize) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {
-            let chunk = if chunks.is_empty() { self.pool.take_first() } else { self.pool.take_another() };
+            let chunk = match chunks.is_empty() {
+                true => self.pool.take_first(wanted),
+                false => self.pool.take_another(wanted),
+            };
             let chunk = own(chunk);
             chunks.push(chunk);
             self.current.store(chunk.as_ptr(), Ordering::Release);

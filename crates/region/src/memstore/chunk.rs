@@ -26,6 +26,8 @@ pub const CHUNK_BYTES: usize = 2 << 20;
 pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
 /// A cell of more bytes gets a chunk of its own, unless a setting says otherwise.
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a chunk of a pool that has given out all it may, unless a cell needs more.
+pub(super) const LEAST_CHUNK_BYTES: usize = 16 << 10;
 /// Bytes of a huge page, of most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Chunks that are kept ready at least.
@@ -105,6 +107,11 @@ impl Chunk {
         }
     }
 
+    /// Bytes that it has, used or not.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Where its first byte is.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
@@ -135,12 +142,14 @@ fn has_huge_pages(len: usize) -> bool {
 
 /// Spare chunks of one size, kept for the next segment.
 ///
-/// Bound: at most `spare_max` chunks are kept, those that lie ready included; what comes back beyond that is freed. How
-/// many are out is counted, not bounded: writers are slowed and refused by the bytes of their cells, long before.
+/// Bound: at most `spare_max` chunks are kept, those that lie ready included, and no more than `bytes_max` leaves beside those
+/// that are out; what comes back beyond that is freed. See the module for those that are out.
 pub struct ChunkPool {
     sizes: ChunkSizes,
+    /// `out_bytes` grows under its lock.
     spare: Mutex<Spare>,
     spare_max: usize,
+    bytes_max: usize,
     /// Chunks to have ready at first.
     initial: usize,
     /// Bytes of chunks that segments hold, those that are larger than usual included.
@@ -192,8 +201,13 @@ impl ChunkPool {
 
     /// A pool that keeps at most `spare_max` chunks; who keeps chunks ready begins with `initial` of these.
     pub fn of(sizes: ChunkSizes, spare_max: usize, initial: usize) -> Arc<Self> {
+        Self::within(sizes, spare_max, initial, usize::MAX)
+    }
+
+    /// As [`ChunkPool::of`], with so many bytes for all chunks together.
+    pub fn within(sizes: ChunkSizes, spare_max: usize, initial: usize, bytes_max: usize) -> Arc<Self> {
         let (spare, out_bytes) = (Mutex::new(Spare::default()), AtomicUsize::new(0));
-        Arc::new(Self { sizes, spare, spare_max, initial: initial.min(spare_max), out_bytes })
+        Arc::new(Self { sizes, spare, spare_max, bytes_max, initial: initial.min(spare_max), out_bytes })
     }
 
     /// How large its chunks are.
@@ -211,43 +225,81 @@ impl ChunkPool {
         self.out_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take(&self) -> Chunk {
-        self.out_bytes.fetch_add(self.sizes.chunk_bytes, Ordering::Relaxed);
-        let spare = self.spare.lock().chunks.pop();
-        spare.unwrap_or_else(|| Chunk::new(self.sizes.chunk_bytes))
+    /// Bytes that all chunks together may have.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
-    /// A segment's first chunk: a small one, or one that is spare and not one of those kept ready.
-    pub(super) fn take_first(&self) -> Chunk {
+    /// Of the bytes that segments hold, those beyond the slack that a pool for MemStores of `memstore_bytes` has.
+    pub fn beyond_slack(&self, memstore_bytes: u64) -> u64 {
+        let slack = (self.bytes_max as u64).saturating_sub(memstore_bytes);
+        (self.out_bytes() as u64).saturating_sub(slack)
+    }
+
+    /// How many chunks there may be beside those that are out.
+    fn room(&self) -> usize {
+        self.bytes_max.saturating_sub(self.out_bytes()) / self.sizes.chunk_bytes
+    }
+
+    /// Counts a chunk that goes out, and takes out of `spare` what there is no room for beside it, to be freed.
+    fn goes_out(&self, spare: &mut Spare, bytes: usize) -> Vec<Chunk> {
+        self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let kept = self.room().min(spare.chunks.len());
+        spare.chunks.split_off(kept)
+    }
+
+    /// Bytes of a chunk for a cell that takes `wanted`: `usual` if there is room for that.
+    fn size_of_next(&self, usual: usize, wanted: usize) -> usize {
+        match self.out_bytes().saturating_add(usual) <= self.bytes_max {
+            true => usual,
+            false => wanted.next_multiple_of(ALIGN).max(LEAST_CHUNK_BYTES).min(usual),
+        }
+    }
+
+    /// A chunk with room for `wanted` bytes, no more than cells that share chunks have.
+    pub(super) fn take(&self, wanted: usize) -> Chunk {
+        let mut spare = self.spare.lock();
+        let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
+        let chunk = spare.chunks.pop_if(|_| bytes == self.sizes.chunk_bytes);
+        let surplus = self.goes_out(&mut spare, bytes);
+        drop((spare, surplus));
+        chunk.unwrap_or_else(|| Chunk::new(bytes))
+    }
+
+    /// A segment's first chunk, with room for `wanted` bytes: a small one, or one that is spare and not one of those kept
+    /// ready.
+    pub(super) fn take_first(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(Instant::now());
         let used_before = spare.chunks.len() > self.ready_chunks(&spare);
         let chunk = spare.chunks.pop_if(|_| used_before);
-        drop(spare);
-        let chunk = chunk.unwrap_or_else(|| Chunk::new(FIRST_CHUNK_BYTES.min(self.sizes.chunk_bytes)));
-        self.out_bytes.fetch_add(chunk.len, Ordering::Relaxed);
-        chunk
+        let small = || self.size_of_next(FIRST_CHUNK_BYTES.max(wanted).min(self.sizes.chunk_bytes), wanted);
+        let bytes = chunk.as_ref().map_or_else(small, Chunk::len);
+        let surplus = self.goes_out(&mut spare, bytes);
+        drop((spare, surplus));
+        chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
-    /// A chunk for a segment that has filled its first.
-    pub(super) fn take_another(&self) -> Chunk {
-        self.out_bytes.fetch_add(self.sizes.chunk_bytes, Ordering::Relaxed);
+    /// A chunk with room for `wanted` bytes, for a segment that has filled its first.
+    pub(super) fn take_another(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(Instant::now());
-        let chunk = spare.chunks.pop();
+        let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
+        let chunk = spare.chunks.pop_if(|_| bytes == self.sizes.chunk_bytes);
+        let surplus = self.goes_out(&mut spare, bytes);
         if spare.chunks.len() < self.ready_chunks(&spare) {
             spare.are_wanted = true;
             spare.keeper.iter().for_each(Thread::unpark);
         }
-        drop(spare);
-        let chunk = chunk.unwrap_or_else(|| Chunk::new(self.sizes.chunk_bytes));
+        drop((spare, surplus));
+        let chunk = chunk.unwrap_or_else(|| Chunk::new(bytes));
         chunk.want_huge_pages();
         chunk
     }
 
     /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`].
     pub fn keep_ready(&self) {
-        while self.spare() < self.initial && !self.spare.lock().keeper_stops {
+        while self.spare() < self.initial.min(self.room()) && !self.spare.lock().keeper_stops {
             self.add_ready();
         }
         loop {
@@ -282,7 +334,7 @@ impl ChunkPool {
     fn ready_chunks(&self, spare: &Spare) -> usize {
         let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
         let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
-        spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max)
+        spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max).min(self.room())
     }
 
     fn add_ready(&self) {
@@ -301,7 +353,9 @@ impl ChunkPool {
 
     /// A chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
     pub(super) fn take_large(&self, bytes: usize) -> Chunk {
-        self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut spare = self.spare.lock();
+        let surplus = self.goes_out(&mut spare, bytes);
+        drop((spare, surplus));
         Chunk::new(bytes)
     }
 
@@ -317,7 +371,7 @@ impl ChunkPool {
 
     fn keep(&self, chunk: Chunk) {
         let mut spare = self.spare.lock();
-        if spare.chunks.len() < self.spare_max {
+        if spare.chunks.len() < self.spare_max.min(self.room()) {
             spare.chunks.push(chunk);
         }
     }

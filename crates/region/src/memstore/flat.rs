@@ -114,6 +114,12 @@ impl FlatIndex {
         self.entries.len()
     }
 
+    /// Bytes of its entries and of its chunks, used up or not. Two indexes may have one chunk in common.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        let chunks: usize = self.chunks.iter().map(|chunk| chunk.chunk().len()).sum();
+        chunks + size_of_val(&*self.entries)
+    }
+
     /// The first cell that is not before `key`.
     pub(super) fn at_or_after(&self, key: &CellRef<'_>) -> Cursor {
         self.cursor(self.position_of(key))
@@ -286,7 +292,7 @@ impl FlatBuilder {
                     return Some((self.bits.entry(number, offset), at));
                 }
             }
-            let next = self.before.take().unwrap_or_else(|| self.pooled(self.pool.take()));
+            let next = self.before.take().unwrap_or_else(|| self.pooled(self.pool.take(bytes)));
             self.open = Some(self.add(next)?);
         }
     }

@@ -19,7 +19,7 @@ const POOL_INITIAL: &str = "hbase.hregion.memstore.chunkpool.initialsize";
 const CHUNK_BYTES_BOUNDS: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
 /// How a pool is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPoolConfig {
     /// How large its chunks are.
     pub sizes: ChunkSizes,
@@ -27,6 +27,14 @@ pub struct ChunkPoolConfig {
     pub spare_max: usize,
     /// Chunks that it has ready at first.
     pub initial: usize,
+    /// Bytes that all its chunks have together: those of MemStores, and [`chunk_slack_bytes`].
+    pub bytes_max: usize,
+}
+
+/// What chunks of MemStores that have `memstore_bytes` together may have beyond that, because they are not full or lie
+/// ready: a 16th, but four chunks of 2 MiB where that is no more than an eighth.
+pub fn chunk_slack_bytes(memstore_bytes: u64) -> u64 {
+    (memstore_bytes / 16).max((memstore_bytes / 8).min(4 * CHUNK_BYTES as u64))
 }
 
 impl ChunkPoolConfig {
@@ -43,7 +51,8 @@ impl ChunkPoolConfig {
         };
         let spare_max = (memstore_bytes as f64 * part(POOL_MAX, 1.0)?) as usize / sizes.chunk_bytes;
         let initial = (part(POOL_INITIAL, 0.0)? * spare_max as f64) as usize;
-        Ok(Self { sizes, spare_max, initial })
+        let bytes_max = (memstore_bytes + chunk_slack_bytes(memstore_bytes)) as usize;
+        Ok(Self { sizes, spare_max, initial, bytes_max })
     }
 
     fn sizes(conf: &Configuration) -> Result<ChunkSizes, ConfigError> {
@@ -61,7 +70,7 @@ impl ChunkPoolConfig {
 
     /// The pool.
     pub fn pool(&self) -> Arc<ChunkPool> {
-        ChunkPool::of(self.sizes, self.spare_max, self.initial)
+        ChunkPool::within(self.sizes, self.spare_max, self.initial, self.bytes_max)
     }
 }
 
@@ -77,12 +86,16 @@ mod tests {
 
     #[test]
     fn settings_are_hbases() {
-        let default = ChunkPoolConfig { sizes: ChunkSizes::default(), spare_max: 50, initial: 0 };
+        let bytes_max = 108 << 20;
+        let default = ChunkPoolConfig { sizes: ChunkSizes::default(), spare_max: 50, initial: 0, bytes_max };
         assert_eq!(read(&[]).expect("reads"), default);
         let small =
             [(CHUNK_SIZE, "1000001"), (MAX_ALLOCATION, "5000"), (POOL_MAX, "0.5"), (POOL_INITIAL, "0.1")];
         let sizes = ChunkSizes { chunk_bytes: 1_000_008, shared_bytes_max: 5000 };
-        assert_eq!(read(&small).expect("reads"), ChunkPoolConfig { sizes, spare_max: 52, initial: 5 });
+        assert_eq!(
+            read(&small).expect("reads"),
+            ChunkPoolConfig { sizes, spare_max: 52, initial: 5, bytes_max }
+        );
     }
 
     #[test]

@@ -147,6 +147,11 @@ impl Segment {
         }
     }
 
+    /// Bytes of the memory that it takes, chunks that are not full among them.
+    pub fn chunk_bytes(&self) -> u64 {
+        each!(self, index => index.chunk_bytes()) as u64
+    }
+
     /// Whether there is no cell.
     pub fn is_empty(&self) -> bool {
         self.first_cursor().is_none()

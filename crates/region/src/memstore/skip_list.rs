@@ -168,6 +168,11 @@ impl SkipList {
         }
     }
 
+    /// Bytes of its chunks, used up or not.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.arena.chunk_bytes()
+    }
+
     /// An empty list for what comes after this one: in rows like those here, or as they were expected here.
     pub(super) fn next_list(&self, like_those_here: bool) -> Self {
         let row = |at| self.cell(at).map_or(&[][..], |cell| cell.row());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::{Chunk, FIRST_CHUNK_BYTES, Takes};
+use super::chunk::{Chunk, FIRST_CHUNK_BYTES, LEAST_CHUNK_BYTES, Takes};
 use super::digest::RowDigest;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
@@ -65,13 +65,13 @@ fn a_chunk_hands_out_no_byte_twice() {
 #[test]
 fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
     let pool = ChunkPool::new(1);
-    let (a, b) = (pool.take(), pool.take());
+    let (a, b) = (pool.take(8), pool.take(8));
     assert_eq!(pool.out_bytes(), 2 * CHUNK_BYTES);
     a.take(8);
     pool.give_back(a);
     pool.give_back(b);
     assert_eq!((pool.spare(), pool.out_bytes()), (1, 0));
-    assert!(pool.take().take(CHUNK_BYTES).is_some(), "a chunk comes back empty");
+    assert!(pool.take(8).take(CHUNK_BYTES).is_some(), "a chunk comes back empty");
     pool.give_back(pool.take_large(16));
     assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
 }
@@ -196,6 +196,43 @@ fn a_pool_may_have_chunks_ready_from_the_beginning() {
     let first = segment_of(&pool, 1);
     assert_eq!((pool.spare(), pool.out_bytes()), (4, CHUNK_BYTES), "a segment begins with one of them");
     drop(first);
+}
+
+#[test]
+fn chunks_that_are_out_and_spare_ones_have_no_more_than_their_bound_together() {
+    let bytes_max = 10 * CHUNK_BYTES;
+    let pool = ChunkPool::within(ChunkSizes::default(), 8, 8, bytes_max);
+    let all = || pool.out_bytes() + pool.spare() * CHUNK_BYTES;
+    let full: Vec<_> = (0..8).map(|_| segment_of(&pool, 9)).collect();
+    assert_eq!(pool.out_bytes(), 8 * (FIRST_CHUNK_BYTES + CHUNK_BYTES));
+    drop(full);
+    assert_eq!((pool.out_bytes(), pool.spare()), (0, 8), "the first were small");
+    let large = pool.take_large(7 * CHUNK_BYTES);
+    assert_eq!((pool.spare(), all()), (3, bytes_max), "spare chunks are freed for what goes out");
+    let small: Vec<_> = (0..4).map(|_| segment_of(&pool, 1)).collect();
+    assert!(all() <= bytes_max && pool.spare() == 2, "{} bytes", all());
+    pool.give_back(large);
+    drop(small);
+    assert_eq!(pool.beyond_slack(bytes_max as u64), 0);
+}
+
+#[test]
+fn where_nearly_all_is_out_segments_get_what_they_need() {
+    let pool = ChunkPool::within(ChunkSizes::default(), 8, 0, 4 * CHUNK_BYTES);
+    let most = pool.take_large(4 * CHUNK_BYTES - FIRST_CHUNK_BYTES);
+    let idle: Vec<_> =
+        (0..6).map(|_| Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool))).collect();
+    idle.iter().for_each(|segment| segment.add(&KeyValue::put(b"r", b"f", b"q", 1, b"v").as_cell()));
+    let beyond = 5 * LEAST_CHUNK_BYTES;
+    assert_eq!(pool.out_bytes(), 4 * CHUNK_BYTES + beyond, "one had room for a first chunk");
+    assert_eq!(pool.beyond_slack(3 * CHUNK_BYTES as u64), (3 * CHUNK_BYTES + beyond) as u64);
+    let before = pool.out_bytes();
+    idle[5].add(&KeyValue::put(b"r", b"f", b"q", 1, &[7; 100_000]).as_cell());
+    assert!((100_000..101_000).contains(&(pool.out_bytes() - before)), "{} bytes", pool.out_bytes() - before);
+    assert_eq!(idle[5].chunk_bytes(), (pool.out_bytes() - before + LEAST_CHUNK_BYTES) as u64);
+    drop(idle);
+    pool.give_back(most);
+    assert_eq!((pool.out_bytes(), pool.spare()), (0, 0));
 }
 
 /// A flat segment of the cells of others, each of which is in order by itself.

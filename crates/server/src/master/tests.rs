@@ -111,6 +111,7 @@ impl Cluster {
             clock: Arc::clone(&clock),
             cache: Arc::new(NoCache),
             unsent: evenkeel_rpc::Budget::new(1 << 30),
+            chunks: Arc::clone(&env.stores.chunks),
             background: Arc::clone(&background),
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),

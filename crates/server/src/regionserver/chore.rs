@@ -71,6 +71,13 @@ fn unflushed(region: &Arc<Region>) -> Unflushed {
     Unflushed { bytes, going: going.min(bytes), is_flushing }
 }
 
+/// The same, taken for its chunks.
+fn unflushed_chunks(region: &Arc<Region>) -> Unflushed {
+    let is_flushing = region.is_flushing();
+    let (bytes, frozen) = region.chunk_bytes();
+    Unflushed { bytes, going: if is_flushing { frozen.min(bytes) } else { 0 }, is_flushing }
+}
+
 /// How much compactions are wanted by the region that needs one most.
 fn compaction_pressure(regions: &[Arc<Region>]) -> f64 {
     regions.iter().map(|region| region.compaction_pressure()).fold(0.0, f64::max)
@@ -129,14 +136,22 @@ impl RegionServer {
 
     /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memory`](super::memory)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
-        let measure = || regions.iter().map(unflushed).collect::<Vec<_>>();
-        let (unflushed, need) = self.memory.measure(Instant::now(), measure);
+        let (unflushed, need) = self.memory.measure(Instant::now(), || self.unflushed(regions));
         let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.braking.store(braking, Ordering::Relaxed);
         self.background
             .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
+    }
+
+    /// By cells; by chunks where these are what brings the limit nearer.
+    fn unflushed(&self, regions: &[Arc<Region>]) -> Vec<Unflushed> {
+        let by_cells: Vec<_> = regions.iter().map(unflushed).collect();
+        match by_cells.iter().map(|region| region.bytes).sum::<u64>() < self.memory.chunk_bytes() {
+            true => regions.iter().map(unflushed_chunks).collect(),
+            false => by_cells,
+        }
     }
 
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {

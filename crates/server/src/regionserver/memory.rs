@@ -33,6 +33,13 @@
 //! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush mark is never
 //! behind the brake mark, and past it some region is flushed, however small.
 //!
+//! # Cells and chunks
+//! Cells lie in chunks, which round their bytes up: a region that has one cell has a chunk. The pool of chunks may have a
+//! slack beyond the limit. What it has given out beyond that slack counts as unflushed bytes where that is more than those of
+//! the cells; each region is then taken for its chunks. So the chunks of many nearly idle regions are flushed before they
+//! pass the budget. Readers may keep chunks that were flushed: these count as well, for they are taken, but no region is
+//! flushed when flushes would free next to nothing.
+//!
 //! # What it knows when
 //! The chore measures the regions every period, when a flush has ended and when the flush mark is passed
 //! ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its hold is computed, so that a call as
@@ -40,9 +47,11 @@
 //! checked before, and what is refused there is not added. What a region refuses after all is forgotten at the next
 //! measurement.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::Mutation;
 use parking_lot::Mutex;
 
@@ -60,6 +69,9 @@ const LUMP_DECAY: u64 = 64;
 
 /// A flush while others run is worth a file when it frees this part of the largest.
 const WORTH_PART: u64 = 8;
+
+/// Where regions have less than this part of the limit, it is not flushes that bring unflushed bytes down.
+const FLUSHED_PART: u64 = 8;
 
 /// What the MemStore adds to each cell, on average (docs/benchmarks.md).
 const CELL_BYTES: usize = 30;
@@ -97,6 +109,8 @@ pub struct Need {
 pub struct MemStoreGauge {
     low: u64,
     limit: u64,
+    /// Where MemStores have their memory from.
+    chunks: Option<Arc<ChunkPool>>,
     /// Unflushed bytes as last measured, and what was noted since.
     bytes: AtomicU64,
     brake_from: AtomicU64,
@@ -123,6 +137,7 @@ impl MemStoreGauge {
         let gauge = Self {
             low: low.min(limit),
             limit,
+            chunks: None,
             bytes: AtomicU64::new(0),
             brake_from: AtomicU64::new(0),
             flush_from: AtomicU64::new(0),
@@ -137,6 +152,16 @@ impl MemStoreGauge {
         };
         gauge.place_marks(limit / 4, 0);
         gauge
+    }
+
+    /// The same, and looks at the chunks of all regions, too.
+    pub fn over(self, chunks: Arc<ChunkPool>) -> Self {
+        Self { chunks: Some(chunks), ..self }
+    }
+
+    /// Bytes of chunks that count, see the module.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunks.as_ref().map_or(0, |chunks| chunks.beyond_slack(self.limit))
     }
 
     fn place_marks(&self, lump: u64, lead: u64) -> u64 {
@@ -194,7 +219,8 @@ impl MemStoreGauge {
     }
 
     fn take_in(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
-        let total: u64 = regions.iter().map(|region| region.bytes).sum();
+        let of_regions: u64 = regions.iter().map(|region| region.bytes).sum();
+        let total = of_regions.max(self.chunk_bytes());
         let going: u64 = regions.iter().map(|region| region.going).sum();
         let mut measured = self.measured.lock();
         measured.written += counted.saturating_sub(measured.bytes);
@@ -208,7 +234,9 @@ impl MemStoreGauge {
         if is_over != std::mem::replace(&mut measured.is_over, is_over) {
             tracing::warn!(is_over, total, limit = self.limit, "global memstore limit");
         }
-        let over = total.saturating_add(measured.lead).saturating_sub(brake_from);
+        let is_kept_by_readers = of_regions < total && of_regions < self.limit / FLUSHED_PART;
+        let flushable = if is_kept_by_readers { 0 } else { total };
+        let over = flushable.saturating_add(measured.lead).saturating_sub(brake_from);
         Need {
             all_flushers: over > 0,
             bytes: over.saturating_sub(going),

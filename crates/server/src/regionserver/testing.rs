@@ -61,24 +61,31 @@ impl TestServer {
 
     /// The same over a file system, with a log of its own kind.
     pub fn over(fs: Arc<dyn FileSystem>, config: RegionServerConfig, wal: WalConfig) -> Self {
-        Self::of(fs, config, wal, Arc::new(NoCache))
+        Self::of(fs, config, wal, (Arc::new(NoCache), ChunkPool::new(2)))
+    }
+
+    /// As [`TestServer::new`], with MemStores over a pool of chunks.
+    pub fn with_chunks(config: RegionServerConfig, chunks: Arc<ChunkPool>) -> Self {
+        let fs = Arc::new(MemoryFileSystem::new());
+        Self::of(fs, config, WalConfig::default(), (Arc::new(NoCache), chunks))
     }
 
     /// As [`TestServer::new`], over a block cache.
     pub fn with_cache(config: RegionServerConfig, cache: Arc<dyn BlockCache>) -> Self {
-        Self::of(Arc::new(MemoryFileSystem::new()), config, WalConfig::default(), cache)
+        let fs = Arc::new(MemoryFileSystem::new());
+        Self::of(fs, config, WalConfig::default(), (cache, ChunkPool::new(2)))
     }
 
     fn of(
         fs: Arc<dyn FileSystem>,
         config: RegionServerConfig,
         wal: WalConfig,
-        cache: Arc<dyn BlockCache>,
+        (cache, chunks): (Arc<dyn BlockCache>, Arc<ChunkPool>),
     ) -> Self {
         let clock = ManualClock::at(START_MS);
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let name = ServerName::new("h", 16020, START_MS);
-        let env = env(fs, wal, &name, &clock, &background, &cache);
+        let env = env(fs, wal, &name, &clock, &background, (&cache, &chunks));
         let unsent = Budget::new(1 << 30);
         let server = RegionServer::new(RegionServerParts {
             name,
@@ -88,6 +95,7 @@ impl TestServer {
             clock: clock.clone(),
             cache,
             unsent: unsent.clone(),
+            chunks,
             background,
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),
@@ -124,7 +132,7 @@ fn env(
     name: &ServerName,
     clock: &Arc<ManualClock>,
     background: &Arc<Background>,
-    cache: &Arc<dyn BlockCache>,
+    (cache, chunks): (&Arc<dyn BlockCache>, &Arc<ChunkPool>),
 ) -> Arc<RegionEnv> {
     let (wal_dir, old_dir) = (PathBuf::from("/hbase/WALs/h"), PathBuf::from("/hbase/oldWALs"));
     for dir in [&wal_dir, &old_dir] {
@@ -146,7 +154,7 @@ fn env(
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),
         clock: clock.clone(),
-        chunks: ChunkPool::new(2),
+        chunks: chunks.clone(),
         config: StoreConfig::default(),
     };
     Arc::new(RegionEnv {

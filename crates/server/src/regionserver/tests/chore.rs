@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::TableDescriptor;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::memstore::{ChunkPool, ChunkSizes, chunk_slack_bytes};
 use evenkeel_region::region::Region;
 
 use super::reads_and_writes::{request, write};
@@ -91,4 +92,32 @@ fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
     assert!(outcome.expect_err("no room").message().contains("Over global memstore limit"));
     assert!(took >= HOLD_MAX, "who is refused does not come again at once: {took:?}");
     assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
+}
+
+#[test]
+fn chunks_of_idle_regions_are_flushed_before_they_pass_the_limit() {
+    const LIMIT: u64 = 16 << 20;
+    let bytes_max = LIMIT + chunk_slack_bytes(LIMIT);
+    let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, bytes_max as usize);
+    let limits = RegionServerConfig {
+        global_memstore_bytes: LIMIT,
+        global_memstore_low_bytes: LIMIT / 100 * 95,
+        ..RegionServerConfig::default()
+    };
+    let server = TestServer::with_chunks(limits, chunks.clone());
+    let key = |n: usize| format!("{n:03}").leak().as_bytes();
+    let regions: Vec<_> = (0..60).map(|n| server.open(key(n), key(n + 1), table())).collect();
+    regions.iter().enumerate().for_each(|(n, region)| put(region, &[cell(key(n), b"q", b"v")]));
+    let cells: u64 = regions.iter().map(|region| region.memstore_size().heap_bytes).sum();
+    assert!(cells < LIMIT / 100 && chunks.out_bytes() as u64 > LIMIT / 10 * 9, "{}", chunks.out_bytes());
+    assert!(!server.server.memory.is_braking());
+    server.server.run_chore();
+    assert!(server.server.memory.is_braking(), "writers are slowed down by what is taken");
+    let flushed = || regions.iter().filter(|region| region.load().store_files > 0).count();
+    until("no region is flushed", || {
+        server.server.run_chore();
+        !server.server.memory.is_braking()
+    });
+    assert!(chunks.out_bytes() as u64 <= LIMIT / 4 * 3 + chunk_slack_bytes(LIMIT), "{}", chunks.out_bytes());
+    assert!((1..30).contains(&flushed()), "{} of 60, as many as was needed", flushed());
 }

@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::{CellComparator, KeyValue};
+use evenkeel_region::memstore::{ChunkPool, ChunkSizes, Segment};
+
 use crate::regionserver::brake::{HOLD_MAX, hold_for};
-use crate::regionserver::memory::{MemStoreGauge, Unflushed};
+use crate::regionserver::memory::{MemStoreGauge, Need, Unflushed};
 
 const MIB: u64 = 1 << 20;
 const PERIOD_MS: u64 = 200;
@@ -283,4 +286,24 @@ fn flushes_are_asked_for_when_they_help() {
     assert_eq!(asked(&[idle(40), running(800, 400)], 1), [], "a file of an eighth would not help");
     assert_eq!(asked(&[idle(40), running(960, 401), idle(0)], 0), [0], "unless it is all there is");
     assert_eq!(asked(&[idle(200), running(400, 400), running(500, 400)], 2), [], "what is going is enough");
+}
+
+#[test]
+fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
+    let (limit, slack) = (8 * MIB, MIB);
+    let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
+    let gauge = MemStoreGauge::new(limit / 100 * 95, limit).over(chunks.clone());
+    // Flushed, and still read: of no region.
+    let kept = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
+    kept.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 9 << 20]).as_cell());
+    let need = |bytes| {
+        let region = Unflushed { bytes, ..Unflushed::default() };
+        gauge.measure(Instant::now(), || [region]).1
+    };
+    assert_eq!(need(1000), Need { worth_bytes: need(1000).worth_bytes, ..Need::default() });
+    assert!(gauge.is_full() && gauge.is_braking(), "{} bytes", gauge.bytes());
+    assert!(need(MIB).all_flushers, "an eighth of the limit is worth a file");
+    drop(kept);
+    assert!(!need(1000).all_flushers && !gauge.is_braking());
+    assert_eq!(gauge.bytes(), 1000);
 }
