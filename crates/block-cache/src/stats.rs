@@ -38,6 +38,8 @@ pub struct CacheStats {
     pub bytes: u64,
     /// Bytes of the index: slots, buckets and what the policy remembers.
     pub index_bytes: u64,
+    /// Bytes of both that are memory of the process: none of a cache in files, mapped ones included.
+    pub memory_bytes: u64,
     /// Gets that a cached row answered (`rowCacheHitCount`).
     pub row_hits: u64,
     /// Gets that a cached row might have answered (`rowCacheMissCount`).
@@ -92,6 +94,7 @@ impl AddAssign for CacheStats {
         self.blocks += other.blocks;
         self.bytes += other.bytes;
         self.index_bytes += other.index_bytes;
+        self.memory_bytes += other.memory_bytes;
         self.row_hits += other.row_hits;
         self.row_misses += other.row_misses;
         self.row_evictions += other.row_evictions;

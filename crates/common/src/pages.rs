@@ -27,6 +27,11 @@ pub fn keep_at_most(bytes: usize) {
     drop(surplus);
 }
 
+/// Bytes of the buffers that are kept now.
+pub fn kept_bytes() -> usize {
+    STORE.lock().bytes
+}
+
 /// An empty buffer with room for so many bytes at least.
 pub fn take(bytes: usize) -> Vec<u8> {
     let Some(size) = size_for(bytes) else { return Vec::with_capacity(bytes) };

@@ -25,6 +25,8 @@ pub struct RpcServerConfig {
     /// Bytes of requests being received or running, of all connections: `hbase.ipc.server.max.callqueue.size`.
     /// Beyond it calls are answered with CallQueueTooBigException.
     pub inflight_bytes_max: u64,
+    /// Where these bytes are counted; servers that share it have its limit together. One of `inflight_bytes_max` when `None`.
+    pub inflight: Option<Arc<Budget>>,
     /// Calls running or queued, of all connections. Beyond it: CallQueueTooBigException.
     pub inflight_calls_max: u64,
     /// Calls of one connection that run at the same time; then its requests wait in the socket.
@@ -70,6 +72,7 @@ impl RpcServerConfig {
             connection_threads: cores,
             request_bytes_max: 256 << 20,
             inflight_bytes_max: 1 << 30,
+            inflight: None,
             inflight_calls_max: 64 << 10,
             connection_calls_max: 4096,
             connection_inflight_bytes_max: 256 << 20,

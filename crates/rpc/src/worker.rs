@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(config: RpcServerConfig, services: Services) -> Arc<Self> {
         Arc::new(Shared {
-            inflight_bytes: Budget::new(config.inflight_bytes_max),
+            inflight_bytes: config.inflight.clone().unwrap_or_else(|| Budget::new(config.inflight_bytes_max)),
             inflight_calls: Budget::new(config.inflight_calls_max),
             open_connections: AtomicU64::new(0),
             services,

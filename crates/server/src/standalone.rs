@@ -18,6 +18,8 @@
 //! | module | noun |
 //! |---|---|
 //! | `files` | `hbase.version`, `hbase.id` |
+//! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
+//! | `memory_use` | what each part takes now |
 //! | `master_store` | what a stock master needs to take the directory over |
 //! | `recovery` | WALs of earlier lives |
 //! | `regions` | opening what hbase:meta speaks of |
@@ -25,6 +27,8 @@
 
 mod files;
 mod master_store;
+mod memory_plan;
+mod memory_use;
 pub(crate) mod recovery;
 pub(crate) mod regions;
 mod settings;
@@ -39,13 +43,16 @@ use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, pages};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
+use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_rpc::{Budget, Executor, ExecutorConfig, RpcServer, RpcServerConfig, RpcServerHandle};
-use evenkeel_wal::{Wal, WalListener, WalOptions};
+use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
 use tokio::sync::oneshot;
 
+pub use self::memory_plan::MemoryPlan;
+pub use self::memory_use::MemoryUse;
 pub use self::settings::Settings;
 use crate::master::chore::MasterChore;
 use crate::master::meta::MetaTable;
@@ -71,6 +78,7 @@ pub struct Standalone {
     master: Arc<Master>,
     regionserver: Arc<RegionServer>,
     wals: Wals,
+    chunks: Arc<ChunkPool>,
     rpc: Vec<RpcServerHandle>,
     executor: Arc<Executor>,
     chore: Chore,
@@ -118,8 +126,9 @@ impl Standalone {
         fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;
         let lock = DirLock::acquire(&settings.root)?;
         let cluster_id = files::prepare_root(&*fs, &settings.root)?;
-        let unsent = Budget::new(settings.unsent_bytes);
-        pages::keep_at_most(settings.pages_bytes);
+        tracing::info!("{}", settings.memory.line());
+        let unsent = Budget::new(settings.memory.replies);
+        pages::keep_at_most(settings.memory.pages as usize);
         let ports = take_ports(&settings, &conf, &cluster_id, &unsent)?;
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
@@ -167,6 +176,7 @@ impl Standalone {
             clock: Arc::clone(&clock),
             cache,
             unsent,
+            chunks: Arc::clone(&user_env.stores.chunks),
             background: Arc::clone(&background),
             hooks: Arc::new(Hooks { wals: wals.clone(), stop: Arc::clone(&stop) }),
             cluster: cluster_view(&cluster_id, &master_name, &name),
@@ -217,6 +227,7 @@ impl Standalone {
             master,
             regionserver,
             wals,
+            chunks: stores.chunks,
             rpc,
             executor,
             chore,
@@ -266,6 +277,26 @@ impl Standalone {
         &self.name
     }
 
+    /// What each part may take of the memory.
+    pub fn memory_plan(&self) -> &MemoryPlan {
+        &self.settings.memory
+    }
+
+    /// What each part takes now. For who looks now and then: it takes the locks of the logs and of the caches.
+    pub fn memory_use(&self) -> MemoryUse {
+        let (cache, chunks) = (self.regionserver.cache_stats(), &self.chunks);
+        MemoryUse {
+            caches: cache.memory_bytes,
+            chunks: chunks.out_bytes() as u64,
+            spare_chunks: (chunks.spare() * chunks.sizes().chunk_bytes) as u64,
+            logs: (self.wals.user.stats().queue_bytes + self.wals.meta.stats().queue_bytes) as u64,
+            requests: self.rpc.first().map_or(0, |server| server.stats().inflight_bytes),
+            replies: self.rpc.first().map_or(0, |server| server.stats().unsent_bytes),
+            pages: pages::kept_bytes() as u64,
+            scanners: self.regionserver.scanners().len() as u64 * memory_plan::SCANNER_BYTES,
+        }
+    }
+
     /// Stops: everything acknowledged is in store files when this returns.
     ///
     /// # Errors
@@ -313,13 +344,19 @@ fn take_ports(
     let taken = |what: &'static str, port: u16, key: &'static str| {
         move |e: std::io::Error| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
     };
+    let inflight = Budget::new(settings.memory.requests);
     let rpc = |port, threads| {
         let mut config = RpcServerConfig::at(address(port));
         config.server_name = format!("{}:{port}", settings.host);
         config.connection_threads = threads;
+        // A request that never finds room is refused for good: an eighth may lie idle in the threads' shares.
+        let found_bytes_max = (settings.memory.requests / 8 * 7).max(1) as usize;
         config.request_bytes_max =
-            conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?.max(1) as usize;
-        config.inflight_bytes_max = settings.request_bytes;
+            conf.get_size_or("hbase.ipc.max.request.size", 256 << 20)
+                .map_err(bad)?
+                .clamp(1, i64::try_from(found_bytes_max).unwrap_or(i64::MAX)) as usize;
+        config.inflight_bytes_max = settings.memory.requests;
+        config.inflight = Some(Arc::clone(&inflight));
         config.unsent = Arc::clone(unsent);
         let watermark = |key: &str, default: usize| {
             let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
@@ -363,20 +400,23 @@ fn open_wals(
     fs.mkdirs(&dir)?;
     let listener: Arc<dyn WalListener> =
         Arc::new(WalEvents { online: Arc::clone(online), stop: Arc::clone(stop) });
-    let open = |prefix: String, suffix: &str| {
+    let open = |prefix: String, suffix: &str, buffer: u64| {
+        let config = settings::wal_config(conf)?;
         Wal::open(WalOptions {
             fs: Arc::clone(fs),
             wal_dir: dir.clone(),
             old_dir: settings.root.join(layout::OLD_WALS_DIR),
             prefix,
             suffix: suffix.to_owned(),
-            config: settings::wal_config(conf)?,
+            config: WalConfig { queue_bytes_max: buffer as usize, ..config },
             clock: Arc::clone(clock),
             listener: Arc::clone(&listener),
         })
     };
-    let user = open(evenkeel_wal::names::prefix(name), "")?;
-    let meta = open(evenkeel_wal::names::meta_prefix(name), evenkeel_wal::names::META_SUFFIX)?;
+    let (plan, names) =
+        (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
+    let user = open(names.0, "", plan.log_buffer)?;
+    let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer)?;
     Ok(Wals { user, meta, dir })
 }
 

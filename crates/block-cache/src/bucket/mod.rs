@@ -144,6 +144,8 @@ pub struct BucketCache {
     counters: Arc<Counters>,
     flights: Flights,
     capacity_bytes: AtomicU64,
+    /// Blocks lie in memory of the process.
+    is_in_memory: bool,
     /// Locked as long as the cache is open.
     _index: Option<std::fs::File>,
 }
@@ -180,6 +182,7 @@ impl BucketCache {
             counters,
             flights: Flights::default(),
             capacity_bytes: AtomicU64::new(config.capacity_bytes),
+            is_in_memory: config.engine == Engine::Memory,
             _index: memory.index,
         })
     }
@@ -365,6 +368,7 @@ impl BlockCache for BucketCache {
             blocks: sum.blocks,
             bytes: sum.bytes,
             index_bytes: sum.index_bytes,
+            memory_bytes: if self.is_in_memory { sum.bytes + sum.index_bytes } else { 0 },
             rows: sum.rows,
             row_bytes: sum.row_bytes,
             capacity_bytes: self.capacity_bytes.load(Relaxed),

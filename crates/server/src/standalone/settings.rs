@@ -12,6 +12,7 @@ use evenkeel_region::region::RegionConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
 use super::bad;
+use super::memory_plan::{MemoryPlan, SCANNER_BYTES};
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::config::SCANNERS_MAX;
 
@@ -19,14 +20,6 @@ use crate::regionserver::config::SCANNERS_MAX;
 const ROOT_DEFAULT: &str = "./evenkeel-data";
 /// What the server may use when the machine does not tell its memory.
 const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
-
-/// Requests and replies have at least so many bytes each.
-const REST_BYTES_MIN: u64 = 64 << 20;
-
-/// See [`Settings::pages_bytes`].
-const PAGES_BYTES_MAX: u64 = 64 << 20;
-/// What an open scanner is taken to hold: a block of the default size.
-const SCANNER_BYTES: u64 = 64 << 10;
 
 /// What a standalone server reads at start.
 #[derive(Clone, Debug)]
@@ -47,13 +40,8 @@ pub struct Settings {
     pub block_cache: CacheConfig,
     /// Where MemStores have their memory from.
     pub chunks: ChunkPoolConfig,
-    /// `hbase.ipc.server.max.callqueue.size`: bytes of requests in flight; at most a third of what caches and MemStores leave,
-    /// unless it is set.
-    pub request_bytes: u64,
-    /// Bytes of replies that clients have not taken: a third of what caches and MemStores leave.
-    pub unsent_bytes: u64,
-    /// Bytes of buffers of replies that are kept to be used again: a quarter of those, and [`PAGES_BYTES_MAX`] at most.
-    pub pages_bytes: usize,
+    /// What each part of the server may take.
+    pub memory: MemoryPlan,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
     /// Limits of regions.
@@ -72,10 +60,10 @@ impl Settings {
         let bind_address = bind_address(conf)?;
         let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
         let mut regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
-        let block_cache = CacheConfig::from_configuration(conf, memory).map_err(bad)?;
-        let third = third_of_rest(memory, block_cache.memory_bytes() + regionserver.global_memstore_bytes);
+        let mut block_cache = CacheConfig::from_configuration(conf, memory).map_err(bad)?;
+        let memory = MemoryPlan::new(conf, memory, &mut block_cache, &mut regionserver)?;
         if !conf.is_set(SCANNERS_MAX) {
-            regionserver.scanners_max = (third / SCANNER_BYTES) as usize;
+            regionserver.scanners_max = (memory.scanners / SCANNER_BYTES).max(1) as usize;
         }
         Ok(Self {
             root: root_dir(conf)?,
@@ -85,9 +73,7 @@ impl Settings {
             master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
             regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
             block_cache,
-            request_bytes: request_bytes(conf, third)?,
-            unsent_bytes: third,
-            pages_bytes: (third / 4).min(PAGES_BYTES_MAX) as usize,
+            memory,
             chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
                 .map_err(bad)?,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
@@ -142,17 +128,6 @@ pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.hstore.write.behind.size";
     let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
     u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
-}
-
-/// A third of the memory that is left: requests, replies, and everything else have one each.
-fn third_of_rest(memory: u64, taken: u64) -> u64 {
-    (memory.saturating_sub(taken) / 3).max(REST_BYTES_MIN)
-}
-
-fn request_bytes(conf: &Configuration, third: u64) -> Result<u64> {
-    const KEY: &str = "hbase.ipc.server.max.callqueue.size";
-    let bytes = conf.get_size_or(KEY, 1 << 30).map_err(bad)?.max(1) as u64;
-    Ok(if conf.is_set(KEY) { bytes } else { bytes.min(third) })
 }
 
 fn machine_memory_bytes() -> Option<u64> {

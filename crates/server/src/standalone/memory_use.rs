@@ -1,0 +1,45 @@
+//! [`MemoryUse`]: what each part of a [`MemoryPlan`] takes now.
+
+use super::MemoryPlan;
+
+/// Bytes of each part now. Background work and the reserve are not counted, and scanners by their number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Blocks and rows in memory, those that replies hold among them, and their index.
+    pub caches: u64,
+    /// Chunks of MemStores, full or not, those that readers hold after their flush among them.
+    pub chunks: u64,
+    /// Chunks that lie ready.
+    pub spare_chunks: u64,
+    /// Buffers of the logs.
+    pub logs: u64,
+    /// Requests in flight, with what lies idle in threads' shares.
+    pub requests: u64,
+    /// Replies that clients have not taken.
+    pub replies: u64,
+    /// Buffers of replies that are kept to be used again.
+    pub pages: u64,
+    /// Open scanners, as the plan takes them.
+    pub scanners: u64,
+}
+
+impl MemoryUse {
+    /// Each part by its name: what it takes, and what it may.
+    pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 7] {
+        [
+            ("blocks", self.caches, plan.caches + plan.cache_index),
+            ("chunks", self.chunks + self.spare_chunks, plan.memstore + plan.chunk_slack),
+            ("logs", self.logs, plan.logs),
+            ("requests", self.requests, plan.requests),
+            ("replies", self.replies, plan.replies),
+            ("buffers of replies", self.pages, plan.pages),
+            ("scanners", self.scanners, plan.scanners),
+        ]
+    }
+
+    /// All of them, which the plan's background work and reserve come on top of.
+    pub fn sum(&self) -> u64 {
+        let of_data = self.caches + self.chunks + self.spare_chunks + self.logs;
+        of_data + self.requests + self.replies + self.pages + self.scanners
+    }
+}
