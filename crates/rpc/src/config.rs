@@ -43,7 +43,10 @@ pub struct RpcServerConfig {
     /// its replies may hold an eighth of what the others leave, and one reply more; a reply that finds no room becomes a
     /// CallQueueTooBigException. So however many such clients there are, there is room for small replies to others.
     pub unsent: Arc<Budget>,
-    /// When less than a quarter of that is free, a connection whose client has not taken a byte of its replies for so long
+    /// Small replies find room beyond that, and so do some that are made at the same time. A connection whose client does not
+    /// take a reply that brings all of them beyond this is closed.
+    pub unsent_bytes_fatal: u64,
+    /// When less than a quarter of `unsent` is free, a connection whose client has not taken a byte of its replies for so long
     /// is closed.
     pub unsent_stall_max: Duration,
     /// Open connections; further ones are closed on arrival.
@@ -79,6 +82,7 @@ impl RpcServerConfig {
             connection_unsent_bytes_max: 16 << 20,
             connection_unsent_bytes_fatal: 1 << 30,
             unsent: Budget::new(2 << 30),
+            unsent_bytes_fatal: 3 << 30,
             unsent_stall_max: Duration::from_secs(10),
             connections_max: 64 << 10,
             client_timeout_min: Duration::from_millis(20),

@@ -51,9 +51,7 @@ pub fn write_result<M: Message>(
         )));
     };
     if total as u64 > bytes_max {
-        let message =
-            format!("a response of {total} bytes finds no room beside those that clients have not taken yet");
-        return Err(HBaseError::new(ErrorKind::CallQueueTooBig, message));
+        return Err(no_room(total as usize));
     }
     let bytes = out.copied();
     bytes.reserve(4 + total as usize - cell_bytes);
@@ -65,6 +63,13 @@ pub fn write_result<M: Message>(
         out.append(block);
     }
     Ok(())
+}
+
+/// What a client is told whose answer finds no room.
+pub fn no_room(bytes: usize) -> HBaseError {
+    let message =
+        format!("a response of {bytes} bytes finds no room beside those that clients have not taken yet");
+    HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }
 
 /// Appends the frame of an exception.

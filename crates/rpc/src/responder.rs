@@ -18,7 +18,7 @@ use crate::call::ConnectionInfo;
 use crate::cell_block::CellBlockWriter;
 use crate::connection::{Inbox, Outgoing};
 use crate::gather::Gather;
-use crate::reply::{write_exception, write_result};
+use crate::reply::{no_room, write_exception, write_result};
 
 /// What both kinds of responder can do.
 pub trait Respond: Sized {
@@ -161,6 +161,12 @@ impl DetachedResponder {
         let mut answer = Gather::new();
         if !self.info.is_closed() {
             write(&mut answer, self.call_id);
+        }
+        if !self.inbox.has_taken_room(&answer) {
+            // Others were faster.
+            let error = no_room(answer.len());
+            answer = Gather::new();
+            write_exception(&mut answer, self.call_id, &error);
         }
         self.inbox.push(answer, self.frame_bytes);
     }

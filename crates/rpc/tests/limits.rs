@@ -256,6 +256,31 @@ fn clients_that_stall_are_closed_when_their_room_is_needed() {
     drop((few, many));
 }
 
+#[test]
+fn small_answers_that_nobody_takes_do_not_pass_the_whole() {
+    const FATAL: u64 = 512 << 10;
+    // An answer that each connection thread is about to count.
+    const COUNTED_LATE: u64 = 1 << 20;
+    let server = TestServer::with(|config| {
+        config.unsent = Budget::new(FATAL / 2);
+        config.unsent_bytes_fatal = FATAL;
+        config.unsent_stall_max = Duration::from_secs(3600);
+    });
+    let calls: Vec<u8> = (0..200).flat_map(|id| request(id, "Big", &message("60000", b""))).collect();
+    let mut clients: Vec<_> = (0..48).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(&calls));
+    let mut most = 0;
+    eventually("who does not take an answer is closed", || {
+        let stats = server.handle.stats();
+        most = most.max(stats.unsent_bytes);
+        stats.connections_opened == 48 && stats.connections_open < 40
+    });
+    assert!(most <= FATAL + COUNTED_LATE, "{most} bytes");
+    server.assert_alive();
+    drop(clients);
+    eventually("the budget came back", || server.handle.stats().unsent_bytes == 0);
+}
+
 /// Replies that hold the test's value.
 fn pins(server: &TestServer) -> usize {
     std::sync::Arc::strong_count(&server.service.value) - 1

@@ -127,7 +127,8 @@ impl Standalone {
         let lock = DirLock::acquire(&settings.root)?;
         let cluster_id = files::prepare_root(&*fs, &settings.root)?;
         tracing::info!("{}", settings.memory.line());
-        let unsent = Budget::new(settings.memory.replies);
+        // An eighth is for what is counted late: small replies, and those that are made at the same time.
+        let unsent = Budget::new(settings.memory.replies / 8 * 7);
         pages::keep_at_most(settings.memory.pages as usize);
         let ports = take_ports(&settings, &conf, &cluster_id, &unsent)?;
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
@@ -358,6 +359,7 @@ fn take_ports(
         config.inflight_bytes_max = settings.memory.requests;
         config.inflight = Some(Arc::clone(&inflight));
         config.unsent = Arc::clone(unsent);
+        config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
         let watermark = |key: &str, default: usize| {
             let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
             Ok::<_, HBaseError>(if bytes > 0 { bytes as usize } else { default })

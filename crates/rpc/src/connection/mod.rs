@@ -57,11 +57,13 @@ impl Inbox {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Leaves the answer of one call (empty if it needs none) and wakes the connection.
+    /// Takes room for an answer that is to be [left](Inbox::push) here, if there is.
+    pub fn has_taken_room(&self, answer: &Gather) -> bool {
+        answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.take(answer.len() as u64)
+    }
+
+    /// Leaves the answer of one call (empty if it needs none), for which room was taken, and wakes the connection.
     pub fn push(&self, answer: Gather, frame_bytes: usize) {
-        if answer.len() > UNCOUNTED_BYTES_MAX {
-            self.unsent.add(answer.len() as u64);
-        }
         let waker = {
             let mut state = self.state.lock();
             state.answers.push((answer, frame_bytes));

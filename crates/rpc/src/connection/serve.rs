@@ -429,7 +429,9 @@ impl Connection {
             self.outgoing.stalled_at.set(Instant::now());
         }
         self.outgoing.count_unsent(unsent);
-        if unsent > self.worker.config().connection_unsent_bytes_fatal {
+        let config = self.worker.config();
+        let is_too_much = unsent > 0 && config.unsent.used() > config.unsent_bytes_fatal;
+        if is_too_much || unsent > config.connection_unsent_bytes_fatal {
             tracing::warn!(peer = %self.outgoing.info().peer, unsent, "client does not take its answers");
             return Err(io::ErrorKind::TimedOut.into());
         }

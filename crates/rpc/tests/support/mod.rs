@@ -335,7 +335,7 @@ impl Client {
 }
 
 /// Waits until `condition` holds.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + TIMEOUT;
     while !condition() {
         assert!(std::time::Instant::now() < deadline, "never: {what}");
