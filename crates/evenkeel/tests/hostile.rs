@@ -6,78 +6,30 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use common::{Server, runtime};
+use common::{Server, raw, runtime};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
-use prost::Message;
 
 /// A row of eight cells, in the MemStore (copied into replies) or in files (shared with the cache).
 const ROWS: usize = 4;
 const CELLS: usize = 8;
 const VALUE_BYTES: usize = 400_000;
 const HOGS: usize = 60;
-/// What a server of 256 MiB keeps for replies at least.
-const REPLIES_BYTES: u64 = 64 << 20;
-/// Everything else that these clients may make grow: replies being made, on 30 handlers and two connection threads.
+/// What a server of 256 MiB has for replies, and for buffers of them.
+const REPLIES_BYTES: u64 = 16 << 20;
+/// Everything else that these clients may make grow: replies being made, on 30 handlers and two connection threads, and
+/// blocks in the cache.
 const REST_BYTES: u64 = 64 << 20;
 /// A reply to the others, under full load of tests on a small machine.
 const LATENCY_MAX: Duration = Duration::from_secs(2);
 
-fn frame(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
-}
-
-fn call(id: u32, method: &str, param: &impl Message) -> Vec<u8> {
-    let header = pb::RequestHeader {
-        call_id: Some(id),
-        method_name: Some(method.to_owned()),
-        request_param: Some(true),
-        ..Default::default()
-    };
-    frame(&[header.encode_length_delimited_to_vec(), param.encode_length_delimited_to_vec()].concat())
-}
-
-fn connect(server: &Server) -> TcpStream {
-    let header = pb::ConnectionHeader {
-        service_name: Some("ClientService".to_owned()),
-        cell_block_codec_class: Some("org.apache.hadoop.hbase.codec.KeyValueCodec".to_owned()),
-        version_info: Some(pb::VersionInfo {
-            version_major: Some(2),
-            version_minor: Some(6),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    let address = ("127.0.0.1", server.port("hbase.regionserver.port"));
-    let mut stream = TcpStream::connect(address).expect("connects");
-    stream.write_all(b"HBas\0\x50").expect("sent");
-    stream.write_all(&frame(&header.encode_to_vec())).expect("sent");
-    stream
-}
-
 fn gets(region: &pb::RegionSpecifier) -> Vec<u8> {
-    let get = |id: u32| {
-        let row = Bytes::from(format!("r{}", id as usize % ROWS));
-        let get = pb::Get { row, ..Default::default() };
-        call(id, "Get", &pb::GetRequest { region: region.clone(), get })
-    };
-    (0..50).flat_map(get).collect()
+    raw::gets(region, (0..50).map(|n| format!("r{}", n % ROWS)))
 }
 
 fn scans(region: &pb::RegionSpecifier) -> Vec<u8> {
-    let scan = |id: u32| {
-        let request = pb::ScanRequest {
-            region: Some(region.clone()),
-            scan: Some(pb::Scan { max_result_size: Some(100 << 20), ..Default::default() }),
-            number_of_rows: Some(1000),
-            client_handles_partials: Some(true),
-            ..Default::default()
-        };
-        call(id, "Scan", &request)
-    };
-    (0..50).flat_map(scan).collect()
+    raw::scans(region, 50)
 }
 
 async fn make_table(server: &Server, name: &str, flush: bool) -> (Table, pb::RegionSpecifier) {
@@ -127,7 +79,7 @@ fn clients_that_never_read_hold_back_only_themselves() {
     let requests = [gets(&copied.1), gets(&shared.1), scans(&copied.1), scans(&shared.1)];
     let hogs: Vec<TcpStream> = (0..HOGS)
         .map(|i| {
-            let mut hog = connect(&server);
+            let mut hog = raw::connect(server.port("hbase.regionserver.port"));
             hog.write_all(&requests[i % requests.len()]).expect("sent");
             hog
         })

@@ -1,6 +1,8 @@
 //! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a directory of its own.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod raw;
+
 use std::fs;
 use std::future::Future;
 use std::net::TcpListener;

@@ -1,0 +1,65 @@
+//! Requests as they go over the wire, for clients that do what the client library would not.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use bytes::Bytes;
+use evenkeel_protocol::pb;
+use prost::Message;
+
+fn frame(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+}
+
+/// A request.
+pub fn call(id: u32, method: &str, param: &impl Message) -> Vec<u8> {
+    let header = pb::RequestHeader {
+        call_id: Some(id),
+        method_name: Some(method.to_owned()),
+        request_param: Some(true),
+        ..Default::default()
+    };
+    frame(&[header.encode_length_delimited_to_vec(), param.encode_length_delimited_to_vec()].concat())
+}
+
+/// A connection to a RegionServer that takes cells beside messages.
+pub fn connect(port: u16) -> TcpStream {
+    let header = pb::ConnectionHeader {
+        service_name: Some("ClientService".to_owned()),
+        cell_block_codec_class: Some("org.apache.hadoop.hbase.codec.KeyValueCodec".to_owned()),
+        version_info: Some(pb::VersionInfo {
+            version_major: Some(2),
+            version_minor: Some(6),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.write_all(b"HBas\0\x50").expect("sent");
+    stream.write_all(&frame(&header.encode_to_vec())).expect("sent");
+    stream
+}
+
+/// Gets of these rows.
+pub fn gets(region: &pb::RegionSpecifier, rows: impl Iterator<Item = String>) -> Vec<u8> {
+    let get = |(id, row)| {
+        let get = pb::Get { row: Bytes::from(row), ..Default::default() };
+        call(id, "Get", &pb::GetRequest { region: region.clone(), get })
+    };
+    (0_u32..).zip(rows).flat_map(get).collect()
+}
+
+/// Scans of a whole region, each with all it can get in one call.
+pub fn scans(region: &pb::RegionSpecifier, count: u32) -> Vec<u8> {
+    let scan = |id: u32| {
+        let request = pb::ScanRequest {
+            region: Some(region.clone()),
+            scan: Some(pb::Scan { max_result_size: Some(100 << 20), ..Default::default() }),
+            number_of_rows: Some(1000),
+            client_handles_partials: Some(true),
+            ..Default::default()
+        };
+        call(id, "Scan", &request)
+    };
+    (0..count).flat_map(scan).collect()
+}
