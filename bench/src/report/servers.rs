@@ -90,6 +90,26 @@ pub fn settings(pairs: &[(&str, &str)]) -> Settings {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// Settings of an HBase for an Evenkeel with the same bytes for each part: its memory is the heap and what HBase has off
+/// it, so shares of the heap are smaller shares of it.
+fn in_one_budget(own: &Settings, heap_mib: u64, cache_mib: u64) -> Settings {
+    let is_off_heap = |(key, value): &(String, String)| {
+        key == "hbase.bucketcache.ioengine" && (value == "offheap" || value == "heap")
+    };
+    let memory_mib = heap_mib + if own.iter().any(is_off_heap) { cache_mib } else { 0 };
+    let mut shares = [("hfile.block.cache.size", 0.4), ("hbase.regionserver.global.memstore.size", 0.4)];
+    let mut all = settings(&[("evenkeel.memory.size", &format!("{memory_mib}m"))]);
+    for (key, value) in own {
+        match (shares.iter_mut().find(|(share, _)| share == key), value.parse()) {
+            (Some(share), Ok(of_heap)) => share.1 = of_heap,
+            _ => all.push((key.clone(), value.clone())),
+        }
+    }
+    let of_memory = |share: f64| format!("{:.6}", share * heap_mib as f64 / memory_mib as f64);
+    all.extend(shares.iter().map(|(key, share)| ((*key).to_owned(), of_memory(*share))));
+    all
+}
+
 impl Lab {
     /// Builds the server, finds a JDK, and moves this process to the load's core.
     ///
@@ -125,17 +145,17 @@ impl Lab {
         self.start_as_set(kind, cache_mib, &all)
     }
 
-    /// Starts a server with these settings and the common ones alone. What HBase takes shares of its heap for, Evenkeel takes
-    /// shares of as many bytes for.
+    /// Starts a server with these settings and the common ones alone. What HBase takes shares of its heap for, Evenkeel has as
+    /// many bytes for.
     ///
     /// # Errors
     /// Why it does not start.
     pub fn start_as_set(&self, kind: Kind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
         let mut all = common_settings()?;
-        if kind == Kind::Evenkeel {
-            all.push(("evenkeel.memory.size".into(), format!("{}m", self.plan.heap_mib)));
+        match kind {
+            Kind::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
+            _ => all.extend(own.iter().cloned()),
         }
-        all.extend(own.iter().cloned());
         self.start_with(kind, cache_mib, &all)
     }
 
@@ -371,5 +391,29 @@ impl<'a> Session<'a> {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_off_the_heap_is_in_the_memory() {
+        let own = [
+            ("hbase.bucketcache.ioengine", "offheap"),
+            ("hbase.bucketcache.size", "1024"),
+            ("hfile.block.cache.size", "0.2"),
+        ];
+        let set = |own: &[(&str, &str)]| {
+            let all = in_one_budget(&settings(own), 1024, 1024);
+            let value =
+                |key: &str| all.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
+            ["evenkeel.memory.size", "hfile.block.cache.size", "hbase.regionserver.global.memstore.size"]
+                .map(value)
+        };
+        let texts = |values: [&str; 3]| values.map(|text| Some(text.to_owned()));
+        assert_eq!(set(&own), texts(["2048m", "0.100000", "0.200000"]));
+        assert_eq!(set(&own[1..]), texts(["1024m", "0.200000", "0.400000"]), "none without its engine");
     }
 }
