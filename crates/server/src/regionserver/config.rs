@@ -19,8 +19,8 @@ const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
 pub struct RegionServerConfig {
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
-    /// `evenkeel.regionserver.scanners.max`: open scanners; one too many ends the one that no call took for longest. A third
-    /// of the memory that caches and MemStores leave, at 64 KiB a scanner, unless set.
+    /// `evenkeel.regionserver.scanners.max`: open scanners; one too many ends the one that no call took for longest. Unless
+    /// set, as many as have their part of the memory, at 64 KiB each ([`MemoryPlan`](crate::standalone::MemoryPlan)).
     pub scanners_max: usize,
     /// `hbase.rpc.timeout`: how long a client that tells no timeout is taken to wait.
     pub rpc_timeout_ms: u64,

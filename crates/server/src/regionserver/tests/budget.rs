@@ -8,6 +8,9 @@
 //! | chunks of MemStores | `global_memstore_bytes`, and of each region the rest of a chunk that is written and of one that is flushed |
 //! | the log's queue | two buffers of `WalConfig::queue_bytes_max`: what is filled, and what is written |
 //!
+//! Over memory that stands for a disk, without sockets; a whole server with all its parts is in `tests/memory_budget.rs` of the
+//! crate `evenkeel`.
+//!
 //! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-server --lib --release budget -- --nocapture` runs the long form,
 //! and prints its figures.
 
