@@ -109,6 +109,19 @@ fn a_setting_that_is_wrong_is_named() {
 }
 
 #[test]
+fn memory_that_does_not_suffice_is_told_with_the_settings_and_parts_are_logged() {
+    let server = Server::new(&[("evenkeel.memory.size", "256m")]);
+    let cache = [("hbase.bucketcache.ioengine", "offheap"), ("hbase.bucketcache.size", "512")];
+    assert_one_line(&ends(&server, &cache), "hbase.bucketcache.size takes 528.0 MiB");
+    assert!(!server.root().exists(), "nothing is made before it is known");
+    let mut server = server;
+    server.start();
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("memory 256.0 MiB: blocks ")).expect("told at start");
+    assert!(line.contains(", requests ") && line.contains(", reserve "), "{line}");
+}
+
+#[test]
 fn unknown_settings_are_logged_once() {
     let server = Server::started(&[("hbase.no.such.setting", "1"), ("evenkeel.nor.this", "2")]);
     let log = server.log();

@@ -22,6 +22,12 @@
 //! nobody has set become smaller where they would not leave [`REST_BYTES_WANTED`]: on a small server, or beside a large off-heap
 //! cache. Below an eighth of their size they are as good as set.
 //!
+//! # What may pass its part for a while
+//! A write is let in while there is any room for it, so unflushed cells may pass their part by what the calls in flight carry, which
+//! is a part, too. An entry of a log that is longer than a buffer takes its own bytes until it is written. Values in replies
+//! hold the blocks that no cache keeps, of up to eight times their bytes. Replies that connections' own threads make at the same
+//! time are counted once they are made: the last eighth of the part is for these.
+//!
 //! # Not in it
 //! The code, the stacks of threads, descriptors of tables and regions, file handles with their trailers, and what an
 //! allocator does not give back. Pages of files that the kernel keeps (store files, caches in files) are not the process's.
