@@ -113,6 +113,8 @@ impl BlockType {
 
 /// A part is shared when it is at least this part of its block: so many times its own bytes it holds in memory at most.
 const SHARED_BLOCK_PARTS_MAX: usize = 8;
+/// The same of a block that no cache keeps, whose memory is there for the part alone.
+const SHARED_HEAP_BLOCK_PARTS_MAX: usize = 2;
 
 /// What a [`Block`] is made of.
 #[derive(Debug)]
@@ -255,7 +257,8 @@ impl Block {
     pub fn share(&self, part: &[u8]) -> Option<Bytes> {
         let start = (part.as_ptr() as usize).checked_sub(self.data.as_ptr() as usize)?;
         let end = start.checked_add(part.len()).filter(|end| *end <= self.data().len())?;
-        let is_worth_it = part.len().saturating_mul(SHARED_BLOCK_PARTS_MAX) >= self.data().len();
+        let parts_max = if self.is_pinned() { SHARED_BLOCK_PARTS_MAX } else { SHARED_HEAP_BLOCK_PARTS_MAX };
+        let is_worth_it = part.len().saturating_mul(parts_max) >= self.data().len();
         is_worth_it.then(|| Bytes::from_owner(self.clone()).slice(start..end))
     }
 

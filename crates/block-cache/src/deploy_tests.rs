@@ -236,6 +236,8 @@ fn a_part_is_shared_when_it_is_worth_its_block() {
     let part = block.share(&block.data()[50_000..60_000]).expect("more than an eighth");
     assert!(block.share(&block.data()[..7999]).is_none(), "less than an eighth");
     assert!(block.share(b"of something else").is_none());
+    let heap = block_of(BlockType::Data, &key, 64_000);
+    assert!(heap.share(&heap.data()[..32_000]).is_some() && heap.share(&heap.data()[..31_999]).is_none());
     let copy = part.to_vec();
     drop(block);
     assert_eq!(cache.pins(), 1);

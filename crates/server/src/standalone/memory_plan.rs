@@ -25,7 +25,7 @@
 //! # What may pass its part for a while
 //! A write is let in while there is any room for it, so unflushed cells may pass their part by what the calls in flight carry, which
 //! is a part, too. An entry of a log that is longer than a buffer takes its own bytes until it is written. Values in replies
-//! hold the blocks that no cache keeps, of up to eight times their bytes. Replies that connections' own threads make at the same
+//! hold the blocks that no cache keeps, of up to twice their bytes. Replies that connections' own threads make at the same
 //! time are counted once they are made: the last eighth of the part is for these.
 //!
 //! # Not in it
