@@ -30,6 +30,8 @@ use evenkeel_protocol::pb;
 use evenkeel_server::standalone::{MemoryPlan, Standalone};
 
 const MEMORY: &str = "96m";
+/// What requests may have of it: what the writers have in flight, and little more.
+const REQUESTS: &str = "4m";
 /// Rows to be read: more than the cache holds.
 const ROWS: u64 = 1400;
 /// A value that replies share with its block.
@@ -63,8 +65,8 @@ const TURN: Duration = Duration::from_millis(150);
 const DRIVEN: [(&str, f64); 7] = [
     ("blocks", 0.85),
     ("chunks", 0.6),
-    ("logs", 0.4),
-    ("requests", 0.3),
+    ("logs", 0.5),
+    ("requests", 0.7),
     ("replies", 0.75),
     ("buffers of replies", 0.5),
     ("scanners", 0.95),
@@ -249,7 +251,10 @@ impl Watch {
     fn check(&self) {
         for ((name, bytes, max), (of, part)) in self.peaks.iter().zip(DRIVEN) {
             assert_eq!(*name, of);
-            assert!(bytes <= max, "{name}: {bytes} bytes of {max}");
+            // Writes are let in while there is any room: those in flight may pass it once.
+            let beyond =
+                if *name == "chunks" { WRITERS * (WRITE_CELLS * WRITE_VALUE_BYTES) as u64 } else { 0 };
+            assert!(*bytes <= max + beyond, "{name}: {bytes} bytes of {max}");
             assert!(*bytes as f64 >= part * *max as f64, "{name} had {bytes} bytes of {max}: not tried");
         }
         assert!(self.sum <= self.sum_max(), "{} bytes of {}", self.sum, self.sum_max());
@@ -309,6 +314,7 @@ fn start(folder: &std::path::Path, fs: &FaultyFileSystem, ports: [u16; 5]) -> St
     ];
     small_logs.iter().for_each(|(key, value)| conf.set(*key, *value));
     conf.set("evenkeel.memory.size", MEMORY);
+    conf.set("hbase.ipc.server.max.callqueue.size", REQUESTS);
     let stop = Arc::new(|reason: &str| panic!("the server asks to be stopped: {reason}"));
     Standalone::start_on(Arc::new(fs.clone()), conf, stop).expect("the server starts")
 }
