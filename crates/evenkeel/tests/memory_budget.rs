@@ -31,13 +31,13 @@ use evenkeel_server::standalone::{MemoryPlan, Standalone};
 
 const MEMORY: &str = "96m";
 /// What requests may have of it: what the writers have in flight, and little more.
-const REQUESTS: &str = "4m";
+const REQUESTS: &str = "3m";
 /// Rows to be read: more than the cache holds.
 const ROWS: u64 = 1400;
 /// A value that replies share with its block.
 const VALUE_BYTES: usize = 32 << 10;
 /// Writers, of which one in six waits for no log.
-const WRITERS: u64 = 30;
+const WRITERS: u64 = 20;
 const WRITE_CELLS: usize = 5;
 const WRITE_VALUE_BYTES: usize = 20_000;
 /// Rows to be written: few, so that compactions keep the files small.
@@ -179,10 +179,13 @@ impl Load {
         let puts = [0, 1, 2].map(|phase| p99(&self.puts, phase));
         assert!(gets[1] <= 10 * gets[0] + TURN, "Gets on a full server: {gets:?}");
         assert!(gets[2] <= 3 * gets[1] + TURN, "Gets beside clients that are stuck: {gets:?}");
-        // A batch of the log is written, and one before it, and the answer is held.
-        let held = HOLD_MAX + 2 * LOG_TIME + 3 * TURN;
+        // A batch of the log is written, and one before it, and the answer is held. On a busy machine flushes may be so slow
+        // that a Put is refused, which is told after as long a time, and tried again.
+        let held = 2 * (HOLD_MAX + 2 * LOG_TIME) + TURN;
         assert!(puts[1] <= 10 * puts[0] + held, "Puts on a full server: {puts:?}");
         assert!(puts[2] <= 10 * puts[0] + held, "Puts beside clients that are stuck: {puts:?}");
+        let half = [1, 2].map(|phase| self.times_of(&self.puts, phase, 0.5));
+        assert!(half.iter().all(|time| *time <= HOLD_MAX / 2), "most Puts are held shortly: {half:?}");
     }
 
     fn line(&self, phase: usize) -> String {
