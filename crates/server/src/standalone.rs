@@ -285,11 +285,10 @@ impl Standalone {
 
     /// What each part takes now. For who looks now and then: it takes the locks of the logs and of the caches.
     pub fn memory_use(&self) -> MemoryUse {
-        let (cache, chunks) = (self.regionserver.cache_stats(), &self.chunks);
+        let cache = self.regionserver.cache_stats();
         MemoryUse {
             caches: cache.memory_bytes,
-            chunks: chunks.out_bytes() as u64,
-            spare_chunks: (chunks.spare() * chunks.sizes().chunk_bytes) as u64,
+            chunks: self.chunks.bytes() as u64,
             logs: (self.wals.user.stats().queue_bytes + self.wals.meta.stats().queue_bytes) as u64,
             requests: self.rpc.first().map_or(0, |server| server.stats().inflight_bytes),
             replies: self.rpc.first().map_or(0, |server| server.stats().unsent_bytes),

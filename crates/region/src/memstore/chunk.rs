@@ -225,6 +225,13 @@ impl ChunkPool {
         self.out_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of all chunks: those that segments hold, and spare ones.
+    pub fn bytes(&self) -> usize {
+        // One that comes back meanwhile is counted late, and never twice.
+        let spare = self.spare.lock();
+        self.out_bytes() + spare.chunks.len() * self.sizes.chunk_bytes
+    }
+
     /// Bytes that all chunks together may have.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max

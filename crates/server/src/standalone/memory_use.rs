@@ -7,10 +7,8 @@ use super::MemoryPlan;
 pub struct MemoryUse {
     /// Blocks and rows in memory, those that replies hold among them, and their index.
     pub caches: u64,
-    /// Chunks of MemStores, full or not, those that readers hold after their flush among them.
+    /// Chunks of MemStores, full or not, those that readers hold after their flush among them, and spare ones.
     pub chunks: u64,
-    /// Chunks that lie ready.
-    pub spare_chunks: u64,
     /// Buffers of the logs.
     pub logs: u64,
     /// Requests in flight, with what lies idle in threads' shares.
@@ -28,7 +26,7 @@ impl MemoryUse {
     pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 7] {
         [
             ("blocks", self.caches, plan.caches + plan.cache_index),
-            ("chunks", self.chunks + self.spare_chunks, plan.memstore + plan.chunk_slack),
+            ("chunks", self.chunks, plan.memstore + plan.chunk_slack),
             ("logs", self.logs, plan.logs),
             ("requests", self.requests, plan.requests),
             ("replies", self.replies, plan.replies),
@@ -39,7 +37,7 @@ impl MemoryUse {
 
     /// All of them, which the plan's background work and reserve come on top of.
     pub fn sum(&self) -> u64 {
-        let of_data = self.caches + self.chunks + self.spare_chunks + self.logs;
+        let of_data = self.caches + self.chunks + self.logs;
         of_data + self.requests + self.replies + self.pages + self.scanners
     }
 }
