@@ -296,6 +296,14 @@ impl Region {
         oldest_ms.filter(|_| self.stores.iter().any(|store| store.memstore_size().cells > 0))
     }
 
+    /// How many writes were made since the last flush, or since the region was opened if there was none; 0 when none of them
+    /// is in memory only. Counted by sequence ids, of which markers in the log have some, too.
+    pub fn changes_since_flush(&self) -> u64 {
+        let has_edits = self.stores.iter().any(|store| store.memstore_size().cells > 0);
+        let changes = self.mvcc.read_point().saturating_sub(self.max_flushed_seq_id());
+        if has_edits { changes } else { 0 }
+    }
+
     /// Whether a flush is under way.
     pub fn is_flushing(&self) -> bool {
         self.flushing.is_locked()

@@ -79,7 +79,7 @@ pub use self::config::StoreConfig;
 pub use self::engine::{Engine, EngineSettings, check_classes};
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory::InMemoryChange;
-pub use self::pace::{CompactionPace, OffPeakTurn};
+pub use self::pace::{CompactionPace, OffPeakTurn, WritePace};
 pub use self::patience::Patience;
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;

@@ -18,6 +18,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `files` | `hbase.version`, `hbase.id` |
+//! | `ignored` | settings that have no effect |
 //! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
 //! | `memory_use` | what each part takes now |
 //! | `master_store` | what a stock master needs to take the directory over |
@@ -26,6 +27,7 @@
 //! | `settings` | ports, directory and memory from the configuration |
 
 mod files;
+mod ignored;
 mod master_store;
 mod memory_plan;
 mod memory_use;
@@ -121,6 +123,7 @@ impl Standalone {
     pub fn start_on(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
         let began = Instant::now();
         let settings = Settings::from(&conf)?;
+        ignored::warn(&conf);
         let conf = Arc::new(conf);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;

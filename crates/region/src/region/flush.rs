@@ -88,6 +88,10 @@ impl Patience for UntilWanted<'_> {
     fn yield_to_others(&self) {
         self.patience.yield_to_others();
     }
+
+    fn wrote(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
+        self.patience.wrote(bytes, is_urgent);
+    }
 }
 
 impl Region {

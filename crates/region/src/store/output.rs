@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
@@ -156,10 +157,14 @@ impl Outputs<'_> {
         };
         match pace {
             Pace::Free => {
-                while self.write_beat(&mut input)? {}
+                while self.write_beat(&mut input)?.1 {}
                 Ok(())
             }
-            Pace::Flush(patience) => patience::run(Work::Flush, patience, || self.write_beat(&mut input)),
+            Pace::Flush(patience) => patience::run(Work::Flush, patience, || {
+                let (bytes, is_more) = self.write_beat(&mut input)?;
+                patience.wrote(bytes, &|| patience.is_urgent());
+                Ok(is_more)
+            }),
             Pace::Compaction(pace, None) => {
                 while self.write_paced(&mut input, pace)? {}
                 Ok(())
@@ -173,22 +178,22 @@ impl Outputs<'_> {
     /// Writes a step of a compaction, and waits until it may go on; false once there is no more.
     fn write_paced(&mut self, input: &mut Input, pace: &CompactionPace) -> Result<bool> {
         let Some(bytes) = self.write_step(input)? else { return Ok(false) };
-        match pace.wrote(bytes, &self.store.cancelled) {
+        match pace.writes().wrote(bytes, || self.store.cancelled.load(Ordering::Relaxed)) {
             true => Ok(true),
             false => Err(self.store.error("the compaction is cancelled")),
         }
     }
 
-    /// Writes about [`BEAT_BYTES`]; false once there is no more.
-    fn write_beat(&mut self, input: &mut Input) -> Result<bool> {
+    /// Writes about [`BEAT_BYTES`]; how many these were, and whether there is more.
+    fn write_beat(&mut self, input: &mut Input) -> Result<(u64, bool)> {
         let mut bytes = 0;
         while bytes < BEAT_BYTES {
             match self.write_step(input)? {
                 Some(more) => bytes += more,
-                None => return Ok(false),
+                None => return Ok((bytes, false)),
             }
         }
-        Ok(true)
+        Ok((bytes, true))
     }
 
     /// Writes a row, or a part of it, of which all cells may have been dropped; how many bytes these were, `None` when there

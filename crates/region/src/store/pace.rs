@@ -1,4 +1,4 @@
-//! [`CompactionPace`]: how fast the compactions of a server write, all together.
+//! [`CompactionPace`]: how fast the compactions of a server write, all together; [`WritePace`]: the same of flushes.
 //!
 //! A compaction that writes as fast as it can takes the disk and the caches from readers for as long as it lasts. HBase
 //! holds all compactions of a server under a limit that grows with the need for them
@@ -9,6 +9,8 @@
 //!
 //! The virtual clock is one instant: when everything written so far would be done at the limit. A writer adds its bytes
 //! to it and sleeps until then. Time nobody used is not saved up beyond one beat.
+//!
+//! Flushes have no limit unless they are told (`PressureAwareFlushThroughputController`); then it is kept likewise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,14 +21,20 @@ use parking_lot::Mutex;
 /// The longest sleep between two looks at whether the compaction is still wanted.
 const BEAT: Duration = Duration::from_millis(10);
 
-/// Shared by all compactions of a server. See the module.
+/// How fast several writers write, all together. See the module.
 #[derive(Debug)]
-pub struct CompactionPace {
+pub struct WritePace {
     /// `u64::MAX` for no limit.
     bytes_per_s: AtomicU64,
     /// When what was written so far would be done at the limit.
     done_at: Mutex<Instant>,
     waited_us: AtomicU64,
+}
+
+/// Shared by all compactions of a server. See the module.
+#[derive(Debug, Default)]
+pub struct CompactionPace {
+    writes: WritePace,
     /// The hours in which more may be compacted.
     off_peak: AtomicBool,
     /// Whether a compaction uses the wider ratio of these hours: one at a time does.
@@ -43,28 +51,15 @@ impl Drop for OffPeakTurn {
     }
 }
 
-impl Default for CompactionPace {
-    fn default() -> Self {
-        let bytes_per_s = AtomicU64::new(u64::MAX);
-        Self {
-            bytes_per_s,
-            done_at: Mutex::new(Instant::now()),
-            waited_us: AtomicU64::new(0),
-            off_peak: AtomicBool::new(false),
-            off_peak_used: Arc::default(),
-        }
-    }
-}
-
 impl CompactionPace {
-    /// Sets the limit, in bytes a second; `None` for no limit. Compactions that run go on at it.
-    pub fn set_limit(&self, bytes_per_s: Option<u64>) {
-        self.bytes_per_s.store(bytes_per_s.map_or(u64::MAX, |limit| limit.max(1)), Ordering::Relaxed);
+    /// The limit, and those who keep it.
+    pub fn writes(&self) -> &WritePace {
+        &self.writes
     }
 
-    /// The limit, in bytes a second.
-    pub fn limit(&self) -> Option<u64> {
-        Some(self.bytes_per_s.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
+    /// See [`WritePace::set_limit`].
+    pub fn set_limit(&self, bytes_per_s: Option<u64>) {
+        self.writes.set_limit(bytes_per_s);
     }
 
     /// Says whether the hours are off-peak (`hbase.offpeak.start.hour`, `.end.hour`).
@@ -82,26 +77,48 @@ impl CompactionPace {
     pub fn is_off_peak_turn_free(&self) -> bool {
         self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.load(Ordering::Relaxed)
     }
+}
 
-    /// How long compactions have waited here, all together.
+impl Default for WritePace {
+    fn default() -> Self {
+        let (bytes_per_s, waited_us) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        Self { bytes_per_s, done_at: Mutex::new(Instant::now()), waited_us }
+    }
+}
+
+impl WritePace {
+    /// Sets the limit, in bytes a second; `None` for no limit. Who writes goes on at it.
+    pub fn set_limit(&self, bytes_per_s: Option<u64>) {
+        self.bytes_per_s.store(bytes_per_s.map_or(u64::MAX, |limit| limit.max(1)), Ordering::Relaxed);
+    }
+
+    /// The limit, in bytes a second.
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.bytes_per_s.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
+    }
+
+    /// How long writers have waited here, all together.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
-    /// Waits until `bytes` that were just written are within the limit. `false`, without more waiting, once `cancelled`.
-    pub fn wrote(&self, bytes: u64, cancelled: &AtomicBool) -> bool {
+    /// Waits until `bytes` that were just written are within the limit. `false`, without more waiting, once `ends`.
+    pub fn wrote(&self, bytes: u64, ends: impl Fn() -> bool) -> bool {
         let done_at = self.limit().map(|limit| self.advance(bytes, limit));
         let started = Instant::now();
-        while !cancelled.load(Ordering::Relaxed) {
+        let is_within = loop {
+            if ends() {
+                break false;
+            }
             let left = done_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                let waited = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-                self.waited_us.fetch_add(waited, Ordering::Relaxed);
-                return true;
+                break true;
             }
             std::thread::sleep(left.min(BEAT));
-        }
-        false
+        };
+        let waited = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.waited_us.fetch_add(waited, Ordering::Relaxed);
+        is_within
     }
 
     /// Adds bytes to the virtual clock; what it shows then.
@@ -118,16 +135,18 @@ impl CompactionPace {
 mod tests {
     use super::*;
 
-    static WANTED: AtomicBool = AtomicBool::new(false);
+    fn never() -> bool {
+        false
+    }
 
     #[test]
     fn two_writers_share_one_limit() {
-        let pace = CompactionPace::default();
+        let pace = WritePace::default();
         pace.set_limit(Some(1_000_000));
         let started = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| (0..10).for_each(|_| assert!(pace.wrote(5_000, &WANTED))));
+                scope.spawn(|| (0..10).for_each(|_| assert!(pace.wrote(5_000, never))));
             }
         });
         // 100 KB at 1 MB/s, less the beat that was not used before.
@@ -137,20 +156,20 @@ mod tests {
 
     #[test]
     fn without_a_limit_nobody_waits() {
-        let pace = CompactionPace::default();
+        let pace = WritePace::default();
         let started = Instant::now();
-        assert!(pace.wrote(u64::MAX, &WANTED));
+        assert!(pace.wrote(u64::MAX, never));
         assert!(started.elapsed() < Duration::from_secs(1));
         assert_eq!(pace.limit(), None);
     }
 
     #[test]
     fn one_who_waits_long_hears_at_once_that_it_is_cancelled() {
-        let pace = CompactionPace::default();
+        let pace = WritePace::default();
         pace.set_limit(Some(1));
         let cancelled = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| pace.wrote(1_000_000, &cancelled));
+            let waiter = scope.spawn(|| pace.wrote(1_000_000, || cancelled.load(Ordering::Relaxed)));
             std::thread::sleep(Duration::from_millis(20));
             let told = Instant::now();
             cancelled.store(true, Ordering::Relaxed);
@@ -173,12 +192,12 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_saved_up() {
-        let pace = CompactionPace::default();
+        let pace = WritePace::default();
         pace.set_limit(Some(1_000_000));
-        assert!(pace.wrote(1, &WANTED));
+        assert!(pace.wrote(1, never));
         std::thread::sleep(Duration::from_millis(100));
         let started = Instant::now();
-        assert!(pace.wrote(50_000, &WANTED));
+        assert!(pace.wrote(50_000, never));
         assert!(started.elapsed() >= Duration::from_millis(35), "{:?}", started.elapsed());
     }
 }

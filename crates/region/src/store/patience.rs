@@ -58,6 +58,9 @@ pub trait Patience: Sync {
 
     /// Lowers the priority of the calling thread, which ends with what it writes.
     fn yield_to_others(&self);
+
+    /// Hears how many bytes of a flush were just written, and may hold the writer until `is_urgent`.
+    fn wrote(&self, _bytes: u64, _is_urgent: &dyn Fn() -> bool) {}
 }
 
 /// Runs `beat` until it says that there is no more: on a thread that yields to others as long as nothing is urgent, then on this

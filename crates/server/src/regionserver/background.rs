@@ -21,6 +21,11 @@
 //! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
 //! for, which runs on the thread of the call.
 //!
+//! Flushes may be told to yield the disk, too (`hbase.regionserver.flush.throughput.controller`), by the same rule.
+//!
+//! A flush of a region that failed is asked for again after a pause, so many times; the threads do other work meanwhile, so
+//! that one region whose directory fails does not hold up the flushes of the others.
+//!
 //! In-memory flushes are of the priority of requests: they are short, and spare a flush. All let requests in that wake
 //! while they run. The thread that keeps chunks ready for
 //! MemStores is of that of compactions when files pile up.
@@ -31,13 +36,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::priority::{self, PATIENT_NICE, YIELDING_NICE};
-use evenkeel_common::{Configuration, Result};
+use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
-use evenkeel_region::store::{CompactionPace, Patience};
+use evenkeel_region::store::{CompactionPace, Patience, WritePace};
 use parking_lot::{Condvar, Mutex};
 
 use super::bell::Bell;
@@ -51,11 +57,17 @@ const QUEUE_JOBS_MAX: usize = 100_000;
 /// sixteen hold up flushes.
 const PRESSING: f64 = 0.25;
 
+const FLUSH_TRIES: &str = "hbase.hstore.flush.retries.number";
+
 /// Threads.
 #[derive(Clone, Debug)]
 pub struct BackgroundConfig {
     /// `hbase.hstore.flusher.count`.
     pub flushers: usize,
+    /// `hbase.hstore.flush.retries.number`: how often a flush is tried in all.
+    pub flush_tries: u32,
+    /// `hbase.server.pause`: how long after a flush that failed it is tried again.
+    pub flush_pause: Duration,
     /// `hbase.regionserver.thread.compaction.small`: threads for compactions of few bytes.
     pub small_compactors: usize,
     /// `hbase.regionserver.thread.compaction.large`: threads for those of many.
@@ -72,6 +84,8 @@ impl Default for BackgroundConfig {
     fn default() -> Self {
         Self {
             flushers: 2,
+            flush_tries: 10,
+            flush_pause: Duration::from_secs(1),
             small_compactors: 1,
             large_compactors: 1,
             large_compaction_bytes: 2 * 10 * (128 << 20),
@@ -92,8 +106,15 @@ impl BackgroundConfig {
         let files_max = conf.get_i64_or("hbase.hstore.compaction.max", 10)?;
         let large = flush_bytes.saturating_mul(files_max).saturating_mul(2);
         let large = conf.get_i64_or("hbase.regionserver.thread.compaction.throttle", large)?;
+        let pause_ms = conf.get_time_or("hbase.server.pause", TimeUnit::Milliseconds, 1000)?;
+        let tries = conf.get_i64_or(FLUSH_TRIES, 10)?;
+        if tries <= 0 {
+            return Err(conf.unusable(FLUSH_TRIES, "more than 0"));
+        }
         Ok(Self {
             flushers: threads("hbase.hstore.flusher.count", 2)?,
+            flush_tries: u32::try_from(tries).unwrap_or(u32::MAX),
+            flush_pause: Duration::from_millis(pause_ms.max(0) as u64),
             small_compactors: threads("hbase.regionserver.thread.compaction.small", 1)?,
             large_compactors: threads("hbase.regionserver.thread.compaction.large", 1)?,
             large_compaction_bytes: large.max(0) as u64,
@@ -219,6 +240,20 @@ struct Shared {
     /// Regions of which a thread makes a compaction, and other compactions of theirs, each key once.
     aside: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
+    flush_tries: u32,
+    flush_pause: Duration,
+    /// Regions whose last flush failed, by encoded name.
+    flush_retries: Mutex<HashMap<String, FlushRetry>>,
+    flush_pace: WritePace,
+}
+
+/// A flush that failed.
+struct FlushRetry {
+    region: Arc<Region>,
+    /// How often it was tried.
+    tries: u32,
+    /// When it is to be asked for again; `None` once it was.
+    at: Option<Instant>,
 }
 
 /// See the module's documentation. [`Background::stop`] ends its threads.
@@ -253,6 +288,10 @@ impl Background {
             compacting: Mutex::default(),
             aside: Mutex::default(),
             flush_failures: AtomicU64::new(0),
+            flush_tries: config.flush_tries,
+            flush_pause: config.flush_pause,
+            flush_retries: Mutex::default(),
+            flush_pace: WritePace::default(),
         });
         let (brake, pace) = (WriteBrake::start()?, Arc::default());
         let background =
@@ -313,13 +352,12 @@ impl Background {
 
     /// Asks for a flush; says whether that is new.
     pub fn request_flush(&self, region: &Arc<Region>) -> bool {
-        // Counted first: a thread may have done it before this one goes on.
-        self.shared.flushes_open.fetch_add(1, Ordering::Relaxed);
-        let added = self.shared.flushes.push(region.info().encoded_name().to_owned(), region.clone());
-        if !added {
-            self.shared.flushes_open.fetch_sub(1, Ordering::Relaxed);
-        }
-        added
+        self.shared.request_flush(region)
+    }
+
+    /// Asks for the flushes again that failed long enough ago.
+    pub fn retry_flushes(&self, now: Instant) {
+        self.shared.retry_flushes(now);
     }
 
     /// Asks for a compaction of one family or all; says whether that is new. A table may have them switched off
@@ -382,6 +420,11 @@ impl Background {
         (self.shared.flushers, self.shared.flushes_open.load(Ordering::Relaxed))
     }
 
+    /// How fast flushes write that nobody waits for.
+    pub fn flush_pace(&self) -> &WritePace {
+        &self.shared.flush_pace
+    }
+
     /// How fast compactions write: the regions of the server share it.
     pub fn pace(&self) -> &Arc<CompactionPace> {
         &self.pace
@@ -432,13 +475,53 @@ impl Shared {
             self.compact_after(&region, &outcome);
             self.flushes_open.fetch_sub(1, Ordering::Relaxed);
             match outcome {
-                Ok(_) => self.bell.ring(),
+                Ok(_) => {
+                    self.flush_retries.lock().remove(region.info().encoded_name());
+                    self.bell.ring();
+                }
                 Err(error) => {
-                    // The cells stay in memory and in the WAL; the next write, or the chore in its time, asks again.
                     self.flush_failures.fetch_add(1, Ordering::Relaxed);
-                    tracing::error!(region = %region.info().name_text(), %error, "flush failed");
+                    let tries = self.note_failed_flush(&region);
+                    tracing::error!(region = %region.info().name_text(), tries, %error, "flush failed");
                 }
             }
+        }
+    }
+
+    fn request_flush(&self, region: &Arc<Region>) -> bool {
+        // Counted first: a thread may have done it before this one goes on.
+        self.flushes_open.fetch_add(1, Ordering::Relaxed);
+        let added = self.flushes.push(region.info().encoded_name().to_owned(), region.clone());
+        if !added {
+            self.flushes_open.fetch_sub(1, Ordering::Relaxed);
+        }
+        added
+    }
+
+    /// The cells stay in memory and in the WAL: after a pause the flush is asked for again, a few times; then by the next
+    /// write, or by the chore in its time. How often it was tried.
+    fn note_failed_flush(&self, region: &Arc<Region>) -> u32 {
+        let mut retries = self.flush_retries.lock();
+        let name = region.info().encoded_name();
+        let tries = retries.get(name).map_or(0, |retry| retry.tries) + 1;
+        if tries < self.flush_tries && !region.is_closed() {
+            let at = Instant::now().checked_add(self.flush_pause);
+            retries.insert(name.to_owned(), FlushRetry { region: Arc::clone(region), tries, at });
+        } else {
+            retries.remove(name);
+        }
+        tries
+    }
+
+    fn retry_flushes(&self, now: Instant) {
+        let mut retries = self.flush_retries.lock();
+        retries.retain(|_, retry| !retry.region.is_closed());
+        let is_due = |retry: &&mut FlushRetry| retry.at.is_some_and(|at| at <= now);
+        let due = retries.values_mut().filter(is_due);
+        let due: Vec<_> = due.map(|retry| (retry.at = None, Arc::clone(&retry.region)).1).collect();
+        drop(retries);
+        for region in due {
+            self.request_flush(&region);
         }
     }
 
@@ -550,6 +633,10 @@ impl Patience for Shared {
 
     fn yield_to_others(&self) {
         yield_to_others("flushes run", PATIENT_NICE);
+    }
+
+    fn wrote(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
+        self.flush_pace.wrote(bytes, is_urgent);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
-//! in memory for long, compactions that are due, and how fast they may write, and the caches' line in the log.
+//! in memory for long or has become much, flushes that failed, compactions that are due, how fast both may write, and the
+//! caches' line in the log.
 //!
 //! Unflushed bytes it looks at between its times, too, when [`Background::bell`](super::Background::bell) rings.
 
@@ -95,8 +96,8 @@ pub struct Schedule {
 /// How often regions are asked for how long they hold edits.
 const FLUSH_CHECK_MS: i64 = 10_000;
 
-/// A region that is due flushes within this time, at a moment that depends on the region: not all of them at once.
-const FLUSH_SPREAD_MS: i64 = 300_000;
+/// How long edits of hbase's own tables stay unflushed, whatever is set (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
+const SYSTEM_FLUSH_MS: i64 = 300_000;
 
 /// Whether something is due, and then not before `period_ms` again.
 fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
@@ -117,14 +118,18 @@ impl RegionServer {
         let (regions, now_ms) = (self.regions.all(), self.clock.now_ms());
         self.check_memstores(&regions);
         self.background.compactions_are_wanted(compaction_pressure(&regions));
+        self.background.retry_flushes(Instant::now());
+        let low_bytes = self.config.global_memstore_low_bytes.max(1);
+        let flush_pressure = self.memory.bytes() as f64 / low_bytes as f64;
+        self.background.flush_pace().set_limit(self.config.flush.limit(flush_pressure));
         if is_due(&self.schedule.tuning_ms, now_ms, self.config.compaction.period_ms) {
             self.tune_compactions(&regions, now_ms);
         }
         if is_due(&self.schedule.compactions_ms, now_ms, self.config.compaction_check_ms) {
             self.check_compactions(&regions);
         }
-        if self.config.periodic_flush_ms > 0 && is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
-            self.flush_old_edits(&regions, now_ms);
+        if is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
+            self.flush_old_or_many_edits(&regions, now_ms);
         }
         let period_ms = self.config.cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
@@ -173,18 +178,24 @@ impl RegionServer {
         }
     }
 
-    fn flush_old_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
+    fn flush_old_or_many_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
         for region in regions {
-            let Some(since_ms) = region.oldest_edit_ms() else { continue };
-            // An encoded name is a hash: regions that were written to at once flush one after the other.
-            let spread = region
-                .info()
-                .encoded_name()
-                .bytes()
-                .fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % FLUSH_SPREAD_MS);
-            if now_ms.saturating_sub(since_ms) > self.config.periodic_flush_ms.saturating_add(spread) {
+            if region.changes_since_flush() > self.config.flush_changes_max
+                || self.has_old_edits(region, now_ms)
+            {
                 self.background.request_flush(region);
             }
         }
+    }
+
+    fn has_old_edits(&self, region: &Region, now_ms: i64) -> bool {
+        let is_system = region.info().table().is_system();
+        let period_ms = if is_system { SYSTEM_FLUSH_MS } else { self.config.periodic_flush_ms };
+        let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
+        // An encoded name is a hash: regions that were written to at once flush one after the other.
+        let spread_ms = self.config.periodic_flush_spread_ms.max(1);
+        let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
+        let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);
+        now_ms.saturating_sub(since_ms) > period_ms.saturating_add(spread)
     }
 }

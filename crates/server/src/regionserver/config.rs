@@ -3,7 +3,7 @@
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, TimeUnit};
 
-use super::tuning::CompactionTuning;
+use super::tuning::{CompactionTuning, FlushTuning};
 
 /// The Java class of the built-in AggregateService.
 pub const AGGREGATE_IMPLEMENTATION: &str = "org.apache.hadoop.hbase.coprocessor.AggregateImplementation";
@@ -13,6 +13,10 @@ const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
 pub const SCANNERS_MAX: &str = "evenkeel.regionserver.scanners.max";
 const CACHE_STATISTICS: &str = "evenkeel.blockcache.statistics.period";
 const PERIODIC_FLUSH: &str = "hbase.regionserver.optionalcacheflushinterval";
+const PERIODIC_FLUSH_SPREAD: &str = "hbase.regionserver.periodicmemstoreflusher.rangeofdelayseconds";
+const FLUSH_PER_CHANGES: &str = "hbase.regionserver.flush.per.changes";
+/// `HRegion.MAX_FLUSH_PER_CHANGES`.
+const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 
 /// Limits and switches of a RegionServer.
 #[derive(Clone, Debug)]
@@ -46,11 +50,19 @@ pub struct RegionServerConfig {
     pub global_memstore_low_bytes: u64,
     /// How fast compactions write.
     pub compaction: CompactionTuning,
+    /// How fast flushes write.
+    pub flush: FlushTuning,
     /// How often every store is asked whether a compaction is due (`hbase.server.thread.wakefrequency` times
     /// `hbase.server.compactchecker.interval.multiplier`).
     pub compaction_check_ms: i64,
-    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits stay unflushed at most; 0 for no limit.
+    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits of users' tables stay unflushed at most; 0 for no
+    /// limit.
     pub periodic_flush_ms: i64,
+    /// `hbase.regionserver.periodicmemstoreflusher.rangeofdelayseconds`: a region that is due flushes within this time, at a
+    /// moment that depends on the region: not all of them at once.
+    pub periodic_flush_spread_ms: i64,
+    /// `hbase.regionserver.flush.per.changes`: a region is flushed that has had more writes since.
+    pub flush_changes_max: u64,
     /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0 for never. HBase's are five
     /// minutes apart.
     pub cache_statistics_ms: i64,
@@ -76,8 +88,11 @@ impl Default for RegionServerConfig {
             global_memstore_bytes: 1 << 30,
             global_memstore_low_bytes: (1 << 30) / 100 * 95,
             compaction: CompactionTuning::default(),
+            flush: FlushTuning::default(),
             compaction_check_ms: 10_000_000,
             periodic_flush_ms: 3_600_000,
+            periodic_flush_spread_ms: 300_000,
+            flush_changes_max: 30_000_000,
             cache_statistics_ms: 300_000,
             aggregate_everywhere: false,
             compaction_after_bulk_load: true,
@@ -117,11 +132,46 @@ impl RegionServerConfig {
             global_memstore_bytes,
             global_memstore_low_bytes: (global_memstore_bytes as f64 * low) as u64,
             compaction: CompactionTuning::from(conf)?,
+            flush: FlushTuning::from(conf)?,
             compaction_check_ms: wake_ms.max(1).saturating_mul(multiplier.max(1)),
             periodic_flush_ms: ms(PERIODIC_FLUSH, default.periodic_flush_ms)?,
+            periodic_flush_spread_ms: conf
+                .get_i64_or(PERIODIC_FLUSH_SPREAD, 300)?
+                .saturating_mul(1000)
+                .max(0),
+            flush_changes_max: flush_changes_max(conf)?,
             cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
         })
+    }
+}
+
+fn flush_changes_max(conf: &Configuration) -> Result<u64, ConfigError> {
+    let changes = conf.get_i64_or(FLUSH_PER_CHANGES, 30_000_000)?;
+    match u64::try_from(changes) {
+        Ok(max) if changes <= FLUSH_PER_CHANGES_MAX => Ok(max),
+        _ => Err(conf.unusable(FLUSH_PER_CHANGES, "0 to 1000000000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_by_time_and_by_changes_are_hbases() {
+        let mut conf = Configuration::new();
+        let read = |conf: &Configuration| {
+            let config = RegionServerConfig::from(conf, 1 << 30)?;
+            Ok((config.periodic_flush_ms, config.periodic_flush_spread_ms, config.flush_changes_max))
+        };
+        assert_eq!(read(&conf), Ok((3_600_000, 300_000, 30_000_000)));
+        conf.set(PERIODIC_FLUSH, "7");
+        conf.set(PERIODIC_FLUSH_SPREAD, "2");
+        conf.set(FLUSH_PER_CHANGES, "1000000000");
+        assert_eq!(read(&conf), Ok((7, 2000, 1_000_000_000)));
+        conf.set(FLUSH_PER_CHANGES, "1000000001");
+        assert!(read(&conf).is_err_and(|error: ConfigError| error.to_string().contains(FLUSH_PER_CHANGES)));
     }
 }

@@ -1,5 +1,6 @@
 //! [`CompactionTuning`]: how fast compactions may write, by need and hour
-//! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`).
+//! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`); [`FlushTuning`]: the same of flushes
+//! (`PressureAwareFlushThroughputController`).
 
 use chrono::Timelike;
 use evenkeel_common::config::ConfigError;
@@ -7,6 +8,9 @@ use evenkeel_common::{Configuration, TimeUnit};
 
 /// HBase's controller without a limit; its full class name ends so.
 const NO_LIMIT: &str = "NoLimitThroughputController";
+
+/// HBase's controller of flushes that has one.
+const FLUSH_LIMIT: &str = "PressureAwareFlushThroughputController";
 
 /// Hours of the day, by the machine's own time, in which clients want little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +121,62 @@ impl CompactionTuning {
     }
 }
 
+/// How fast flushes may write that nobody waits for.
+#[derive(Clone, Debug)]
+pub struct FlushTuning {
+    /// `hbase.regionserver.flush.throughput.controller` names the controller with a limit.
+    pub limited: bool,
+    /// `hbase.hstore.flush.throughput.lower.bound`: bytes a second while little is unflushed.
+    pub lower: u64,
+    /// `hbase.hstore.flush.throughput.upper.bound`: bytes a second just before the lower limit of unflushed bytes.
+    pub upper: u64,
+}
+
+impl Default for FlushTuning {
+    fn default() -> Self {
+        Self { limited: false, lower: 100 << 20, upper: 200 << 20 }
+    }
+}
+
+impl FlushTuning {
+    /// Reads HBase's keys.
+    ///
+    /// # Errors
+    /// When a value is not of its key's form.
+    pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
+        let default = Self::default();
+        let bytes = |key, default: u64| Ok(conf.get_i64_or(key, default as i64)?.max(1) as u64);
+        let controller = conf.get_trimmed("hbase.regionserver.flush.throughput.controller")?;
+        Ok(Self {
+            limited: controller.is_some_and(|class| class.ends_with(FLUSH_LIMIT)),
+            lower: bytes("hbase.hstore.flush.throughput.lower.bound", default.lower)?,
+            upper: bytes("hbase.hstore.flush.throughput.upper.bound", default.upper)?,
+        })
+    }
+
+    /// Bytes a second that flushes may write; `None` for as many as they can. `pressure` is the part of the lower limit that
+    /// is unflushed.
+    pub fn limit(&self, pressure: f64) -> Option<u64> {
+        let span = self.upper.saturating_sub(self.lower) as f64;
+        (self.limited && pressure < 1.0).then(|| self.lower + (span * pressure.max(0.0)) as u64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flushes_are_limited_only_where_they_are_told() {
+        let mut conf = Configuration::new();
+        let limit = |conf: &Configuration, pressure| FlushTuning::from(conf).expect("read").limit(pressure);
+        assert_eq!(limit(&conf, 0.0), None);
+        conf.set("hbase.regionserver.flush.throughput.controller", format!("org.example.{FLUSH_LIMIT}"));
+        assert_eq!((limit(&conf, 0.0), limit(&conf, 0.5)), (Some(100 << 20), Some(150 << 20)));
+        conf.set("hbase.hstore.flush.throughput.lower.bound", "10");
+        conf.set("hbase.hstore.flush.throughput.upper.bound", "20");
+        assert_eq!((limit(&conf, 0.1), limit(&conf, 1.0)), (Some(11), None));
+    }
 
     #[test]
     fn the_limit_grows_with_the_need_and_ends_when_flushes_are_held_up() {

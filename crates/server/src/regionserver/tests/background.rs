@@ -7,6 +7,7 @@ use evenkeel_common::ColumnFamilyDescriptor;
 use evenkeel_common::priority::{PATIENT_NICE, YIELDING_NICE};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
 use evenkeel_region::region::Region;
+use evenkeel_region::store::WritePace;
 use evenkeel_wal::WalConfig;
 
 use crate::regionserver::RegionServerConfig;
@@ -352,4 +353,68 @@ fn compactions_yield_the_processor_and_flushers_do_not() {
     let own = nice_values("flush-0");
     assert!(!own.is_empty() && own.iter().all(|nice| *nice == own[0] && *nice < YIELDING_NICE), "{own:?}");
     background.stop();
+}
+
+/// A test that fails does not wait for the flush.
+struct NoLimitAtLast<'a>(&'a WritePace);
+
+impl Drop for NoLimitAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.set_limit(None);
+    }
+}
+
+/// The limit is a beat in half a second, then one in a minute: until memory is short.
+#[test]
+fn a_flush_keeps_its_limit_until_memory_is_short() {
+    let (_fs, server, region) = with_small_region();
+    let background = server.server.background();
+    let pace = background.flush_pace();
+    pace.set_limit(Some(128 << 10));
+    put_kib(&region, 2100);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while pace.waited() < Duration::from_millis(300) {
+        assert!(Instant::now() < deadline, "the flush does not wait");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    pace.set_limit(Some(1 << 10));
+    let _at_last = NoLimitAtLast(pace);
+    assert_eq!(region.load().store_files, 0);
+    server.server.memory.note(server.server.config().global_memstore_low_bytes);
+    wait_for_flushes(&server);
+    assert_eq!(region.load().store_files, 1);
+}
+
+#[test]
+fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+    let region = server.open(b"", b"", table());
+    let background = server.server.background();
+    let flush = |failures: u64| {
+        let before = Instant::now();
+        background.request_flush(&region);
+        wait_for_flushes(&server);
+        assert_eq!(background.flush_failures(), failures);
+        before
+    };
+    let retry = |now: Instant| {
+        background.retry_flushes(now);
+        wait_for_flushes(&server);
+        (background.flush_failures(), region.load().store_files)
+    };
+    let later = || Instant::now() + Duration::from_secs(2);
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    fs.inject(Fault::on(Op::Create, "/.tmp/").times(2));
+    let before = flush(1);
+    assert_eq!(retry(before), (1, 0), "not at once");
+    assert_eq!(retry(later()), (2, 0));
+    assert_eq!((retry(later()), retry(later())), ((2, 1), (2, 1)));
+    put(&region, &[cell(b"a", b"q", b"2")]);
+    fs.inject(Fault::on(Op::Create, "/.tmp/").times(11));
+    flush(3);
+    let tries: Vec<_> = (0..11).map(|_| retry(later()).0).collect();
+    assert_eq!(tries, [4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 12], "ten in all");
+    flush(13);
+    assert_eq!(retry(later()), (13, 2), "the next one is tried as often");
 }

@@ -39,6 +39,56 @@ fn edits_do_not_stay_in_memory_for_ever() {
 }
 
 #[test]
+fn hbases_own_tables_flush_after_minutes_whatever_is_set() {
+    let server = TestServer::new(RegionServerConfig { periodic_flush_ms: 0, ..Default::default() });
+    let named = |name: &str| {
+        let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
+        TableDescriptor::new(name.parse().expect("legal")).with_family(family)
+    };
+    let [system, of_users] = [named("hbase:s"), named("t")].map(|table| server.open(b"", b"", table));
+    [&system, &of_users].into_iter().for_each(|region| put(region, &[cell(b"a", b"q", b"1")]));
+    server.clock.advance_ms(HOUR_MS / 13);
+    server.server.run_chore();
+    assert_eq!(server.server.background().flushers().1, 0, "not due yet");
+    server.clock.advance_ms(HOUR_MS / 5);
+    server.server.run_chore();
+    until("the edit is not flushed", || system.load().store_files == 1);
+    until("flushes do not end", || server.server.background().flushers().1 == 0);
+    assert_eq!(of_users.load().store_files, 0);
+}
+
+#[test]
+fn a_region_flushes_after_so_many_changes() {
+    let server = TestServer::new(RegionServerConfig { flush_changes_max: 10, ..Default::default() });
+    let region = server.open(b"", b"", table());
+    let files_after = |changes: u8| {
+        (0..changes).for_each(|n| put(&region, &[cell(&[n], b"q", b"1")]));
+        server.clock.advance_ms(10_000);
+        server.server.run_chore();
+        until("a flush does not end", || server.server.background().flushers().1 == 0);
+        region.load().store_files
+    };
+    assert_eq!([files_after(5), files_after(6), files_after(5), files_after(6)], [0, 1, 1, 2]);
+}
+
+#[test]
+fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
+    let flush = crate::regionserver::tuning::FlushTuning { limited: true, lower: 1000, upper: 2000 };
+    let server = TestServer::new(RegionServerConfig { flush, ..Default::default() });
+    let limit = || {
+        server.server.run_chore();
+        server.server.background().flush_pace().limit()
+    };
+    assert_eq!(limit(), Some(1000));
+    let region = server.open(b"", b"", table().with("MEMSTORE_FLUSHSIZE", "2147483648"));
+    put(&region, &[cell(b"a", b"q", &vec![7; 1 << 20])]);
+    let higher = limit();
+    let part = server.server.memory.bytes() as f64 / server.server.config().global_memstore_low_bytes as f64;
+    assert_eq!(higher, Some(1000 + (1000.0 * part) as u64));
+    assert_ne!(higher, Some(1000));
+}
+
+#[test]
 fn a_compaction_that_is_due_by_time_needs_no_write() {
     let (server, region) = TestServer::with_region();
     for value in [b"1", b"2"] {
