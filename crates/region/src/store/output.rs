@@ -146,6 +146,10 @@ struct Input {
     /// Empty between two steps.
     cells: CellBuffer,
     limits: ScannerContext,
+    /// Bytes of cells written so far.
+    written: u64,
+    /// Bytes that the pace of compactions knows of.
+    paced: u64,
 }
 
 impl Outputs<'_> {
@@ -154,6 +158,8 @@ impl Outputs<'_> {
             scanner,
             cells: CellBuffer::new(),
             limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP).with_pauses(),
+            written: 0,
+            paced: 0,
         };
         match pace {
             Pace::Free => {
@@ -178,6 +184,9 @@ impl Outputs<'_> {
     /// Writes a step of a compaction, and waits until it may go on; false once there is no more.
     fn write_paced(&mut self, input: &mut Input, pace: &CompactionPace) -> Result<bool> {
         let Some(bytes) = self.write_step(input)? else { return Ok(false) };
+        input.written += bytes;
+        let so_far = input.written.max(input.limits.block_size);
+        let bytes = so_far - std::mem::replace(&mut input.paced, so_far);
         match pace.writes().wrote(bytes, || self.store.cancelled.load(Ordering::Relaxed)) {
             true => Ok(true),
             false => Err(self.store.error("the compaction is cancelled")),
@@ -199,7 +208,7 @@ impl Outputs<'_> {
     /// Writes a row, or a part of it, of which all cells may have been dropped; how many bytes these were, `None` when there
     /// is no more.
     fn write_step(&mut self, input: &mut Input) -> Result<Option<u64>> {
-        let Input { scanner, cells, limits } = input;
+        let Input { scanner, cells, limits, .. } = input;
         if scanner.is_done() {
             return Ok(None);
         }

@@ -10,6 +10,10 @@
 //! The virtual clock is one instant: when everything written so far would be done at the limit. A writer adds its bytes
 //! to it and sleeps until then. Time nobody used is not saved up beyond one beat.
 //!
+//! HBase counts what a compaction writes, so one that drops nearly all it reads (expired cells, deleted ones) reads as fast as
+//! it can. Here counts what it wrote or what it read, whichever is more: a compaction that keeps its cells has HBase's limit,
+//! and one that drops them reads no faster than another would.
+//!
 //! Flushes have no limit unless they are told (`PressureAwareFlushThroughputController`); then it is kept likewise.
 
 use std::sync::Arc;
@@ -29,6 +33,7 @@ pub struct WritePace {
     /// When what was written so far would be done at the limit.
     done_at: Mutex<Instant>,
     waited_us: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// Shared by all compactions of a server. See the module.
@@ -81,8 +86,12 @@ impl CompactionPace {
 
 impl Default for WritePace {
     fn default() -> Self {
-        let (bytes_per_s, waited_us) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Self { bytes_per_s, done_at: Mutex::new(Instant::now()), waited_us }
+        Self {
+            bytes_per_s: AtomicU64::new(u64::MAX),
+            done_at: Mutex::new(Instant::now()),
+            waited_us: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 }
 
@@ -102,8 +111,14 @@ impl WritePace {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
+    /// Bytes that counted towards a limit, if there was one.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Waits until `bytes` that were just written are within the limit. `false`, without more waiting, once `ends`.
     pub fn wrote(&self, bytes: u64, ends: impl Fn() -> bool) -> bool {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let done_at = self.limit().map(|limit| self.advance(bytes, limit));
         let started = Instant::now();
         let is_within = loop {

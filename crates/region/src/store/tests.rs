@@ -224,6 +224,28 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.store.compact(&request, u64::MAX).expect("compacted");
 }
 
+/// What a compaction of some rows of a kilobyte counts towards the limit, when so many of them have expired.
+fn paced_bytes(rows: u64, expired: u64) -> u64 {
+    let mut test = TestStore::new(&[("TTL", "10")]);
+    let value = "v".repeat(1000);
+    for n in 0..rows {
+        let age_ms = if n < expired { 60_000 } else { 0 };
+        test.add(&format!("{n:06}"), "q", NOW_MS + 60_000 - age_ms, CellType::Put, &value);
+    }
+    test.flush(u64::MAX);
+    test.clock.advance_ms(60_000);
+    test.compact(true, u64::MAX).expect("compacted");
+    assert_eq!(test.scan(Scan::default()).len() as u64, rows - expired);
+    test.env.pace.writes().bytes()
+}
+
+/// Dropped cells have been read. Those that are kept count once, not as read and written.
+#[test]
+fn a_compaction_that_drops_its_cells_is_as_slow_as_one_that_keeps_them() {
+    let paced = [0, 499, 250].map(|expired| paced_bytes(500, expired));
+    assert!(paced.iter().all(|bytes| (500_000..700_000).contains(bytes)), "{paced:?}");
+}
+
 #[test]
 fn links_lead_to_a_file_elsewhere() {
     let source = with_rows(&["a", "b"]);
