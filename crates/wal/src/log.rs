@@ -41,9 +41,9 @@
 //! # Rolling and archiving
 //!
 //! After a commit the committing thread starts a new file when the current one is too long, too old, too slow ([`slow`]), or
-//! on request. The
+//! on request. Writers wait meanwhile, so the file after one that becomes too long is made ahead ([`output`]). The
 //! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
-//! more to the archive. [`accounting`] knows which those are.
+//! more to the archive and makes the next one. [`accounting`] knows which those are.
 //!
 //! # Locks, and bounds
 //!

@@ -495,3 +495,105 @@ fn writes_made_together_are_heard_of_together() {
         soon(&told.expect("its own"))
     });
 }
+
+/// A log that rolls after a few entries of some hundred bytes.
+fn short_files(hsync: bool) -> WalConfig {
+    WalConfig { roll_bytes: 8000, hsync, ..WalConfig::default() }
+}
+
+/// Appends entries after `seq_id` until the file has more than so many bytes; the last one.
+fn fill(wal: &Wal, fs: &dyn FileSystem, mut seq_id: u64, bytes: u64) -> u64 {
+    let path = wal.current_path();
+    while fs.status(&path).expect("there").len <= bytes {
+        seq_id += 1;
+        append_synced(wal, seq_id).expect("synced");
+    }
+    seq_id
+}
+
+#[test]
+fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
+    for hsync in [false, true] {
+        let (memory, fs) = faulty();
+        let heard = Arc::new(Heard::default());
+        let wal = open_with(fs.clone(), short_files(hsync), heard.clone());
+        let gate = Gate::new();
+        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+        let mut seq_id = fill(&wal, &memory, 0, 7000);
+        assert_eq!(gate.wait_for_arrival(), "wal-archiver");
+        gate.open();
+        wal.wait_for_archiver();
+        let files = live_files(&memory);
+        assert_eq!((files.len(), wal.current_path()), (2, files[0].clone()));
+        fs.inject(Fault::on(Op::Create, "WALs").always());
+        seq_id = fill(&wal, &memory, seq_id, 8000);
+        wait_for_rolls(&wal, 1);
+        append_synced(&wal, seq_id + 1).expect("synced");
+        assert_eq!((wal.current_path(), wal.stats().failures), (files[1].clone(), 0));
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=seq_id + 1).collect::<Vec<_>>());
+        assert!(heard.aborts.lock().is_empty());
+    }
+}
+
+#[test]
+fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
+    let keeps = [(false, Keep::Flushed, 2), (true, Keep::Synced, 2), (false, Keep::Synced, 0)];
+    for (hsync, keep, files) in keeps {
+        let memory = MemoryFileSystem::new();
+        let wal = open_with(memory.clone(), short_files(hsync), Arc::new(NoListener));
+        let seq_id = fill(&wal, &memory, 0, 7000);
+        wal.wait_for_archiver();
+        memory.crash(keep);
+        assert_eq!(live_files(&memory).len(), files, "with hsync its name is on the disk");
+        let kept: Vec<_> = (1..=seq_id).filter(|_| files > 0).collect();
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), kept);
+    }
+}
+
+/// The archiver waits for the disk when the roll is due: who commits makes a file, and the late one goes.
+#[test]
+fn a_file_that_is_not_made_in_time_is_not_used() {
+    for closes in [false, true] {
+        let (memory, fs) = faulty();
+        let wal = open_with(fs.clone(), short_files(false), Arc::new(NoListener));
+        let gate = Gate::new();
+        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+        let mut seq_id = fill(&wal, &memory, 0, 7000);
+        gate.wait_for_arrival();
+        let rolls = u64::from(!closes);
+        if !closes {
+            seq_id = fill(&wal, &memory, seq_id, 8000);
+            wait_for_rolls(&wal, 1);
+        }
+        let opens = std::thread::spawn({
+            let gate = gate.clone();
+            move || gate.open()
+        });
+        if closes {
+            wal.close().expect("closed");
+        }
+        opens.join().expect("opened");
+        wal.wait_for_archiver();
+        assert_eq!(live_files(&memory).len() as u64, 1 + rolls);
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=seq_id).collect::<Vec<_>>());
+    }
+}
+
+/// As when a master takes the server for dead: what went to a file that is elsewhere by now would not be replayed.
+#[test]
+fn a_file_made_ahead_is_not_used_once_its_directory_is_gone() {
+    let (memory, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let wal = open_with(fs.clone(), short_files(false), heard.clone());
+    let first = fill(&wal, &memory, 0, 7000) + 1;
+    wal.wait_for_archiver();
+    memory.rename(WAL_DIR.as_ref(), "/WALs/h,1,2-splitting".as_ref()).expect("renamed");
+    let fails = |seq_id: &u64| {
+        // The log's thread rolls, in its time.
+        std::thread::sleep(Duration::from_millis(1));
+        append_synced(&wal, *seq_id).is_err()
+    };
+    let failed = (first..10_000).find(fails);
+    assert!(failed.is_some() && wal.stats().rolls == 0, "{:?}", wal.stats());
+    assert_eq!(heard.aborts.lock().len(), 1);
+}

@@ -127,6 +127,9 @@ fn a_file_that_is_gone_or_empty_has_nothing_to_split() {
     assert_eq!(split(&fs, "/absent".as_ref()), Ok(SplitOutcome::default()));
     fs.write_atomically("/empty".as_ref(), b"").expect("write");
     assert_eq!(split(&fs, "/empty".as_ref()), Ok(SplitOutcome::default()));
+    let header = write_wal(&fs, &[]);
+    assert!(fs.status(&header).expect("there").len > 0);
+    assert_eq!(split(&fs, &header), Ok(SplitOutcome::default()));
 }
 
 #[test]

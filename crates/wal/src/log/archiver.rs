@@ -1,5 +1,5 @@
-//! The archiver's thread: closes files that were rolled and moves those that nobody needs to the archive, so that
-//! neither the committing thread nor a flush waits for these. What a file has not synced may be tens of
+//! The archiver's thread: closes files that were rolled, moves those that nobody needs to the archive and makes new ones
+//! ahead ([`output`](super::output)), so that neither the committing thread nor a flush waits for these. What a file has not synced may be tens of
 //! megabytes: milliseconds of work for a processor, and a long queue at the disk. So it settles bit by bit before its last
 //! sync, and requests interrupt the thread. The committing thread does wait where entries are to be synced and some in front of them are in
 //! such a file: then the rest of it is synced at once.
@@ -15,6 +15,7 @@ use evenkeel_common::priority;
 use evenkeel_fs::{AppendFile, FileSystem};
 use parking_lot::Mutex;
 
+use super::output::{FileMaker, Unused};
 use crate::format::TRAILER;
 
 enum Job {
@@ -27,6 +28,12 @@ enum Job {
         is_wanted: Arc<AtomicBool>,
     },
     Archive(PathBuf),
+    /// Make a file.
+    Make {
+        maker: Arc<FileMaker>,
+        sync: bool,
+        result: Sender<io::Result<Unused>>,
+    },
     /// Tell when all before is done.
     Barrier(Sender<()>),
 }
@@ -56,6 +63,13 @@ impl Archiver {
     ) -> Receiver<io::Result<()>> {
         let (result, receiver) = bounded(1);
         self.send(Job::Close { path, file, result, is_wanted: Arc::clone(is_wanted) });
+        receiver
+    }
+
+    /// Makes a file; the receiver gets it. When that is gone by then, so is the file.
+    pub(super) fn make_ahead(&self, maker: &Arc<FileMaker>, sync: bool) -> Receiver<io::Result<Unused>> {
+        let (result, receiver) = bounded(1);
+        self.send(Job::Make { maker: Arc::clone(maker), sync, result });
         receiver
     }
 
@@ -107,6 +121,7 @@ impl Worker {
                     let _ = result.send(closed);
                 }
                 Job::Archive(path) => self.unmoved.push(path),
+                Job::Make { maker, sync, result } => drop(result.send(maker.make_ahead(sync))),
                 Job::Barrier(tell) => drop(tell.send(())),
             }
             self.move_files();

@@ -138,6 +138,7 @@ impl Shared {
             count(&self.counters.slow_syncs);
             tracing::info!(ms = took.as_millis() as u64, path = %output.path().display(), "slow sync");
         }
+        output.look_ahead(&self.config, &self.archiver);
     }
 
     /// Tells those of a batch who wait for a level what has become of their entries.
@@ -348,7 +349,7 @@ impl Shared {
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
-        let fresh = output.create().map_err(|error| self.roll_failed(output, &error))?;
+        let fresh = output.create_or_take().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.cut_again();
         match output.current.take() {
@@ -426,6 +427,7 @@ impl Shared {
     pub(super) fn finish_close(&self) -> Result<()> {
         let mut output = self.output.lock();
         self.wait_for_closing(&mut output);
+        output.forget_next();
         output.cut_again();
         let closed = output.current.take().map(|mut current| {
             let result = current.file.append(TRAILER).and_then(|()| current.file.sync());

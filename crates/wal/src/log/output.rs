@@ -1,4 +1,10 @@
 //! The file being written, and how the next one is made.
+//!
+//! Making a file is one system call that may wait for the journal of the file system, behind a sync of something large, and
+//! who commits then would wait with all the writers. So when a file is seven eighths full the archiver's thread makes the next
+//! one; with [`WalConfig::hsync`] it syncs it, too, and the first sync of its entries need not wait for the directory. A roll
+//! takes it if it is ready. Otherwise, and when a roll comes for another reason than length, or a file has failed, the
+//! committing thread makes one itself, and the one made ahead is deleted. A crash leaves it there: a log without entries.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +15,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use evenkeel_common::{HBaseError, clock::Clock};
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+use parking_lot::Mutex;
 
+use super::archiver::Archiver;
 use super::queue::SPARE_BYTES_MAX;
 use super::slow::SlowSyncs;
 use crate::config::{WalCompression, WalConfig};
@@ -19,22 +27,36 @@ use crate::names;
 
 /// Belongs to whoever commits.
 pub(super) struct Output {
-    fs: Arc<dyn FileSystem>,
-    dir: PathBuf,
-    prefix: String,
-    suffix: String,
-    clock: Arc<dyn Clock>,
-    compression: Option<WalCompression>,
-    last_number: i64,
+    maker: Arc<FileMaker>,
     last_path: PathBuf,
     /// None after neither it nor a new file could be written, until one can.
     pub(super) current: Option<Current>,
+    /// The file after the current one, once the archiver was asked to make it.
+    next: Option<Receiver<io::Result<Unused>>>,
     /// Files that hold bytes of a batch that failed, and could not be cut.
     uncut: Vec<Current>,
     /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
     pub(super) closing: Vec<Closing>,
     /// After a roll that failed, when to try again.
     roll_not_before_ms: i64,
+}
+
+/// Makes the files of a log, on the thread that commits or ahead of it.
+pub(super) struct FileMaker {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    prefix: String,
+    suffix: String,
+    clock: Arc<dyn Clock>,
+    compression: Option<WalCompression>,
+    /// Of the last file that was made.
+    number: Mutex<i64>,
+}
+
+/// A file that was made ahead. It is deleted unless it is taken: there is no entry in it.
+pub(super) struct Unused {
+    file: Option<Current>,
+    maker: Arc<FileMaker>,
 }
 
 /// An open file.
@@ -81,16 +103,13 @@ impl Output {
         clock: Arc<dyn Clock>,
         compression: Option<WalCompression>,
     ) -> io::Result<Self> {
+        let number = Mutex::default();
+        let maker = Arc::new(FileMaker { fs, dir, prefix, suffix, clock, compression, number });
         let mut output = Self {
-            fs,
-            dir,
-            prefix,
-            suffix,
-            clock,
-            compression,
-            last_number: 0,
+            maker,
             last_path: PathBuf::new(),
             current: None,
+            next: None,
             uncut: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
@@ -103,50 +122,44 @@ impl Output {
         &self.last_path
     }
 
-    /// Makes the next file, with its header flushed; leaves nothing behind when that fails.
+    /// Makes the next file, with its header flushed; leaves nothing behind when that fails. One that was made ahead is given
+    /// up: the order of files by name is that of their entries.
     pub(super) fn create(&mut self) -> io::Result<Current> {
-        let settings = self.compression.as_ref();
-        let compressor = settings.map(EntryCompressor::new).transpose().map_err(unsupported)?;
-        let header = encode::header(settings);
-        let (path, mut file) = self.create_numbered()?;
-        if let Err(error) = file.append(&header).and_then(|()| file.flush()) {
-            drop(file);
-            self.discard(&path);
-            return Err(error);
-        }
-        self.last_path.clone_from(&path);
-        Ok(Current {
-            path,
-            file,
-            opened_ms: self.clock.now_ms(),
-            header_bytes: header.len() as u64,
-            flushed_bytes: header.len() as u64,
-            took: Duration::ZERO,
-            slow: SlowSyncs::default(),
-            compressor: compressor.map(|compressor| (compressor, Vec::new())),
-        })
+        self.next = None;
+        let fresh = self.maker.make()?;
+        self.last_path.clone_from(&fresh.path);
+        Ok(fresh)
     }
 
-    fn create_numbered(&mut self) -> io::Result<(PathBuf, Box<dyn AppendFile>)> {
-        let mut attempts = 0;
-        loop {
-            self.last_number = self.clock.now_ms().max(self.last_number + 1);
-            let path = self.dir.join(names::file_name(&self.prefix, self.last_number, &self.suffix));
-            match self.fs.create(&path, CreateOptions::default()) {
-                Ok(file) => return Ok((path, file)),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => {
-                    attempts += 1
-                }
-                Err(e) => return Err(e),
+    /// The next file: the one that was made ahead, if it is there, or else a new one.
+    pub(super) fn create_or_take(&mut self) -> io::Result<Current> {
+        let ahead = self.next.take().and_then(|next| next.try_recv().ok()).and_then(Result::ok);
+        match ahead.and_then(Unused::take) {
+            Some(mut fresh) => {
+                fresh.opened_ms = self.maker.clock.now_ms();
+                self.last_path.clone_from(&fresh.path);
+                Ok(fresh)
             }
+            None => self.create(),
         }
+    }
+
+    /// Has the next file made when the current one is nearly full.
+    pub(super) fn look_ahead(&mut self, config: &WalConfig, archiver: &Archiver) {
+        let bytes = self.current.as_ref().map_or(0, |current| current.file.position());
+        if self.next.is_none() && bytes > config.roll_bytes / 8 * 7 && bytes <= config.roll_bytes {
+            self.next = Some(archiver.make_ahead(&self.maker, config.hsync));
+        }
+    }
+
+    /// Gives the file up that was made ahead, if there is one.
+    pub(super) fn forget_next(&mut self) {
+        self.next = None;
     }
 
     /// Deletes a file in which there is no entry that anyone was told of.
     pub(super) fn discard(&self, path: &Path) {
-        if let Err(error) = self.fs.delete(path) {
-            tracing::warn!(path = %path.display(), %error, "a WAL file without entries could not be deleted");
-        }
+        self.maker.discard(path);
     }
 
     /// Takes back what may have reached a file of a write that failed; now, or when the next file can be made.
@@ -169,7 +182,7 @@ impl Output {
     pub(super) fn committed(&mut self, config: &WalConfig) -> Option<Duration> {
         let current = self.current.as_mut()?;
         let took = std::mem::take(&mut current.took);
-        let clock = &self.clock;
+        let clock = &self.maker.clock;
         current.slow.took(took, config, || clock.now_ms()).then_some(took)
     }
 
@@ -182,12 +195,12 @@ impl Output {
         }
         // The clock is read only when something asks for a roll, or once a tick.
         (bytes > config.roll_bytes || current.slow.is_too_slow())
-            && self.clock.now_ms() >= self.roll_not_before_ms
+            && self.maker.clock.now_ms() >= self.roll_not_before_ms
     }
 
     /// Whether the current file is too old and not empty.
     pub(super) fn too_old(&self, config: &WalConfig) -> bool {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.maker.clock.now_ms();
         self.current.as_ref().is_some_and(|current| {
             current.file.position() > current.header_bytes
                 && now_ms - current.opened_ms >= config.roll_period_ms
@@ -201,7 +214,88 @@ impl Output {
     }
 
     pub(super) fn roll_failed(&mut self) {
-        self.roll_not_before_ms = self.clock.now_ms() + ROLL_RETRY_MS;
+        self.roll_not_before_ms = self.maker.clock.now_ms() + ROLL_RETRY_MS;
+    }
+}
+
+impl FileMaker {
+    /// Makes a file, with its header flushed; leaves nothing behind when that fails.
+    fn make(&self) -> io::Result<Current> {
+        let settings = self.compression.as_ref();
+        let compressor = settings.map(EntryCompressor::new).transpose().map_err(unsupported)?;
+        let header = encode::header(settings);
+        let (path, mut file) = self.create_numbered()?;
+        if let Err(error) = file.append(&header).and_then(|()| file.flush()) {
+            drop(file);
+            self.discard(&path);
+            return Err(error);
+        }
+        Ok(Current {
+            path,
+            file,
+            opened_ms: self.clock.now_ms(),
+            header_bytes: header.len() as u64,
+            flushed_bytes: header.len() as u64,
+            took: Duration::ZERO,
+            slow: SlowSyncs::default(),
+            compressor: compressor.map(|compressor| (compressor, Vec::new())),
+        })
+    }
+
+    /// Makes a file before it is needed. With `sync` its name is on the disk as well, for which the first sync of the file
+    /// would have to wait.
+    pub(super) fn make_ahead(self: &Arc<Self>, sync: bool) -> io::Result<Unused> {
+        let mut unused = Unused { file: Some(self.make()?), maker: Arc::clone(self) };
+        match unused.file.as_mut().filter(|_| sync).map_or(Ok(()), |file| file.file.sync()) {
+            Ok(()) => Ok(unused),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_numbered(&self) -> io::Result<(PathBuf, Box<dyn AppendFile>)> {
+        let mut attempts = 0;
+        loop {
+            let number = self.next_number();
+            let path = self.dir.join(names::file_name(&self.prefix, number, &self.suffix));
+            match self.fs.create(&path, CreateOptions::default()) {
+                Ok(file) => return Ok((path, file)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => {
+                    attempts += 1
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Nobody waits here for the disk: who commits does not wait for a file that is made ahead.
+    fn next_number(&self) -> i64 {
+        let mut number = self.number.lock();
+        *number = self.clock.now_ms().max(*number + 1);
+        *number
+    }
+
+    fn discard(&self, path: &Path) {
+        if let Err(error) = self.fs.delete(path) {
+            tracing::warn!(path = %path.display(), %error, "a WAL file without entries could not be deleted");
+        }
+    }
+}
+
+impl Unused {
+    /// The file, unless it is not where it was made: a master that takes this server for dead renames the directory, and what
+    /// is written there from then on nobody replays.
+    fn take(mut self) -> Option<Current> {
+        let is_there = |file: &Current| self.maker.fs.exists(&file.path).unwrap_or(false);
+        self.file.as_ref().is_some_and(is_there).then(|| self.file.take()).flatten()
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        if let Some(Current { path, file, .. }) = self.file.take() {
+            drop(file);
+            self.maker.discard(&path);
+        }
     }
 }
 
