@@ -42,6 +42,8 @@ pub struct WalConfig {
     pub slow_sync_roll_threshold: u32,
     /// within this time: `hbase.regionserver.wal.slowsync.roll.interval.ms`.
     pub slow_sync_roll_interval_ms: i64,
+    /// A sync that has taken longer fails the log: `hbase.regionserver.wal.sync.timeout`.
+    pub sync_timeout: Duration,
     /// Whether the ordinary sync is one that survives the machine: `hbase.wal.hsync`.
     pub hsync: bool,
     /// With more files than this the regions that hold the oldest are asked to flush:
@@ -65,6 +67,7 @@ impl Default for WalConfig {
             roll_period_ms: 3_600_000,
             slow_sync: Duration::from_millis(100),
             roll_on_sync: Duration::from_secs(10),
+            sync_timeout: Duration::from_secs(300),
             slow_sync_roll_threshold: 100,
             slow_sync_roll_interval_ms: 60_000,
             hsync: false,
@@ -79,7 +82,7 @@ impl Default for WalConfig {
 
 /// What a server hears from its WAL. Called on the WAL's threads: return soon, and call nothing of the WAL that waits.
 pub trait WalListener: Send + Sync {
-    /// The WAL cannot go on, for its directory is gone. Every append and sync fails from here on.
+    /// The WAL cannot go on: its directory is gone, or a sync does not end. Every append and sync fails from here on.
     fn abort(&self, reason: &str);
 
     /// These stores (regions by encoded name, and their families) should be flushed: their edits hold back the oldest

@@ -45,6 +45,11 @@
 //! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
 //! more to the archive and makes the next one. [`accounting`] knows which those are.
 //!
+//! # A disk that does not answer
+//!
+//! A sync that fails is dealt with above; one that does not return is not. A thread of its own sees it, says so, and ends the
+//! log after [`WalConfig::sync_timeout`], as HBase does ([`watch`]).
+//!
 //! # Locks, and bounds
 //!
 //! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
@@ -61,6 +66,7 @@ mod output;
 mod queue;
 mod slow;
 mod wake;
+mod watch;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -82,6 +88,7 @@ use archiver::Archiver;
 use output::Output;
 use queue::{Done, Queue, Waiter};
 pub use wake::{together, wake_waiting};
+use watch::Watch;
 
 /// A place in the order of appends, across files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,6 +148,8 @@ pub struct WalStats {
     pub syncs: u64,
     /// Commits whose writes and syncs took longer than [`WalConfig::slow_sync`].
     pub slow_syncs: u64,
+    /// Of commits that were under way for longer than [`WalConfig::roll_on_sync`], whether they have ended since or not.
+    pub stuck_syncs: u64,
     /// Times that a new file was started.
     pub rolls: u64,
     /// Writes, flushes and syncs that failed.
@@ -159,6 +168,7 @@ struct Counters {
     inline_commits: AtomicU64,
     syncs: AtomicU64,
     slow_syncs: AtomicU64,
+    stuck_syncs: AtomicU64,
     rolls: AtomicU64,
     failures: AtomicU64,
     full_queue_waits: AtomicU64,
@@ -172,6 +182,7 @@ fn count(counter: &AtomicU64) {
 pub struct Wal {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    watch: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -186,6 +197,7 @@ struct Shared {
     archiver: Archiver,
     listener: Arc<dyn WalListener>,
     counters: Counters,
+    watch: Watch,
 }
 
 /// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
@@ -220,10 +232,15 @@ impl Wal {
             archiver,
             listener,
             counters: Counters::default(),
+            watch: Watch::default(),
         });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wal".into()).spawn(move || of_thread.run())?;
-        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+        let of_watch = Arc::clone(&shared);
+        let watch = std::thread::Builder::new().name("wal-watch".into()).spawn(move || of_watch.run_watch());
+        let wal = Self { shared, thread: Mutex::new(Some(thread)), watch: Mutex::default() };
+        *wal.watch.lock() = Some(watch?);
+        Ok(Arc::new(wal))
     }
 
     /// Puts an entry at the end of the queue: the order of calls is the order in the file. The caller holds its region's
@@ -398,6 +415,7 @@ impl Wal {
             inline_commits: get(&counters.inline_commits),
             syncs: get(&counters.syncs),
             slow_syncs: get(&counters.slow_syncs),
+            stuck_syncs: get(&counters.stuck_syncs),
             rolls: get(&counters.rolls),
             failures: get(&counters.failures),
             full_queue_waits: get(&counters.full_queue_waits),
@@ -410,12 +428,16 @@ impl Wal {
     /// flushed stay, for the master to split. Later appends and syncs fail. Closing again does nothing.
     ///
     /// # Errors
-    /// What the last writes of the file met.
+    /// What the last writes of the file met. `TimeoutIOException` where a sync does not end: it and the file are left alone.
     pub fn close(&self) -> Result<()> {
         let Some(thread) = self.shared.begin_close(&self.thread) else { return Ok(()) };
+        if self.shared.watch.is_over() {
+            return self.shared.queue.lock().check_open();
+        }
         if thread.join().is_err() {
             tracing::error!("the WAL's thread panicked");
         }
+        self.join_watch();
         let result = self.shared.finish_close();
         self.shared.archive_flushed();
         self.shared.archiver.wait();
@@ -427,9 +449,21 @@ impl Drop for Wal {
     /// As a crash would, but for the threads, which end: what was not synced may not be in the file. The last owner may be
     /// a callback on the WAL's own thread, which then ends by itself.
     fn drop(&mut self) {
-        let thread = self.shared.begin_close(&self.thread);
+        let thread = self.shared.begin_close(&self.thread).filter(|_| !self.shared.watch.is_over());
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
+        }
+        self.join_watch();
+    }
+}
+
+impl Wal {
+    /// Ends the watch, which may be the last owner of the log: in a callback, or in the listener.
+    fn join_watch(&self) {
+        self.shared.watch.stop();
+        let watch = self.watch.lock().take();
+        if let Some(watch) = watch.filter(|watch| watch.thread().id() != std::thread::current().id()) {
+            let _ = watch.join();
         }
     }
 }

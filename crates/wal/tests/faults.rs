@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use evenkeel_fs::{Fault, FileSystem, Keep, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FileSystem, Gate, Keep, MemoryFileSystem, Op};
 use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
 
 #[test]
@@ -330,4 +330,95 @@ fn stores_of_a_rolled_file_that_cannot_be_synced_are_asked_to_flush() {
     }
     assert_eq!(*heard.flushes.lock(), [(REGION, vec![Bytes::from_static(b"f")])]);
     assert_eq!(wal.closed_paths().len(), 1, "needed until they have flushed");
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_sync_that_hangs_is_seen_while_it_does() {
+    for inline_sync in [false, true] {
+        let (_memory, fs) = faulty();
+        let [slow_sync, roll_on_sync] = [10, 20].map(Duration::from_millis);
+        let config = WalConfig { hsync: true, inline_sync, slow_sync, roll_on_sync, ..WalConfig::default() };
+        let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+        let gate = Gate::new();
+        fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| append_synced(&wal, 1));
+            gate.wait_for_arrival();
+            until("nobody sees it", || wal.stats().stuck_syncs == 1);
+            assert_eq!((wal.stats().slow_syncs, writer.is_finished()), (0, false));
+            gate.open();
+            writer.join().expect("no panic").expect("synced after all");
+        });
+        until("the file stays", || wal.stats().rolls == 1);
+        append_synced(&wal, 2).expect("synced");
+        assert_eq!(wal.stats().stuck_syncs, 1, "once a sync");
+    }
+}
+
+/// The gate is opened when the log is closed: nobody waits for the disk.
+#[test]
+fn a_sync_that_does_not_end_fails_the_log() {
+    let (memory, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let config = WalConfig { hsync: true, sync_timeout: Duration::from_millis(100), ..not_inline() };
+    let wal = open_with(fs.clone(), config, heard.clone());
+    append_synced(&wal, 1).expect("synced");
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    let (tell, told) = mpsc::channel();
+    let waits = |seq_id: u64| {
+        let (txid, tell) = (wal.append(&entry(seq_id)).expect("append"), tell.clone());
+        wal.when_synced(txid, SyncLevel::Flush, move |result| {
+            tell.send((seq_id, result)).expect("the test waits")
+        });
+    };
+    waits(2);
+    assert_eq!(gate.wait_for_arrival(), "wal");
+    waits(3);
+    std::thread::scope(|scope| {
+        let roll = scope.spawn(|| wal.roll());
+        for seq_id in [2, 3] {
+            let (of, result) = told.recv_timeout(Duration::from_secs(30)).expect("told");
+            let error = result.expect_err("no sync");
+            assert_eq!((of, error.kind()), (seq_id, evenkeel_common::ErrorKind::Timeout));
+            assert!(error.message().contains("Failed to get sync result after 100 ms for txid=2"), "{error}");
+        }
+        roll.join().expect("no panic").expect_err("no roll");
+    });
+    until("nobody stops the server", || !heard.aborts.lock().is_empty());
+    assert!(heard.aborts.lock()[0].contains("WAL sync timeout"));
+    wal.append(&entry(4)).expect_err("the log has failed");
+    let closed = wal.close().expect_err("not written to its end");
+    assert_eq!((closed.kind(), heard.aborts.lock().len()), (evenkeel_common::ErrorKind::Timeout, 1));
+    gate.open();
+    drop(wal);
+    memory.crash(Keep::Flushed);
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref()))[..2], [1, 2], "it may be there");
+}
+
+/// An entry that was flushed, and not to be synced, was promised no more.
+#[test]
+fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
+    let (_memory, fs) = faulty();
+    let heard = Arc::new(Heard::default());
+    let config = WalConfig { sync_timeout: Duration::from_millis(100), ..not_inline() };
+    let wal = open_with(fs.clone(), config, heard.clone());
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    let flushed = wal.append(&entry(1)).expect("append");
+    let synced = wal.append(&entry(2)).expect("append");
+    let (tell, told) = mpsc::channel();
+    wal.when_synced(synced, SyncLevel::Sync, move |result| tell.send(result).expect("the test waits"));
+    wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    told.recv_timeout(Duration::from_secs(30)).expect("told").expect_err("not synced");
+    wal.sync(flushed, SyncLevel::Flush).expect("still flushed");
+    gate.open();
 }

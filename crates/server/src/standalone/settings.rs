@@ -167,12 +167,15 @@ pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
     };
     let slow_sync = time("hbase.regionserver.hlog.slowsync.ms", default.slow_sync)?;
     let slow_sync = time("hbase.regionserver.wal.slowsync.ms", Duration::from_millis(slow_sync))?;
+    let sync_timeout = time("hbase.regionserver.hlog.sync.timeout", default.sync_timeout)?;
+    let sync_timeout = time("hbase.regionserver.wal.sync.timeout", Duration::from_millis(sync_timeout))?;
     let interval = Duration::from_millis(default.slow_sync_roll_interval_ms as u64);
     let threshold = u64::from(default.slow_sync_roll_threshold);
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
     Ok(WalConfig {
         slow_sync: Duration::from_millis(slow_sync),
+        sync_timeout: Duration::from_millis(sync_timeout),
         roll_on_sync: Duration::from_millis(time(
             "hbase.regionserver.wal.roll.on.sync.ms",
             default.roll_on_sync,
@@ -249,6 +252,17 @@ mod tests {
         conf.set("hbase.regionserver.wal.slowsync.roll.threshold", "7");
         conf.set("hbase.regionserver.wal.slowsync.roll.interval.ms", "1000");
         assert_eq!(slow(&conf), (50, 400, 7, 1000));
+    }
+
+    #[test]
+    fn a_sync_has_the_time_that_hbases_settings_give_it() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let timeout = |conf: &Configuration| wal_config(conf).expect("valid").sync_timeout.as_millis();
+        assert_eq!(timeout(&conf), 300_000);
+        conf.set("hbase.regionserver.hlog.sync.timeout", "70");
+        assert_eq!(timeout(&conf), 70, "the name of old");
+        conf.set("hbase.regionserver.wal.sync.timeout", "50");
+        assert_eq!(timeout(&conf), 50);
     }
 
     #[test]

@@ -115,24 +115,26 @@ impl Shared {
     /// Takes what is pending, makes it as durable as the most demanding of those who wait want it, and tells them.
     fn commit(&self, output: &mut Output, own_level: Option<SyncLevel>) {
         let mut queue = self.queue.lock();
-        let mut batch = queue.take_batch();
-        let (failed, blocked) = (matches!(queue.state, State::Failed(_)), queue.blocked > 0);
+        let batch = queue.take_batch();
+        let (failed, blocked) = (queue.failure().is_some(), queue.blocked > 0);
         drop(queue);
         if blocked {
             self.space.notify_all();
         }
-        let wanted = !batch.bytes.is_empty() || !batch.waiters.is_empty() || own_level.is_some();
+        let wanted = !batch.bytes.is_empty() || batch.is_awaited || own_level.is_some();
         if wanted && !failed {
             count(&self.counters.commits);
-            let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync();
+            self.watch.begin(output.path());
+            let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync;
             let flushed = self.flush_batch(output, &batch);
-            self.tell(&mut batch, SyncLevel::Flush);
+            self.tell(SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
             }
+            self.watch.end();
         }
-        self.tell(&mut batch, SyncLevel::Flush);
-        self.tell(&mut batch, SyncLevel::Sync);
+        self.tell(SyncLevel::Flush);
+        self.tell(SyncLevel::Sync);
         self.queue.lock().give_back(batch.bytes, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
@@ -141,18 +143,10 @@ impl Shared {
         output.look_ahead(&self.config, &self.archiver);
     }
 
-    /// Tells those of a batch who wait for a level what has become of their entries.
-    fn tell(&self, batch: &mut Batch, level: SyncLevel) {
-        let waiters = batch.waiters_of(level);
-        if waiters.is_empty() {
-            return;
-        }
-        let queue = self.queue.lock();
-        let verdicts: Vec<_> = waiters.iter().map(|waiter| queue.verdict(waiter.txid, level)).collect();
-        drop(queue);
-        for (waiter, verdict) in waiters.into_iter().zip(verdicts) {
-            waiter.done.tell(verdict.unwrap_or_else(|| Err(closed())));
-        }
+    /// Tells those of the batch being written who wait for a level what has become of their entries.
+    fn tell(&self, level: SyncLevel) {
+        let waiters = self.queue.lock().take_committing(level);
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
     }
 
     /// Writes and flushes a batch, to a new file if the current one fails; whether that worked.
@@ -322,7 +316,7 @@ impl Shared {
 
     fn fail(&self, reason: &HBaseError) {
         let mut queue = self.queue.lock();
-        if matches!(queue.state, State::Failed(_)) {
+        if queue.failure().is_some() {
             return;
         }
         queue.state = State::Failed(reason.clone());
@@ -336,7 +330,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         let asked = std::mem::take(&mut queue.rolls);
         let due = std::mem::take(&mut queue.roll_due);
-        let failed = if let State::Failed(reason) = &queue.state { Some(reason.clone()) } else { None };
+        let failed = queue.failure();
         drop(queue);
         let result = match failed {
             Some(reason) => Err(reason),
@@ -409,7 +403,8 @@ impl Shared {
         }
     }
 
-    /// Lets no more appends in and tells the WAL's thread to end; the thread, the first time.
+    /// Lets no more appends in and tells the WAL's thread to end; the thread, the first time. It is not to be waited for where
+    /// the log is stuck.
     pub(super) fn begin_close(&self, thread: &Mutex<Option<JoinHandle<()>>>) -> Option<JoinHandle<()>> {
         let thread = thread.lock().take()?;
         let mut queue = self.queue.lock();
@@ -434,7 +429,7 @@ impl Shared {
             (current.path, result)
         });
         let mut queue = self.queue.lock();
-        let failed = if let State::Failed(reason) = &queue.state { Some(reason.clone()) } else { None };
+        let failed = queue.failure();
         let Some((path, result)) = closed else { return failed.map_or(Ok(()), Err) };
         let highest = queue.accounting.copy_highest();
         queue.closed.push(ClosedFile { path, highest });

@@ -32,6 +32,8 @@ pub(super) struct Queue {
     /// Entries that are in a file which could not be synced.
     pub(super) never_synced: FailedRanges,
     pub(super) waiters: Vec<Waiter>,
+    /// Those who wait for what is being written: here, so that they can be told when that takes too long.
+    pub(super) committing: Vec<Waiter>,
     pub(super) rolls: Vec<Sender<Result<()>>>,
     pub(super) accounting: Accounting,
     /// Closed files that may still be needed, oldest first.
@@ -62,6 +64,8 @@ pub(super) enum State {
     Closing,
     /// For good, with the reason.
     Failed(HBaseError),
+    /// For good: a sync does not come to its end, and the thread that waits for it will not.
+    Stuck(HBaseError),
 }
 
 /// Someone who waits for an entry.
@@ -105,23 +109,10 @@ pub(super) struct Batch {
     /// The first and the last entry in `bytes`; the first is past the last when there is none.
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) waiters: Vec<Waiter>,
-}
-
-impl Batch {
+    /// Whether anyone waits.
+    pub(super) is_awaited: bool,
     /// Whether anyone asks for a sync.
-    pub(super) fn wants_sync(&self) -> bool {
-        self.waiters.iter().any(|waiter| waiter.level == SyncLevel::Sync)
-    }
-
-    /// Takes those who wait for this level out, in order.
-    pub(super) fn waiters_of(&mut self, level: SyncLevel) -> Vec<Waiter> {
-        let (mut taken, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.level == level);
-        self.waiters = rest;
-        taken.sort_by_key(|waiter| waiter.txid);
-        taken
-    }
+    pub(super) wants_sync: bool,
 }
 
 /// Buffers that grew larger than this are given back once they are empty.
@@ -132,7 +123,15 @@ impl Queue {
         match &self.state {
             State::Open => Ok(()),
             State::Closing => Err(closed()),
-            State::Failed(reason) => Err(reason.clone()),
+            State::Failed(reason) | State::Stuck(reason) => Err(reason.clone()),
+        }
+    }
+
+    /// Why the log has failed for good, if it has.
+    pub(super) fn failure(&self) -> Option<HBaseError> {
+        match &self.state {
+            State::Failed(reason) | State::Stuck(reason) => Some(reason.clone()),
+            State::Open | State::Closing => None,
         }
     }
 
@@ -179,7 +178,7 @@ impl Queue {
         };
         match &self.state {
             _ if txid.0 <= mark => Some(Ok(())),
-            State::Failed(reason) => Some(Err(reason.clone())),
+            State::Failed(reason) | State::Stuck(reason) => Some(Err(reason.clone())),
             _ => None,
         }
     }
@@ -206,7 +205,31 @@ impl Queue {
         let first = self.taken + 1;
         self.taken = self.last_txid;
         self.nudged = false;
-        Batch { bytes, first, last: self.last_txid, waiters: std::mem::take(&mut self.waiters) }
+        self.committing = std::mem::take(&mut self.waiters);
+        let wants_sync = self.committing.iter().any(|waiter| waiter.level == SyncLevel::Sync);
+        Batch { bytes, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
+    }
+
+    /// Takes those out who wait for this level of what is being written, in order, with what is to be told.
+    pub(super) fn take_committing(&mut self, level: SyncLevel) -> Vec<(Waiter, Result<()>)> {
+        let (mut taken, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.committing).into_iter().partition(|waiter| waiter.level == level);
+        self.committing = rest;
+        taken.sort_by_key(|waiter| waiter.txid);
+        taken.into_iter().map(|waiter| self.with_verdict(waiter)).collect()
+    }
+
+    /// Takes out everyone who waits, in order, with what is to be told.
+    pub(super) fn take_all_waiters(&mut self) -> Vec<(Waiter, Result<()>)> {
+        let mut taken = std::mem::take(&mut self.committing);
+        taken.append(&mut self.waiters);
+        taken.sort_by_key(|waiter| waiter.txid);
+        taken.into_iter().map(|waiter| self.with_verdict(waiter)).collect()
+    }
+
+    fn with_verdict(&self, waiter: Waiter) -> (Waiter, Result<()>) {
+        let verdict = self.verdict(waiter.txid, waiter.level).unwrap_or_else(|| Err(closed()));
+        (waiter, verdict)
     }
 
     /// Gives a batch's buffer back. One that an entry beyond `queue_bytes_max` has made larger than a buffer may be is freed.

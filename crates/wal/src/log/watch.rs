@@ -1,0 +1,114 @@
+//! [`Watch`]: a sync that does not come to its end.
+//!
+//! Who commits waits for the disk, and a disk that answers nothing leaves it there: it can tell nobody. So a thread of its own
+//! looks how long the commit under way has taken:
+//!
+//! | after | |
+//! |---|---|
+//! | [`WalConfig::roll_on_sync`] | the log says so, once; when the sync ends after all, the file is followed by another |
+//! | [`WalConfig::sync_timeout`] | all who wait get an error, as the log's later writers do, and the listener is asked to abort |
+//!
+//! The latter is what HBase does (`AbstractFSWAL.blockOnSync`, `HRegion.doWALAppend`): a sync that may still succeed cannot be
+//! taken back, so a server that has given one up must not go on. HBase counts from when a writer begins to wait, here it is
+//! from when the commit began; the first to time out decides either way. What these writers wrote may be in the log and be replayed.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_common::{ErrorKind, HBaseError};
+use parking_lot::{Condvar, Mutex};
+
+use super::queue::State;
+use super::{Shared, TICK, Txid, count};
+
+/// What goes on.
+#[derive(Default)]
+struct UnderWay {
+    since: Option<Instant>,
+    /// The file, when it began.
+    path: PathBuf,
+    /// It was said how long it takes.
+    is_told: bool,
+    stopped: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Watch {
+    under_way: Mutex<UnderWay>,
+    stop: Condvar,
+    /// A commit has run out of time.
+    is_over: AtomicBool,
+}
+
+impl Watch {
+    /// A commit begins.
+    pub(super) fn begin(&self, path: &Path) {
+        let mut under_way = self.under_way.lock();
+        if under_way.path != path {
+            under_way.path = path.to_owned();
+        }
+        (under_way.since, under_way.is_told) = (Some(Instant::now()), false);
+    }
+
+    /// It ends.
+    pub(super) fn end(&self) {
+        self.under_way.lock().since = None;
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(&self) {
+        self.under_way.lock().stopped = true;
+        self.stop.notify_all();
+    }
+
+    /// Whether a commit has run out of time, so that its thread is not to be waited for.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    /// The thread.
+    pub(super) fn run_watch(&self) {
+        let soonest = self.config.roll_on_sync.min(self.config.sync_timeout);
+        let period = (soonest / 4).clamp(Duration::from_millis(5), TICK);
+        let mut under_way = self.watch.under_way.lock();
+        while !under_way.stopped {
+            self.watch.stop.wait_for(&mut under_way, period);
+            let Some(took) = under_way.since.map(|since| since.elapsed()) else { continue };
+            if took > self.config.roll_on_sync && !under_way.is_told {
+                under_way.is_told = true;
+                count(&self.counters.stuck_syncs);
+                let (ms, path) = (took.as_millis() as u64, under_way.path.display());
+                tracing::warn!("a sync of {path} has taken {ms} ms and goes on");
+            }
+            if took > self.config.sync_timeout {
+                under_way.stopped = true;
+                drop(under_way);
+                return self.give_up_sync();
+            }
+        }
+    }
+
+    /// Fails the log, whose commit under way may never end.
+    fn give_up_sync(&self) {
+        let mut queue = self.queue.lock();
+        if queue.failure().is_some() {
+            return;
+        }
+        let first = queue.committing.iter().map(|waiter| waiter.txid).min();
+        let (ms, txid) = (self.config.sync_timeout.as_millis(), first.map_or(queue.last_txid, Txid::get));
+        let reason = format!("Failed to get sync result after {ms} ms for txid={txid}, WAL system stuck?");
+        queue.state = State::Stuck(HBaseError::new(ErrorKind::Timeout, reason.clone()));
+        self.watch.is_over.store(true, Ordering::Release);
+        let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
+        let failure = queue.check_open();
+        drop(queue);
+        self.space.notify_all();
+        rolls.into_iter().for_each(|roll| drop(roll.send(failure.clone())));
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
+        self.listener.abort(&format!("WAL sync timeout, forcing server shutdown: {reason}"));
+    }
+}
