@@ -162,6 +162,23 @@ fn name() -> TableName {
     "t".parse().expect("legal")
 }
 
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Nobody waits any more, however the test ends.
+struct Opened(Gate);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 fn move_away(dir: &Path) -> PathBuf {
     let aside = dir.with_extension("aside");
     std::fs::rename(dir, &aside).expect("moved");
@@ -266,16 +283,30 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
     server.check_also_after_death();
 }
 
+/// HBase's RegionServer aborts: a sync that may still succeed cannot be taken back. Nor does this one wait for it to stop.
+#[test]
+fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
+    let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.sync.timeout", "500")];
+    let mut server = Server::started(&settings);
+    server.put("before").expect("written");
+    let gate = Opened(Gate::new());
+    server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&gate.0));
+    server.put_refused("hangs", "WAL system stuck");
+    assert!(server.has("before"));
+    let reason = server.asked_to_stop.recv_timeout(Duration::from_secs(10)).expect("asks to be stopped");
+    assert!(reason.contains("WAL sync timeout"), "{reason}");
+    server.kill();
+    drop(gate);
+    server.start();
+    // It may be in the log, as in HBase.
+    server.refused.clear();
+    server.check();
+    server.put("after").expect("writes are taken");
+}
+
 /// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none that need not.
 #[test]
 fn reads_that_wait_for_a_disk_hold_up_no_others() {
-    /// Nobody waits any more, however the test ends.
-    struct Opened(Gate);
-    impl Drop for Opened {
-        fn drop(&mut self) {
-            self.0.open();
-        }
-    }
     let mut server = Server::started(&[]);
     server.put("cold").expect("written");
     server.put("cold, too").expect("written");
@@ -337,6 +368,83 @@ fn a_store_whose_directory_vanishes_keeps_its_cells_until_it_is_back() {
     server.check();
     std::fs::rename(aside, dir).expect("back");
     server.flush().expect("flushed");
+    server.check_also_after_death();
+}
+
+#[test]
+fn a_directory_of_unfinished_files_that_vanishes_is_made_again() {
+    let mut server = Server::started(&[]);
+    server.put("before").expect("written");
+    server.flush().expect("flushed");
+    let unfinished = server.family_dir().parent().expect("a region").join(".tmp");
+    std::fs::remove_dir_all(&unfinished).expect("removed");
+    server.put("no directory").expect("written");
+    server.flush().expect("flushed");
+    assert!(unfinished.is_dir());
+
+    // With the file of a flush in it.
+    server.put("no file").expect("written");
+    let gate = Opened(Gate::new());
+    server.fs.inject(Fault::on(Op::Rename, UNFINISHED).waits_for(&gate.0));
+    let connection = server.runtime.block_on(server.connect());
+    let flushed = server.runtime.block_on(async {
+        let flush = tokio::spawn(async move { connection.admin().flush_table(&name()).await });
+        let waiting = gate.0.clone();
+        tokio::task::spawn_blocking(move || waiting.wait_for_arrival()).await.expect("no panic");
+        std::fs::remove_dir_all(&unfinished).expect("removed");
+        gate.0.open();
+        flush.await.expect("no panic")
+    });
+    let error = flushed.expect_err("its file is gone").to_string();
+    assert!(error.contains("No such file or directory"), "{error}");
+    server.check();
+    server.flush().expect("flushed");
+    server.check_also_after_death();
+}
+
+#[test]
+fn a_directory_of_old_logs_that_vanishes_is_made_again() {
+    let mut server = Server::started(&[]);
+    let old = server.root().join("oldWALs");
+    for row in ["1", "2"] {
+        std::fs::remove_dir_all(&old).expect("removed");
+        server.put(row).expect("written");
+        // The log goes on in a new file, and what is in the old one is flushed.
+        server.fs.inject(Fault::on(Op::Append, LOGS).fails(ErrorKind::Other));
+        server.put(&format!("{row}, in a new file")).expect("nobody hears of it");
+        server.flush().expect("flushed");
+        until("no log is archived", || std::fs::read_dir(&old).is_ok_and(|files| files.count() > 0));
+    }
+    server.put("in the log").expect("written");
+    server.kill();
+    std::fs::remove_dir_all(&old).expect("removed");
+    server.start();
+    server.check_also_after_death();
+}
+
+#[test]
+fn an_archive_that_vanishes_is_made_again() {
+    let mut server = Server::started(&[]);
+    let (archive, dir) = (server.root().join("archive"), server.family_dir());
+    let files = |dir: &Path| std::fs::read_dir(dir).map_or(0, |files| files.flatten().count());
+    let archived =
+        archive.join("data/default/t").join(dir.parent().expect("a region").file_name().expect("named"));
+    for round in ["1", "2"] {
+        drop(std::fs::remove_dir_all(&archive));
+        for row in ["a", "b"] {
+            server.put(&format!("{row}{round}")).expect("written");
+            server.flush().expect("flushed");
+        }
+        let before = files(&dir);
+        assert!(before > 1);
+        server.runtime.block_on(async {
+            let connection = server.connect().await;
+            connection.admin().compact_table(&name(), None, true).await.expect("asked for");
+        });
+        until("the files are not compacted", || files(&dir) == 1);
+        until("they are not archived", || files(&archived.join("f")) == before);
+        server.check();
+    }
     server.check_also_after_death();
 }
 
