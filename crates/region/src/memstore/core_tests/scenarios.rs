@@ -39,11 +39,19 @@ pub(in super::super) fn two_writers_and_a_reader() {
         let list = Arc::clone(&list);
         thread::spawn(move || list.insert(&put(row, 2).as_cell()))
     });
-    let seen = rows(&list);
-    assert!(seen.is_sorted() && seen[0] == "a", "{seen:?}");
-    let found = list.at_or_after(&KeyBuf::first_on_row(b"b").as_cell());
-    let found = list.cell(found).map(|cell| cell.row().to_vec());
-    assert!(seen.len() == 1 || found >= Some(seen[1].clone().into_bytes()), "{seen:?}, then {found:?}");
+    // On a thread of its own, which may begin before, between and after the writers.
+    let reader = {
+        let list = Arc::clone(&list);
+        thread::spawn(move || {
+            let seen = rows(&list);
+            assert!(seen.is_sorted() && seen[0] == "a", "{seen:?}");
+            let found = list.at_or_after(&KeyBuf::first_on_row(b"b").as_cell());
+            let found = list.cell(found).map(|cell| cell.row().to_vec());
+            let is_still_there = |row: &String| found.as_deref().is_some_and(|found| found <= row.as_bytes());
+            assert!(seen.get(1).is_none_or(is_still_there), "{seen:?}, then {found:?}");
+        })
+    };
+    reader.join().expect("reads");
     writers.into_iter().for_each(|writer| assert!(writer.join().expect("inserts") > 0));
     assert_eq!(rows(&list), ["a", "b", "c"], "a cell is lost");
     let found = list.at_or_after(&KeyBuf::first_on_row(b"c").as_cell());
