@@ -340,6 +340,15 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+/// Nobody waits any more, however the test ends.
+struct Opened(Gate);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 #[test]
 fn a_sync_that_hangs_is_seen_while_it_does() {
     for inline_sync in [false, true] {
@@ -351,9 +360,15 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
         fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| append_synced(&wal, 1));
+            let _opened = Opened(gate.clone());
             gate.wait_for_arrival();
             until("nobody sees it", || wal.stats().stuck_syncs == 1);
-            assert_eq!((wal.stats().slow_syncs, writer.is_finished()), (0, false));
+            // Some looks later.
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(
+                (wal.stats().stuck_syncs, wal.stats().slow_syncs, writer.is_finished()),
+                (1, 0, false)
+            );
             gate.open();
             writer.join().expect("no panic").expect("synced after all");
         });
@@ -383,8 +398,10 @@ fn a_sync_that_does_not_end_fails_the_log() {
     waits(2);
     assert_eq!(gate.wait_for_arrival(), "wal");
     waits(3);
+    let opened = Opened(gate.clone());
     std::thread::scope(|scope| {
         let roll = scope.spawn(|| wal.roll());
+        let opened_early = Opened(gate.clone());
         for seq_id in [2, 3] {
             let (of, result) = told.recv_timeout(Duration::from_secs(30)).expect("told");
             let error = result.expect_err("no sync");
@@ -392,14 +409,14 @@ fn a_sync_that_does_not_end_fails_the_log() {
             assert!(error.message().contains("Failed to get sync result after 100 ms for txid=2"), "{error}");
         }
         roll.join().expect("no panic").expect_err("no roll");
+        std::mem::forget(opened_early);
     });
     until("nobody stops the server", || !heard.aborts.lock().is_empty());
     assert!(heard.aborts.lock()[0].contains("WAL sync timeout"));
     wal.append(&entry(4)).expect_err("the log has failed");
     let closed = wal.close().expect_err("not written to its end");
     assert_eq!((closed.kind(), heard.aborts.lock().len()), (evenkeel_common::ErrorKind::Timeout, 1));
-    gate.open();
-    drop(wal);
+    drop((opened, wal));
     memory.crash(Keep::Flushed);
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref()))[..2], [1, 2], "it may be there");
 }
@@ -418,7 +435,7 @@ fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
     let (tell, told) = mpsc::channel();
     wal.when_synced(synced, SyncLevel::Sync, move |result| tell.send(result).expect("the test waits"));
     wal.sync(flushed, SyncLevel::Flush).expect("flushed");
+    let _opened = Opened(gate);
     told.recv_timeout(Duration::from_secs(30)).expect("told").expect_err("not synced");
     wal.sync(flushed, SyncLevel::Flush).expect("still flushed");
-    gate.open();
 }
