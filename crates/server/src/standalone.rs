@@ -405,7 +405,7 @@ fn open_wals(
     let listener: Arc<dyn WalListener> =
         Arc::new(WalEvents { online: Arc::clone(online), stop: Arc::clone(stop) });
     let open = |prefix: String, suffix: &str, buffer: u64| {
-        let config = settings::wal_config(conf)?;
+        let config = settings::wal_config(conf, settings.memory.memstore)?;
         Wal::open(WalOptions {
             fs: Arc::clone(fs),
             wal_dir: dir.clone(),

@@ -152,11 +152,11 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     })
 }
 
-/// Settings of the WALs.
+/// Settings of the WALs of a server whose MemStores may have so many bytes.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
-pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
+pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig> {
     let default = WalConfig::default();
     let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", 256 << 20).map_err(bad)?;
     let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
@@ -173,6 +173,9 @@ pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
     let threshold = u64::from(default.slow_sync_roll_threshold);
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
+    let roll_bytes = (block as f64 * times).max(1.0) as u64;
+    // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it, may be in logs.
+    let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
     Ok(WalConfig {
         slow_sync: Duration::from_millis(slow_sync),
         sync_timeout: Duration::from_millis(sync_timeout),
@@ -183,10 +186,10 @@ pub fn wal_config(conf: &Configuration) -> Result<WalConfig> {
         slow_sync_roll_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
         slow_sync_roll_interval_ms: time("hbase.regionserver.wal.slowsync.roll.interval.ms", interval)?
             as i64,
-        roll_bytes: (block as f64 * times).max(1.0) as u64,
+        roll_bytes,
         roll_period_ms: period.map_err(bad)?,
         hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
-        logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", 32).map_err(bad)?.max(1) as usize,
+        logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(bad)?.max(1) as usize,
         compression: wal_compression(conf)?,
         ..default
     })
@@ -216,6 +219,9 @@ fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
     }))
 }
 
+/// So many closed logs may wait for flushes, however small the memory is.
+const LOGS_MAX_LEAST: u64 = 32;
+
 const WAL_ENCRYPTION: &str = "hbase.regionserver.wal.encryption";
 const WAL_VALUE_CODEC: &str = "hbase.regionserver.wal.value.compression.type";
 
@@ -240,7 +246,7 @@ mod tests {
     fn slow_syncs_are_those_of_hbases_settings() {
         let mut conf = Configuration::with_system_properties(Default::default());
         let slow = |conf: &Configuration| {
-            let config = wal_config(conf).expect("valid");
+            let config = wal_config(conf, 0).expect("valid");
             let (slow, roll) = (config.slow_sync.as_millis(), config.roll_on_sync.as_millis());
             (slow, roll, config.slow_sync_roll_threshold, config.slow_sync_roll_interval_ms)
         };
@@ -257,7 +263,7 @@ mod tests {
     #[test]
     fn a_sync_has_the_time_that_hbases_settings_give_it() {
         let mut conf = Configuration::with_system_properties(Default::default());
-        let timeout = |conf: &Configuration| wal_config(conf).expect("valid").sync_timeout.as_millis();
+        let timeout = |conf: &Configuration| wal_config(conf, 0).expect("valid").sync_timeout.as_millis();
         assert_eq!(timeout(&conf), 300_000);
         conf.set("hbase.regionserver.hlog.sync.timeout", "70");
         assert_eq!(timeout(&conf), 70, "the name of old");
@@ -266,11 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn as_many_logs_as_hold_the_memory_twice() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let logs = |conf: &Configuration, gib: u64| wal_config(conf, gib << 30).expect("valid").logs_max;
+        assert_eq!((logs(&conf, 1), logs(&conf, 2), logs(&conf, 8)), (32, 32, 128));
+        conf.set("hbase.regionserver.hlog.blocksize", "64m");
+        assert_eq!(logs(&conf, 2), 128);
+        conf.set("hbase.regionserver.maxlogs", "7");
+        assert_eq!(logs(&conf, 8), 7);
+    }
+
+    #[test]
     fn logs_are_compressed_as_told_and_never_encrypted() {
         let config = |pairs: &[(&str, &str)]| {
             let mut conf = Configuration::with_system_properties(Default::default());
             pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
-            wal_config(&conf).map(|config| config.compression)
+            wal_config(&conf, 0).map(|config| config.compression)
         };
         let on = ("hbase.regionserver.wal.enablecompression", "true");
         let values = ("hbase.regionserver.wal.value.enablecompression", "true");
