@@ -382,7 +382,8 @@ fn a_flush_keeps_its_limit_until_memory_is_short() {
     assert_eq!(region.load().store_files, 0);
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     wait_for_flushes(&server);
-    assert_eq!(region.load().store_files, 1);
+    // What was written after it began may be flushed, too: memory is short.
+    assert!((1..=2).contains(&region.load().store_files), "{}", region.load().store_files);
 }
 
 #[test]
