@@ -35,6 +35,9 @@ const VICTIMS_TRIED: usize = 256;
 const ROUNDS_MAX: usize = 10_000;
 /// So many I/O errors in a row end the use of a file.
 const ERRORS_MAX: u32 = 64;
+/// So many bytes are slid at most for each byte of a frame, at first and in the end.
+const SLIDE_FIRST: u64 = 2;
+const SLIDE_MAX: u64 = 16;
 /// So many blocks are moved at most for one frame: a plan of more would hold the lock too long.
 const MOVERS_MAX: usize = 256;
 
@@ -503,8 +506,7 @@ impl Shard {
                 if let Some(before) = inner.space.fit(len) {
                     return Some(before);
                 }
-                // Nobody goes out of turn before the policy has had its turn.
-                if self.gather(inner, len, round > 0) {
+                if self.gather(inner, len, round) {
                     continue;
                 }
             }
@@ -516,10 +518,13 @@ impl Shard {
     }
 
     /// Makes one hole of `len` bytes of several, with as little as can be: by moving the neighbours of one away, by sliding
-    /// what lies between some, or else, when `evicts`, by evicting neighbours that are
-    /// cold. `false` when that did not work out.
-    fn gather(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
-        self.clear(inner, len, false) || self.slide(inner, len) || evicts && self.clear(inner, len, true)
+    /// what lies between some, or else by evicting neighbours that are cold, but nobody out of turn before the policy has
+    /// had its turn. The more rounds it took already, the more may be slid. `false` when that did not work out.
+    fn gather(&self, inner: &mut Inner, len: u64, round: usize) -> bool {
+        let slid_max = len * SLIDE_MAX.min(SLIDE_FIRST * (round as u64 + 1));
+        self.clear(inner, len, false)
+            || self.slide(inner, len, slid_max)
+            || round > 0 && self.clear(inner, len, true)
     }
 
     /// What may become of a block for a hole.
@@ -536,11 +541,11 @@ impl Shard {
     fn clear(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
         let plan = inner.space.plan(&self.slots, len, |id| self.may(inner, id, evicts));
         let plan = plan.filter(|leaving| leaving.len() <= MOVERS_MAX);
-        plan.is_some_and(|leaving| leaving.iter().all(|id| self.move_away(inner, *id, &leaving)))
+        plan.is_some_and(|leaving| leaving.iter().all(|id| self.send_away(inner, *id, &leaving, evicts)))
     }
 
-    fn slide(&self, inner: &mut Inner, len: u64) -> bool {
-        let plan = inner.space.plan_slide(&self.slots, len, |id| self.may(inner, id, false));
+    fn slide(&self, inner: &mut Inner, len: u64, slid_max: u64) -> bool {
+        let plan = inner.space.plan_slide(&self.slots, len, slid_max, |id| self.may(inner, id, false));
         plan.is_some_and(|(mut before, sliders)| {
             sliders.into_iter().all(|id| {
                 let slid = self.move_to(inner, id, before);
@@ -550,11 +555,11 @@ impl Shard {
         })
     }
 
-    fn move_away(&self, inner: &mut Inner, id: u32, movers: &[u32]) -> bool {
+    fn send_away(&self, inner: &mut Inner, id: u32, leaving: &[u32], evicts: bool) -> bool {
         let slot = self.slots.get(id);
-        match inner.space.refuge(&self.slots, slot.place().len, movers) {
+        match inner.space.refuge(&self.slots, slot.place().len, leaving) {
             Some(before) => self.move_to(inner, id, before),
-            None => inner.queues.is_cold(slot, inner.limit) && self.evict(inner, id),
+            None => evicts && inner.queues.is_cold(slot, inner.limit) && self.evict(inner, id),
         }
     }
 

@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::slot::{NONE, Slots};
 
 /// Holes looked at for a plan.
-const PLANS_TRIED: usize = 32;
+const PLANS_TRIED: usize = 8;
 
 /// To evict a block out of turn costs as much as to move so many of its size.
 const COST_FOR_GOOD: u64 = 4;
 
-/// No more bytes are slid for each byte wanted, nor so many slots.
-const SLIDE_MAX: u64 = 4;
-const SLIDERS_MAX: usize = 64;
+/// Holes looked at for one of those to slide, and slots slid at most.
+const SLIDES_TRIED: usize = 8;
+const SLIDERS_MAX: usize = 256;
 
 /// What a slot may do for a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,22 +138,29 @@ impl Space {
     }
 
     /// Slots to move to the left, one behind the other, the first behind the slot returned, so that the holes between them
-    /// become one of `len` bytes: the fewest bytes of the plans looked at, of at most [`SLIDE_MAX`] times `len`.
-    pub fn plan_slide(&self, slots: &Slots, len: u64, may: impl Fn(u32) -> Leave) -> Option<(u32, Vec<u32>)> {
-        let largest = self.holes.iter().rev().take(PLANS_TRIED);
+    /// become one of `len` bytes: the fewest bytes of the plans looked at, of at most `slid_max`.
+    pub fn plan_slide(
+        &self,
+        slots: &Slots,
+        len: u64,
+        slid_max: u64,
+        may: impl Fn(u32) -> Leave,
+    ) -> Option<(u32, Vec<u32>)> {
+        let largest = self.holes.iter().rev().take(SLIDES_TRIED);
         let plans = largest.filter_map(|(_, before)| {
             let (mut total, mut moved, mut sliders) = (self.hole(slots, *before), 0, Vec::new());
             let mut next = slots.get(*before).after.load(Relaxed);
             while total < len {
-                if next == NONE || sliders.len() == SLIDERS_MAX || may(next) == Leave::No {
+                moved += slots.get(next).place().len;
+                let is_too_much = moved > slid_max || sliders.len() == SLIDERS_MAX;
+                if next == NONE || is_too_much || may(next) == Leave::No {
                     return None;
                 }
-                moved += slots.get(next).place().len;
                 total += self.hole(slots, next);
                 sliders.push(next);
                 next = slots.get(next).after.load(Relaxed);
             }
-            (moved <= SLIDE_MAX * len).then_some((moved, (*before, sliders)))
+            Some((moved, (*before, sliders)))
         });
         plans.min_by_key(|(moved, _)| *moved).map(|(_, plan)| plan)
     }

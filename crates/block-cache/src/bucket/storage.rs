@@ -71,7 +71,8 @@ impl Storage {
     }
 
     /// Copies a frame. The places may overlap; no one reads or writes `from`, and what `to` has beside it is the
-    /// caller's alone.
+    /// caller's alone. Where a file refuses a part of a copy that overlaps, a torn frame is left: who reads it sees its
+    /// checksum.
     ///
     /// # Errors
     /// What the file system says.
