@@ -38,8 +38,6 @@ const ERRORS_MAX: u32 = 64;
 /// So many bytes are slid at most for each byte of a frame, at first and in the end.
 const SLIDE_FIRST: u64 = 2;
 const SLIDE_MAX: u64 = 16;
-/// So many blocks are moved at most for one frame: a plan of more would hold the lock too long.
-const MOVERS_MAX: usize = 256;
 
 /// What is cached of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -540,7 +538,6 @@ impl Shard {
     /// Two that leave may want the same place, which the plan does not see: then it fails.
     fn clear(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
         let plan = inner.space.plan(&self.slots, len, |id| self.may(inner, id, evicts));
-        let plan = plan.filter(|leaving| leaving.len() <= MOVERS_MAX);
         plan.is_some_and(|leaving| leaving.iter().all(|id| self.send_away(inner, *id, &leaving, evicts)))
     }
 

@@ -16,6 +16,8 @@ use super::slot::{NONE, Slots};
 /// Holes looked at for a plan.
 const PLANS_TRIED: usize = 8;
 
+/// So many slots leave at most for one frame: a plan of more would hold the lock too long.
+const LEAVING_MAX: usize = 256;
 /// To evict a block out of turn costs as much as to move so many of its size.
 const COST_FOR_GOOD: u64 = 4;
 
@@ -119,7 +121,7 @@ impl Space {
         let (mut total, mut cost, mut leaving) = (self.hole(slots, before), 0, Vec::new());
         let mut next = slots.get(before).after.load(Relaxed);
         while total < len {
-            if next == NONE {
+            if next == NONE || leaving.len() == LEAVING_MAX {
                 return None;
             }
             let slot = slots.get(next);

@@ -127,14 +127,14 @@ impl Shared {
             self.watch.begin(output.path());
             let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync;
             let flushed = self.flush_batch(output, &batch);
-            self.tell(SyncLevel::Flush);
+            self.tell(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
             }
             self.watch.end();
         }
-        self.tell(SyncLevel::Flush);
-        self.tell(SyncLevel::Sync);
+        self.tell(&batch, SyncLevel::Flush);
+        self.tell(&batch, SyncLevel::Sync);
         self.queue.lock().give_back(batch.bytes, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
@@ -144,7 +144,10 @@ impl Shared {
     }
 
     /// Tells those of the batch being written who wait for a level what has become of their entries.
-    fn tell(&self, level: SyncLevel) {
+    fn tell(&self, batch: &Batch, level: SyncLevel) {
+        if !batch.is_awaited {
+            return;
+        }
         let waiters = self.queue.lock().take_committing(level);
         waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
     }
