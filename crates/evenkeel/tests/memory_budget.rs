@@ -184,8 +184,12 @@ impl Load {
         let held = 2 * (HOLD_MAX + 2 * LOG_TIME) + TURN;
         assert!(puts[1] <= 10 * puts[0] + held, "Puts on a full server: {puts:?}");
         assert!(puts[2] <= 10 * puts[0] + held, "Puts beside clients that are stuck: {puts:?}");
-        let half = [1, 2].map(|phase| self.times_of(&self.puts, phase, 0.5));
-        assert!(half.iter().all(|time| *time <= HOLD_MAX / 2), "most Puts are held shortly: {half:?}");
+        // What they wait for is the log.
+        let most = [1, 2].map(|phase| self.times_of(&self.puts, phase, 0.9));
+        assert!(
+            most.iter().all(|time| *time <= 2 * LOG_TIME + TURN),
+            "large Puts hold small ones up: {most:?}"
+        );
     }
 
     fn line(&self, phase: usize) -> String {

@@ -309,12 +309,16 @@ impl RegionServer {
         }
     }
 
-    /// How long to hold the answer to a write, see [`brake`].
-    fn hold_for(&self, region: &Region) -> Duration {
-        if !self.may_brake() || region.info().is_meta() {
+    /// How long to hold the answer to a write of so many bytes to these regions, see [`brake`]: as long as the one needs that
+    /// is to wait longest.
+    fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
+        if !self.may_brake() {
             return Duration::ZERO;
         }
-        brake::hold_for(self.memory.used().max(region.write_pressure()))
+        let pressures =
+            regions.into_iter().filter(|region| !region.info().is_meta()).map(Region::write_pressure);
+        let Some(pressure) = pressures.reduce(f64::max) else { return Duration::ZERO };
+        brake::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
     }
 
     /// How long to hold the answer to a write that was not begun: whoever comes again at once is to be slowed, too.
@@ -325,7 +329,7 @@ impl RegionServer {
     /// Counts a write of `bytes` and lets its answer wait.
     fn begin_write<T: Send + 'static>(&self, region: &Region, bytes: u64, done: Answer<T>) -> Answer<T> {
         self.note_written(bytes);
-        self.answer_after(self.hold_for(region), done)
+        self.answer_after(self.hold_for([region], bytes), done)
     }
 
     /// Answers a write after `hold`.

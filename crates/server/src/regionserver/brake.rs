@@ -30,10 +30,11 @@ pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Shorter holds are none: a timer is not that exact.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// How long to hold an answer when this part of the approach to a limit is used up: 0 for none of it, 1 for all.
-pub fn hold_for(used: f64) -> Duration {
+/// How long to hold an answer when this part of the approach to a limit is used up: 0 for none of it, 1 for all. `share` is
+/// the part of that which a call has to bear, 1 for all of it.
+pub fn hold_for(used: f64, share: f64) -> Duration {
     let used = used.clamp(0.0, 1.0);
-    let hold = HOLD_MAX.mul_f64(used * used * used);
+    let hold = HOLD_MAX.mul_f64(used * used * used * share.clamp(0.0, 1.0));
     if hold < HOLD_MIN { Duration::ZERO } else { hold }
 }
 
@@ -165,10 +166,12 @@ mod tests {
 
     #[test]
     fn the_hold_grows_with_the_third_power() {
-        assert_eq!(hold_for(0.0), Duration::ZERO);
-        assert_eq!(hold_for(0.09), Duration::ZERO, "less than a timer can tell");
-        assert_eq!(hold_for(0.5), HOLD_MAX / 8);
-        assert_eq!(hold_for(7.0), HOLD_MAX);
+        assert_eq!(hold_for(0.0, 1.0), Duration::ZERO);
+        assert_eq!(hold_for(0.09, 1.0), Duration::ZERO, "less than a timer can tell");
+        assert_eq!(hold_for(0.5, 1.0), HOLD_MAX / 8);
+        assert_eq!(hold_for(7.0, 1.0), HOLD_MAX);
+        assert_eq!((hold_for(0.5, 0.5), hold_for(0.5, 7.0)), (HOLD_MAX / 16, HOLD_MAX / 8));
+        assert_eq!(hold_for(0.5, 0.001), Duration::ZERO);
         assert_eq!((used(5, 10, 20), used(15, 10, 20), used(30, 10, 20)), (0.0, 0.5, 2.0));
         assert!(used(u64::MAX, 10, 10) > 1.0, "a limit that has no approach");
     }

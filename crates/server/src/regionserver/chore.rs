@@ -64,19 +64,18 @@ impl Drop for Chore {
     }
 }
 
-/// What a region has not flushed.
+/// What a region has not flushed, taken for its cells.
 fn unflushed(region: &Arc<Region>) -> Unflushed {
     let is_flushing = region.is_flushing();
     let going = if is_flushing { region.snapshot_bytes() } else { 0 };
     let bytes = region.memstore_size().heap_bytes;
-    Unflushed { bytes, going: going.min(bytes), is_flushing }
+    Unflushed { cells: bytes, bytes, going: going.min(bytes), is_flushing }
 }
 
 /// The same, taken for its chunks.
-fn unflushed_chunks(region: &Arc<Region>) -> Unflushed {
-    let is_flushing = region.is_flushing();
+fn by_chunks(region: &Arc<Region>, unflushed: Unflushed) -> Unflushed {
     let (bytes, frozen) = region.chunk_bytes();
-    Unflushed { bytes, going: if is_flushing { frozen.min(bytes) } else { 0 }, is_flushing }
+    Unflushed { bytes, going: if unflushed.is_flushing { frozen.min(bytes) } else { 0 }, ..unflushed }
 }
 
 /// How much compactions are wanted by the region that needs one most.
@@ -153,8 +152,8 @@ impl RegionServer {
     /// By cells; by chunks where these are what brings the limit nearer.
     fn unflushed(&self, regions: &[Arc<Region>]) -> Vec<Unflushed> {
         let by_cells: Vec<_> = regions.iter().map(unflushed).collect();
-        match by_cells.iter().map(|region| region.bytes).sum::<u64>() < self.memory.chunk_bytes() {
-            true => regions.iter().map(unflushed_chunks).collect(),
+        match by_cells.iter().map(|region| region.cells).sum::<u64>() < self.memory.chunk_bytes() {
+            true => regions.iter().zip(by_cells).map(|(region, cells)| by_chunks(region, cells)).collect(),
             false => by_cells,
         }
     }

@@ -119,6 +119,7 @@ pub fn multi(
         result_bytes: 0,
         block_bytes: 0,
         exception_bytes: 0,
+        written_bytes: 0,
     };
     look_ahead(server, actions);
     for (at, action) in actions.iter().enumerate() {
@@ -131,7 +132,7 @@ pub fn multi(
     count();
     run.end_gets();
     // Now that all that it writes is counted.
-    gathering.answer_after(server, hold_for(server, actions));
+    gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
     gathering.end();
 }
 
@@ -150,14 +151,14 @@ fn written_rows(action: &RegionAction) -> impl Iterator<Item = &[u8]> {
     mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
-/// How long to hold the answer: as long as the write that is to wait longest. Those that were refused wait, too.
-fn hold_for(server: &RegionServer, actions: &[RegionAction]) -> Duration {
+/// How long to hold the answer of a request that writes so many bytes. Those that were refused wait, too.
+fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
     if !server.may_brake() {
         return Duration::ZERO;
     }
     let writes = |action: &&RegionAction| action.actions.iter().any(|action| action.mutation().is_some());
     let regions = actions.iter().filter(writes).filter_map(|action| server.region(&action.region).ok());
-    regions.map(|region| server.hold_for(&region)).max().unwrap_or_default()
+    server.hold_for(regions.collect::<Vec<_>>().iter().map(|region| &**region), bytes)
 }
 
 fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
@@ -202,6 +203,8 @@ struct Run<'a> {
     block_bytes: u64,
     /// Bytes of the exceptions of actions that were not read.
     exception_bytes: u64,
+    /// What the mutations begun so far add to MemStores.
+    written_bytes: u64,
 }
 
 impl Run<'_> {
@@ -219,6 +222,11 @@ impl Run<'_> {
         } else {
             self.one_by_one(at, &region, action);
         }
+    }
+
+    fn note_written(&mut self, bytes: u64) {
+        self.written_bytes += bytes;
+        self.server.note_written(bytes);
     }
 
     fn skip(&mut self, action: &Action) {
@@ -244,7 +252,7 @@ impl Run<'_> {
             Ok(parsed) => parsed,
             Err(error) => return self.gathering.fail_region(at, error),
         };
-        self.server.note_written(mutations.iter().map(memory::bytes_of).sum());
+        self.note_written(mutations.iter().map(memory::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
@@ -325,7 +333,7 @@ impl Run<'_> {
             Ok(mutation) => {
                 // What came before it in the request happens before it.
                 self.flush(at, region, batch);
-                self.server.note_written(memory::bytes_of(&mutation));
+                self.note_written(memory::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
                     let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
@@ -342,7 +350,7 @@ impl Run<'_> {
         if slots.is_empty() {
             return;
         }
-        self.server.note_written(mutations.iter().map(memory::bytes_of).sum());
+        self.note_written(mutations.iter().map(memory::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
             for (slot, outcome) in slots.into_iter().zip(outcomes) {

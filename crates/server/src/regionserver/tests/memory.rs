@@ -6,13 +6,21 @@ use std::time::{Duration, Instant};
 use evenkeel_common::{CellComparator, KeyValue};
 use evenkeel_region::memstore::{ChunkPool, ChunkSizes, Segment};
 
-use crate::regionserver::brake::{HOLD_MAX, hold_for};
+use crate::regionserver::brake::HOLD_MAX;
 use crate::regionserver::memory::{MemStoreGauge, Need, Unflushed};
 
 const MIB: u64 = 1 << 20;
 const PERIOD_MS: u64 = 200;
 /// From a mark that is passed, or a flush that has ended, to the look at it.
 const LOOK_MS: u64 = 5;
+
+/// For sizes up to 10,000 times apart.
+const MIXED: f64 = 3.1;
+
+/// Bytes of cells that nobody flushes.
+fn idle(bytes: u64) -> Unflushed {
+    Unflushed { cells: bytes, bytes, ..Unflushed::default() }
+}
 
 #[derive(Clone)]
 struct Case {
@@ -23,6 +31,10 @@ struct Case {
     callers: u64,
     /// Of a call.
     bytes: u64,
+    /// Callers beside those.
+    small_callers: u64,
+    /// Of a call of theirs.
+    small_bytes: u64,
     /// From an answer to the next call.
     pause_ms: u64,
     flushers: usize,
@@ -40,6 +52,8 @@ fn case(name: &'static str) -> Case {
         weights: vec![6, 3, 2, 1, 1, 1],
         callers: 14,
         bytes: 20_000,
+        small_callers: 0,
+        small_bytes: 200,
         pause_ms: 0,
         flushers: 2,
         flush_bytes: 8_000_000,
@@ -54,7 +68,11 @@ struct Outcome {
     written: u64,
     flushes: u64,
     used_max: f64,
-    hold_max: Duration,
+    /// Of calls of each size: all, and the sum of their holds.
+    calls: u64,
+    hold: Duration,
+    small_calls: u64,
+    small_hold: Duration,
 }
 
 struct Model {
@@ -73,7 +91,7 @@ impl Model {
     fn run(case: Case, seconds: u64) -> Outcome {
         let gauge = MemStoreGauge::new(case.limit / 100 * 95, case.limit);
         let regions = vec![Unflushed::default(); case.weights.len()];
-        let mut callers_ms = vec![0; case.callers as usize];
+        let mut callers_ms = vec![0; (case.callers + case.small_callers) as usize];
         let mut model = Self {
             gauge,
             began: Instant::now(),
@@ -104,7 +122,7 @@ impl Model {
         self.flushes = running;
         for (at, _) in &ended {
             let region = &mut self.regions[*at];
-            *region = Unflushed { bytes: region.bytes - region.going, ..Unflushed::default() };
+            *region = idle(region.bytes - region.going);
             self.look_ms = self.look_ms.min(now_ms + LOOK_MS);
         }
         while self.flushes.len() < self.case.flushers
@@ -132,15 +150,23 @@ impl Model {
             is_it
         };
         let at = self.case.weights.clone().iter().position(is_it).expect("one of all");
-        if self.gauge.note(self.case.bytes) {
+        let is_small = caller >= self.case.callers;
+        let bytes = if is_small { self.case.small_bytes } else { self.case.bytes };
+        if self.gauge.note(bytes) {
             self.look_ms = self.look_ms.min(now_ms + LOOK_MS);
         }
-        self.regions[at].bytes += self.case.bytes;
-        self.outcome.written += self.case.bytes;
-        self.outcome.used_max = self.outcome.used_max.max(self.gauge.used());
-        let hold = hold_for(self.gauge.used());
-        self.outcome.held += u64::from(!hold.is_zero());
-        self.outcome.hold_max = self.outcome.hold_max.max(hold);
+        let region = &mut self.regions[at];
+        (region.cells, region.bytes) = (region.cells + bytes, region.bytes + bytes);
+        let hold = self.gauge.hold_for(bytes);
+        let outcome = &mut self.outcome;
+        outcome.written += bytes;
+        outcome.used_max = outcome.used_max.max(self.gauge.used());
+        outcome.held += u64::from(!hold.is_zero());
+        let (calls, held) = match is_small {
+            true => (&mut outcome.small_calls, &mut outcome.small_hold),
+            false => (&mut outcome.calls, &mut outcome.hold),
+        };
+        (*calls, *held) = (*calls + 1, *held + hold);
         self.case.pause_ms + hold.as_millis().max(1) as u64
     }
 
@@ -158,10 +184,11 @@ impl Model {
 }
 
 /// The module's bound on the part of the approach that is used, and what comes on top: the part below which a hold is none,
-/// and what all calls in flight bring at once.
+/// and what all calls in flight bring at once. Calls of different sizes may write [`MIXED`] times as much.
 fn bound(case: &Case) -> f64 {
-    let in_flight = (case.callers * case.bytes) as f64;
-    let part = 4.0 * in_flight / (case.flush_bytes as f64 * HOLD_MAX.as_secs_f64());
+    let in_flight = (case.callers * case.bytes + case.small_callers * case.small_bytes) as f64;
+    let mixed = if case.small_callers > 0 { MIXED } else { 1.0 };
+    let part = 4.0 * mixed * in_flight / (case.flush_bytes as f64 * HOLD_MAX.as_secs_f64());
     part.powf(0.25) + 0.1 + in_flight / (case.limit as f64 * 0.05)
 }
 
@@ -195,6 +222,58 @@ fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
 }
 
 #[test]
+fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
+    let mixed = |name, callers, bytes, small_callers| Case { callers, bytes, small_callers, ..case(name) };
+    // How many times less at least: small calls that bring as many bytes as large ones are what fills the memory.
+    let cases = [
+        (mixed("a few small ones", 14, 20_000, 4), 10),
+        (mixed("as many", 14, 20_000, 14), 10),
+        (mixed("few of both", 4, 200_000, 20), 30),
+        (mixed("many small ones", 14, 20_000, 500), 3),
+        (mixed("one large one", 1, 200_000, 1000), 3),
+        (Case { weights: vec![1], flushers: 1, ..mixed("one region", 2, 100_000, 200) }, 5),
+    ];
+    for (case, times) in cases {
+        let outcome = Model::run(case.clone(), 120);
+        assert_eq!(outcome.refused, 0, "{}: {outcome:?}", case.name);
+        assert!(outcome.used_max <= bound(&case), "{}: {outcome:?}, {:.2}", case.name, bound(&case));
+        let disk = case.flush_bytes * case.flushers.min(case.weights.len()) as u64;
+        assert!(outcome.written > disk * 40, "{}: {outcome:?}", case.name);
+        let (small, large) =
+            (outcome.small_hold / outcome.small_calls as u32, outcome.hold / outcome.calls as u32);
+        assert!(small * times < large, "{}: {small:?}, {large:?}", case.name);
+    }
+}
+
+#[test]
+fn a_call_bears_its_part_of_the_typical_bytes_call() {
+    let limit = 6400;
+    let gauge = |bytes| {
+        let gauge = MemStoreGauge::new(6400, limit);
+        // Half of the limit is the approach.
+        gauge.measure(Instant::now(), || [idle(limit)]);
+        gauge.measure(Instant::now(), || [idle(bytes)]);
+        gauge
+    };
+    let close =
+        |hold: Duration, part: f64| (hold.as_secs_f64() - HOLD_MAX.as_secs_f64() / 8.0 * part).abs() < 1e-3;
+    let half = gauge(limit / 4 * 3);
+    // It looks back over 100 bytes.
+    assert!(close(half.hold_for(1), 1.0), "nothing is known yet");
+    assert!(close(half.hold_for(1000), 1.0), "a call as large as that is all that is known");
+    assert!(close(half.hold_for(10), 0.01 * 100_f64.powf(0.1)), "which this one forgets a tenth of");
+    (0..200).for_each(|_| drop(half.hold_for(10)));
+    assert!(close(half.hold_for(10), 1.0), "2000 bytes later");
+    assert!(close(half.hold_for(1), 0.1));
+
+    let full = gauge(limit);
+    full.hold_for(1000);
+    assert_eq!(full.hold_for(1), HOLD_MAX, "all bear everything");
+    let empty = gauge(limit / 4);
+    assert_eq!(empty.hold_for(1000), Duration::ZERO);
+}
+
+#[test]
 fn writers_that_the_disk_keeps_up_with_are_not_slowed() {
     // 7 MB/s, which one flusher writes, and 11, for which it takes two.
     for (name, pause_ms) in [("one flusher's pace", 39), ("more than that", 24)] {
@@ -225,9 +304,8 @@ fn wherever_answers_are_held_somebody_flushes() {
     for low in [1, 5000, 9500, 10_000] {
         let gauge = MemStoreGauge::new(low, 10_000);
         for n in 0..2000 {
-            let region = |bytes| Unflushed { bytes, ..Unflushed::default() };
             let count = 1 + below(8);
-            let regions: Vec<_> = (0..count).map(|_| region(below(20_000 / count))).collect();
+            let regions: Vec<_> = (0..count).map(|_| idle(below(20_000 / count))).collect();
             let now = began + Duration::from_millis(n * below(400));
             let (regions, need) = gauge.measure(now, || regions);
             braking += u64::from(gauge.is_braking());
@@ -250,7 +328,7 @@ fn flushes_are_in_haste_half_way_to_the_brake_mark() {
     let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
     // In many regions, so that none is a larger flush than the 250 that are assumed before one is seen.
     let measure = |after_ms, bytes: u64| {
-        let region = |n| Unflushed { bytes: bytes / 10 + u64::from(n < bytes % 10), ..Unflushed::default() };
+        let region = |n| idle(bytes / 10 + u64::from(n < bytes % 10));
         gauge.measure(began + Duration::from_millis(after_ms), || (0..10).map(region).collect::<Vec<_>>());
         (gauge.is_hasty(), gauge.is_braking())
     };
@@ -268,8 +346,7 @@ fn flushes_are_in_haste_half_way_to_the_brake_mark() {
 #[test]
 fn flushes_are_asked_for_when_they_help() {
     let gauge = MemStoreGauge::new(950, 1000);
-    let idle = |bytes| Unflushed { bytes, ..Unflushed::default() };
-    let running = |bytes, going| Unflushed { bytes, going, is_flushing: true };
+    let running = |bytes, going| Unflushed { going, is_flushing: true, ..idle(bytes) };
     let asked = |regions: &[Unflushed], open| {
         let (_, need) = gauge.measure(Instant::now(), || regions);
         let mut asked = Vec::new();
@@ -296,14 +373,37 @@ fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
     // Flushed, and still read: of no region.
     let kept = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
     kept.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 9 << 20]).as_cell());
-    let need = |bytes| {
-        let region = Unflushed { bytes, ..Unflushed::default() };
-        gauge.measure(Instant::now(), || [region]).1
-    };
+    let need = |bytes| gauge.measure(Instant::now(), || [idle(bytes)]).1;
     assert_eq!(need(1000), Need { worth_bytes: need(1000).worth_bytes, ..Need::default() });
     assert!(gauge.is_full() && gauge.is_braking(), "{} bytes", gauge.bytes());
     assert!(need(MIB).all_flushers, "an eighth of the limit is worth a file");
     drop(kept);
     assert!(!need(1000).all_flushers && !gauge.is_braking());
     assert_eq!(gauge.bytes(), 1000);
+}
+
+#[test]
+fn the_slack_of_chunks_is_nobodys_concern_and_the_approach_is_several_chunks() {
+    let (limit, slack) = (64 * MIB, 4 * MIB);
+    let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
+    let chunk = chunks.sizes().chunk_bytes as u64;
+    let gauge = MemStoreGauge::new(limit - 1, limit).over(chunks.clone());
+    let of_region = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
+    of_region.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 6 << 20]).as_cell());
+    let out = chunks.out_bytes() as u64;
+    assert!(out > 6 * MIB);
+    gauge.measure(Instant::now(), || [Unflushed { cells: 1000, bytes: out, ..Unflushed::default() }]);
+    assert_eq!(gauge.bytes(), out - slack, "flushes free all of it, but the limit is not that near");
+    drop(of_region);
+
+    // The sixteen MiB of a flush that are assumed before one is seen are forgotten in time.
+    let began = Instant::now();
+    for period in 0..400 {
+        gauge.measure(began + Duration::from_millis(200 * period), || [idle(1)]);
+    }
+    let before_approach = limit / MIB - 6 * chunk / MIB;
+    gauge.measure(Instant::now(), || vec![idle(MIB); before_approach as usize]);
+    assert!(!gauge.is_braking());
+    gauge.note(1);
+    assert!(gauge.is_braking());
 }
