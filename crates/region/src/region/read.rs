@@ -5,6 +5,7 @@
 //! new one would give: the Get is of the last one's kind, the stores have the same segments and files, and the clock
 //! shows the same time. The read point is always taken anew.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,7 +43,12 @@ impl Region {
     }
 
     /// For Gets one after the other.
-    pub fn row_reader(&self) -> RowReader<'_> {
+    pub fn row_reader(&self) -> RowReader<&Self> {
+        RowReader { region: self, last: None, reads: 0 }
+    }
+
+    /// The same, of a region that the reader holds on to.
+    pub fn owned_row_reader(self: Arc<Self>) -> RowReader<Arc<Self>> {
         RowReader { region: self, last: None, reads: 0 }
     }
 
@@ -99,6 +105,33 @@ impl Region {
         open.scanner.go_to_row(&open.views, scan, row, read_point, open.now_ms).map(|()| true)
     }
 
+    /// A scanner at the row: that of the last Get, or a new one.
+    fn scanner_at<'a>(
+        &self,
+        last: &'a mut Option<LastGet>,
+        kind: Option<usize>,
+        row: &Bytes,
+        scan: impl FnOnce() -> Result<Scan>,
+    ) -> Result<&'a mut RegionScanner> {
+        let alike = last.as_mut().filter(|last| kind.is_some() && last.kind == kind);
+        let is_there = alike.map_or(Ok(false), |last| self.read_again(last, row));
+        if !matches!(is_there, Ok(true)) {
+            *last = None;
+        }
+        is_there?;
+        let last = match last {
+            Some(last) => last,
+            none => {
+                let mut scan = scan()?;
+                let kind = kind.filter(|_| scan.is_plain_get());
+                let read_point = self.read_point_of(&scan);
+                let open = self.open_with_views(&mut scan, read_point)?;
+                none.insert(LastGet { kind, scan, open })
+            }
+        };
+        Ok(&mut last.open.scanner)
+    }
+
     /// A read point for views that were taken before, if they are what [`Region::view`] would give now.
     fn view_again(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -137,8 +170,8 @@ struct Open {
 }
 
 /// Reads rows of a region one after the other. See the module.
-pub struct RowReader<'a> {
-    region: &'a Region,
+pub struct RowReader<R: Deref<Target = Region>> {
+    region: R,
     last: Option<LastGet>,
     /// Rows read so far.
     reads: u64,
@@ -153,7 +186,18 @@ struct LastGet {
     open: Open,
 }
 
-impl RowReader<'_> {
+impl<R: Deref<Target = Region>> RowReader<R> {
+    /// The region.
+    pub fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// Counts what was read so far as reads of the region. What was not counted yet is when it is dropped.
+    pub fn count(&mut self) {
+        let reads = std::mem::take(&mut self.reads);
+        self.region.counts.reads.fetch_add(reads, Ordering::Relaxed);
+    }
+
     /// As [`Region::get_into`].
     ///
     /// # Errors
@@ -187,15 +231,15 @@ impl RowReader<'_> {
         out: &mut CellBuffer,
         context: &mut ScannerContext,
     ) -> Result<()> {
-        let region = self.region;
+        let Self { region, last, reads } = self;
         region.check_row(row, "Get")?;
-        self.reads += 1;
+        *reads += 1;
         let Some(rows) = &region.row_cache else {
-            return self.scanner(kind, row, scan)?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, scan)?.next(out, context).map(drop);
         };
         let scan = scan()?;
         let Some(cached) = rows.place(&scan) else {
-            return self.scanner(kind, row, || Ok(scan))?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, || Ok(scan))?.next(out, context).map(drop);
         };
         if cached.find(&scan, out) {
             return Ok(());
@@ -203,47 +247,20 @@ impl RowReader<'_> {
         let shape = cached.shape(&scan);
         // What is kept is copied anyway.
         let mut read = CellBuffer::new();
-        let scanner = self.scanner(kind, row, || Ok(scan))?;
+        let scanner = region.scanner_at(last, kind, row, || Ok(scan))?;
         scanner.next(&mut read, context)?;
         cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())
     }
-
-    /// A scanner at the row.
-    fn scanner(
-        &mut self,
-        kind: Option<usize>,
-        row: &Bytes,
-        scan: impl FnOnce() -> Result<Scan>,
-    ) -> Result<&mut RegionScanner> {
-        let region = self.region;
-        let last = self.last.as_mut().filter(|last| kind.is_some() && last.kind == kind);
-        let is_there = last.map_or(Ok(false), |last| region.read_again(last, row));
-        if !matches!(is_there, Ok(true)) {
-            self.last = None;
-        }
-        is_there?;
-        let last = match &mut self.last {
-            Some(last) => last,
-            none => {
-                let mut scan = scan()?;
-                let kind = kind.filter(|_| scan.is_plain_get());
-                let read_point = region.read_point_of(&scan);
-                let open = region.open_with_views(&mut scan, read_point)?;
-                none.insert(LastGet { kind, scan, open })
-            }
-        };
-        Ok(&mut last.open.scanner)
-    }
 }
 
-impl Drop for RowReader<'_> {
+impl<R: Deref<Target = Region>> Drop for RowReader<R> {
     /// Counts what was read, unless it is to be read anew. Of a batch of which a later region has to wait, the regions before it
     /// are counted twice.
     fn drop(&mut self) {
         if self.reads > 0 && !turns::was_refused() {
-            self.region.counts.reads.fetch_add(self.reads, Ordering::Relaxed);
+            self.count();
         }
     }
 }

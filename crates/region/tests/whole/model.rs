@@ -9,7 +9,7 @@ use evenkeel_fs::Keep;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
-use evenkeel_region::region::RowReader;
+use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
 use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, scan, texts};
@@ -224,7 +224,7 @@ fn random_get(random: &mut Random, kind: u64) -> Scan {
     }
 }
 
-fn read(rows: &mut RowReader<'_>, kind: u64, get: Scan) -> Vec<String> {
+fn read(rows: &mut RowReader<&Region>, kind: u64, get: Scan) -> Vec<String> {
     let (mut cells, row) = (CellBuffer::new(), get.start_row.clone());
     let mut context = ScannerContext::unlimited();
     rows.get_of_kind(kind as usize, &row, || Ok(get), &mut cells, &mut context).expect("read");

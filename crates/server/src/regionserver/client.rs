@@ -69,14 +69,11 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let read = |server: &Arc<RegionServer>, request: &pb::GetRequest, caller: Caller| {
-            get::get(server, request, &caller)
-        };
-        match turns::without_waiting(|| read(&self.server, &request, Caller::of(&call))) {
+        let system = is_system_region(&request.region);
+        let read = |server: &Arc<RegionServer>, request, caller: Caller| get::get(server, request, &caller);
+        match turns::without_waiting(|| read(&self.server, request, Caller::of(&call))) {
             Some(outcome) => answer(reply, outcome),
-            None => {
-                self.read_aside(is_system_region(&request.region), call, reply, pb::GetRequest::decode, read)
-            }
+            None => self.read_aside(system, call, reply, pb::GetRequest::decode, read),
         }
     }
 
@@ -87,7 +84,7 @@ impl ClientService {
         call: Call,
         reply: Responder,
         decode: fn(Bytes) -> Result<M, DecodeError>,
-        read: impl FnOnce(&Arc<RegionServer>, &M, Caller) -> Result<Reply<R>> + Send + 'static,
+        read: impl FnOnce(&Arc<RegionServer>, M, Caller) -> Result<Reply<R>> + Send + 'static,
     ) where
         M: 'static,
     {
@@ -97,7 +94,7 @@ impl ClientService {
         // Decoded again, so that a call that waits does not pin the connection's buffer.
         self.executor.submit(class, call, reply, move |call, reply| {
             let request = call.decode_by(decode);
-            answer(reply, request.and_then(|request| read(&server, &request, Caller::of(&call))));
+            answer(reply, request.and_then(|request| read(&server, request, Caller::of(&call))));
         });
     }
 
@@ -128,7 +125,12 @@ impl ClientService {
                 return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call)))
                 {
                     Some(outcome) => answer(reply, outcome),
-                    None => self.read_aside(system, call, reply, MultiRequest::decode, multi::read),
+                    None => {
+                        let read = |server: &Arc<RegionServer>, request, caller| {
+                            multi::read(server, &request, caller)
+                        };
+                        self.read_aside(system, call, reply, MultiRequest::decode, read)
+                    }
                 };
             }
             multi::Kind::Writes => "Multi",

@@ -370,7 +370,7 @@ impl Run<'_> {
         &mut self,
         at: usize,
         slot: usize,
-        rows: &mut RowReader<'_>,
+        rows: &mut RowReader<&Region>,
         row: &Bytes,
         kind: usize,
     ) -> Result<Outcome> {

@@ -76,7 +76,8 @@ impl TestServer {
         Self::of(fs, config, WalConfig::default(), (cache, ChunkPool::new(2)))
     }
 
-    fn of(
+    /// A server with no region, of these parts.
+    pub fn of(
         fs: Arc<dyn FileSystem>,
         config: RegionServerConfig,
         wal: WalConfig,

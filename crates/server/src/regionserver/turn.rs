@@ -1,7 +1,15 @@
-//! Single writes of one turn: looked up side by side, then made one after another.
+//! Single Gets and writes of one turn.
 //!
-//! A client with many threads sends their Puts over one connection, so many of them lie in its read buffer when a turn
-//! begins. Made as they are read, each would walk down its region's skip list alone and wait for memory at every node
+//! A client with many threads sends their calls over one connection, so many of them lie in its read buffer when a turn
+//! begins: a batch in all but the message.
+//!
+//! # Gets
+//! They are mostly alike but for the row. So what read one is kept, and reads the next one of this kind, if there is one before the turn ends
+//! ([`Alike`]). It holds on to files and blocks, which is why it is not kept for longer: a turn takes a millisecond or so.
+//!
+//! # Writes
+//! They are looked up side by side, then made one after another.
+//! Made as they are read, each would walk down its region's skip list alone and wait for memory at every node
 //! (see [`region::look_ahead`]). So a turn only decodes them, and makes them when it has run all its other calls. Their
 //! answers leave no later for it: they wait for the log, which is woken at the end of the turn.
 //!
@@ -14,7 +22,7 @@ use std::sync::Arc;
 
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{self, Region};
+use evenkeel_region::region::{self, Region, RowReader};
 use evenkeel_rpc::{Call, DetachedResponder};
 
 use super::caller::{Caller, answer};
@@ -32,9 +40,53 @@ pub struct Write {
     pub reply: DetachedResponder,
 }
 
+/// Kinds of Gets, by region too, of which readers are kept: a search among them is still short beside a Get.
+pub(super) const KINDS_MAX: usize = 16;
+
+/// Gets of one kind: of one region, and with nothing different but the row.
+pub struct Alike {
+    /// Without a row.
+    pub get: pb::Get,
+    /// Reads them; for it, all are of one kind.
+    pub reader: RowReader<Arc<Region>>,
+}
+
+impl Alike {
+    /// What is kept of this thread's turn, when it is for such Gets; else new. To be [kept](keep) again, unless reading fails.
+    pub fn of(region: Arc<Region>, get: pb::Get) -> Box<Self> {
+        let is_alike = |kept: &Box<Self>| Arc::ptr_eq(kept.reader.region(), &region) && kept.get == get;
+        let kept = TURN.with_borrow_mut(|turn| {
+            let at = turn.gets.iter().rposition(is_alike)?;
+            Some(turn.gets.remove(at))
+        });
+        kept.unwrap_or_else(|| Box::new(Self { get, reader: region.owned_row_reader() }))
+    }
+}
+
+/// Keeps it for the Gets to come in this thread's turn, if there is one. Too many, and the one goes that was not asked for longest.
+pub fn keep(gets: Box<Alike>) {
+    TURN.with_borrow_mut(|turn| {
+        if turn.is_running {
+            if turn.gets.len() == KINDS_MAX {
+                turn.gets.remove(0);
+            }
+            turn.gets.push(gets);
+        }
+    });
+}
+
+/// What a turn keeps from one call to the next.
+struct Turn {
+    is_running: bool,
+    writes: Vec<Write>,
+    /// The last one was asked for last.
+    gets: Vec<Box<Alike>>,
+}
+
 thread_local! {
-    /// The writes of the turn that this thread runs; `None` outside of turns.
-    static PUT_OFF: RefCell<Option<Vec<Write>>> = const { RefCell::new(None) };
+    /// Its lists stay, so that a turn allocates nothing.
+    static TURN: RefCell<Turn> =
+        const { RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Vec::new() }) };
 }
 
 /// Runs the calls of a turn, and then the single writes among them.
@@ -43,27 +95,39 @@ pub fn turn(server: &RegionServer, calls: &mut dyn FnMut()) {
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
-            drop(PUT_OFF.take());
+            if TURN.with_borrow(|turn| turn.is_running) {
+                drop(end());
+            }
         }
     }
     let _end = End;
-    PUT_OFF.set(Some(Vec::new()));
+    TURN.with_borrow_mut(|turn| turn.is_running = true);
     calls();
-    let writes = PUT_OFF.take().unwrap_or_default();
+    let mut writes = end();
     if writes.len() > 1 {
         region::look_ahead(writes.iter().filter_map(Write::place));
     }
-    writes.into_iter().for_each(|write| write.make(server));
+    writes.drain(..).for_each(|write| write.make(server));
+    TURN.with_borrow_mut(|turn| turn.writes = writes);
+}
+
+/// Ends this thread's turn; the writes to be made.
+fn end() -> Vec<Write> {
+    TURN.with_borrow_mut(|turn| {
+        turn.is_running = false;
+        turn.gets.clear();
+        std::mem::take(&mut turn.writes)
+    })
 }
 
 /// Makes a write at the end of this thread's turn, or now when there is none.
 pub fn put_off(server: &RegionServer, write: Write) {
-    let now = PUT_OFF.with_borrow_mut(|writes| match writes {
-        Some(writes) => {
-            writes.push(write);
+    let now = TURN.with_borrow_mut(|turn| match turn.is_running {
+        true => {
+            turn.writes.push(write);
             None
         }
-        None => Some(write),
+        false => Some(write),
     });
     if let Some(write) = now {
         write.make(server);

@@ -262,7 +262,8 @@ fn a_call_bears_its_part_of_the_typical_bytes_call() {
     assert!(close(half.hold_for(1), 1.0), "nothing is known yet");
     assert!(close(half.hold_for(1000), 1.0), "a call as large as that is all that is known");
     assert!(close(half.hold_for(10), 0.01 * 100_f64.powf(0.1)), "which this one forgets a tenth of");
-    (0..200).for_each(|_| drop(half.hold_for(10)));
+    let holds: Vec<_> = (0..200).map(|_| half.hold_for(10)).collect();
+    assert!(holds.is_sorted());
     assert!(close(half.hold_for(10), 1.0), "2000 bytes later");
     assert!(close(half.hold_for(1), 0.1));
 

@@ -9,3 +9,4 @@ mod multi;
 mod reads_and_writes;
 mod replies;
 mod scan;
+mod turn;

@@ -21,7 +21,7 @@ fn read(
     request: &pb::GetRequest,
     caller: &Caller,
 ) -> Result<Answer<pb::Result>, HBaseError> {
-    let reply = get::get(&server.server, request, caller)?;
+    let reply = get::get(&server.server, request.clone(), caller)?;
     let message = reply.message.result.clone().expect("a result");
     Ok(Answer { message, cells: cells_of(reply) })
 }

@@ -80,7 +80,7 @@ fn large_values(cache: &Arc<Watched>) -> (TestServer, Arc<Region>) {
 
 fn get_row(server: &TestServer, region: &Region, row: u8, caller: &Caller) -> Reply<pb::GetResponse> {
     let get = pb::Get { row: Bytes::copy_from_slice(&[row]), ..Default::default() };
-    get::get(&server.server, &pb::GetRequest { region: specifier(region), get }, caller).expect("answered")
+    get::get(&server.server, pb::GetRequest { region: specifier(region), get }, caller).expect("answered")
 }
 
 fn scan_all(server: &TestServer, region: &Region, caller: &Caller) -> Reply<pb::ScanResponse> {

@@ -1,0 +1,128 @@
+//! Gets of one turn.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_block_cache::{BucketCache, BucketCacheConfig};
+use evenkeel_common::{KeyValue, turns};
+use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
+use evenkeel_protocol::pb;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::Region;
+use evenkeel_wal::WalConfig;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::regionserver::testing::*;
+use crate::regionserver::turn::{Alike, KINDS_MAX, keep, turn};
+use crate::regionserver::{RegionServerConfig, get};
+
+/// A Get of a kind, by the number of versions.
+fn kind(max_versions: u32) -> pb::Get {
+    pb::Get { max_versions: Some(max_versions), ..Default::default() }
+}
+
+/// The reader of a kind, and whether it was kept: a new one holds on to the region once more.
+fn ask(region: &Arc<Region>, versions: u32) -> (Box<Alike>, bool) {
+    let holders = Arc::strong_count(region);
+    let gets = Alike::of(region.clone(), kind(versions));
+    let is_kept = Arc::strong_count(region) == holders;
+    (gets, is_kept)
+}
+
+#[test]
+fn what_read_a_get_reads_the_next_one_of_its_kind_in_the_same_turn() {
+    let (server, region) = TestServer::with_region();
+    let other = server.open(b"m", b"", table());
+    let holders = Arc::strong_count(&region);
+    turn(&server.server, &mut || {
+        let (gets, is_kept) = ask(&region, 1);
+        assert!(!is_kept);
+        keep(gets);
+        assert!(!ask(&region, 2).1 && !ask(&other, 1).1, "of another kind, of another region");
+        let (gets, is_kept) = ask(&region, 1);
+        assert!(is_kept && !ask(&region, 1).1, "but somebody has it");
+        keep(gets);
+        for versions in 2..=KINDS_MAX as u32 {
+            keep(ask(&region, versions).0);
+        }
+        let (gets, is_kept) = ask(&region, 1);
+        assert!(is_kept, "so many are kept");
+        keep(gets);
+        keep(ask(&region, 1000).0);
+        let are_kept: Vec<_> =
+            [1, 2, 3, 1000].into_iter().filter(|versions| ask(&region, *versions).1).collect();
+        assert_eq!(are_kept, [1, 3, 1000], "the one that was not asked for longest goes");
+    });
+    assert_eq!(Arc::strong_count(&region), holders, "the turn is over");
+    keep(ask(&region, 1).0);
+    assert_eq!(Arc::strong_count(&region), holders, "there is no turn");
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        turn(&server.server, &mut || {
+            keep(ask(&region, 1).0);
+            panic!("on purpose");
+        });
+    }));
+    assert!(panicked.is_err());
+    keep(ask(&region, 1).0);
+    assert_eq!(Arc::strong_count(&region), holders, "nor after a panic");
+}
+
+#[test]
+fn gets_of_a_turn_read_what_is_there_when_they_are_made() {
+    const ROWS: [&[u8]; 5] = [b"a", b"b", b"m", b"n", b"z"];
+    // A file system that cannot read without waiting, and a cache.
+    let fs = Arc::new(FaultyFileSystem::new(MemoryFileSystem::new()));
+    let cache = Arc::new(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
+    let (config, wal) = (RegionServerConfig::default(), WalConfig::default());
+    let server = TestServer::of(fs, config, wal, (cache, ChunkPool::new(2)));
+    let regions = [server.open(b"", b"m", table()), server.open(b"m", b"", table())];
+    let region_of = |row: &[u8]| &regions[usize::from(row >= b"m".as_slice())];
+    let mut random = SmallRng::seed_from_u64(7);
+    let (mut gets, mut refused, mut found) = ([0, 0], 0, 0);
+    for turns in 0..60 {
+        turn(&server.server, &mut || {
+            for step in 0..40 {
+                let row = ROWS[random.random_range(0..ROWS.len())];
+                let region = region_of(row);
+                match random.random_range(0..20) {
+                    0..4 => {
+                        put(region, &[cell(row, &[b'p' + step % 3], format!("{turns} {step}").as_bytes())])
+                    }
+                    4 => drop(region.flush().expect("flushed")),
+                    5 if step % 4 == 0 => drop(region.compact(None, true).expect("compacted")),
+                    6 => server.clock.advance_ms(1),
+                    _ => {
+                        let qualifier =
+                            [vec![], vec![Bytes::from_static(b"q")]][random.random_range(0..2)].clone();
+                        let column = pb::Column { family: Bytes::from_static(b"f"), qualifier };
+                        let get = pb::Get {
+                            row: Bytes::from_static(row),
+                            column: vec![column],
+                            ..Default::default()
+                        };
+                        let request = pb::GetRequest { region: specifier(region), get };
+                        let read = || get::get(&server.server, request.clone(), &caller());
+                        let reply = turns::without_waiting(read).unwrap_or_else(|| {
+                            refused += 1;
+                            read()
+                        });
+                        let cells = cells_of(reply.expect("answered"));
+                        // By a scanner of its own.
+                        let get = crate::convert::read::get(&request.get, false).expect("legal");
+                        let expected = region.get(get).expect("read");
+                        let expected: Vec<_> =
+                            (0..expected.len()).map(|i| text(&KeyValue::copy_of(&expected.get(i)))).collect();
+                        assert_eq!(cells, expected, "turn {turns}, step {step}");
+                        found += cells.len();
+                        gets[usize::from(row >= b"m".as_slice())] += 2;
+                    }
+                }
+            }
+        });
+    }
+    assert!(found > 500 && refused > 0, "{found} {refused}");
+    // Every Get is counted once, whether it had to be made anew or not.
+    let counted = regions.each_ref().map(|region| region.load().reads);
+    assert_eq!(counted, gets, "{refused} refused");
+}
