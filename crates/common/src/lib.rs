@@ -3,6 +3,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`allocator`] | the process's allocator, and the time that it takes |
 //! | [`cell`] | [`CellRef`], a view of one cell; [`KeyValue`], an owned one; [`KeyBuf`], a key to seek to; [`CellBuffer`], a run of cells in wire form |
 //! | [`comparator`] | the one order of cells, and the other one that hbase:meta uses |
 //! | [`names`] | [`TableName`], [`ServerName`] |
@@ -19,6 +20,7 @@
 //! | [`search`] | searches among sorted things |
 //! | [`turns`] | where long work gives way to other work of its kind |
 
+pub mod allocator;
 pub mod cell;
 pub mod clock;
 pub mod codec;
