@@ -10,8 +10,12 @@ use std::sync::mpsc;
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_common::Configuration;
+use evenkeel_common::allocator::{self, SampledAllocator};
 use evenkeel_server::standalone::Standalone;
 use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: SampledAllocator = SampledAllocator;
 
 /// The environment variable that sets log levels, such as `info,evenkeel_region=debug`.
 const LOG_VARIABLE: &str = "EVENKEEL_LOG";
@@ -135,6 +139,9 @@ fn run(start: &Start) -> Result<(), String> {
         tracing::warn!(keys = unknown.join(" "), "settings that Evenkeel does not know are ignored");
     }
     drop(unknown);
+    if let Err(error) = allocator::share() {
+        tracing::warn!(%error, "other processes cannot read the allocator's time");
+    }
     let (sender, stop) = mpsc::sync_channel::<String>(1);
     let ask = sender.clone();
     let server = Standalone::start(conf, Arc::new(move |reason: &str| drop(ask.try_send(reason.to_owned()))))

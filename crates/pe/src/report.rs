@@ -85,11 +85,16 @@ pub struct ServerReport {
     pub gc_time_s: Option<f64>,
     /// Collections.
     pub gc_count: Option<u64>,
+    /// Seconds of the allocator, see [`Usage::allocator_s`].
+    pub allocator_s: Option<f64>,
+    /// Calls of the allocator.
+    pub allocator_calls: Option<u64>,
 }
 
 impl ServerReport {
     pub(crate) fn new(server: &ServerProcess, before: &Usage, after: &Usage, rss_bytes: u64) -> Self {
         let difference = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| b - a);
+        let more = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| b.saturating_sub(a));
         Self {
             pid: server.pid(),
             jvm: server.is_jvm(),
@@ -99,7 +104,9 @@ impl ServerReport {
             read_bytes: after.read_bytes.saturating_sub(before.read_bytes),
             gc_cpu_s: difference(before.gc_cpu_s, after.gc_cpu_s),
             gc_time_s: difference(before.gc_time_s, after.gc_time_s),
-            gc_count: before.gc_count.zip(after.gc_count).map(|(a, b)| b.saturating_sub(a)),
+            gc_count: more(before.gc_count, after.gc_count),
+            allocator_s: difference(before.allocator_s, after.allocator_s).map(|s| s.max(0.0)),
+            allocator_calls: more(before.allocator_calls, after.allocator_calls),
         }
     }
 }

@@ -1,11 +1,12 @@
-//! [`ServerProcess`]: CPU, memory and garbage collection of a server on this machine, read beside the load.
+//! [`ServerProcess`]: CPU, memory and garbage collection, or allocation, of a server on this machine, read beside the load.
 //!
 //! All of it is read from `/proc` and, for a JVM, from the counters that it maps into `/tmp/hsperfdata_USER/PID` (what
-//! `jstat` reads), so that reading costs the server nothing. Times are of CPU unless they are called pauses.
+//! `jstat` reads), for an Evenkeel from those that it [shares](evenkeel_common::allocator), so that reading costs the server nothing. Times are of CPU unless they are called pauses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use evenkeel_common::allocator::SharedTotal;
 use serde::Serialize;
 
 mod hsperf;
@@ -28,6 +29,10 @@ pub struct Usage {
     pub gc_time_s: Option<f64>,
     /// Collections.
     pub gc_count: Option<u64>,
+    /// Seconds that the allocator of an Evenkeel took, as it estimates itself; `None` when it is none.
+    pub allocator_s: Option<f64>,
+    /// Calls of that allocator.
+    pub allocator_calls: Option<u64>,
 }
 
 /// A process of this machine.
@@ -36,6 +41,7 @@ pub struct ServerProcess {
     pid: i32,
     ticks_per_s: f64,
     counters: Option<PathBuf>,
+    allocator: Option<SharedTotal>,
 }
 
 impl ServerProcess {
@@ -45,6 +51,7 @@ impl ServerProcess {
             pid,
             ticks_per_s: rustix::param::clock_ticks_per_second() as f64,
             counters: hsperf::file_of(pid),
+            allocator: SharedTotal::of_pid(pid),
         })
     }
 
@@ -85,6 +92,7 @@ impl ServerProcess {
             found.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
         };
         let gc = self.counters.as_deref().and_then(hsperf::collections);
+        let allocator = self.allocator.as_ref().and_then(SharedTotal::read);
         Some(Usage {
             cpu_s: ticks / self.ticks_per_s,
             rss_bytes: rss_kib * 1024,
@@ -93,6 +101,8 @@ impl ServerProcess {
             gc_cpu_s: self.is_jvm().then(|| self.collector_ticks() / self.ticks_per_s),
             gc_time_s: gc.map(|gc| gc.seconds),
             gc_count: gc.map(|gc| gc.count),
+            allocator_s: allocator.map(|total| total.ns as f64 / 1e9),
+            allocator_calls: allocator.map(|total| total.calls),
         })
     }
 
@@ -186,6 +196,7 @@ mod tests {
         let after = own.usage().expect("there");
         assert!(after.cpu_s - before.cpu_s >= 0.05, "{before:?} {after:?}");
         assert!(after.rss_bytes > 1 << 20 && after.gc_cpu_s.is_none());
+        assert_eq!((after.allocator_s, after.allocator_calls), (None, None), "it shares none");
         assert!(ServerProcess::of_pid(i32::MAX).is_none());
     }
 

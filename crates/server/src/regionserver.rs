@@ -20,7 +20,7 @@
 //! | [`bulk_load`] | files that clients wrote, into regions |
 //! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
 //! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
-//! | [`statistics`] | what the caches did, for the log |
+//! | [`statistics`] | what the caches and the allocator did, for the log |
 //! | [`cluster`] | ClientMetaService, BootstrapNodeService |
 //! | [`background`] | flush and compaction threads |
 //! | [`memory`] | unflushed bytes of the server, and the marks on the way to their limit |

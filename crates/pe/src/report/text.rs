@@ -72,5 +72,8 @@ fn server(report: &Report) -> Option<String> {
         let cpu = server.gc_cpu_s.unwrap_or_default();
         line.push_str(&format!(", {count} collections of {:.0} ms, {:.2} CPU s", time * 1000.0, cpu));
     }
+    if let (Some(time), Some(calls)) = (server.allocator_s, server.allocator_calls) {
+        line.push_str(&format!(", {calls} calls of its allocator, about {time:.2} s"));
+    }
     Some(line)
 }

@@ -1,6 +1,6 @@
 //! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
 //! in memory for long or has become much, flushes that failed, compactions that are due, how fast both may write, and the
-//! caches' line in the log.
+//! lines of the caches and the allocator in the log.
 //!
 //! Unflushed bytes it looks at between its times, too, when [`Background::bell`](super::Background::bell) rings.
 
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::allocator;
 use evenkeel_region::region::Region;
 
 use super::RegionServer;
@@ -98,6 +99,10 @@ const FLUSH_CHECK_MS: i64 = 10_000;
 /// How long edits of hbase's own tables stay unflushed, whatever is set (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
 const SYSTEM_FLUSH_MS: i64 = 300_000;
 
+fn log_statistics(of: &str, line: Option<String>) {
+    line.into_iter().for_each(|line| tracing::info!("{of}: {line}"));
+}
+
 /// Whether something is due, and then not before `period_ms` again.
 fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
     let due = now_ms >= next_ms.load(Ordering::Relaxed);
@@ -132,9 +137,8 @@ impl RegionServer {
         }
         let period_ms = self.config.cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
-            statistics::line(&self.cache.stats())
-                .into_iter()
-                .for_each(|line| tracing::info!("block cache: {line}"));
+            log_statistics("block cache", statistics::line(&self.cache.stats()));
+            log_statistics("allocator", statistics::allocator_line(allocator::total()));
         }
     }
 

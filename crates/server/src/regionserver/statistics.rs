@@ -1,14 +1,24 @@
-//! What the caches did, as a line of the log.
+//! What the caches did, and the allocator, as lines of the log.
 //!
 //! HBase's caches log such a line every five minutes, and its names are used here: `accesses`, `hits` and `hitRatio` of all
 //! lookups, sizes and counts of what is held; then the metrics `blockCacheDataHitCount` and `blockCacheDataMissCount`, of
 //! data blocks alone, and those of HBASE-29585, once a Get has looked for a row. Counts are since the start, sizes in bytes.
+//!
+//! The allocator has what HBase has of its collectors (`GcTimeMillis`, `GcCount`), where the process counts it
+//! ([`evenkeel_common::allocator`]).
 
 use std::fmt::Write as _;
 
 use evenkeel_block_cache::{BlockCategory, CacheStats};
+use evenkeel_common::allocator;
 
-/// The line; `None` before the first lookup.
+/// The line of the allocator; `None` when it is not counted.
+pub fn allocator_line(total: allocator::Total) -> Option<String> {
+    let millis = total.ns / 1_000_000;
+    (total.calls > 0).then(|| format!("allocatorTimeMillis={millis}, allocatorCallCount={}", total.calls))
+}
+
+/// The line of the caches; `None` before the first lookup.
 pub fn line(stats: &CacheStats) -> Option<String> {
     const DATA: usize = BlockCategory::Data as usize;
     let (hits, accesses) = (stats.hit_count(), stats.hit_count() + stats.miss_count());
@@ -41,6 +51,13 @@ pub fn line(stats: &CacheStats) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_allocator_is_told_of_where_it_is_counted() {
+        assert_eq!(allocator_line(allocator::Total::default()), None);
+        let line = allocator_line(allocator::Total { ns: 7_654_321_000, calls: 123 });
+        assert_eq!(line.as_deref(), Some("allocatorTimeMillis=7654, allocatorCallCount=123"));
+    }
 
     #[test]
     fn a_line_says_what_was_looked_for_and_found() {

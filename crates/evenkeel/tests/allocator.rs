@@ -1,0 +1,55 @@
+//! The time of a server's allocator, as `evenkeel pe` reads it beside the load, and as the server's log says it.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Server, config};
+use evenkeel_pe::report::summary;
+use evenkeel_pe::{Options, Target, run};
+
+const ROWS: u64 = 4000;
+/// A Put makes the server ask for memory at least so often, and give it back as often.
+const CALLS_PER_PUT_MIN: u64 = 4;
+
+fn number(line: &str, name: &str) -> Option<u64> {
+    let rest = line.split_once(&format!("{name}="))?.1;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// What the log says of the allocator after all that was done: the second line from here on, for the first may have been
+/// begun before.
+fn next_line(server: &Server) -> (u64, u64) {
+    let (from, deadline) = (server.log().len(), Instant::now() + PATIENCE);
+    loop {
+        let log = server.log();
+        let whole = log[from..].rfind('\n').map_or("", |end| &log[from..from + end]);
+        let mut lines = whole.lines().filter(|line| line.contains(" allocator: "));
+        if let Some(line) = lines.nth(1) {
+            let told = [number(line, "allocatorTimeMillis"), number(line, "allocatorCallCount")];
+            let [Some(millis), Some(calls)] = told else { panic!("{line}") };
+            return (millis, calls);
+        }
+        assert!(Instant::now() < deadline, "the log says nothing of the allocator");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_load_is_told_what_the_servers_allocator_took() {
+    let server = Server::started(&[("evenkeel.blockcache.statistics.period", "50")]);
+    let target = Target { name: "own".to_owned(), client: config(&server.bootstrap()) };
+    let line = format!("--rows={ROWS} --autoFlush=true randomWrite 4");
+    let report = run(&target, &Options::of_line(&line).expect("options")).expect("a report");
+    let text = summary(&report);
+    let written = report.tally.rows_written;
+    let of_server = report.server.expect("it runs on this machine");
+    let (seconds, calls) =
+        (of_server.allocator_s.expect("shared"), of_server.allocator_calls.expect("shared"));
+    assert!(calls > CALLS_PER_PUT_MIN * written, "{calls} calls for {written} Puts");
+    assert!(seconds > 0.0 && seconds < of_server.cpu_s, "{seconds} of {} CPU s", of_server.cpu_s);
+    assert!(text.contains(&format!(", {calls} calls of its allocator, about {seconds:.2} s")), "{text}");
+    let (millis, all_calls) = next_line(&server);
+    assert!(all_calls >= calls && millis as f64 + 1.0 > seconds * 1000.0, "{millis} ms, {all_calls} calls");
+}
