@@ -338,9 +338,11 @@ impl Results {
              below 1 it does better in rate. Core is how much of its core the server used; load is the CPU of the load for each \
              row; read is what the server read from files for each row, cached by the system or not (a JVM's socket reads \
              count too). GC is CPU of collector threads, which is in the server's CPU too, then time of collections as `jstat` \
-             counts; Evenkeel has no collector, and the time of its allocator is in its CPU and not counted apart, as that of a \
-             JVM's allocations is in HBase's. Hits are the part of the data blocks looked for that were in the block cache, by \
-             the server's own counters; HBase 2.6 counts a miss twice, and half of that is taken.\n",
+             counts. Evenkeel has no collector; it says the time of its allocator, in `malloc`, `free` and their like, and what \
+             part of its CPU that is, which it estimates from a sample of the calls (`crates/common/src/allocator.rs`). That is \
+             what it takes to give memory out and to have it back; of HBase, what it takes to give it out is not counted. Hits are \
+             the part of the data blocks looked for that were in the block cache, by the server's own counters; HBase 2.6 counts \
+             a miss twice, and half of that is taken.\n",
         );
         if !self.charts.is_empty() {
             out.push('\n');
@@ -356,7 +358,7 @@ impl Results {
     fn table(&self, row: &Row, report: &str, out: &mut String) {
         let _ = write!(
             out,
-            "\n## {}\n\n`{}`\n\n| | rows/s | requests/s | CPU µs/row | P50 | P99 | P99.9 | P99.99 | max | RSS MiB | GC s | \
+            "\n## {}\n\n`{}`\n\n| | rows/s | requests/s | CPU µs/row | P50 | P99 | P99.9 | P99.99 | max | RSS MiB | GC or allocator s | \
              core % | load µs/row | read KiB/row | rate | CPU | P99.9 |",
             row.title, row.line
         );
@@ -373,8 +375,6 @@ impl Results {
                 continue;
             };
             let server = r.server.as_ref();
-            let gc = server.and_then(|s| Some(format!("{:.2}, {:.2}", s.gc_cpu_s?, s.gc_time_s?)));
-            let without_gc = if kind.is_jvm() { "-" } else { "none" };
             let ratio = |of: &dyn Fn(&Report) -> f64| {
                 base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
             };
@@ -392,7 +392,7 @@ impl Results {
                 l.p9999_us,
                 l.max_us,
                 server.map_or(0, |s| s.rss_bytes >> 20),
-                gc.unwrap_or_else(|| without_gc.to_owned()),
+                server.and_then(memory_s).unwrap_or_else(|| "-".to_owned()),
                 Row::busy(r),
                 row.load_us(r),
                 row.of_server(r, |s| s.read_bytes as f64 / 1024.0),
@@ -442,6 +442,17 @@ impl Results {
     }
 }
 
+/// What it took a server to manage its memory: seconds of its collector threads and of collections; or of its allocator, with
+/// what part of its CPU that is.
+fn memory_s(server: &ServerReport) -> Option<String> {
+    let of_collector = || Some(format!("{:.2}, {:.2}", server.gc_cpu_s?, server.gc_time_s?));
+    let of_allocator = || {
+        let seconds = server.allocator_s?;
+        Some(format!("{seconds:.2}, {:.1} %", 100.0 * seconds / server.cpu_s))
+    };
+    of_collector().or_else(of_allocator)
+}
+
 /// A share as per cent.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", 100.0 * share))
@@ -464,4 +475,32 @@ fn write_row(row: &Row, folder: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_what_memory_took_it() {
+        let none = ServerReport {
+            pid: 1,
+            jvm: false,
+            cpu_s: 5.0,
+            rss_bytes: 0,
+            disk_written_bytes: 0,
+            read_bytes: 0,
+            gc_cpu_s: None,
+            gc_time_s: None,
+            gc_count: None,
+            allocator_s: None,
+            allocator_calls: None,
+        };
+        let jvm = ServerReport { gc_cpu_s: Some(1.234), gc_time_s: Some(0.5), ..none.clone() };
+        let own = ServerReport { allocator_s: Some(0.127), ..none.clone() };
+        assert_eq!(
+            [memory_s(&none), memory_s(&jvm), memory_s(&own)],
+            [None, Some("1.23, 0.50".to_owned()), Some("0.13, 2.5 %".to_owned())]
+        );
+    }
 }
