@@ -47,11 +47,11 @@ pub fn get(
 /// As [`get`]; `cells` may have a part of the row then.
 fn row(server: &RegionServer, region: Arc<Region>, mut get: pb::Get, cells: &mut CellBuffer) -> Result<()> {
     let row = std::mem::take(&mut get.row);
-    let mut rows = Alike::of(region, get);
-    row_of_batch(server, &mut rows.reader, (&row, 0), &rows.get, cells)?;
-    rows.reader.count();
-    turn::keep(rows);
-    Ok(())
+    turn::read_alike(region, get, |Alike { get, reader, .. }| {
+        row_of_batch(server, reader, (&row, 0), get, cells)?;
+        reader.count();
+        Ok(())
+    })
 }
 
 /// Adds the cells of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]); returns the bytes of the

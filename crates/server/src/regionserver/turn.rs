@@ -49,44 +49,76 @@ pub struct Alike {
     pub get: pb::Get,
     /// Reads them; for it, all are of one kind.
     pub reader: RowReader<Arc<Region>>,
+    /// It did not panic.
+    is_sound: bool,
 }
 
 impl Alike {
-    /// What is kept of this thread's turn, when it is for such Gets; else new. To be [kept](keep) again, unless reading fails.
-    pub fn of(region: Arc<Region>, get: pb::Get) -> Box<Self> {
-        let is_alike = |kept: &Box<Self>| Arc::ptr_eq(kept.reader.region(), &region) && kept.get == get;
-        let kept = TURN.with_borrow_mut(|turn| {
-            let at = turn.gets.iter().rposition(is_alike)?;
-            Some(turn.gets.remove(at))
-        });
-        kept.unwrap_or_else(|| Box::new(Self { get, reader: region.owned_row_reader() }))
+    fn new(region: Arc<Region>, get: pb::Get) -> Self {
+        Self { get, reader: region.owned_row_reader(), is_sound: true }
+    }
+
+    fn is_of(&self, region: &Arc<Region>, get: &pb::Get) -> bool {
+        self.is_sound && Arc::ptr_eq(self.reader.region(), region) && self.get == *get
     }
 }
 
-/// Keeps it for the Gets to come in this thread's turn, if there is one. Too many, and the one goes that was not asked for longest.
-pub fn keep(gets: Box<Alike>) {
+/// Reads a row by what read such a Get before in this thread's turn, if there was one; else, and outside of turns, by a new
+/// reader. After an error it is not kept.
+///
+/// # Errors
+/// What `read` says.
+pub fn read_alike<T>(
+    region: Arc<Region>,
+    get: pb::Get,
+    read: impl FnOnce(&mut Alike) -> Result<T>,
+) -> Result<T> {
     TURN.with_borrow_mut(|turn| {
-        if turn.is_running {
-            if turn.gets.len() == KINDS_MAX {
-                turn.gets.remove(0);
-            }
-            turn.gets.push(gets);
+        if !turn.is_running {
+            return read(&mut Alike::new(region, get));
         }
-    });
+        let at = turn.place_of(region, get);
+        let gets = &mut turn.gets[at];
+        gets.is_sound = false;
+        let outcome = read(gets);
+        match outcome {
+            Ok(_) => gets.is_sound = true,
+            Err(_) => drop(turn.gets.swap_remove(at)),
+        }
+        outcome
+    })
 }
 
 /// What a turn keeps from one call to the next.
 struct Turn {
     is_running: bool,
     writes: Vec<Write>,
-    /// The last one was asked for last.
-    gets: Vec<Box<Alike>>,
+    gets: Vec<Alike>,
+    /// The place of the one that goes next when there are too many.
+    next_gone: usize,
+}
+
+impl Turn {
+    fn place_of(&mut self, region: Arc<Region>, get: pb::Get) -> usize {
+        if let Some(at) = self.gets.iter().position(|kept| kept.is_of(&region, &get)) {
+            return at;
+        }
+        let gets = Alike::new(region, get);
+        if self.gets.len() < KINDS_MAX {
+            self.gets.push(gets);
+            return self.gets.len() - 1;
+        }
+        self.next_gone = (self.next_gone + 1) % KINDS_MAX;
+        self.gets[self.next_gone] = gets;
+        self.next_gone
+    }
 }
 
 thread_local! {
     /// Its lists stay, so that a turn allocates nothing.
-    static TURN: RefCell<Turn> =
-        const { RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Vec::new() }) };
+    static TURN: RefCell<Turn> = const {
+        RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Vec::new(), next_gone: 0 })
+    };
 }
 
 /// Runs the calls of a turn, and then the single writes among them.

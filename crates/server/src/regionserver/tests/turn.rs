@@ -1,10 +1,11 @@
 //! Gets of one turn.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BucketCache, BucketCacheConfig};
-use evenkeel_common::{KeyValue, turns};
+use evenkeel_common::{HBaseError, KeyValue, turns};
 use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
@@ -14,7 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::regionserver::testing::*;
-use crate::regionserver::turn::{Alike, KINDS_MAX, keep, turn};
+use crate::regionserver::turn::{Alike, KINDS_MAX, read_alike, turn};
 use crate::regionserver::{RegionServerConfig, get};
 
 /// A Get of a kind, by the number of versions.
@@ -22,12 +23,11 @@ fn kind(max_versions: u32) -> pb::Get {
     pb::Get { max_versions: Some(max_versions), ..Default::default() }
 }
 
-/// The reader of a kind, and whether it was kept: a new one holds on to the region once more.
-fn ask(region: &Arc<Region>, versions: u32) -> (Box<Alike>, bool) {
+/// Whether such a Get finds a reader: a new one holds on to the region once more. (It may do so in place of another one.)
+fn finds(region: &Arc<Region>, versions: u32) -> bool {
     let holders = Arc::strong_count(region);
-    let gets = Alike::of(region.clone(), kind(versions));
-    let is_kept = Arc::strong_count(region) == holders;
-    (gets, is_kept)
+    let now = |_: &mut Alike| Ok(Arc::strong_count(region));
+    read_alike(region.clone(), kind(versions), now).expect("nothing is read") == holders
 }
 
 #[test]
@@ -36,36 +36,34 @@ fn what_read_a_get_reads_the_next_one_of_its_kind_in_the_same_turn() {
     let other = server.open(b"m", b"", table());
     let holders = Arc::strong_count(&region);
     turn(&server.server, &mut || {
-        let (gets, is_kept) = ask(&region, 1);
-        assert!(!is_kept);
-        keep(gets);
-        assert!(!ask(&region, 2).1 && !ask(&other, 1).1, "of another kind, of another region");
-        let (gets, is_kept) = ask(&region, 1);
-        assert!(is_kept && !ask(&region, 1).1, "but somebody has it");
-        keep(gets);
-        for versions in 2..=KINDS_MAX as u32 {
-            keep(ask(&region, versions).0);
+        assert!(!finds(&region, 1) && finds(&region, 1));
+        assert!(!finds(&region, 2) && !finds(&other, 1), "of another kind, of another region");
+        assert!(finds(&region, 1) && finds(&region, 2) && finds(&other, 1));
+        let failed: Result<(), _> =
+            read_alike(region.clone(), kind(1), |_| Err(HBaseError::io("on purpose")));
+        assert!(failed.is_err() && !finds(&region, 1), "it is not kept after an error");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            read_alike(region.clone(), kind(1), |_| -> Result<(), _> { panic!("on purpose") })
+        }));
+        assert!(panicked.is_err() && !finds(&region, 1), "nor after a panic");
+        for versions in 3..100 {
+            finds(&region, versions);
+            assert!(Arc::strong_count(&region) <= holders + KINDS_MAX);
         }
-        let (gets, is_kept) = ask(&region, 1);
-        assert!(is_kept, "so many are kept");
-        keep(gets);
-        keep(ask(&region, 1000).0);
-        let are_kept: Vec<_> =
-            [1, 2, 3, 1000].into_iter().filter(|versions| ask(&region, *versions).1).collect();
-        assert_eq!(are_kept, [1, 3, 1000], "the one that was not asked for longest goes");
+        assert_eq!(Arc::strong_count(&region), holders + KINDS_MAX, "so many are kept");
+        assert!(!finds(&other, 7) && finds(&other, 7), "the last ones");
     });
     assert_eq!(Arc::strong_count(&region), holders, "the turn is over");
-    keep(ask(&region, 1).0);
-    assert_eq!(Arc::strong_count(&region), holders, "there is no turn");
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    assert!(!finds(&region, 1) && !finds(&region, 1), "there is no turn");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
         turn(&server.server, &mut || {
-            keep(ask(&region, 1).0);
+            assert!(!finds(&region, 1) && finds(&region, 1));
             panic!("on purpose");
         });
     }));
     assert!(panicked.is_err());
-    keep(ask(&region, 1).0);
-    assert_eq!(Arc::strong_count(&region), holders, "nor after a panic");
+    assert_eq!(Arc::strong_count(&region), holders, "the turn is over");
+    assert!(!finds(&region, 1) && !finds(&region, 1), "there is none");
 }
 
 #[test]
