@@ -1,5 +1,7 @@
 //! [`StoreConfig`]: limits of a store.
 
+use std::ops::RangeInclusive;
+
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TableDescriptor};
 
 use evenkeel_hfile::ChecksumType;
@@ -46,6 +48,14 @@ pub struct StoreConfig {
     pub index_block_bytes: usize,
     /// `io.storefile.bloom.block.size`: bytes of a full chunk of a bloom filter.
     pub bloom_block_bytes: usize,
+    /// `hfile.index.block.min.entries`: a root index of no more entries than this has no further level.
+    pub index_block_entries_min: usize,
+    /// `io.storefile.bloom.enabled`: whether new files have the bloom filter that their family asks for.
+    pub bloom: bool,
+    /// `io.storefile.delete.family.bloom.enabled`: whether new files have one of rows with DeleteFamily markers.
+    pub delete_family_bloom: bool,
+    /// `io.storefile.bloom.error.rate`: the part of absent keys that a full chunk of a bloom filter may take for present.
+    pub bloom_error_rate: f32,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
     /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
@@ -84,6 +94,10 @@ impl Default for StoreConfig {
             bytes_per_checksum: 16 << 10,
             index_block_bytes: 128 << 10,
             bloom_block_bytes: 128 << 10,
+            index_block_entries_min: 16,
+            bloom: true,
+            delete_family_bloom: true,
+            bloom_error_rate: 0.01,
             verify_bulk_loads: false,
             flush_bytes: 128 << 20,
             row_bytes_max: 1 << 30,
@@ -111,6 +125,12 @@ const CHECKSUM: &str = "hbase.hstore.checksum.algorithm";
 const BYTES_PER_CHECKSUM: &str = "hbase.hstore.bytes.per.checksum";
 const INDEX_BLOCK_BYTES: &str = "hfile.index.block.max.size";
 const BLOOM_BLOCK_BYTES: &str = "io.storefile.bloom.block.size";
+const INDEX_ENTRIES_MIN: &str = "hfile.index.block.min.entries";
+const BLOOM: &str = "io.storefile.bloom.enabled";
+const DELETE_FAMILY_BLOOM: &str = "io.storefile.delete.family.bloom.enabled";
+const BLOOM_ERROR_RATE: &str = "io.storefile.bloom.error.rate";
+/// Less costs more hashes a lookup than a block's read is worth; more excludes next to nothing.
+const BLOOM_ERROR_RATES: RangeInclusive<f32> = 1e-6..=0.5;
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// Where HBase's own codecs are; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
@@ -144,6 +164,10 @@ impl StoreConfig {
             BYTES_PER_CHECKSUM,
             INDEX_BLOCK_BYTES,
             BLOOM_BLOCK_BYTES,
+            INDEX_ENTRIES_MIN,
+            BLOOM,
+            DELETE_FAMILY_BLOOM,
+            BLOOM_ERROR_RATE,
             ROW_BYTES_MAX,
         ];
         for key in keys.into_iter().chain(EngineSettings::keys()) {
@@ -211,6 +235,16 @@ impl StoreConfig {
             }
             INDEX_BLOCK_BYTES => parse(value, |n: u32| self.index_block_bytes = n.max(1) as usize),
             BLOOM_BLOCK_BYTES => parse(value, |n: u32| self.bloom_block_bytes = n.max(1) as usize),
+            INDEX_ENTRIES_MIN => parse(value, |n: u32| self.index_block_entries_min = n.max(1) as usize),
+            BLOOM => parse(value, |bloom| self.bloom = bloom),
+            DELETE_FAMILY_BLOOM => parse(value, |bloom| self.delete_family_bloom = bloom),
+            BLOOM_ERROR_RATE => match value.parse() {
+                Ok(rate) if BLOOM_ERROR_RATES.contains(&rate) => self.bloom_error_rate = rate,
+                _ => tracing::warn!(
+                    value,
+                    "an error rate of bloom filters is not from 1e-6 to 0.5 and is not used"
+                ),
+            },
             ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
             VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),

@@ -180,7 +180,7 @@ impl Store {
         let unknown = |what: &str, name: &str| self.error(format!("{what} {name} is not known"));
         let encoding = family.data_block_encoding();
         let compression = family.compression();
-        let bloom = family.bloom_type();
+        let bloom = if self.config.bloom { family.bloom_type() } else { "NONE" };
         Ok(HFileContext {
             encoding: DataBlockEncoding::from_name(encoding)
                 .ok_or_else(|| unknown("data block encoding", encoding))?,
@@ -197,7 +197,10 @@ impl Store {
             checksum: self.config.checksum,
             bytes_per_checksum: self.config.bytes_per_checksum,
             index_block_bytes_max: self.config.index_block_bytes,
+            index_block_entries_min: self.config.index_block_entries_min,
             bloom_block_bytes: self.config.bloom_block_bytes,
+            bloom_error_rate: self.config.bloom_error_rate,
+            delete_family_bloom: self.config.delete_family_bloom,
             ..HFileContext::default()
         })
     }

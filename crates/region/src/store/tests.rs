@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
 use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
-use evenkeel_hfile::ScanOptions;
+use evenkeel_hfile::{BloomType, ScanOptions};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
@@ -384,6 +384,49 @@ fn new_files_have_the_checksums_of_the_configuration_and_the_family() {
     let own = settings("NULL", "512").into_iter().collect();
     let family = ColumnFamilyDescriptor::from_parts("f".into(), Default::default(), own).expect("legal");
     assert_eq!(checksum_of_the_first_block(&env(&conf), family), [0, 0, 0, 2, 0]);
+}
+
+/// What bloom filters and index the file of a hundred rows has: the kind of the filter, whether it knows which rows have
+/// DeleteFamily markers, levels of the index, bytes of the file.
+fn filters_of_a_new_file(settings: &[(&str, &str)]) -> (BloomType, bool, u32, u64) {
+    let mut conf = Configuration::new();
+    settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+    let config = StoreConfig::from_configuration(&conf).expect("readable");
+    let env = StoreEnv { config, ..super::testing::env().0 };
+    let mut test = TestStore::new(&[]);
+    test.store =
+        Store::open(&env, family(b"f", &[("BLOCKSIZE", "64")]), &super::testing::region()).expect("opens");
+    test.env = env;
+    for row in 0..100 {
+        test.add(&format!("row{row:03}"), "q", 1, CellType::Put, "v");
+    }
+    test.add("row007", "", 1, CellType::DeleteFamily, "");
+    test.flush(u64::MAX);
+    let state = test.store.state.load();
+    let reader = state.files[0].reader();
+    let knows = !reader.might_contain_delete_family(b"row050").expect("asked");
+    (reader.bloom_type(), knows, reader.trailer().data_index_levels, reader.len())
+}
+
+#[test]
+fn new_files_have_the_filters_and_the_index_of_the_configuration() {
+    let plain = filters_of_a_new_file(&[]);
+    assert_eq!((plain.0, plain.1, plain.2), (BloomType::Row, true, 1));
+    assert_eq!(filters_of_a_new_file(&[("io.storefile.bloom.enabled", "false")]).0, BloomType::None);
+    assert!(!filters_of_a_new_file(&[("io.storefile.delete.family.bloom.enabled", "false")]).1);
+
+    let levels = |entries_min: &str| {
+        let sizes = ("hfile.index.block.max.size", "128");
+        filters_of_a_new_file(&[sizes, ("hfile.index.block.min.entries", entries_min)]).2
+    };
+    assert!(levels("2") > 2, "{}", levels("2"));
+    assert_eq!(levels("100"), 2);
+
+    let rate = |rate| filters_of_a_new_file(&[("io.storefile.bloom.error.rate", rate)]).3;
+    assert!(rate("0.000001") > plain.3, "more bits for each key");
+    for senseless in ["0", "1", "-1", "NaN", "x"] {
+        assert_eq!(rate(senseless), plain.3, "{senseless}");
+    }
 }
 
 /// Two files in memory's order: what a compaction by each engine makes of them has every cell, with its sequence id and tags.
