@@ -371,6 +371,7 @@ fn take_ports(
         config.connection_unsent_bytes_fatal =
             watermark("hbase.server.netty.writable.watermark.fatal", config.connection_unsent_bytes_fatal)?
                 .max(config.connection_unsent_bytes_max);
+        settings::set_sockets(conf, &mut config)?;
         let id = cluster_id.to_owned();
         config.cluster_id = Arc::new(move || Some(id.clone()));
         Ok::<_, HBaseError>(config)

@@ -9,6 +9,7 @@ use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::WRITE_BEHIND_BYTES;
 use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::RegionConfig;
+use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
 use super::bad;
@@ -152,6 +153,20 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     })
 }
 
+/// What HBase's keys say of the sockets of an RPC server, and of its calls' time.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
+    const TIMEOUT_MIN: &str = "hbase.ipc.min.client.request.timeout";
+    let default_ms = config.client_timeout_min.as_millis() as i64;
+    let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
+    config.client_timeout_min = Duration::from_millis(ms.max(0) as u64);
+    config.tcp_no_delay = conf.get_bool_or("hbase.ipc.server.tcpnodelay", true).map_err(bad)?;
+    config.tcp_keep_alive = conf.get_bool_or("hbase.ipc.server.tcpkeepalive", true).map_err(bad)?;
+    Ok(())
+}
+
 /// Settings of the WALs of a server whose MemStores may have so many bytes.
 ///
 /// # Errors
@@ -240,6 +255,26 @@ mod tests {
         let s = settings(&[]).expect("valid");
         assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
         assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
+    }
+
+    #[test]
+    fn sockets_and_the_least_time_of_a_call_are_hbases() {
+        let sockets = |pairs: &[(&str, &str)]| {
+            let mut conf = Configuration::with_system_properties(Default::default());
+            pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+            let mut config = RpcServerConfig::at(([127, 0, 0, 1], 0).into());
+            set_sockets(&conf, &mut config)?;
+            Ok::<_, HBaseError>((
+                config.tcp_no_delay,
+                config.tcp_keep_alive,
+                config.client_timeout_min.as_millis(),
+            ))
+        };
+        assert_eq!(sockets(&[]), Ok((true, true, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.server.tcpnodelay", "false")]), Ok((false, true, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.server.tcpkeepalive", "false")]), Ok((true, false, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.min.client.request.timeout", "70")]), Ok((true, true, 70)));
+        assert!(sockets(&[("hbase.ipc.min.client.request.timeout", "x")]).is_err());
     }
 
     #[test]
