@@ -1,0 +1,475 @@
+//! The settings without an effect, by subject, and the known keys that are no settings of a standalone server.
+
+use super::Ignored;
+
+const ALL_FAMILIES: &str =
+    "a flush writes all families of a region; hbase.hregion.memstore.flush.size is how much that is";
+const ONE_LOG: &str =
+    "all regions write one log and hbase:meta another, in HBase's format, whatever the provider";
+const BEATS: &str = "the limit is kept every 64 KiB";
+const LIMITS_OF_WRITERS: &str = "answers of writers are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
+const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
+const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
+const NO_PAGES: &str = "there are no pages over HTTP";
+const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
+const BUILT_IN: &str =
+    "no Java class runs here; MultiRowMutationEndpoint and AggregateImplementation are built in";
+const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";
+const ONE_LINE: &str = "general calls, those of priority and scans each have one line, first come, first served; \
+    hbase.ipc.server.max.callqueue.length is how long it is";
+const THREADS: &str = "these calls have no threads of their own; hbase.regionserver.handler.count and \
+    hbase.regionserver.metahandler.count are how many there are";
+const NO_SLOW_LOG: &str = "no call is logged as slow or large, and the slow log is empty";
+const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is all of it";
+const FIXED_PARTS: &str = "the parts of the memory are set at start and are not tuned";
+const MINUTES: &str =
+    "counters are since start; evenkeel.blockcache.statistics.period is how often the log has them";
+const ONE_BY_ONE: &str = "room is made for one block at a time, when it is needed";
+const OTHER_POLICY: &str = "of a policy of the block cache that is not here";
+const INDEX_ON_DISK: &str =
+    "the index of the bucket cache is always on disk, and blocks are checked one by one";
+const NO_TIERING: &str = "blocks are kept by use, whatever the age of their cells";
+const PREFETCH: &str =
+    "one thread reads files into the cache, in the order of opening, hbase.hfile.prefetch.delay after it";
+const KERNELS_PAGES: &str = "the page cache is the kernel's alone";
+const BY_POSITION: &str = "all reads of store files are by position";
+const ON_REQUEST: &str = "regions are split when a user asks for it, never by their size";
+const DISCHARGE: &str =
+    "compacted files that readers still had are archived every two minutes, by one thread";
+const SPLIT_HERE: &str = "logs of an earlier life are split at start, one after the other, with 128 MiB of edits in memory at most";
+
+/// Every setting without an effect.
+pub(super) const IGNORED: &[Ignored] = &[
+    // Process, cluster, ZooKeeper.
+    Ignored::new(&["hbase.cluster.distributed"], &["false"], ONE_PROCESS),
+    Ignored::new(
+        &["hbase.regionserver.msginterval", "hbase.regionserver.rpc.startup.waittime"],
+        &[],
+        ONE_PROCESS,
+    ),
+    Ignored::new(
+        &[
+            "hbase.zookeeper.property.dataDir",
+            "hbase.zookeeper.property.initLimit",
+            "hbase.zookeeper.property.syncLimit",
+        ],
+        &[],
+        IN_MEMORY_TREE,
+    ),
+    Ignored::new(
+        &["hbase.mirror.table.state.to.zookeeper"],
+        &["true"],
+        "states of tables are always told to the ZooKeeper endpoint",
+    ),
+    Ignored::new(&["hbase.master.ipc.address"], &[], ONE_ADDRESS),
+    Ignored::new(&["hbase.master.info.port", "hbase.regionserver.info.port"], &["-1"], NO_PAGES),
+    Ignored::new(&["hbase.regionserver.info.port.auto"], &["false"], NO_PAGES),
+    Ignored::new(&["hbase.master.info.bindAddress", "hbase.regionserver.info.bindAddress"], &[], NO_PAGES),
+    Ignored::new(&["hbase.http.metrics.servlets"], &[], NO_PAGES),
+    Ignored::new(
+        &["hbase.status.published"],
+        &["false"],
+        "the state of the cluster is told to who asks, by no multicast",
+    ),
+    Ignored::new(
+        &["hbase.regionserver.handler.abort.on.error.percent"],
+        &["-1"],
+        "a handler that fails answers its call and goes on; the server does not stop for it",
+    ),
+    Ignored::new(&["hbase.coprocessor.enabled", "hbase.coprocessor.user.enabled"], &["true"], BUILT_IN),
+    Ignored::new(
+        &[
+            "hbase.coprocessor.user.region.classes",
+            "hbase.coprocessor.regionserver.classes",
+            "hbase.coprocessor.master.classes",
+            "hbase.coprocessor.wal.classes",
+        ],
+        &[],
+        BUILT_IN,
+    ),
+    Ignored::new(
+        &["hbase.security.authentication"],
+        &["simple"],
+        "clients are told to use simple authentication; their names are not proved",
+    ),
+    Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
+    Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
+    Ignored::new(&["hbase.data.umask"], &[], FILE_RIGHTS),
+    // Requests and scans.
+    Ignored::new(
+        &["hbase.cells.scanned.per.heartbeat.check"],
+        &[],
+        "the time of a scan is looked at every 1000 cells or 32 rows",
+    ),
+    Ignored::new(&["hbase.storescanner.use.pread"], &["true"], BY_POSITION),
+    Ignored::new(&["hbase.storescanner.pread.max.bytes"], &[], BY_POSITION),
+    Ignored::new(
+        &["hbase.regionserver.nonces.enabled"],
+        &["true"],
+        "an operation with a nonce is always done once",
+    ),
+    Ignored::new(
+        &["hbase.hregion.keyvalue.timestamp.slop.millisecs"],
+        &[],
+        "timestamps of clients are taken, however far ahead they are",
+    ),
+    Ignored::new(
+        &["hbase.busy.wait.duration"],
+        &[],
+        "a call waits for a region's lock as long as that is held",
+    ),
+    Ignored::new(&["hbase.meta.versions"], &["3"], "hbase:meta keeps 3 versions of what it says of regions"),
+    Ignored::new(
+        &["hbase.meta.blocksize"],
+        &["8192"],
+        "blocks of what hbase:meta says of regions have 8 KiB",
+    ),
+    Ignored::new(&["hbase.quota.enabled"], &["false"], "there are no quotas"),
+    // RPC server.
+    Ignored::new(
+        &[
+            "hbase.regionserver.replication.handler.count",
+            "hbase.regionserver.bulkload.handler.count",
+            "hbase.master.handler.count",
+            "hbase.master.meta.transition.handler.count",
+        ],
+        &[],
+        THREADS,
+    ),
+    Ignored::new(
+        &[
+            "hbase.ipc.server.callqueue.handler.factor",
+            "hbase.ipc.server.callqueue.read.ratio",
+            "hbase.ipc.server.callqueue.scan.ratio",
+            "hbase.ipc.server.metacallqueue.read.ratio",
+            "hbase.ipc.server.metacallqueue.scan.ratio",
+            "hbase.ipc.server.priority.max.callqueue.length",
+            "hbase.ipc.server.replication.max.callqueue.length",
+            "hbase.ipc.server.bulkload.max.callqueue.length",
+            "hbase.ipc.server.queue.max.call.delay",
+            "hbase.ipc.server.callqueue.codel.target.delay",
+            "hbase.ipc.server.callqueue.codel.interval",
+            "hbase.ipc.server.callqueue.codel.lifo.threshold",
+            "hbase.ipc.server.callqueue.balancer.class",
+        ],
+        &[],
+        ONE_LINE,
+    ),
+    Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_LINE),
+    Ignored::new(
+        &[
+            "hbase.ipc.warn.response.time",
+            "hbase.ipc.warn.response.size",
+            "hbase.ipc.slow.metric.time",
+            "hbase.regionserver.slowlog.ringbuffer.size",
+        ],
+        &["-1"],
+        NO_SLOW_LOG,
+    ),
+    Ignored::new(&["hbase.regionserver.slowlog.buffer.enabled"], &["false"], NO_SLOW_LOG),
+    Ignored::new(&["hbase.server.allocator.pool.enabled"], &["false"], NO_RESERVOIR),
+    Ignored::new(
+        &[
+            "hbase.server.allocator.buffer.size",
+            "hbase.server.allocator.max.buffer.count",
+            "hbase.server.allocator.minimal.allocate.size",
+        ],
+        &[],
+        NO_RESERVOIR,
+    ),
+    Ignored::new(
+        &["hbase.server.netty.writable.watermark.low"],
+        &[],
+        "a connection is read from again below hbase.server.netty.writable.watermark.high",
+    ),
+    // Parts of the memory.
+    Ignored::new(
+        &[
+            "hfile.block.cache.size.min.range",
+            "hfile.block.cache.size.max.range",
+            "hbase.regionserver.global.memstore.size.min.range",
+            "hbase.regionserver.global.memstore.size.max.range",
+            "hbase.regionserver.heapmemory.tuner.class",
+            "hbase.regionserver.heapmemory.tuner.period",
+            "hbase.regionserver.free.heap.min.memory.size",
+        ],
+        &[],
+        FIXED_PARTS,
+    ),
+    Ignored::new(
+        &["hbase.regionserver.global.memstore.lowerLimit"],
+        &[],
+        "hbase.regionserver.global.memstore.size.lower.limit is read",
+    ),
+    Ignored::new(
+        &["hbase.regionserver.offheap.global.memstore.size"],
+        &["0"],
+        "hbase.regionserver.global.memstore.size is the limit of all unflushed bytes",
+    ),
+    Ignored::new(
+        &["hbase.hregion.memstore.mslab.enabled"],
+        &["true"],
+        "cells of a MemStore always lie in chunks",
+    ),
+    Ignored::new(
+        &["hbase.hregion.memstore.mslab.indexchunksize.percent"],
+        &[],
+        "a MemStore's index lies in the chunks of its cells",
+    ),
+    // Block cache.
+    Ignored::new(&["hbase.blockcache.use.external"], &["false"], "there is no external cache"),
+    Ignored::new(&["hbase.blockcache.external.class"], &[], "there is no external cache"),
+    Ignored::new(&["hbase.blockcache.minblocksize"], &[], "blocks of any size are stored exactly"),
+    Ignored::new(&["hbase.blockcache.stats.period.minutes", "hbase.blockcache.stats.periods"], &[], MINUTES),
+    Ignored::new(
+        &[
+            "hbase.lru.blockcache.min.factor",
+            "hbase.lru.blockcache.acceptable.factor",
+            "hbase.lru.blockcache.hard.capacity.limit.factor",
+            "hbase.bucketcache.acceptfactor",
+            "hbase.bucketcache.minfactor",
+            "hbase.bucketcache.extrafreefactor",
+        ],
+        &[],
+        ONE_BY_ONE,
+    ),
+    Ignored::new(&["hbase.lru.rs.inmemoryforcemode"], &["false"], OTHER_POLICY),
+    Ignored::new(
+        &[
+            "hbase.lru.cache.heavy.eviction.count.limit",
+            "hbase.lru.cache.heavy.eviction.mb.size.limit",
+            "hbase.lru.cache.heavy.eviction.overhead.coefficient",
+        ],
+        &[],
+        OTHER_POLICY,
+    ),
+    Ignored::new(&["hbase.tinylfu.max.block.size"], &[], "hbase.lru.max.block.size is for all policies"),
+    Ignored::new(
+        &["hbase.bucketcache.queue.addition.waittime"],
+        &["0"],
+        "who reads a block writes it; there is no queue to be full",
+    ),
+    Ignored::new(
+        &[
+            "hbase.bucketcache.persist.intervalinmillis",
+            "hbase.bucketcache.persistence.chunksize",
+            "hbase.bucketcache.persistent.file.integrity.check.algorithm",
+        ],
+        &[],
+        INDEX_ON_DISK,
+    ),
+    Ignored::new(
+        &["hbase.bucketcache.block.orphan.evictgraceperiod.seconds"],
+        &[],
+        "blocks of files that no region has go as others do, when room is needed",
+    ),
+    Ignored::new(
+        &["hbase.bucketcache.ioengine.errors.tolerated.duration"],
+        &[],
+        "64 failed reads or writes in a row end the use of that part of the cache",
+    ),
+    Ignored::new(&["hbase.regionserver.datatiering.enable"], &["false"], NO_TIERING),
+    Ignored::new(&["hbase.hstore.datatiering.type"], &["NONE"], NO_TIERING),
+    Ignored::new(&["hbase.hstore.datatiering.hot.age.millis"], &[], NO_TIERING),
+    Ignored::new(
+        &["hbase.rs.evictblocksonsplit"],
+        &["false"],
+        "the halves of a split region read their parent's blocks, which stay",
+    ),
+    Ignored::new(&["hbase.hfile.thread.prefetch"], &["1"], PREFETCH),
+    Ignored::new(&["hbase.hfile.prefetch.delay.variation"], &["0", "0.0"], PREFETCH),
+    Ignored::new(
+        &[
+            "hbase.hfile.drop.behind.compaction",
+            "hbase.regionserver.majorcompaction.pagecache.drop",
+            "hbase.regionserver.minorcompaction.pagecache.drop",
+        ],
+        &["false"],
+        KERNELS_PAGES,
+    ),
+    // Writes and flushes.
+    Ignored::new(&["hbase.regionserver.flush.policy"], &["FlushAllStoresPolicy"], ALL_FAMILIES),
+    Ignored::new(
+        &[
+            "hbase.hregion.percolumnfamilyflush.size.lower.bound",
+            "hbase.hregion.percolumnfamilyflush.size.lower.bound.min",
+        ],
+        &[],
+        ALL_FAMILIES,
+    ),
+    Ignored::new(
+        &["hbase.regionserver.flush.throughput.controller"],
+        &["NoLimitThroughputController", "PressureAwareFlushThroughputController"],
+        "flushes have no limit; PressureAwareFlushThroughputController has one",
+    ),
+    Ignored::new(&["hbase.hstore.flush.throughput.control.check.interval"], &[], BEATS),
+    Ignored::new(
+        &["hbase.hstore.flush.throughput.tune.period"],
+        &[],
+        "the limit follows unflushed bytes five times a second",
+    ),
+    Ignored::new(
+        &["hbase.hstore.blockingWaitTime"],
+        &[],
+        "flushes never wait for compactions; from hbase.hstore.blockingStoreFiles on, answers of writers are held, by a second at most",
+    ),
+    Ignored::new(
+        &["hbase.hregion.preclose.flush.size"],
+        &[],
+        "a region that closes flushes before it refuses writes, whatever its size",
+    ),
+    Ignored::new(&["hbase.region.store.parallel.put.limit"], &["0"], LIMITS_OF_WRITERS),
+    Ignored::new(
+        &[
+            "hbase.region.store.parallel.put.limit.min.column.count",
+            "hbase.region.store.parallel.prepare.put.multiplier",
+        ],
+        &[],
+        LIMITS_OF_WRITERS,
+    ),
+    // Store files.
+    Ignored::new(
+        &["hbase.regionserver.checksum.verify"],
+        &["true"],
+        "every block that is read is held against its HBase checksums",
+    ),
+    Ignored::new(&["hfile.format.version"], &["3"], "new files have version 3"),
+    Ignored::new(
+        &["io.storefile.bloom.max.fold"],
+        &["7"],
+        "chunks of bloom filters can be folded seven times",
+    ),
+    Ignored::new(
+        &["io.storefile.bloom.max.keys"],
+        &[],
+        "bloom filters have as many chunks as their keys need",
+    ),
+    Ignored::new(
+        &["hbase.enable.historical.compaction.files"],
+        &["false"],
+        "old versions lie in the same files as the latest",
+    ),
+    // WAL.
+    Ignored::new(
+        &["hbase.wal.provider", "hbase.wal.meta_provider"],
+        &["asyncfs", "filesystem", "defaultProvider"],
+        ONE_LOG,
+    ),
+    Ignored::new(&["hbase.wal.dir"], &[], "logs are below hbase.rootdir"),
+    Ignored::new(
+        &["hbase.regionserver.logroll.errors.tolerated"],
+        &[],
+        "any number is: a roll that failed is tried again after a second, in the old file until then",
+    ),
+    Ignored::new(&["hbase.regionserver.wal.codec"], &["WALCellCodec"], "logs are written with WALCellCodec"),
+    Ignored::new(
+        &["hbase.wal.split.to.hfile", "hbase.split.wal.zk.coordinated"],
+        &["false"],
+        "logs of an earlier life are split into recovered.edits, by this process, at start",
+    ),
+    Ignored::new(
+        &["hbase.regionserver.wal.max.splitters", "hbase.regionserver.hlog.splitlog.buffersize"],
+        &[],
+        SPLIT_HERE,
+    ),
+    Ignored::new(
+        &["hbase.separate.oldlogdir.by.regionserver"],
+        &["false"],
+        "logs that are not needed go to oldWALs itself",
+    ),
+    // Compaction and split.
+    Ignored::new(
+        &["hbase.regionserver.throughput.controller"],
+        &["NoLimitThroughputController", "PressureAwareCompactionThroughputController"],
+        "compactions have the limit of PressureAwareCompactionThroughputController; NoLimitThroughputController has none",
+    ),
+    Ignored::new(
+        &["hbase.hstore.compaction.throughput.control.check.interval"],
+        &[],
+        "the limit is kept after every row, or every 256 cells of one",
+    ),
+    Ignored::new(&["hbase.hstore.compaction.kv.max"], &[], "compactions take up to 256 cells at a time"),
+    Ignored::new(&["hbase.hstore.min.locality.to.skip.major.compact"], &["0", "0.0"], "all files are local"),
+    Ignored::new(
+        &["hbase.hstore.compaction.date.tiered.storage.policy.enable"],
+        &["false"],
+        "files of all windows are stored alike",
+    ),
+    Ignored::new(&["hbase.hfile.compaction.discharger.interval"], &["120000"], DISCHARGE),
+    Ignored::new(&["hbase.hfile.compaction.discharger.thread.count"], &["1"], DISCHARGE),
+    Ignored::new(&["hbase.regionserver.region.split.policy"], &["DisabledRegionSplitPolicy"], ON_REQUEST),
+    Ignored::new(
+        &[
+            "hbase.hregion.max.filesize",
+            "hbase.hregion.max.filesize.jitter",
+            "hbase.hregion.split.overallfiles",
+            "hbase.regionserver.regionSplitLimit",
+            "hbase.regionserver.thread.split",
+        ],
+        &[],
+        ON_REQUEST,
+    ),
+    // Standalone master, snapshots.
+    Ignored::new(&["hbase.snapshot.working.dir"], &[], "snapshots are made below hbase.rootdir"),
+    Ignored::new(
+        &["hbase.regionserver.enable.table.latencies"],
+        &["false"],
+        "times of calls are not counted by table",
+    ),
+];
+
+/// Known keys that neither are read nor have a line above, by why: to set them asks nothing of a standalone server.
+#[cfg(test)]
+pub(super) const OF_OTHERS: &[(&str, &[&str])] = &[
+    (
+        "stands in values of other keys, ${hbase.tmp.dir}; the directory itself is not used",
+        &["hbase.tmp.dir"],
+    ),
+    (
+        "of Java's class path and its temporary jars",
+        &["hbase.local.dir", "hbase.defaults.for.version", "hbase.defaults.for.version.skip"],
+    ),
+    (
+        "of clients: their calls, and what they put into descriptions of tables and snapshots",
+        &[
+            "hbase.rpc.shortoperation.timeout",
+            "hbase.client.meta.operation.timeout",
+            "hbase.column.max.version",
+            "hbase.snapshot.restore.failsafe.name",
+        ],
+    ),
+    (
+        "of clients of ZooKeeper, which HBase's servers are",
+        &["zookeeper.recovery.retry", "zookeeper.recovery.retry.maxsleeptime"],
+    ),
+    (
+        "of a cluster of several servers",
+        &[
+            "hbase.client.bootstrap.node.limit",
+            "hbase.master.wait.on.regionservers.mintostart",
+            "hbase.master.maxclockskew",
+            "hbase.unsafe.regionserver.hostname.disable.master.reversedns",
+        ],
+    ),
+    (
+        "of HDFS, where a standalone server has local files",
+        &[
+            "hbase.unsafe.stream.capability.enforce",
+            "dfs.client.read.shortcircuit",
+            "dfs.domain.socket.path",
+            "hbase.dfs.client.read.shortcircuit.buffer.size",
+            "hbase.regionserver.hlog.replication",
+            "hbase.lease.recovery.timeout",
+            "hbase.lease.recovery.dfs.timeout",
+        ],
+    ),
+    ("of readers of snapshots outside a RegionServer", &["hfile.onheap.block.cache.fixed.size"]),
+];
+
+/// Keys that are read by a name that is put together: how it begins in the code, and how it goes on.
+#[cfg(test)]
+pub(super) const PUT_TOGETHER: &[(&str, &[&str])] = &[
+    ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),
+    ("hbase.bucketcache.", &["single.factor", "multi.factor", "memory.factor"]),
+    ("hbase.hstore.compaction.throughput.", &["lower.bound", "higher.bound", "offpeak"]),
+];

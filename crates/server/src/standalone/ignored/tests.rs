@@ -1,0 +1,101 @@
+//! Every known key is in its place, and what is set without an effect is named.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use evenkeel_common::config::defaults::DEFAULTS;
+
+use super::table::{OF_OTHERS, PUT_TOGETHER};
+use super::*;
+
+#[test]
+fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
+    let mut conf = Configuration::new();
+    assert_eq!(lines(&conf), []);
+    conf.set("hbase.wal.provider", "asyncfs");
+    conf.set("hbase.regionserver.flush.policy", "org.apache.hadoop.hbase.regionserver.FlushAllStoresPolicy");
+    assert_eq!(lines(&conf), []);
+    conf.set("hbase.wal.provider", "multiwal");
+    conf.set("hbase.hstore.blockingWaitTime", "5");
+    conf.set("hbase.regionserver.flush.policy", "FlushAllLargeStoresPolicy");
+    let keys: Vec<_> = lines(&conf).iter().map(|(key, value, _)| format!("{key} {value}")).collect();
+    let policy = "hbase.regionserver.flush.policy FlushAllLargeStoresPolicy";
+    assert_eq!(keys, [policy, "hbase.hstore.blockingWaitTime 5", "hbase.wal.provider multiwal"]);
+}
+
+#[test]
+fn keys_without_an_effect_are_known_and_listed_once() {
+    let mut conf = Configuration::new();
+    let keys: Vec<_> = IGNORED.iter().flat_map(|ignored| ignored.keys).collect();
+    keys.iter().for_each(|key| conf.set(**key, "unheard of"));
+    assert_eq!(conf.unknown_keys(), [""; 0], "a key that is not known is named by another line already");
+    assert_eq!(lines(&conf).len(), keys.len());
+    assert_eq!(conf.set_properties().len(), keys.len());
+}
+
+/// What stands in quotes in the code of all crates and looks like a key, but for tests, the list of defaults and the tables here.
+fn quoted_in_the_code() -> BTreeSet<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut quoted = BTreeSet::new();
+    for entry in std::fs::read_dir(crates).expect("the crates") {
+        collect(&entry.expect("a crate").path().join("src"), &mut quoted);
+    }
+    quoted
+}
+
+fn collect(dir: &Path, quoted: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+        let is_apart = ["tests", "tests.rs", "testing.rs", "ignored", "ignored.rs", "defaults.rs"];
+        if is_apart.contains(&name) || name.ends_with("_tests.rs") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, quoted);
+        } else if name.ends_with(".rs") {
+            let text = std::fs::read_to_string(&path).expect("read");
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            quoted.extend(lines.flat_map(keys_of).map(str::to_owned));
+        }
+    }
+}
+
+/// What a quotation mark begins and one ends; for a name that is put together, what stands before the first brace.
+fn keys_of(line: &str) -> impl Iterator<Item = &str> {
+    let is_of_keys = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    line.split('"')
+        .skip(1)
+        .map(move |text| text.split('{').next().unwrap_or(text))
+        .filter(move |text| text.contains('.') && text.chars().all(is_of_keys))
+}
+
+#[test]
+fn every_known_key_is_read_or_named_or_of_others() {
+    let quoted = quoted_in_the_code();
+    for (begins, _) in PUT_TOGETHER {
+        assert!(quoted.contains(*begins), "no code puts a key together from {begins}");
+    }
+    let put_together: BTreeSet<_> = PUT_TOGETHER
+        .iter()
+        .flat_map(|(begins, ends)| ends.iter().map(move |end| format!("{begins}{end}")))
+        .collect();
+    let of_others: BTreeSet<_> = OF_OTHERS.iter().flat_map(|(_, keys)| *keys).copied().collect();
+    for key in put_together.iter().map(String::as_str).chain(of_others.iter().copied()) {
+        assert!(DEFAULTS.iter().any(|(known, _)| *known == key), "{key} is not a known key");
+    }
+    let mut misplaced = Vec::new();
+    for (key, _) in DEFAULTS {
+        let is_read = quoted.contains(*key) || put_together.contains(*key);
+        let ignored = IGNORED.iter().find(|ignored| ignored.keys.contains(key));
+        // Of a key that is read some values may have no effect.
+        let is_named = ignored.is_some_and(|ignored| !is_read || !ignored.same.is_empty());
+        let is_misnamed = ignored.is_some() && !is_named;
+        let places = usize::from(is_read || is_named) + usize::from(of_others.contains(key));
+        if places != 1 || is_misnamed {
+            misplaced.push(*key);
+        }
+    }
+    assert_eq!(misplaced, [""; 0], "each is read, or has a line in table.rs, or is of others: one of these");
+}
