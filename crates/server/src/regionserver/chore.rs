@@ -183,7 +183,7 @@ impl RegionServer {
 
     fn flush_old_or_many_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
         for region in regions {
-            if region.changes_since_flush() > self.config.flush_changes_max
+            if region.changes_since_flush() > self.config.flush_changes_max_of(region.table())
                 || self.has_old_edits(region, now_ms)
             {
                 self.background.request_flush(region);
@@ -193,7 +193,10 @@ impl RegionServer {
 
     fn has_old_edits(&self, region: &Region, now_ms: i64) -> bool {
         let is_system = region.info().table().is_system();
-        let period_ms = if is_system { SYSTEM_FLUSH_MS } else { self.config.periodic_flush_ms };
+        let period_ms = match is_system {
+            true => SYSTEM_FLUSH_MS,
+            false => self.config.periodic_flush_ms_of(region.table()),
+        };
         let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
         // An encoded name is a hash: regions that were written to at once flush one after the other.
         let spread_ms = self.config.periodic_flush_spread_ms.max(1);

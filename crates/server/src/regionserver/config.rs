@@ -1,7 +1,7 @@
 //! [`RegionServerConfig`]: HBase's keys that this room obeys.
 
 use evenkeel_common::config::ConfigError;
-use evenkeel_common::{Configuration, TimeUnit};
+use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
 use super::tuning::{CompactionTuning, FlushTuning};
 
@@ -145,6 +145,25 @@ impl RegionServerConfig {
             aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
         })
     }
+}
+
+impl RegionServerConfig {
+    /// [`RegionServerConfig::flush_changes_max`] of a table, which may have a value of its own; one that cannot be is none.
+    pub fn flush_changes_max_of(&self, table: &TableDescriptor) -> u64 {
+        number_of(table, FLUSH_PER_CHANGES)
+            .filter(|changes| (0..=FLUSH_PER_CHANGES_MAX).contains(changes))
+            .map_or(self.flush_changes_max, |changes| changes as u64)
+    }
+
+    /// [`RegionServerConfig::periodic_flush_ms`] of a table, which may have a value of its own.
+    pub fn periodic_flush_ms_of(&self, table: &TableDescriptor) -> i64 {
+        number_of(table, PERIODIC_FLUSH).unwrap_or(self.periodic_flush_ms)
+    }
+}
+
+/// What a table has set under the name of a setting, as HBase's regions take it.
+fn number_of(table: &TableDescriptor, key: &str) -> Option<i64> {
+    table.text(key)?.trim().parse().ok()
 }
 
 fn flush_changes_max(conf: &Configuration) -> Result<u64, ConfigError> {

@@ -72,6 +72,37 @@ fn a_region_flushes_after_so_many_changes() {
 }
 
 #[test]
+fn a_table_may_flush_after_changes_or_a_time_of_its_own() {
+    let config =
+        RegionServerConfig { flush_changes_max: 10, periodic_flush_ms: 0, ..RegionServerConfig::default() };
+    let of = |key, value| config.flush_changes_max_of(&table().with(key, value));
+    let key = "hbase.regionserver.flush.per.changes";
+    assert_eq!([of(key, " 3 "), of(key, "0"), of(key, "1000000000")], [3, 0, 1_000_000_000]);
+    assert_eq!([of(key, "x"), of(key, "-1"), of(key, "1000000001"), of("else", "3")], [10; 4]);
+
+    let server = TestServer::new(config);
+    let named = |name: &str, key, value| {
+        let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
+        TableDescriptor::new(name.parse().expect("legal")).with_family(family).with(key, value)
+    };
+    let tables = [
+        named("changes", key, "3"),
+        named("age", "hbase.regionserver.optionalcacheflushinterval", "60000"),
+        named("neither", "else", "3"),
+    ];
+    let regions = tables.map(|table| server.open(b"", b"", table));
+    regions.iter().for_each(|region| (0..4).for_each(|n| put(region, &[cell(&[n], b"q", b"1")])));
+    let files_after = |ms| {
+        server.clock.advance_ms(ms);
+        server.server.run_chore();
+        until("a flush does not end", || server.server.background().flushers().1 == 0);
+        regions.each_ref().map(|region| region.load().store_files)
+    };
+    assert_eq!(files_after(10_000), [1, 0, 0]);
+    assert_eq!(files_after(HOUR_MS), [1, 1, 0]);
+}
+
+#[test]
 fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
     let flush = crate::regionserver::tuning::FlushTuning { limited: true, lower: 1000, upper: 2000 };
     let server = TestServer::new(RegionServerConfig { flush, ..Default::default() });
