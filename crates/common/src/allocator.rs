@@ -10,11 +10,12 @@
 //! stands for itself.
 //!
 //! **Error.** Calls are counted exactly, but for less than 256 of each thread, the last. The time of `n` small calls has a relative
-//! standard error of about `18 / sqrt(n)`, 2 % for a million, when they scatter by as much as their mean. What a look at the clock
-//! takes is measured beside each sample and taken off; what is left of it, for a processor does not do one thing after the
-//! other, is some nanoseconds a call either way. (Where `malloc` and `free` take 4 ns each, in a loop of nothing else, the estimate is 2;
-//! where they take 35, it is 31 to 39.) Clocks tell time, not CPU: a call longer than its bound (`longest_ns`) is one of a thread that
-//! lost its processor meanwhile, and counts as the bound; that befalls the look beside it as often.
+//! standard error of about `18 / sqrt(n)`, 2 % for a million, when they scatter by as much as their mean. What a look at
+//! the clock takes is measured beside each sample and taken off; what is left of it, for a processor does not do one thing
+//! after the other, is some nanoseconds a call either way. (Where `malloc` and `free` take 4 ns each, in a loop of nothing
+//! else, the estimate is 2; where they take 35, it is 31 to 39.) Clocks tell time, not CPU: a call longer than its bound
+//! (`longest_ns`) is one of a thread that lost its processor meanwhile, and counts as the bound; that befalls the look
+//! beside it as often.
 //!
 //! **Cost.** A call that is not timed compares its size and counts a number of its thread down: seven to a dozen instructions, no
 //! atomic operation, no memory of other threads. One that is timed looks at the clock four times (the first brings its code
@@ -123,8 +124,8 @@ fn weight(bytes: usize) -> u32 {
     if bytes < LARGE_BYTES { SAMPLER.try_with(Sampler::next_gap).unwrap_or(0) } else { 1 }
 }
 
-/// The longest that a call takes on a processor of its own: what is mapped and unmapped for it is taken page by page, at 0.1 µs a page
-/// and mostly less.
+/// The longest that a call takes on a processor of its own: what is mapped and unmapped for it is taken page by page, at
+/// 0.1 µs a page and mostly less.
 fn longest_ns(bytes: usize) -> u64 {
     SMALL_NS_MAX + bytes as u64 / 16
 }

@@ -236,8 +236,8 @@ impl StoreConfig {
             INDEX_BLOCK_BYTES => parse(value, |n: u32| self.index_block_bytes = n.max(1) as usize),
             BLOOM_BLOCK_BYTES => parse(value, |n: u32| self.bloom_block_bytes = n.max(1) as usize),
             INDEX_ENTRIES_MIN => parse(value, |n: u32| self.index_block_entries_min = n.max(1) as usize),
-            BLOOM => parse(value, |bloom| self.bloom = bloom),
-            DELETE_FAMILY_BLOOM => parse(value, |bloom| self.delete_family_bloom = bloom),
+            BLOOM => parse_switch(value, |bloom| self.bloom = bloom),
+            DELETE_FAMILY_BLOOM => parse_switch(value, |bloom| self.delete_family_bloom = bloom),
             BLOOM_ERROR_RATE => match value.parse() {
                 Ok(rate) if BLOOM_ERROR_RATES.contains(&rate) => self.bloom_error_rate = rate,
                 _ => tracing::warn!(
@@ -246,11 +246,16 @@ impl StoreConfig {
                 ),
             },
             ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
-            VERIFY_BULK_LOADS => parse(value, |verify| self.verify_bulk_loads = verify),
+            VERIFY_BULK_LOADS => parse_switch(value, |verify| self.verify_bulk_loads = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),
             _ => drop(self.engine.set(key, value)),
         }
     }
+}
+
+/// HBase takes them in any case.
+fn parse_switch(value: &str, set: impl FnOnce(bool)) {
+    parse(&value.to_ascii_lowercase(), set);
 }
 
 fn parse<T: std::str::FromStr>(value: &str, set: impl FnOnce(T)) {

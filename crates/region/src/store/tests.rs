@@ -412,7 +412,7 @@ fn filters_of_a_new_file(settings: &[(&str, &str)]) -> (BloomType, bool, u32, u6
 fn new_files_have_the_filters_and_the_index_of_the_configuration() {
     let plain = filters_of_a_new_file(&[]);
     assert_eq!((plain.0, plain.1, plain.2), (BloomType::Row, true, 1));
-    assert_eq!(filters_of_a_new_file(&[("io.storefile.bloom.enabled", "false")]).0, BloomType::None);
+    assert_eq!(filters_of_a_new_file(&[("io.storefile.bloom.enabled", "False")]).0, BloomType::None);
     assert!(!filters_of_a_new_file(&[("io.storefile.delete.family.bloom.enabled", "false")]).1);
 
     let levels = |entries_min: &str| {

@@ -40,8 +40,8 @@ pub fn get(
     Ok(Reply { message: pb::GetResponse { result: Some(result) }, block })
 }
 
-/// Adds the cells of the row a Get asks for to `cells`, by what read the row of the last Get of this turn when that was of the
-/// same kind.
+/// Adds the cells of the row a Get asks for to `cells`, by what read a row for a Get of its kind before in this turn, if
+/// something did.
 ///
 /// # Errors
 /// As [`get`]; `cells` may have a part of the row then.

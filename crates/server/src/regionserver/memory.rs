@@ -39,12 +39,12 @@
 //! it, where `B` is the size of the call that the typical byte of late came in ([`TypicalCall`]): the geometric mean of the
 //! calls' sizes, each as heavy as its bytes.
 //!
-//! Small callers then write as if each call were of `B` bytes, and that has to stay bounded. Their part `f` of all bytes grows by it,
-//! but `B` comes down to their size as it does: with two sizes `s` and `l`, `B = s^f l^(1-f)`, and where held alike
-//! they would write `R` times what the large ones do, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes 10,000 times apart all
-//! write at most 3.1 times what they would when held alike (at `R = 0.4`), for 100 times apart 2.1 times; `u/A` grows by
-//! the fourth root of that, a third. An arithmetic mean would not do: one batch among a thousand times its bytes in single
-//! rows would still be most of it. At the limit all bear everything, and so does what is refused.
+//! Small callers then write as if each call were of `B` bytes, and that has to stay bounded. Their part `f` of all bytes
+//! grows by it, but `B` comes down to their size as it does: with two sizes `s` and `l`, `B = s^f l^(1-f)`, and where held
+//! alike they would write `R` times what the large ones do, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes 10,000
+//! times apart all write at most 3.1 times what they would when held alike (at `R = 0.4`), for 100 times apart 2.1 times;
+//! `u/A` grows by the fourth root of that, a third. An arithmetic mean would not do: one batch among a thousand times its
+//! bytes in single rows would still be most of it. At the limit all bear everything, and so does what is refused.
 //!
 //! The approach of a region's own limits is not shared out like this: it may have small callers only.
 //!
@@ -88,8 +88,8 @@ const WORTH_PART: u64 = 8;
 /// The approach is so many chunks at least: one is too small a part of it to take writers from no hold to the limit.
 const APPROACH_CHUNKS: u64 = 6;
 
-/// [`TypicalCall`] looks back over this part of the limit.
-const TYPICAL_PART: u64 = 64;
+/// [`TypicalCall`] looks back over this part of the limit: a tenth of the least approach that HBase's settings leave, or less.
+const TYPICAL_PART: u64 = 256;
 
 /// Where regions have less than this part of the limit, it is not flushes that bring unflushed bytes down.
 const FLUSHED_PART: u64 = 8;
@@ -143,10 +143,10 @@ pub struct MemStoreGauge {
     measured: Mutex<Measured>,
 }
 
-/// The size of the call that the typical byte comes in, see the module. Threads that count at the same time may lose one of
-/// their calls.
+/// The size of the call that the typical byte comes in, see the module. Calls are counted as long as answers are held;
+/// threads that count at the same time may lose one of their calls.
 struct TypicalCall {
-    /// The logarithm of its bytes: an `f64`.
+    /// The logarithm of its bytes: an `f64`; 0 as long as nothing is known.
     ln: AtomicU64,
     /// What was written before as many bytes is mostly forgotten.
     window: f64,
@@ -190,7 +190,9 @@ impl MemStoreGauge {
 
     /// The same, and looks at the chunks of all regions, too.
     pub fn over(self, chunks: Arc<ChunkPool>) -> Self {
-        Self { chunks: Some(chunks), ..self }
+        let gauge = Self { chunks: Some(chunks), ..self };
+        gauge.place_marks(gauge.limit / 4, 0);
+        gauge
     }
 
     /// Bytes of chunks that count, see the module.
@@ -299,7 +301,8 @@ impl TypicalCall {
     fn share(&self, bytes: u64) -> f64 {
         let bytes = bytes.max(1) as f64;
         let (before, ln) = (f64::from_bits(self.ln.load(Ordering::Relaxed)), bytes.ln());
-        let typical = before + (ln - before) * (bytes / self.window).min(1.0);
+        let weight = if before == 0.0 { 1.0 } else { (bytes / self.window).min(1.0) };
+        let typical = before + (ln - before) * weight;
         self.ln.store(typical.to_bits(), Ordering::Relaxed);
         (ln - typical).exp().min(1.0)
     }

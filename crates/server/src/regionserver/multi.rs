@@ -194,8 +194,8 @@ struct Run<'a> {
     /// The Gets at hand, if the last action was one.
     gets: Option<Gets>,
     nonce_group: u64,
-    /// Bytes of cells after which the rest is not read. Of the blocks they were in so many may be looked into as the settings say:
-    /// a reply does not hold them.
+    /// Bytes of cells after which the rest is not read. Of the blocks they were in so many may be looked into as the
+    /// settings say: a reply does not hold them.
     result_bytes_max: u64,
     /// Bytes of cells read so far.
     result_bytes: u64,

@@ -4,8 +4,9 @@
 //! begins: a batch in all but the message.
 //!
 //! # Gets
-//! They are mostly alike but for the row. So what read one is kept, and reads the next one of this kind, if there is one before the turn ends
-//! ([`Alike`]). It holds on to files and blocks, which is why it is not kept for longer: a turn takes a millisecond or so.
+//! They are mostly alike but for the row. So what read one is kept, and reads the next one of this kind, if there is one
+//! before the turn ends ([`Alike`]). It holds on to files and blocks, which is why it is not kept for longer: a turn takes a
+//! millisecond or so.
 //!
 //! # Writes
 //! They are looked up side by side, then made one after another.
@@ -115,7 +116,7 @@ impl Turn {
 }
 
 thread_local! {
-    /// Its lists stay, so that a turn allocates nothing.
+    /// The memory of its lists stays.
     static TURN: RefCell<Turn> = const {
         RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Vec::new(), next_gone: 0 })
     };

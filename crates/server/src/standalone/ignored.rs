@@ -36,7 +36,11 @@ impl Ignored {
 
     fn is_same(&self, value: &str) -> bool {
         let class = value.rsplit('.').next().unwrap_or(value);
-        self.same.iter().any(|same| same.eq_ignore_ascii_case(value) || *same == class)
+        let number = |text: &str| text.parse::<f64>().ok();
+        self.same.iter().any(|same| match (number(same), number(value)) {
+            (Some(same), Some(value)) => same == value,
+            _ => same.eq_ignore_ascii_case(value) || *same == class,
+        })
     }
 
     /// Those of its keys that are set to something that has no effect, with the value.

@@ -247,9 +247,9 @@ fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
 
 #[test]
 fn a_call_bears_its_part_of_the_typical_bytes_call() {
-    let limit = 6400;
+    let limit = 25_600;
     let gauge = |bytes| {
-        let gauge = MemStoreGauge::new(6400, limit);
+        let gauge = MemStoreGauge::new(limit, limit);
         // Half of the limit is the approach.
         gauge.measure(Instant::now(), || [idle(limit)]);
         gauge.measure(Instant::now(), || [idle(bytes)]);

@@ -27,7 +27,7 @@ const MINUTES: &str =
 const ONE_BY_ONE: &str = "room is made for one block at a time, when it is needed";
 const OTHER_POLICY: &str = "of a policy of the block cache that is not here";
 const INDEX_ON_DISK: &str =
-    "the index of the bucket cache is always on disk, and blocks are checked one by one";
+    "the index of a bucket cache in a file is always in it, and blocks are checked one by one";
 const NO_TIERING: &str = "blocks are kept by use, whatever the age of their cells";
 const PREFETCH: &str =
     "one thread reads files into the cache, in the order of opening, hbase.hfile.prefetch.delay after it";
@@ -266,7 +266,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.bucketcache.ioengine.errors.tolerated.duration"],
         &[],
-        "64 failed reads or writes in a row end the use of that part of the cache",
+        "64 failed reads or writes with no good read between them end the filling of that part of the cache",
     ),
     Ignored::new(&["hbase.regionserver.datatiering.enable"], &["false"], NO_TIERING),
     Ignored::new(&["hbase.hstore.datatiering.type"], &["NONE"], NO_TIERING),
@@ -277,7 +277,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         "the halves of a split region read their parent's blocks, which stay",
     ),
     Ignored::new(&["hbase.hfile.thread.prefetch"], &["1"], PREFETCH),
-    Ignored::new(&["hbase.hfile.prefetch.delay.variation"], &["0", "0.0"], PREFETCH),
+    Ignored::new(&["hbase.hfile.prefetch.delay.variation"], &["0"], PREFETCH),
     Ignored::new(
         &[
             "hbase.hfile.drop.behind.compaction",
@@ -389,7 +389,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         "the limit is kept after every row, or every 256 cells of one",
     ),
     Ignored::new(&["hbase.hstore.compaction.kv.max"], &[], "compactions take up to 256 cells at a time"),
-    Ignored::new(&["hbase.hstore.min.locality.to.skip.major.compact"], &["0", "0.0"], "all files are local"),
+    Ignored::new(&["hbase.hstore.min.locality.to.skip.major.compact"], &["0"], "all files are local"),
     Ignored::new(
         &["hbase.hstore.compaction.date.tiered.storage.policy.enable"],
         &["false"],

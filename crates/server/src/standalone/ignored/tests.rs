@@ -21,6 +21,13 @@ fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
     let keys: Vec<_> = lines(&conf).iter().map(|(key, value, _)| format!("{key} {value}")).collect();
     let policy = "hbase.regionserver.flush.policy FlushAllLargeStoresPolicy";
     assert_eq!(keys, [policy, "hbase.hstore.blockingWaitTime 5", "hbase.wal.provider multiwal"]);
+
+    let mut conf = Configuration::new();
+    conf.set("hbase.hstore.min.locality.to.skip.major.compact", "0.0");
+    conf.set("hbase.hfile.prefetch.delay.variation", "1.0");
+    conf.set("hbase.regionserver.handler.abort.on.error.percent", "-1.0");
+    let keys: Vec<_> = lines(&conf).iter().map(|(key, ..)| *key).collect();
+    assert_eq!(keys, ["hbase.hfile.prefetch.delay.variation"], "numbers are compared as numbers");
 }
 
 #[test]
