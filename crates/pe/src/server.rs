@@ -1,7 +1,8 @@
 //! [`ServerProcess`]: CPU, memory and garbage collection, or allocation, of a server on this machine, read beside the load.
 //!
 //! All of it is read from `/proc` and, for a JVM, from the counters that it maps into `/tmp/hsperfdata_USER/PID` (what
-//! `jstat` reads), for an Evenkeel from those that it [shares](evenkeel_common::allocator), so that reading costs the server nothing. Times are of CPU unless they are called pauses.
+//! `jstat` reads), for an Evenkeel from those that it [shares](evenkeel_common::allocator), so that reading costs the
+//! server nothing. Times are of CPU unless they are called pauses, but for the allocator's, which is an estimate.
 
 use std::fs;
 use std::path::{Path, PathBuf};

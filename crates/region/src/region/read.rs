@@ -1,6 +1,6 @@
 //! Reads: a Get, Gets one after the other, and scanners.
 //!
-//! Gets of one batch are mostly alike but for the row. Making and dropping a scanner (views, leaves, trackers) is the larger
+//! Gets of one batch, or of one turn of a connection, are mostly alike but for the row. Making and dropping a scanner (views, leaves, trackers) is the larger
 //! part of a cached Get, so a [`RowReader`] keeps the last one and has it read the next row, when that gives what a
 //! new one would give: the Get is of the last one's kind, the stores have the same segments and files, and the clock
 //! shows the same time. The read point is always taken anew.
@@ -30,16 +30,8 @@ impl Region {
     /// `WrongRegionException`, `NoSuchColumnFamilyException`, or what reading files or the filter says.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
-        self.get_into(scan, &mut row, &mut ScannerContext::unlimited())?;
+        self.row_reader().get(scan, &mut row, &mut ScannerContext::unlimited())?;
         Ok(row)
-    }
-
-    /// As [`Region::get`], to the end of `out`, which may share values with blocks; `context` tells how much was read.
-    ///
-    /// # Errors
-    /// As [`Region::get`]; `out` may have a part of the row then.
-    pub fn get_into(&self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
-        self.row_reader().get(scan, out, context)
     }
 
     /// For Gets one after the other.
@@ -198,10 +190,10 @@ impl<R: Deref<Target = Region>> RowReader<R> {
         self.region.counts.reads.fetch_add(reads, Ordering::Relaxed);
     }
 
-    /// As [`Region::get_into`].
+    /// As [`Region::get`], to the end of `out`, which may share values with blocks; `context` tells how much was read.
     ///
     /// # Errors
-    /// As [`Region::get_into`].
+    /// As [`Region::get`]; `out` may have a part of the row then.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
         let row = scan.start_row.clone();
         self.read(None, &row, || Ok(scan), out, context)
@@ -211,7 +203,7 @@ impl<R: Deref<Target = Region>> RowReader<R> {
     /// it can do without.
     ///
     /// # Errors
-    /// As [`Region::get_into`], and what `scan` says.
+    /// As [`RowReader::get`], and what `scan` says.
     pub fn get_of_kind(
         &mut self,
         kind: usize,

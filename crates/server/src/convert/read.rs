@@ -26,20 +26,12 @@ pub struct ScanRequest {
     pub need_cursor: bool,
 }
 
-/// A Get as a scan of one row. `on_demand` is what a Get that does not say so does with families its filter does not
+/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does not say so does with families its filter does not
 /// need (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a bad row, time range or filter.
-pub fn get(proto: &pb::Get, on_demand: bool) -> Result<Scan> {
-    get_of_row(proto, &proto.row, on_demand)
-}
-
-/// As [`get`], of another row than the message says.
-///
-/// # Errors
-/// As [`get`].
-pub fn get_of_row(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
+pub fn get(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
     check_row(row)?;
     Ok(Scan {
         families: families(&proto.column),

@@ -5,7 +5,7 @@ use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, K
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, DeleteType, MutationType};
-use evenkeel_region::ops::{MutationKind, ReadType, TimeRange};
+use evenkeel_region::ops::{MutationKind, ReadType, Scan, TimeRange};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
 
 use super::{mutation, read, region, result};
@@ -51,6 +51,10 @@ fn inline(kind: MutationType, values: Vec<QualifierValue>) -> pb::MutationProto 
         column_value: vec![ColumnValue { family: Bytes::from_static(b"f"), qualifier_value: values }],
         ..proto(kind, Some(b"r"), 0)
     }
+}
+
+fn get_of(proto: &pb::Get, on_demand: bool) -> Result<Scan, HBaseError> {
+    read::get(proto, &proto.row, on_demand)
 }
 
 fn refused<T>(outcome: Result<T, HBaseError>, text: &str) {
@@ -218,7 +222,7 @@ fn unknown_numbers_are_refused() {
 fn rows_are_checked() {
     let long = Bytes::from(vec![b'r'; 32_768]);
     for (row, text) in [(Bytes::new(), "Row length is 0"), (long.clone(), "Row length 32768 is > 32767")] {
-        refused(read::get(&pb::Get { row: row.clone(), ..pb::Get::default() }, true), text);
+        refused(get_of(&pb::Get { row: row.clone(), ..pb::Get::default() }, true), text);
         let proto = pb::MutationProto { row: Some(row), ..inline(MutationType::Put, Vec::new()) };
         refused(mutation::read(&proto, &mut no_block(), 0), text);
     }
@@ -247,7 +251,7 @@ fn a_get_asks_for_exactly_what_it_names() {
         }],
         ..pb::Get::default()
     };
-    let scan = read::get(&proto, false).expect("valid");
+    let scan = get_of(&proto, false).expect("valid");
     assert!(scan.is_get && scan.include_stop_row && scan.cache_blocks && !scan.load_families_on_demand);
     let names: Vec<_> = scan.families.iter().map(|family| &family.family[..]).collect();
     assert_eq!(names, [&b"f"[..], b"g", b"h"]);
@@ -306,12 +310,9 @@ fn time_ranges_must_make_sense() {
         time_range: Some(pb::TimeRange { from: Some(from as u64), to: Some(to as u64) }),
         ..pb::Get::default()
     };
-    refused(read::get(&get(-1, 5), true), "Timestamp cannot be negative. minStamp:-1, maxStamp:5");
-    refused(read::get(&get(6, 5), true), "maxStamp is smaller than minStamp");
-    assert_eq!(
-        read::get(&get(5, 5), true).expect("empty but legal").time_range,
-        TimeRange { min: 5, max: 5 }
-    );
+    refused(get_of(&get(-1, 5), true), "Timestamp cannot be negative. minStamp:-1, maxStamp:5");
+    refused(get_of(&get(6, 5), true), "maxStamp is smaller than minStamp");
+    assert_eq!(get_of(&get(5, 5), true).expect("empty but legal").time_range, TimeRange { min: 5, max: 5 });
 }
 
 #[test]

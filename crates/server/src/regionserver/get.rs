@@ -69,7 +69,7 @@ pub fn row_of_batch<R: Deref<Target = Region>>(
     check_not_closest(get)?;
     check_row(row)?;
     let mut context = ScannerContext::unlimited();
-    let scan = || read::get_of_row(get, row, server.config.load_families_on_demand);
+    let scan = || read::get(get, row, server.config.load_families_on_demand);
     rows.get_of_kind(kind, row, scan, cells, &mut context)?;
     Ok(context.block_size)
 }

@@ -107,7 +107,8 @@ fn gets_of_a_turn_read_what_is_there_when_they_are_made() {
                         });
                         let cells = cells_of(reply.expect("answered"));
                         // By a scanner of its own.
-                        let get = crate::convert::read::get(&request.get, false).expect("legal");
+                        let get =
+                            crate::convert::read::get(&request.get, &request.get.row, false).expect("legal");
                         let expected = region.get(get).expect("read");
                         let expected: Vec<_> =
                             (0..expected.len()).map(|i| text(&KeyValue::copy_of(&expected.get(i)))).collect();
