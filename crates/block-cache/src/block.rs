@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::BlockKey;
 use crate::bucket::frame::FrameRef;
 use crate::bucket::pin::Pin;
 
@@ -150,6 +151,31 @@ pub struct Block {
     kind: BlockType,
     packed: bool,
     owner: Owner,
+}
+
+/// A block in a cache's memory that nobody has looked at yet. It is pinned.
+#[derive(Debug)]
+pub struct Found {
+    key: BlockKey,
+    frame: FrameRef,
+    /// Bytes that the frame has at most.
+    frame_bytes: u64,
+    pin: Pin,
+}
+
+impl Found {
+    #[inline]
+    pub(crate) fn new(key: BlockKey, frame: FrameRef, frame_bytes: u64, pin: Pin) -> Self {
+        frame.expect();
+        Self { key, frame, frame_bytes, pin }
+    }
+
+    /// The block, if it is what the cache's index says.
+    #[inline]
+    pub fn block(self) -> Option<Block> {
+        let Self { key, frame, frame_bytes, pin } = self;
+        frame.header().is_of(&key, frame_bytes).then(|| Block::pinned(frame, pin))
+    }
 }
 
 #[derive(Clone)]

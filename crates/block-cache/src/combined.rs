@@ -7,7 +7,8 @@ use evenkeel_common::Result;
 use crate::bucket::{Admission, BucketCache, CachedFile};
 use crate::flight::Flights;
 use crate::{
-    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock,
+    LruBlockCache,
 };
 
 /// L1 for all blocks but data, L2 for data. Without L2, data blocks are not kept.
@@ -49,6 +50,14 @@ impl<L2: BlockCache> CombinedBlockCache<L2> {
 impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
     fn get(&self, key: &BlockKey) -> Option<Block> {
         if self.l1.contains(key) { self.l1.get(key) } else { self.l2.get(key) }
+    }
+
+    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
+        self.of(category).look_ahead(key, category)
+    }
+
+    fn count_hit(&self, category: BlockCategory) {
+        self.of(category).count_hit(category);
     }
 
     fn contains(&self, key: &BlockKey) -> bool {

@@ -31,7 +31,7 @@ use std::fmt::Debug;
 
 use evenkeel_common::Result;
 
-pub use block::{Block, BlockCategory, BlockParts, BlockType};
+pub use block::{Block, BlockCategory, BlockParts, BlockType, Found};
 pub use bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile, Engine};
 pub use combined::CombinedBlockCache;
 pub use config::{CacheConfig, DataBlocks};
@@ -65,6 +65,19 @@ pub type LoadBlock<'a> = &'a mut dyn FnMut() -> Result<Block>;
 pub trait BlockCache: Send + Sync + Debug {
     /// The block, when it is cached. Counts a hit or a miss.
     fn get(&self, key: &BlockKey) -> Option<Block>;
+
+    /// Where the block of a category lies, when it is cached in memory, for who will most likely read it soon and then says so
+    /// by [`BlockCache::count_hit`]. For the policy this is a use; it counts nothing. Asks for the memory that
+    /// [`Found::block`] looks at.
+    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
+        let _ = (key, category);
+        None
+    }
+
+    /// Counts a hit of a block that [`BlockCache::look_ahead`] gave.
+    fn count_hit(&self, category: BlockCategory) {
+        let _ = category;
+    }
 
     /// Whether the block is cached. Counts nothing.
     fn contains(&self, key: &BlockKey) -> bool {

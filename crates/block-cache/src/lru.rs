@@ -9,7 +9,7 @@ use std::io;
 use evenkeel_common::Result;
 
 use crate::bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile};
-use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
+use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock};
 
 /// A cache of blocks of every kind in memory.
 pub struct LruBlockCache(BucketCache);
@@ -41,6 +41,14 @@ impl LruBlockCache {
 impl BlockCache for LruBlockCache {
     fn get(&self, key: &BlockKey) -> Option<Block> {
         self.0.get(key)
+    }
+
+    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
+        self.0.look_ahead(key, category)
+    }
+
+    fn count_hit(&self, category: BlockCategory) {
+        self.0.count_hit(category);
     }
 
     fn contains(&self, key: &BlockKey) -> bool {

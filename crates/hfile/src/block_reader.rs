@@ -18,7 +18,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use evenkeel_block_cache::{Block, BlockCache, BlockKey, BlockParts, BlockType, CacheHint, FileId};
+use evenkeel_block_cache::{
+    Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, Found,
+};
 use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_fs::{RandomAccessFile, StorageSum};
 
@@ -163,6 +165,11 @@ impl BlockReader {
             Ok(whole(at, &header, body, 0, points))
         });
         opened.map_err(|damage| self.corrupt(at.offset, damage))
+    }
+
+    /// The block at a place, of a category, when it is cached in memory; see [`BlockCache::look_ahead`].
+    pub fn look_ahead(&self, at: BlockAt, category: BlockCategory) -> Option<Found> {
+        self.cache.look_ahead(&BlockKey { file: self.id, offset: at.offset }, category)
     }
 
     /// Whether the block is cached.

@@ -20,10 +20,12 @@
 //!
 //! # Bounds
 //! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
-//! A scanner holds one data block and one index block a level.
+//! A scanner holds one data block and one index block a level; one that was told what rows come next, those of as many rows
+//! as [`ROWS_AHEAD_MAX`].
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod block_reader;
 mod block_writer;
 mod bloom;
@@ -46,6 +48,7 @@ mod separator;
 mod trailer;
 mod writer;
 
+pub use ahead::ROWS_MAX as ROWS_AHEAD_MAX;
 pub use block_reader::checksum_failures_count;
 pub use bloom::BloomHash;
 pub use cache_on_write::{CacheOnWrite, OnWrite, Warmth};

@@ -57,6 +57,11 @@ impl Place {
         self.block.as_ref()
     }
 
+    /// The cursor.
+    pub fn cursor(&self) -> &CellCursor {
+        &self.cursor
+    }
+
     /// Gives the block back.
     pub fn take_block(&mut self) -> Option<Block> {
         self.leave();

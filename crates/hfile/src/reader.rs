@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId};
+use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId, Found};
 use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{FileSystem, RandomAccessFile};
 
@@ -288,6 +288,23 @@ impl HFileReader {
         }
     }
 
+    /// Whether a filter of rows says that the row may be in the file; `false` also when that takes reading, and without one.
+    pub(crate) fn holds_row(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
+        let (bloom, key) = match (self.bloom_type(), &self.general_bloom) {
+            (BloomType::Row, Some(bloom)) => (bloom, row),
+            (BloomType::RowPrefix(bytes), Some(bloom)) => (bloom, row_prefix(row, bytes)),
+            _ => return false,
+        };
+        let Some(at) = bloom.chunk_of_row(key, self.trailer.comparator) else { return false };
+        let at_hand = kept.take().filter(|chunk| chunk.offset() == at.offset);
+        *kept = at_hand.or_else(|| {
+            let found = self.blocks.look_ahead(at, BlockCategory::Bloom).and_then(Found::block);
+            found.filter(|chunk| chunk.kind() == BlockType::BloomChunk)
+        });
+        let is_set = |chunk: &Block| contains(chunk.data(), bloom.hash, bloom.hash_count, key);
+        kept.as_ref().is_some_and(is_set)
+    }
+
     /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can tell, and only when
     /// `prefix` is at least as long as its prefixes.
     ///
@@ -349,6 +366,11 @@ impl HFileReader {
     /// Reads a data block.
     pub(crate) fn load_data(&self, at: BlockAt, keep: bool) -> Result<Block> {
         self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data))
+    }
+
+    /// Counts a hit of a data block that was looked for ahead.
+    pub(crate) fn count_hit(&self) {
+        self.blocks.cache.count_hit(BlockCategory::Data);
     }
 
     /// Whether a data block is worth reading ahead: there is a cache for it, and it is not there.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 
+use crate::ahead::{Ahead, ROWS_MAX, Sight};
 use crate::cache_on_write::Warmth;
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
@@ -52,6 +53,7 @@ pub struct HFileScanner {
     warmth: Option<Arc<Warmth>>,
     /// Of the bloom filter, the one that was asked last.
     bloom_chunk: Option<Block>,
+    ahead: Ahead,
 }
 
 /// So many blocks one after the other make a scan for which the next block is read ahead.
@@ -68,6 +70,7 @@ impl HFileScanner {
             blocks_in_a_row: 0,
             warmth: None,
             bloom_chunk: None,
+            ahead: Ahead::default(),
             reader,
         }
     }
@@ -121,6 +124,17 @@ impl HFileScanner {
     /// As [`HFileReader::might_contain_row`]; holds on to the chunk of the bloom filter for the next row.
     pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
         self.reader.might_contain_row_by(row, &mut self.bloom_chunk)
+    }
+
+    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::ROWS_AHEAD_MAX`]. Those that are
+    /// not in the file are better left out; `asks` says whether a bloom filter of rows is asked about each.
+    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
+        let Self { ahead, reader, place, bloom_chunk, .. } = self;
+        let rows = rows.take(ROWS_MAX);
+        match asks {
+            false => ahead.look(reader, place.cursor(), rows),
+            true => ahead.look(reader, place.cursor(), rows.filter(|row| reader.holds_row(row, bloom_chunk))),
+        }
     }
 
     /// Is at no cell from here on.
@@ -201,6 +215,9 @@ impl HFileScanner {
 
     fn seek_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
         self.blocks_in_a_row = 0;
+        if let Some(sight) = self.ahead.take(key) {
+            return self.seek_sighted(sight, key);
+        }
         let reader = Arc::clone(&self.reader);
         let order = self.order;
         let found = match self.moving(|s| s.index.seek(&*reader, key))? {
@@ -210,6 +227,20 @@ impl HFileScanner {
                 None => return Ok(false),
             },
         };
+        if found { Ok(self.stays_in_half()) } else { self.next_block() }
+    }
+
+    /// As [`HFileScanner::seek_whole`], where most of it was done before.
+    fn seek_sighted(&mut self, sight: Sight, key: &CellRef<'_>) -> Result<bool> {
+        let Sight { index, block, points, .. } = sight;
+        let order = self.order;
+        if self.place.block().is_none_or(|last| last.offset() != block.offset()) {
+            self.entered_bytes = block.data().len() as u64;
+            self.reader.count_hit();
+        }
+        self.index = index;
+        let seek = |cursor: &mut CellCursor, block: &Block| cursor.seek_among(block, key, order, points);
+        let found = self.place.enter(block, seek).map_err(|e| self.malformed(e))?;
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 

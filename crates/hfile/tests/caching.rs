@@ -9,10 +9,10 @@ use evenkeel_block_cache::{
     BlockCache, BlockKey, BucketCache, BucketCacheConfig, CombinedBlockCache, Engine, FileId, LruBlockCache,
     NoCache,
 };
-use evenkeel_common::KeyValue;
+use evenkeel_common::{CellComparator, KeyBuf, KeyValue};
 use evenkeel_hfile::{
-    CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OnWrite,
-    OpenOptions, ScanOptions, StoreFileMeta, Warmth,
+    BloomType, CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileScanner,
+    HFileWriter, OnWrite, OpenOptions, ROWS_AHEAD_MAX, ScanOptions, StoreFileMeta, Warmth,
 };
 use support::{PATH, Random, Shape, Written, as_stored, random_cells, write};
 
@@ -133,6 +133,115 @@ fn every_deploy_gives_the_cells_of_every_encoding() {
                 assert_eq!(blocks_after_evictions(&reader, &cache), 0, "{name}");
             }
         }
+    }
+}
+
+/// The first cell at or after the beginning of a row, and the one after it, are what the file has.
+fn check_row(scanner: &mut HFileScanner, wanted: &[KeyValue], row: &[u8], history: &str) {
+    let key = KeyBuf::first_on_row(row);
+    let before = |cell: &KeyValue| CellComparator::Default.compare(&cell.as_cell(), &key.as_cell()).is_lt();
+    let mut left = wanted[wanted.partition_point(before)..].iter();
+    let mut more = scanner.seek(&key.as_cell()).unwrap();
+    for _ in 0..2 {
+        let found = scanner.cell().map(|cell| (cell.key().to_vec(), cell.value().to_vec()));
+        let cell = left.next().map(|cell| (cell.as_cell().key().to_vec(), cell.as_cell().value().to_vec()));
+        assert_eq!((more, found), (cell.is_some(), cell), "{history}, row {row:?}");
+        more = scanner.next().unwrap();
+    }
+}
+
+#[test]
+fn rows_that_were_looked_for_are_found_as_others_are() {
+    let mut random = Random::new(12);
+    let cells = random_cells(&mut random, Shape { cells: 500, ..SHAPE });
+    for mut context in contexts() {
+        context.bloom = random.pick(&[BloomType::None, BloomType::Row, BloomType::RowPrefix(2)]);
+        let written = write(&cells, &context);
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+        for compressed in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, cache) in deploys(dir.path()) {
+                let history = format!("{name}, {:?}, {:?}", context.encoding, context.bloom);
+                let reader = open(&written, &cache, compressed);
+                let mut scanner = reader.scanner(ScanOptions::default());
+                for _ in 0..40 {
+                    let mut rows: Vec<Vec<u8>> = (0..random.below(2 * ROWS_AHEAD_MAX))
+                        .map(|_| match random.one_in(5) {
+                            true => random.bytes(6, b"ab\0\xff"),
+                            false => random.pick(&wanted).as_cell().row().to_vec(),
+                        })
+                        .collect();
+                    scanner.look_ahead(rows.iter().map(Vec::as_slice), random.one_in(2));
+                    // In that order, or in another one, and others between them.
+                    match random.below(4) {
+                        0 => rows.sort(),
+                        1 => rows.reverse(),
+                        2 => rows.push(random.pick(&wanted).as_cell().row().to_vec()),
+                        _ => {}
+                    }
+                    for row in &rows {
+                        match random.below(12) {
+                            0 => drop(reader.evict()),
+                            1 => drop(scanner.seek(&random.pick(&wanted).as_cell()).unwrap()),
+                            2 => drop(scanner.seek_to_first().unwrap()),
+                            3 => scanner.leave(),
+                            _ => {}
+                        }
+                        check_row(&mut scanner, &wanted, row, &history);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
+    let mut random = Random::new(13);
+    let cells = random_cells(&mut random, SHAPE);
+    for context in contexts() {
+        let context = HFileContext { bloom: BloomType::Row, ..context };
+        let written = write(&cells, &context);
+        let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
+        let config = BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(1 << 20) };
+        let bucket = Arc::new(BucketCache::open(&config).unwrap());
+        let cache = Arc::clone(&bucket) as Arc<dyn BlockCache>;
+        let reader = open(&written, &cache, false);
+        scan(&reader, &wanted);
+        let mut scanner = reader.scanner(ScanOptions::default());
+        let rows: Vec<_> = (0..20).map(|_| random.pick(&wanted).as_cell().row().to_vec()).collect();
+        let keys: Vec<_> = rows.iter().map(|row| KeyBuf::first_on_row(row)).collect();
+        let before = bucket.stats();
+        scanner.look_ahead(rows.iter().map(Vec::as_slice), false);
+        assert_eq!(bucket.stats().hits, before.hits, "what is looked for is not read yet");
+        let held = bucket.pins();
+        assert!(held >= ROWS_AHEAD_MAX, "{held}");
+        reader.evict();
+        let mut entered = 0;
+        for (key, row) in keys.iter().zip(&rows).take(ROWS_AHEAD_MAX) {
+            let before = CellComparator::Default;
+            let at = wanted.partition_point(|cell| before.compare(&cell.as_cell(), &key.as_cell()).is_lt());
+            assert!(scanner.seek(&key.as_cell()).unwrap());
+            assert_eq!(scanner.cell().unwrap().key(), wanted[at].as_cell().key(), "{row:?}");
+            entered += u64::from(scanner.take_entered_bytes() > 0);
+        }
+        let after = bucket.stats();
+        let (hits, misses) = (after.hits[0] - before.hits[0], after.misses[0] - before.misses[0]);
+        assert!(0 < hits && hits <= ROWS_AHEAD_MAX as u64, "each block that is entered is a hit: {hits}");
+        // A row that begins in the block after the one that the index names is read from there, which was not looked for.
+        assert!(entered <= hits + misses && misses < hits, "{entered} entered, {hits} found, {misses} read");
+        scan(&reader, &wanted);
+        scanner.seek_to_first().unwrap();
+        scanner.look_ahead(rows.iter().map(Vec::as_slice), true);
+        assert!(bucket.pins() < ROWS_AHEAD_MAX / 2, "the filter is not in memory, and nothing is read");
+        assert!(reader.might_contain_row(&rows[0]).unwrap());
+        scanner.look_ahead(rows.iter().map(Vec::as_slice), true);
+        assert!(bucket.pins() >= held, "they are in the filter");
+        let absent: Vec<_> = rows.iter().map(|row| [row.as_slice(), b"!"].concat()).collect();
+        scanner.look_ahead(absent.iter().map(Vec::as_slice), true);
+        assert!(bucket.pins() < ROWS_AHEAD_MAX / 2, "others are not, but for an error");
+        drop(scanner);
+        assert_eq!(bucket.pins(), 0);
     }
 }
 

@@ -64,6 +64,7 @@ pub mod online;
 pub mod scan;
 pub mod scanners;
 pub mod statistics;
+pub mod together;
 pub mod tuning;
 pub mod turn;
 

@@ -12,6 +12,7 @@
 use std::ptr::NonNull;
 
 use crc_fast::{CrcAlgorithm, Digest};
+use evenkeel_common::prefetch::prefetch;
 
 use super::slot::UNIT_BYTES;
 use crate::{Block, BlockKey, BlockParts, BlockType, FileId};
@@ -161,6 +162,12 @@ impl FrameRef {
     /// The address is aligned to eight bytes and a frame lies there, whole, for as long as this is used.
     pub unsafe fn new(start: NonNull<u8>) -> Self {
         Self(start)
+    }
+
+    /// Asks for the memory of the header.
+    #[inline]
+    pub fn expect(&self) {
+        prefetch(self.0.as_ptr());
     }
 
     #[inline]

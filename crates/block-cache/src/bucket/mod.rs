@@ -78,7 +78,7 @@ use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
 use self::storage::Storage;
 use crate::flight::Flights;
 use crate::stats::Counters;
-use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock};
+use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock};
 
 /// Larger blocks are not kept (`hbase.lru.max.block.size`).
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
@@ -328,6 +328,15 @@ impl BlockCache for BucketCache {
             None => self.counters.miss(BlockCategory::Data),
         }
         found
+    }
+
+    fn look_ahead(&self, key: &BlockKey, _category: BlockCategory) -> Option<Found> {
+        let hash = hash_of(key);
+        self.shard(hash).look_ahead(key, hash)
+    }
+
+    fn count_hit(&self, category: BlockCategory) {
+        self.counters.hit(category);
     }
 
     fn contains(&self, key: &BlockKey) -> bool {

@@ -25,7 +25,7 @@ use super::space::{Leave, Space};
 use super::storage::Storage;
 use super::{fold, hash};
 use crate::stats::Counters;
-use crate::{Block, BlockKey};
+use crate::{Block, BlockKey, Found};
 
 /// One byte in so many stays free, so that holes can be found by moving little.
 const RESERVE_PART: u64 = 128;
@@ -168,6 +168,18 @@ impl Shard {
             slot.verified.store(1, Relaxed);
         }
         frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
+    }
+
+    /// Where the block of a key lies, when its bytes are in memory and have been checked.
+    #[inline]
+    pub fn look_ahead(&self, key: &BlockKey, hash: u64) -> Option<Found> {
+        let pin = self.pin(key, hash)?;
+        let slot = pin.slot();
+        let place = slot.place();
+        let frame = self.storage.frame(place)?;
+        let is_checked = !self.storage.is_durable() || slot.verified.load(Relaxed) != 0;
+        slot.used();
+        is_checked.then(|| Found::new(*key, frame, place.len, pin))
     }
 
     /// Whether the key is cached; nothing is counted.

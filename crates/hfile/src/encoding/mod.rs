@@ -18,6 +18,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use evenkeel_block_cache::Block;
+use evenkeel_common::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use evenkeel_common::{CellComparator, CellRef};
 
 use delta::DeltaCursor;
@@ -64,7 +65,7 @@ fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
     if id == Some(encoding.code()) { Ok(()) } else { Err(Malformed) }
 }
 
-/// A place in a block. Only ever used with the block it last entered.
+/// A place in a block. Only ever used with the block it last entered, but for questions about seek points.
 trait BlockCursor {
     /// How many seek points the block has; 0 when it was not walked.
     fn points(&self, block: &Block) -> usize;
@@ -78,7 +79,7 @@ trait BlockCursor {
         0..points
     }
     /// Has the cell at a seek point near the processor before it is looked at.
-    fn expect(&self, _block: &Block, _point: usize) {}
+    fn expect(&self, _block: &Block, _point: usize, _lines: usize) {}
     /// Whether every cell has a seek point.
     fn has_all_points(&self, _block: &Block) -> bool {
         false
@@ -140,6 +141,30 @@ impl CellCursor {
         }
     }
 
+    /// Asks for the memory that a search of a block begins with.
+    pub fn expect_search(&self, block: &Block) {
+        prefetch_lines(block.seek_keys(), SEARCHED_LINES);
+        let points = block.seek_points();
+        points.iter().step_by(LINE_BYTES / size_of::<u32>()).take(SEARCHED_LINES).for_each(|p| prefetch(p));
+    }
+
+    /// The seek points that a search for the first cell of a row has to compare with it. Asks for the memory of the cell
+    /// that it will most likely find.
+    pub fn look(&self, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
+        each!(self, c => look(c, block, row, order))
+    }
+
+    /// As [`CellCursor::seek`], to the first cell of a row, of which [`CellCursor::look`] said what to compare.
+    pub fn seek_among(
+        &mut self,
+        block: &Block,
+        key: &CellRef<'_>,
+        order: CellComparator,
+        points: Range<usize>,
+    ) -> Result<bool, Malformed> {
+        each!(self, c => seek_among(c, block, key, order, points))
+    }
+
     /// The cell at the place.
     #[inline]
     pub fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
@@ -177,8 +202,28 @@ impl CellCursor {
     }
 }
 
+/// So many cache lines of a block's seek keys are asked for before a search: all of them, in a block of a hundred points.
+const SEARCHED_LINES: usize = 8;
+
+/// So many cache lines of the cell that a search has most likely found are asked for at once: about as many as a core can
+/// wait for. The processor sees the rest of a long value coming.
+const EXPECTED_LINES: usize = 8;
+/// As above, when there is time until they are looked at: a value of 1 KB whole, with the sequence id behind it.
+const WHOLE_LINES: usize = 18;
+
 /// How many cells a forward search looks at before it gives up and searches the seek points.
 const FORWARD_STEPS: usize = 8;
+
+fn look(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
+    let found = to_compare(cursor, block, row, order);
+    // Without one of the same digest, it enters at the one before.
+    match found.len() {
+        0 => cursor.expect(block, found.start.saturating_sub(1), WHOLE_LINES),
+        1 => cursor.expect(block, found.start, WHOLE_LINES),
+        _ => {}
+    }
+    found
+}
 
 fn last(cursor: &mut impl BlockCursor, block: &Block) -> Result<(), Malformed> {
     cursor.enter(block, cursor.points(block).saturating_sub(1))?;
@@ -192,7 +237,18 @@ fn seek(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    let before = points_before(cursor, block, key, order)?;
+    let points = expected(cursor, block, key, order);
+    seek_among(cursor, block, key, order, points)
+}
+
+fn seek_among(
+    cursor: &mut impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+    points: Range<usize>,
+) -> Result<bool, Malformed> {
+    let before = points_before(cursor, block, key, order, points)?;
     if before < cursor.points(block) && cursor.has_all_points(block) {
         return cursor.enter(block, before).map(|()| true);
     }
@@ -232,7 +288,8 @@ fn seek_before(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    let point = match points_before(cursor, block, key, order)?.checked_sub(1) {
+    let points = expected(cursor, block, key, order);
+    let point = match points_before(cursor, block, key, order, points)?.checked_sub(1) {
         Some(point) => point,
         None if cursor.points(block) == 0 => 0,
         None => return Ok(false),
@@ -252,22 +309,37 @@ fn seek_before(
     Ok(true)
 }
 
-/// How many seek points are at cells before `key`.
+/// The seek points that must be compared with a cell of a row; those before are before it, those behind after it.
+fn to_compare(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
+    let points = cursor.points(block);
+    match order {
+        CellComparator::Default => cursor.to_compare(block, points, row),
+        CellComparator::Meta => 0..points,
+    }
+}
+
+/// As [`to_compare`]; asks for the memory of the one, when there is one.
+fn expected(
+    cursor: &impl BlockCursor,
+    block: &Block,
+    key: &CellRef<'_>,
+    order: CellComparator,
+) -> Range<usize> {
+    let found = to_compare(cursor, block, key.row(), order);
+    if found.len() == 1 {
+        cursor.expect(block, found.start, EXPECTED_LINES);
+    }
+    found
+}
+
+/// How many seek points are at cells before `key`; only some must be compared with it.
 fn points_before(
     cursor: &impl BlockCursor,
     block: &Block,
     key: &CellRef<'_>,
     order: CellComparator,
+    Range { start: mut low, end: mut high }: Range<usize>,
 ) -> Result<usize, Malformed> {
-    let points = cursor.points(block);
-    let Range { start: mut low, end: mut high } = match order {
-        CellComparator::Default => cursor.to_compare(block, points, key.row()),
-        CellComparator::Meta => 0..points,
-    };
-    if high - low == 1 {
-        // Most often it is the one.
-        cursor.expect(block, low);
-    }
     while low < high {
         let middle = low + (high - low) / 2;
         let by_key = match order.compare_keys(&cursor.point_key(block, middle)?, key) {

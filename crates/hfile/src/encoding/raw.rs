@@ -23,7 +23,7 @@ use std::ops::Range;
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
 use evenkeel_common::codec::{read_u32, read_vlong};
-use evenkeel_common::prefetch::prefetch_lines;
+use evenkeel_common::prefetch::{prefetch, prefetch_lines};
 
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
@@ -33,10 +33,6 @@ use crate::guide::{DIGEST_BYTES, digest, shared_prefix, to_compare};
 pub(crate) const POINT_CELLS: usize = 4;
 /// A seek point for each so many bytes at least, where that makes more: under 2% of memory.
 const POINT_BYTES: usize = 512;
-
-/// So many cache lines of the cell that a search has most likely found are asked for at once: about as many as a core can
-/// wait for. The processor sees the rest of a long value coming.
-const EXPECTED_LINES: usize = 8;
 
 const ID_BYTES: usize = 2;
 /// The lengths before a key.
@@ -145,12 +141,14 @@ impl BlockCursor for RawCursor {
         }
     }
 
-    fn expect(&self, block: &Block, point: usize) {
+    fn expect(&self, block: &Block, point: usize, lines: usize) {
         let points = block.seek_points();
         let Some(start) = points.get(point) else { return };
         let end = points.get(point + 1).map_or(block.data().len(), |end| *end as usize);
         if let Some(cells) = block.data().get(*start as usize..end) {
-            prefetch_lines(cells, EXPECTED_LINES);
+            prefetch_lines(cells, lines);
+            // Where the sequence id of a cell alone is.
+            prefetch(cells.as_ptr_range().end.wrapping_sub(1));
         }
     }
 

@@ -4,13 +4,16 @@
 //! part of a cached Get, so a [`RowReader`] keeps the last one and has it read the next row, when that gives what a
 //! new one would give: the Get is of the last one's kind, the stores have the same segments and files, and the clock
 //! shows the same time. The read point is always taken anew.
+//!
+//! Who knows the rows that come next says so ([`RowReader::look_ahead`]), so that what they need of the memory is asked for
+//! together; for those of a scanner that is made anew it is asked for again.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
+use evenkeel_hfile::ROWS_AHEAD_MAX;
 
 use super::Region;
 use crate::ops::Scan;
@@ -35,12 +38,7 @@ impl Region {
     }
 
     /// For Gets one after the other.
-    pub fn row_reader(&self) -> RowReader<&Self> {
-        RowReader { region: self, last: None, reads: 0 }
-    }
-
-    /// The same, of a region that the reader holds on to.
-    pub fn owned_row_reader(self: Arc<Self>) -> RowReader<Arc<Self>> {
+    pub fn row_reader(&self) -> RowReader<'_> {
         RowReader { region: self, last: None, reads: 0 }
     }
 
@@ -118,7 +116,7 @@ impl Region {
                 let kind = kind.filter(|_| scan.is_plain_get());
                 let read_point = self.read_point_of(&scan);
                 let open = self.open_with_views(&mut scan, read_point)?;
-                none.insert(LastGet { kind, scan, open })
+                none.insert(LastGet { kind, scan, open, ahead: 0 })
             }
         };
         Ok(&mut last.open.scanner)
@@ -162,8 +160,8 @@ struct Open {
 }
 
 /// Reads rows of a region one after the other. See the module.
-pub struct RowReader<R: Deref<Target = Region>> {
-    region: R,
+pub struct RowReader<'a> {
+    region: &'a Region,
     last: Option<LastGet>,
     /// Rows read so far.
     reads: u64,
@@ -176,14 +174,11 @@ struct LastGet {
     /// As it was made: of the first row that it read.
     scan: Scan,
     open: Open,
+    /// So many of the rows that come next have been looked for.
+    ahead: usize,
 }
 
-impl<R: Deref<Target = Region>> RowReader<R> {
-    /// The region.
-    pub fn region(&self) -> &R {
-        &self.region
-    }
-
+impl RowReader<'_> {
     /// Counts what was read so far as reads of the region. What was not counted yet is when it is dropped.
     pub fn count(&mut self) {
         let reads = std::mem::take(&mut self.reads);
@@ -213,6 +208,20 @@ impl<R: Deref<Target = Region>> RowReader<R> {
         context: &mut ScannerContext,
     ) -> Result<()> {
         self.read(Some(kind), row, scan, out, context)
+    }
+
+    /// Looks for the rows that will be read next, which are of this kind as the last one read was; does nothing when it looked for
+    /// the first of them before.
+    pub fn look_ahead<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        let Some(last) = self.last.as_mut().filter(|last| last.kind == Some(kind)) else { return };
+        last.ahead = match last.ahead.checked_sub(1) {
+            Some(left) => left,
+            None => {
+                let rows = rows.take(ROWS_AHEAD_MAX);
+                last.open.scanner.look_ahead(rows.clone());
+                rows.count().saturating_sub(1)
+            }
+        };
     }
 
     fn read(
@@ -247,7 +256,7 @@ impl<R: Deref<Target = Region>> RowReader<R> {
     }
 }
 
-impl<R: Deref<Target = Region>> Drop for RowReader<R> {
+impl Drop for RowReader<'_> {
     /// Counts what was read, unless it is to be read anew. Of a batch of which a later region has to wait, the regions before it
     /// are counted twice.
     fn drop(&mut self) {

@@ -110,6 +110,11 @@ impl<R: Run> KeyValueHeap<R> {
         &self.runs
     }
 
+    /// All runs, for what does not move them.
+    pub fn runs_mut(&mut self) -> &mut [R] {
+        &mut self.runs
+    }
+
     /// Whether there is nothing to merge.
     pub fn has_no_runs(&self) -> bool {
         self.runs.is_empty()

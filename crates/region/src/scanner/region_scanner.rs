@@ -157,6 +157,11 @@ impl RegionScanner {
         Ok(())
     }
 
+    /// Of a plain Get: looks for rows that it will be sent to soon. It stays where it is.
+    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.stores.runs_mut().iter_mut().for_each(|store| store.look_ahead(rows.clone()));
+    }
+
     /// What the scanner sees: cells whose sequence ids are not beyond this.
     pub fn read_point(&self) -> u64 {
         self.read_point

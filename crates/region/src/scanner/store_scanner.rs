@@ -59,6 +59,13 @@ impl Leaf {
         each!(self, leaf => leaf.rewind(read_point));
     }
 
+    /// Looks for rows that will be sought soon.
+    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        if let Self::File(leaf) = self {
+            leaf.look_ahead(rows);
+        }
+    }
+
     /// The value of the cell it stands at without a copy, when its block can be shared.
     fn share_value(&self) -> Option<Bytes> {
         match self {
@@ -260,6 +267,11 @@ impl StoreScanner {
         self.matcher.restart();
         (self.cells_in_row, self.done) = (0, false);
         Ok(())
+    }
+
+    /// Of a Get: looks for rows that it will be sent to soon. It stays where it is.
+    pub(crate) fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.heap.runs_mut().iter_mut().for_each(|leaf| leaf.look_ahead(rows.clone()));
     }
 
     /// Whether a marker was among what was read so far.

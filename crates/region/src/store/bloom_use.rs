@@ -44,6 +44,11 @@ impl BloomUse {
         self.may_contain_in_turn(dice >> (u64::BITS - SAMPLE_BITS) == 0, ask)
     }
 
+    /// Whether the filter rests: nearly every row that is asked for is in the file.
+    pub(super) fn rests(&self) -> bool {
+        self.agreed.load(Ordering::Relaxed) >= AGREED
+    }
+
     #[inline]
     fn may_contain_in_turn<E>(
         &self,

@@ -256,6 +256,13 @@ impl StoreFileScanner {
         self.scanner.might_contain_row(row)
     }
 
+    /// Looks for rows that will be sought soon and are in the file, as far as its bloom filter can tell; see
+    /// [`HFileScanner::look_ahead`].
+    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>) {
+        let asks = self.file.reader.has_bloom() && !self.file.bloom_use.rests();
+        self.scanner.look_ahead(rows, asks);
+    }
+
     /// Is at no cell from here on, and reads at this point once it is sought.
     pub fn rewind(&mut self, read_point: u64) {
         self.scanner.leave();

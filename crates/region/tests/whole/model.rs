@@ -2,14 +2,16 @@
 //! kind, major compactions, crashes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{CellBuffer, CellType, KeyValue, TableDescriptor};
 use evenkeel_fs::Keep;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
-use evenkeel_region::region::{Region, RowReader};
+use evenkeel_region::region::RowReader;
 use evenkeel_region::scanner::ScannerContext;
 
 use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, scan, texts};
@@ -224,7 +226,7 @@ fn random_get(random: &mut Random, kind: u64) -> Scan {
     }
 }
 
-fn read(rows: &mut RowReader<&Region>, kind: u64, get: Scan) -> Vec<String> {
+fn read(rows: &mut RowReader<'_>, kind: u64, get: Scan) -> Vec<String> {
     let (mut cells, row) = (CellBuffer::new(), get.start_row.clone());
     let mut context = ScannerContext::unlimited();
     rows.get_of_kind(kind as usize, &row, || Ok(get), &mut cells, &mut context).expect("read");
@@ -235,7 +237,10 @@ fn read(rows: &mut RowReader<&Region>, kind: u64, get: Scan) -> Vec<String> {
 fn run_rows(seed: u64) {
     let mut random = Random(seed);
     let compaction = IN_MEMORY_COMPACTIONS[seed as usize % IN_MEMORY_COMPACTIONS.len()];
-    let cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS))).compacting(compaction);
+    let mut cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS)));
+    // Rows are looked for ahead in memory only.
+    cluster.cache = Arc::new(LruBlockCache::new(1 << 20));
+    let cluster = cluster.compacting(compaction);
     let region = cluster.region();
     let mut rows = region.row_reader();
     let mut model = Model::default();
@@ -258,17 +263,25 @@ fn run_rows(seed: u64) {
             }
         }
         let kind = random.below(KINDS);
-        for _ in 0..3 {
+        let expected: Vec<_> = (0..3).map(|_| format!("r{}", random.below(5))).collect();
+        for next in 0..expected.len() {
+            rows.look_ahead(kind as usize, expected[next..].iter().map(String::as_bytes));
+            // Now and then another row is read than was looked for.
+            let is_expected = random.below(8) > 0;
             let state = random.0;
-            let get = random_get(&mut random, kind);
+            let get_by = |random: &mut Random| {
+                let mut get = random_get(random, kind);
+                if is_expected {
+                    get.start_row = expected[next].clone().into();
+                    get.stop_row = get.start_row.clone();
+                }
+                get
+            };
+            let get = get_by(&mut random);
             let row = String::from_utf8(get.start_row.to_vec()).expect("text");
             let seen = read(&mut rows, kind, get);
             let history = format!("seed {seed}, {compaction:?}, step {step}, kind {kind}, row {row}");
-            assert_eq!(
-                seen,
-                texts(&region.get(random_get(&mut Random(state), kind)).expect("read")),
-                "{history}"
-            );
+            assert_eq!(seen, texts(&region.get(get_by(&mut Random(state))).expect("read")), "{history}");
             if kind == 0 {
                 assert_eq!(seen, model.row(&row), "{history}");
             }

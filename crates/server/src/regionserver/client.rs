@@ -64,17 +64,28 @@ impl ClientService {
         Self { server, executor }
     }
 
+    /// The server.
+    pub(super) fn server(&self) -> &Arc<RegionServer> {
+        &self.server
+    }
+
     fn get(&self, call: Call, reply: Responder) {
         let request: pb::GetRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let system = is_system_region(&request.region);
-        let read = |server: &Arc<RegionServer>, request, caller: Caller| get::get(server, request, &caller);
-        match turns::without_waiting(|| read(&self.server, request, Caller::of(&call))) {
-            Some(outcome) => answer(reply, outcome),
-            None => self.read_aside(system, call, reply, pb::GetRequest::decode, read),
+        match get::find_region(&self.server, &request) {
+            Err(error) => reply.send_error(&error),
+            Ok(region) => turn::put_off_get(self, region, request.get, call, reply),
         }
+    }
+
+    /// Does a Get that has to wait for a disk.
+    pub(super) fn get_aside(&self, system: bool, call: Call, reply: Responder) {
+        let read = |server: &Arc<RegionServer>, request: pb::GetRequest, caller: Caller| {
+            get::get(server, request, &caller)
+        };
+        self.read_aside(system, call, reply, pb::GetRequest::decode, read);
     }
 
     /// Does a read that has to wait for a disk on a handler thread.
@@ -232,7 +243,7 @@ impl Service for ClientService {
 
     /// Writes of one turn are looked up together, and wake the log together.
     fn turn(&self, calls: &mut dyn FnMut()) {
-        evenkeel_wal::together(|| turn::turn(&self.server, calls));
+        evenkeel_wal::together(|| turn::turn(self, calls));
     }
 }
 

@@ -1,6 +1,5 @@
 //! Get.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +9,6 @@ use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply, place_cells};
-use super::turn::{self, Alike};
 use super::{RegionServer, load};
 use crate::convert::{check_row, read, result};
 
@@ -23,35 +21,43 @@ pub fn get(
     request: pb::GetRequest,
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
-    let region = server.region(&request.region);
-    let existence_only = request.get.existence_only();
+    let (region, row) = (find_region(server, &request)?, request.get.row.clone());
+    one(server, &mut region.row_reader(), (&row, 0), &request.get, caller).map(|(reply, _)| reply)
+}
+
+/// The region of a Get, which counts as one when there is none.
+///
+/// # Errors
+/// What finding it says.
+pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Arc<Region>> {
+    server.region(&request.region).inspect_err(|_| load::count(&server.counters.gets))
+}
+
+/// Reads one row by what reads others of its kind; also returns the bytes of its cells.
+///
+/// # Errors
+/// What reading the request or reading the row says.
+pub fn one(
+    server: &RegionServer,
+    rows: &mut RowReader<'_>,
+    place: (&Bytes, usize),
+    get: &pb::Get,
+    caller: &Caller,
+) -> Result<(Reply<pb::GetResponse>, u64)> {
     let mut cells = server.cells_for(caller);
-    let read = region.and_then(|region| row(server, region, request.get, &mut cells));
+    let read = row_of_batch(server, rows, place, get, &mut cells);
     if !turns::was_refused() {
         load::count(&server.counters.gets);
     }
     read?;
+    let bytes = cells.encoded_len() as u64;
     // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
     let mut block = caller.block().filter(|_| caller.has_version(1, 3));
-    let result = match existence_only {
+    let result = match get.existence_only() {
         true => result::existence(!cells.is_empty(), false),
         false => place_cells(cells, block.as_mut()),
     };
-    Ok(Reply { message: pb::GetResponse { result: Some(result) }, block })
-}
-
-/// Adds the cells of the row a Get asks for to `cells`, by what read a row for a Get of its kind before in this turn, if
-/// something did.
-///
-/// # Errors
-/// As [`get`]; `cells` may have a part of the row then.
-fn row(server: &RegionServer, region: Arc<Region>, mut get: pb::Get, cells: &mut CellBuffer) -> Result<()> {
-    let row = std::mem::take(&mut get.row);
-    turn::read_alike(region, get, |Alike { get, reader, .. }| {
-        row_of_batch(server, reader, (&row, 0), get, cells)?;
-        reader.count();
-        Ok(())
-    })
+    Ok((Reply { message: pb::GetResponse { result: Some(result) }, block }, bytes))
 }
 
 /// Adds the cells of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]); returns the bytes of the
@@ -59,9 +65,9 @@ fn row(server: &RegionServer, region: Arc<Region>, mut get: pb::Get, cells: &mut
 ///
 /// # Errors
 /// As [`get`]; `cells` may have a part of the row then.
-pub fn row_of_batch<R: Deref<Target = Region>>(
+pub fn row_of_batch(
     server: &RegionServer,
-    rows: &mut RowReader<R>,
+    rows: &mut RowReader<'_>,
     (row, kind): (&Bytes, usize),
     get: &pb::Get,
     cells: &mut CellBuffer,

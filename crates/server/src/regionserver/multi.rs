@@ -151,6 +151,14 @@ fn written_rows(action: &RegionAction) -> impl Iterator<Item = &[u8]> {
     mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
+/// The rows of the Gets of a kind that some actions begin with.
+fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]> + Clone {
+    actions.iter().map_while(move |action| match &action.what {
+        What::Get { row, kind } if *kind == wanted => Some(&row[..]),
+        _ => None,
+    })
+}
+
 /// How long to hold the answer of a request that writes so many bytes. Those that were refused wait, too.
 fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
     if !server.may_brake() {
@@ -281,10 +289,10 @@ impl Run<'_> {
         read.into_iter().collect()
     }
 
-    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, action: &RegionAction) {
+    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, actions: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
         let (mut batch, mut rows) = (Batch::default(), region.row_reader());
-        for (slot, action) in action.actions.iter().enumerate() {
+        for (slot, action) in actions.actions.iter().enumerate() {
             if matches!(action.what, What::Mutation(_) | What::Service(_)) {
                 self.end_gets();
             }
@@ -297,6 +305,7 @@ impl Run<'_> {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
+                        rows.look_ahead(*kind, rows_of_kind(&actions.actions[slot..], *kind));
                         let outcome = self.get(at, slot, &mut rows, row, *kind);
                         if outcome.is_err() && turns::was_refused() {
                             return;
@@ -370,7 +379,7 @@ impl Run<'_> {
         &mut self,
         at: usize,
         slot: usize,
-        rows: &mut RowReader<&Region>,
+        rows: &mut RowReader<'_>,
         row: &Bytes,
         kind: usize,
     ) -> Result<Outcome> {

@@ -1,18 +1,17 @@
 //! Single Gets and writes of one turn.
 //!
 //! A client with many threads sends their calls over one connection, so many of them lie in its read buffer when a turn
-//! begins: a batch in all but the message.
+//! begins: a batch in all but the message. So a turn only decodes them, and does them together when it has run all its other
+//! calls.
 //!
 //! # Gets
-//! They are mostly alike but for the row. So what read one is kept, and reads the next one of this kind, if there is one
-//! before the turn ends ([`Alike`]). It holds on to files and blocks, which is why it is not kept for longer: a turn takes a
-//! millisecond or so.
+//! They are read as a batch is, see [`super::together`]: before the turn is over when that gives many answers or large ones, since a turn
+//! is to end soon, and its answers are to leave, when they are of some size.
 //!
 //! # Writes
-//! They are looked up side by side, then made one after another.
-//! Made as they are read, each would walk down its region's skip list alone and wait for memory at every node
-//! (see [`region::look_ahead`]). So a turn only decodes them, and makes them when it has run all its other calls. Their
-//! answers leave no later for it: they wait for the log, which is woken at the end of the turn.
+//! They are looked up side by side, then made one after another. Made as they are read, each would walk down its region's
+//! skip list alone and wait for memory at every node (see [`region::look_ahead`]). Their answers leave no later for it: they
+//! wait for the log, which is woken at the end of the turn.
 //!
 //! Calls of one connection whose answers nobody has seen have no order among them, here as in HBase, where several
 //! handlers run them.
@@ -23,10 +22,12 @@ use std::sync::Arc;
 
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{self, Region, RowReader};
-use evenkeel_rpc::{Call, DetachedResponder};
+use evenkeel_region::region::{self, Region};
+use evenkeel_rpc::{Call, DetachedResponder, Responder};
 
 use super::caller::{Caller, answer};
+use super::client::ClientService;
+use super::together::Gets;
 use super::{RegionServer, mutate};
 
 /// A single write that has been decoded.
@@ -41,90 +42,43 @@ pub struct Write {
     pub reply: DetachedResponder,
 }
 
-/// Kinds of Gets, by region too, of which readers are kept: a search among them is still short beside a Get.
-pub(super) const KINDS_MAX: usize = 16;
+/// Gets that are read together, at most.
+const GETS_MAX: u64 = 64;
+/// So many Gets are read together as have so many bytes of cells, if all are as large as the largest one of late.
+const GETS_BYTES: u64 = 64 * 1024;
+/// How large the largest one was is forgotten by one part in so many each time that some are read.
+const FORGETTING: u64 = 8;
 
-/// Gets of one kind: of one region, and with nothing different but the row.
-pub struct Alike {
-    /// Without a row.
-    pub get: pb::Get,
-    /// Reads them; for it, all are of one kind.
-    pub reader: RowReader<Arc<Region>>,
-    /// It did not panic.
-    is_sound: bool,
-}
-
-impl Alike {
-    fn new(region: Arc<Region>, get: pb::Get) -> Self {
-        Self { get, reader: region.owned_row_reader(), is_sound: true }
-    }
-
-    fn is_of(&self, region: &Arc<Region>, get: &pb::Get) -> bool {
-        self.is_sound && Arc::ptr_eq(self.reader.region(), region) && self.get == *get
-    }
-}
-
-/// Reads a row by what read such a Get before in this thread's turn, if there was one; else, and outside of turns, by a new
-/// reader. After an error it is not kept.
-///
-/// # Errors
-/// What `read` says.
-pub fn read_alike<T>(
-    region: Arc<Region>,
-    get: pb::Get,
-    read: impl FnOnce(&mut Alike) -> Result<T>,
-) -> Result<T> {
-    TURN.with_borrow_mut(|turn| {
-        if !turn.is_running {
-            return read(&mut Alike::new(region, get));
-        }
-        let at = turn.place_of(region, get);
-        let gets = &mut turn.gets[at];
-        gets.is_sound = false;
-        let outcome = read(gets);
-        match outcome {
-            Ok(_) => gets.is_sound = true,
-            Err(_) => drop(turn.gets.swap_remove(at)),
-        }
-        outcome
-    })
-}
-
-/// What a turn keeps from one call to the next.
+/// What a turn puts off.
 struct Turn {
     is_running: bool,
     writes: Vec<Write>,
-    gets: Vec<Alike>,
-    /// The place of the one that goes next when there are too many.
-    next_gone: usize,
+    gets: Gets<(Call, Responder)>,
+    /// Bytes of the largest row that was read of late.
+    get_bytes: u64,
 }
 
 impl Turn {
-    fn place_of(&mut self, region: Arc<Region>, get: pb::Get) -> usize {
-        if let Some(at) = self.gets.iter().position(|kept| kept.is_of(&region, &get)) {
-            return at;
-        }
-        let gets = Alike::new(region, get);
-        if self.gets.len() < KINDS_MAX {
-            self.gets.push(gets);
-            return self.gets.len() - 1;
-        }
-        self.next_gone = (self.next_gone + 1) % KINDS_MAX;
-        self.gets[self.next_gone] = gets;
-        self.next_gone
+    /// Gets that are read together now, at most.
+    fn gets_max(&self) -> usize {
+        (GETS_BYTES / self.get_bytes.max(1)).clamp(1, GETS_MAX) as usize
+    }
+
+    fn take_gets(&mut self) -> Gets<(Call, Responder)> {
+        std::mem::replace(&mut self.gets, Gets::NONE)
     }
 }
 
 thread_local! {
     /// The memory of its lists stays.
     static TURN: RefCell<Turn> = const {
-        RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Vec::new(), next_gone: 0 })
+        RefCell::new(Turn { is_running: false, writes: Vec::new(), gets: Gets::NONE, get_bytes: GETS_BYTES })
     };
 }
 
-/// Runs the calls of a turn, and then the single writes among them.
-pub fn turn(server: &RegionServer, calls: &mut dyn FnMut()) {
-    /// Ends the turn also when a call panics; writes that were put off are answered as they are dropped.
+/// Runs the calls of a turn, and then the single Gets and writes among them.
+pub fn turn(service: &ClientService, calls: &mut dyn FnMut()) {
+    /// Ends the turn also when a call panics; what was put off is answered as it is dropped.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -136,21 +90,46 @@ pub fn turn(server: &RegionServer, calls: &mut dyn FnMut()) {
     let _end = End;
     TURN.with_borrow_mut(|turn| turn.is_running = true);
     calls();
-    let mut writes = end();
+    let (gets, mut writes) = end();
+    read(service, gets);
     if writes.len() > 1 {
         region::look_ahead(writes.iter().filter_map(Write::place));
     }
-    writes.drain(..).for_each(|write| write.make(server));
+    writes.drain(..).for_each(|write| write.make(service.server()));
     TURN.with_borrow_mut(|turn| turn.writes = writes);
 }
 
-/// Ends this thread's turn; the writes to be made.
-fn end() -> Vec<Write> {
+/// Ends this thread's turn; what is to be done.
+fn end() -> (Gets<(Call, Responder)>, Vec<Write>) {
     TURN.with_borrow_mut(|turn| {
         turn.is_running = false;
-        turn.gets.clear();
-        std::mem::take(&mut turn.writes)
+        (turn.take_gets(), std::mem::take(&mut turn.writes))
     })
+}
+
+/// Reads a row at the end of this thread's turn, or before it with others, or now when there is no turn.
+pub fn put_off_get(service: &ClientService, region: Arc<Region>, get: pb::Get, call: Call, reply: Responder) {
+    let now = TURN.with_borrow_mut(|turn| {
+        turn.gets.push(region, get, (call, reply));
+        let is_time = !turn.is_running || turn.gets.count() >= turn.gets_max();
+        is_time.then(|| turn.take_gets())
+    });
+    if let Some(gets) = now {
+        read(service, gets);
+    }
+}
+
+/// Reads rows together.
+fn read(service: &ClientService, mut gets: Gets<(Call, Responder)>) {
+    let caller = |(call, _): &(Call, Responder)| Caller::of(call);
+    let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| match outcome {
+        Some(outcome) => answer(reply, outcome),
+        None => service.get_aside(system, call, reply),
+    });
+    TURN.with_borrow_mut(|turn| {
+        turn.gets = gets;
+        turn.get_bytes = largest.max(turn.get_bytes - turn.get_bytes / FORGETTING);
+    });
 }
 
 /// Makes a write at the end of this thread's turn, or now when there is none.
