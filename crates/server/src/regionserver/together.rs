@@ -66,8 +66,8 @@ impl<T> Gets<T> {
     }
 
     /// Reads them, without waiting, and has each answered: `caller` says who asks, `answer` is given the outcome, and whether
-    /// it is of a table of HBase's own. One that panics is given none, and what its answer would have been given with is
-    /// dropped. None is left; returns the bytes of the largest row.
+    /// it is of a table of HBase's own. Of one that panics, what its answer would have been given with is dropped. None is left;
+    /// returns the bytes of the largest row.
     pub fn read(
         &mut self,
         server: &RegionServer,
@@ -85,21 +85,22 @@ impl<T> Gets<T> {
                 let Some(of) = one.of.take() else { continue };
                 let of_kind = later.iter().filter(|one| one.kind == number).map(|one| &one.row[..]);
                 let next = std::iter::once(&one.row[..]).chain(of_kind);
-                let read = || {
-                    turns::without_waiting(|| kind.read(server, &mut reader, &one.row, next, &caller(&of)))
-                };
-                let Ok(outcome) = catch_unwind(AssertUnwindSafe(read)) else {
-                    tracing::error!("a Get panicked");
-                    reader = None;
-                    continue;
-                };
-                let outcome = outcome.map(|outcome| {
-                    outcome.map(|(reply, bytes)| {
-                        largest = largest.max(bytes);
-                        reply
-                    })
-                });
-                answer(of, kind.region.info().table().is_system(), outcome);
+                let done = catch_unwind(AssertUnwindSafe(|| {
+                    let outcome = turns::without_waiting(|| {
+                        kind.read(server, &mut reader, &one.row, next, &caller(&of))
+                    });
+                    let bytes = outcome.as_ref().and_then(|read| read.as_ref().ok()).map_or(0, |read| read.1);
+                    let reply = outcome.map(|read| read.map(|(reply, _)| reply));
+                    answer(of, kind.region.info().table().is_system(), reply);
+                    bytes
+                }));
+                match done {
+                    Ok(bytes) => largest = largest.max(bytes),
+                    Err(_) => {
+                        tracing::error!("a Get panicked");
+                        reader = None;
+                    }
+                }
             }
         }
         self.gets.clear();

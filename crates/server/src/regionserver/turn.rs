@@ -64,6 +64,11 @@ impl Turn {
         (GETS_BYTES / self.get_bytes.max(1)).clamp(1, GETS_MAX) as usize
     }
 
+    /// Some were read, of which the largest has so many bytes.
+    fn note_read(&mut self, largest: u64) {
+        self.get_bytes = largest.max(self.get_bytes - self.get_bytes / FORGETTING);
+    }
+
     fn take_gets(&mut self) -> Gets<(Call, Responder)> {
         std::mem::replace(&mut self.gets, Gets::NONE)
     }
@@ -128,7 +133,7 @@ fn read(service: &ClientService, mut gets: Gets<(Call, Responder)>) {
     });
     TURN.with_borrow_mut(|turn| {
         turn.gets = gets;
-        turn.get_bytes = largest.max(turn.get_bytes - turn.get_bytes / FORGETTING);
+        turn.note_read(largest);
     });
 }
 
@@ -162,5 +167,27 @@ impl Write {
         if made.is_err() {
             tracing::error!("a write panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_large_gets_are_read_together_and_many_small_ones() {
+        let mut turn = Turn { is_running: true, writes: Vec::new(), gets: Gets::NONE, get_bytes: GETS_BYTES };
+        assert_eq!(turn.gets_max(), 1, "nothing is known yet");
+        (0..60).for_each(|_| turn.note_read(200));
+        assert_eq!(turn.gets_max(), GETS_MAX as usize);
+        turn.note_read(4 * GETS_BYTES);
+        assert_eq!(turn.gets_max(), 1);
+        (0..10).for_each(|_| turn.note_read(200));
+        assert_eq!(turn.gets_max(), 1, "a large one is not forgotten at once");
+        turn.note_read(GETS_BYTES / 4);
+        (0..200).for_each(|_| turn.note_read(GETS_BYTES / 4));
+        assert_eq!(turn.gets_max(), 4);
+        (0..200).for_each(|_| turn.note_read(0));
+        assert_eq!(turn.gets_max(), GETS_MAX as usize, "nothing was found");
     }
 }

@@ -176,6 +176,15 @@ fn nice_values(name: &str) -> Vec<i32> {
     of_name.filter_map(nice).collect()
 }
 
+/// Waits until a thread of this name is seen with this value: a list of threads may miss one while others come and go.
+fn wait_for_nice(name: &str, nice: i32) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !nice_values(name).contains(&nice) {
+        assert!(Instant::now() < deadline, "{name}: {:?}", nice_values(name));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A server over a file system with faults, and a region whose MemStore is flushed at 2 MiB, and writers to which are held from 4 MiB on.
 fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
@@ -221,7 +230,7 @@ fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
     assert_eq!(made.0.wait_for_arrival(), "flush-patient");
-    assert!(nice_values("flush-patient").contains(&PATIENT_NICE));
+    wait_for_nice("flush-patient", PATIENT_NICE);
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     made.0.open();
     assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
@@ -297,7 +306,7 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     assert_eq!(made.0.wait_for_arrival(), "compact-patient");
-    assert!(nice_values("compact-patient").contains(&PATIENT_NICE));
+    wait_for_nice("compact-patient", PATIENT_NICE);
     server.server.background().compactions_are_wanted(0.25);
     made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-small-0");

@@ -107,6 +107,7 @@ fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
             assert_eq!(reply.block.is_none(), number == 3, "each caller is answered its own way");
         }
         answered.push(number);
+        assert!(number != 3, "on purpose");
     });
     assert_eq!(answered, [0, 1, 3, 4]);
     assert_eq!(Arc::strong_count(&dropped), 1, "what the answer would have been given with is dropped");
