@@ -281,20 +281,25 @@ impl HFileReader {
 
     /// As [`HFileReader::might_contain_row`]. The chunk that was asked is kept, for the next row.
     pub(crate) fn might_contain_row_by(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
-        match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::Row, Some(bloom)) => self.ask(bloom, row, kept),
-            (BloomType::RowPrefix(bytes), Some(bloom)) => self.ask(bloom, row_prefix(row, bytes), kept),
-            _ => Ok(!self.is_empty()),
+        match self.filter_of(row) {
+            Some((bloom, key)) => self.ask(bloom, key, kept),
+            None => Ok(!self.is_empty()),
+        }
+    }
+
+    /// The filter that knows of rows, if there is one, and what it knows this one by.
+    fn filter_of<'a>(&self, row: &'a [u8]) -> Option<(&BloomMeta, &'a [u8])> {
+        let bloom = self.general_bloom.as_ref()?;
+        match self.bloom_type() {
+            BloomType::Row => Some((bloom, row)),
+            BloomType::RowPrefix(bytes) => Some((bloom, row_prefix(row, bytes))),
+            BloomType::RowCol | BloomType::None => None,
         }
     }
 
     /// Whether a filter of rows says that the row may be in the file; `false` also when that takes reading, and without one.
     pub(crate) fn holds_row(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
-        let (bloom, key) = match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::Row, Some(bloom)) => (bloom, row),
-            (BloomType::RowPrefix(bytes), Some(bloom)) => (bloom, row_prefix(row, bytes)),
-            _ => return false,
-        };
+        let Some((bloom, key)) = self.filter_of(row) else { return false };
         let Some(at) = bloom.chunk_of_row(key, self.trailer.comparator) else { return false };
         let at_hand = kept.take().filter(|chunk| chunk.offset() == at.offset);
         *kept = at_hand.or_else(|| {

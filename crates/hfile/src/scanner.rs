@@ -126,8 +126,8 @@ impl HFileScanner {
         self.reader.might_contain_row_by(row, &mut self.bloom_chunk)
     }
 
-    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::ROWS_AHEAD_MAX`]. Those that are
-    /// not in the file are better left out; `asks` says whether a bloom filter of rows is asked about each.
+    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::ROWS_AHEAD_MAX`]. Those
+    /// that are not in the file are better left out; `asks` says whether a bloom filter of rows is asked about each.
     pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
         let Self { ahead, reader, place, bloom_chunk, .. } = self;
         let rows = rows.take(ROWS_MAX);

@@ -1,9 +1,9 @@
 //! Reads: a Get, Gets one after the other, and scanners.
 //!
-//! Gets of one batch, or of one turn of a connection, are mostly alike but for the row. Making and dropping a scanner (views, leaves, trackers) is the larger
-//! part of a cached Get, so a [`RowReader`] keeps the last one and has it read the next row, when that gives what a
-//! new one would give: the Get is of the last one's kind, the stores have the same segments and files, and the clock
-//! shows the same time. The read point is always taken anew.
+//! Gets of one batch, or of one turn of a connection, are mostly alike but for the row. Making and dropping a scanner
+//! (views, leaves, trackers) is the larger part of a cached Get, so a [`RowReader`] keeps the last one and has it read the
+//! next row, when that gives what a new one would give: the Get is of the last one's kind, the stores have the same
+//! segments and files, and the clock shows the same time. The read point is always taken anew.
 //!
 //! Who knows the rows that come next says so ([`RowReader::look_ahead`]), so that what they need of the memory is asked for
 //! together; for those of a scanner that is made anew it is asked for again.
@@ -210,9 +210,12 @@ impl RowReader<'_> {
         self.read(Some(kind), row, scan, out, context)
     }
 
-    /// Looks for the rows that will be read next, which are of this kind as the last one read was; does nothing when it looked for
-    /// the first of them before.
+    /// Looks for the rows that will be read next, which are of this kind as the last one read was; does nothing when it
+    /// looked for the first of them before, nor where a row cache may have them.
     pub fn look_ahead<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        if self.region.row_cache.is_some() {
+            return;
+        }
         let Some(last) = self.last.as_mut().filter(|last| last.kind == Some(kind)) else { return };
         last.ahead = match last.ahead.checked_sub(1) {
             Some(left) => left,

@@ -26,8 +26,8 @@ pub struct ScanRequest {
     pub need_cursor: bool,
 }
 
-/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does not say so does with families its filter does not
-/// need (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
+/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does not say so does with
+/// families its filter does not need (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a bad row, time range or filter.

@@ -289,10 +289,10 @@ impl Run<'_> {
         read.into_iter().collect()
     }
 
-    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, actions: &RegionAction) {
+    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, of_region: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
         let (mut batch, mut rows) = (Batch::default(), region.row_reader());
-        for (slot, action) in actions.actions.iter().enumerate() {
+        for (slot, action) in of_region.actions.iter().enumerate() {
             if matches!(action.what, What::Mutation(_) | What::Service(_)) {
                 self.end_gets();
             }
@@ -305,7 +305,7 @@ impl Run<'_> {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
-                        rows.look_ahead(*kind, rows_of_kind(&actions.actions[slot..], *kind));
+                        rows.look_ahead(*kind, rows_of_kind(&of_region.actions[slot..], *kind));
                         let outcome = self.get(at, slot, &mut rows, row, *kind);
                         if outcome.is_err() && turns::was_refused() {
                             return;

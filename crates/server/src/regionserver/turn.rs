@@ -5,8 +5,8 @@
 //! calls.
 //!
 //! # Gets
-//! They are read as a batch is, see [`super::together`]: before the turn is over when that gives many answers or large ones, since a turn
-//! is to end soon, and its answers are to leave, when they are of some size.
+//! They are read as a batch is, see [`super::together`]; before the turn is over when they are many, or their answers
+//! likely large, for the answers of a turn are to leave when they come to some size.
 //!
 //! # Writes
 //! They are looked up side by side, then made one after another. Made as they are read, each would walk down its region's
@@ -124,8 +124,11 @@ pub fn put_off_get(service: &ClientService, region: Arc<Region>, get: pb::Get, c
     }
 }
 
-/// Reads rows together.
+/// Reads rows together, if there are any.
 fn read(service: &ClientService, mut gets: Gets<(Call, Responder)>) {
+    if gets.count() == 0 {
+        return TURN.with_borrow_mut(|turn| turn.gets = gets);
+    }
     let caller = |(call, _): &(Call, Responder)| Caller::of(call);
     let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| match outcome {
         Some(outcome) => answer(reply, outcome),
