@@ -315,6 +315,10 @@ impl FileSystem for FaultyFileSystem {
     fn status(&self, path: &Path) -> io::Result<FileStatus> {
         self.run(Op::Status, path, || self.inner.status(path))
     }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.run(Op::Status, path, || self.inner.resolve(path))
+    }
 }
 
 #[derive(Debug)]

@@ -234,6 +234,14 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `NotFound`, or whatever the storage says.
     fn status(&self, path: &Path) -> io::Result<FileStatus>;
 
+    /// The path of a file or directory with every symbolic link resolved, so that two paths of one file are the same.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for what is neither file nor directory (a pipe, a device); whatever the storage says.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.status(path).map(|status| status.path)
+    }
+
     /// Whether a path names anything.
     ///
     /// # Errors

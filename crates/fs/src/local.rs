@@ -163,6 +163,16 @@ impl FileSystem for LocalFileSystem {
             modified_ms: i64::try_from(modified.as_millis()).unwrap_or(i64::MAX),
         })
     }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let resolved =
+            fs::canonicalize(path).map_err(|e| if is_absent(&e) { absent(path) } else { at(path, e) })?;
+        let metadata = fs::metadata(&resolved).map_err(|e| at(path, e))?;
+        match metadata.is_file() || metadata.is_dir() {
+            true => Ok(resolved),
+            false => Err(at(path, io::ErrorKind::InvalidInput.into())),
+        }
+    }
 }
 
 /// Puts the path before the message and keeps the kind.

@@ -39,8 +39,10 @@ use crate::store::{Store, StoreFile};
 pub struct BulkFile {
     /// Its family.
     pub family: Bytes,
-    /// Where it is, in the region's file system.
+    /// What the client calls it: with the token, this tells the file from others.
     pub path: PathBuf,
+    /// Where it is, in the region's file system.
+    pub source: PathBuf,
     /// Whether it stays there, too: it is copied then, otherwise moved.
     pub keep_source: bool,
 }
@@ -248,7 +250,7 @@ impl Region {
 fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     let mut misfits = Vec::new();
     for (file, store, _) in files {
-        if !store.check_bulk_file(&file.path)? {
+        if !store.check_bulk_file(&file.source)? {
             misfits.push(file.path.clone());
         }
     }
@@ -261,7 +263,7 @@ fn prepare<'a>(
     prepared: &mut Vec<Prepared<'a>>,
 ) -> Result<()> {
     for (file, store, stem) in files {
-        let from = if file.keep_source { store.copy_in(&file.path, stem)? } else { file.path.clone() };
+        let from = if file.keep_source { store.copy_in(&file.source, stem)? } else { file.source.clone() };
         prepared.push(Prepared { store, from, stem: stem.clone(), is_copy: file.keep_source });
     }
     Ok(())

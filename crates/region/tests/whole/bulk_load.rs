@@ -37,7 +37,7 @@ pub fn hfile(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
 }
 
 pub fn file(family: &str, path: PathBuf, keep_source: bool) -> BulkFile {
-    BulkFile { family: Bytes::copy_from_slice(family.as_bytes()), path, keep_source }
+    BulkFile { family: Bytes::copy_from_slice(family.as_bytes()), source: path.clone(), path, keep_source }
 }
 
 pub fn load(token: &str, files: Vec<BulkFile>) -> BulkLoad {

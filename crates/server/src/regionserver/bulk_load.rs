@@ -7,13 +7,20 @@
 //! A file is moved when its client put it below the token, and copied otherwise: two paths of a local file system are two
 //! file systems to HBase (`FSUtils.isSameHdfs`), so its source stays, and stays here.
 //!
+//! # Which files a client may name
+//! A client names files by any path that this process can read. `Sources` takes those below the staging directory and those
+//! outside the root directory. All else below the root is this server's own: live store files, logs, the archive, snapshots.
+//! A token below the root is a directory directly in the staging directory. Paths are compared with every symbolic link
+//! resolved, and a file is then read or moved by its resolved path. A path with `..` is refused before.
+//!
 //! With a token, whatever is wrong with a file is answered with `loaded: false`, as HBase does: the tool then looks at
 //! the files and the regions again, splits what has to be split, and gives up by itself after some rounds.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
@@ -57,7 +64,7 @@ pub fn clean_up(
     let region = region(server, request.region.as_ref())?;
     let dir = local_path(&request.bulk_token)?;
     if dir.parent() != Some(&*staging_dir(server)?) || dir.file_name().is_none() {
-        return Err(HBaseError::do_not_retry(format!("{} is not a staging directory", request.bulk_token)));
+        return Err(not_staging(&request.bulk_token));
     }
     region.file_system().delete(&dir)?;
     Ok(pb::CleanupBulkLoadResponse {})
@@ -66,7 +73,8 @@ pub fn clean_up(
 /// Loads files into a region. Waits for the disk.
 ///
 /// # Errors
-/// What finding the region says; without a token, also what is wrong with the load.
+/// What finding the region says; `DoNotRetryIOException` for a token that is no staging directory; without a token, also what is
+/// wrong with the load.
 pub fn bulk_load(
     server: &RegionServer,
     request: &pb::BulkLoadHFileRequest,
@@ -78,7 +86,9 @@ pub fn bulk_load(
         return Ok(pb::BulkLoadHFileResponse { loaded: true });
     }
     let region = server.region(&request.region)?;
-    let outcome = files(request).and_then(|files| {
+    let sources = Sources::new(server, &**region.file_system())?;
+    let own_dir = request.bulk_token.as_deref().map(|token| sources.own_dir(token)).transpose()?.flatten();
+    let outcome = sources.files(request, own_dir.as_deref()).and_then(|files| {
         let cluster_ids = request.cluster_ids.iter().cloned().chain([own]).collect();
         region.bulk_load(&BulkLoad {
             files,
@@ -119,15 +129,61 @@ fn compact_if_due(server: &RegionServer, region: &std::sync::Arc<Region>) {
     }
 }
 
-fn files(request: &pb::BulkLoadHFileRequest) -> Result<Vec<BulkFile>> {
-    let staged = request.bulk_token.as_deref().map(local_path).transpose()?;
-    let file = |given: &pb::bulk_load_h_file_request::FamilyPath| -> Result<BulkFile> {
-        let path = local_path(&given.path)?;
-        let is_staged = staged.as_deref().is_some_and(|dir| path != dir && path.starts_with(dir));
-        let family: Bytes = given.family.clone();
-        Ok(BulkFile { family, path, keep_source: request.copy_file() || !is_staged })
-    };
-    request.family_path.iter().map(file).collect()
+/// Where the files of a load may be; see the module. Both paths are resolved.
+struct Sources<'a> {
+    fs: &'a dyn FileSystem,
+    root: PathBuf,
+    staging: PathBuf,
+}
+
+impl<'a> Sources<'a> {
+    fn new(server: &RegionServer, fs: &'a dyn FileSystem) -> Result<Self> {
+        let root = resolved(fs, &std::path::absolute(&server.root)?)?;
+        let staging = resolved(fs, &staging_dir(server)?)?;
+        Ok(Self { fs, root, staging })
+    }
+
+    /// The directory whose files are the load's own to move; `None` for a token outside the root, which is only a name.
+    fn own_dir(&self, token: &str) -> Result<Option<PathBuf>> {
+        let dir = resolved(self.fs, &local_path(token)?)?;
+        if dir.parent() == Some(&*self.staging) {
+            return Ok(Some(dir));
+        }
+        if dir.starts_with(&self.root) || self.root.starts_with(&dir) {
+            return Err(not_staging(token));
+        }
+        Ok(None)
+    }
+
+    fn files(&self, request: &pb::BulkLoadHFileRequest, own_dir: Option<&Path>) -> Result<Vec<BulkFile>> {
+        let file = |given: &pb::bulk_load_h_file_request::FamilyPath| -> Result<BulkFile> {
+            let path = local_path(&given.path)?;
+            let source = resolved(self.fs, &path)?;
+            if source.starts_with(&self.root) && !source.starts_with(&self.staging) {
+                return Err(HBaseError::do_not_retry(format!("{}: a file of the server's own", given.path)));
+            }
+            let is_own = own_dir.is_some_and(|dir| source != dir && source.starts_with(dir));
+            let keep_source = request.copy_file() || !is_own;
+            Ok(BulkFile { family: given.family.clone(), path, source, keep_source })
+        };
+        request.family_path.iter().map(file).collect()
+    }
+}
+
+/// A path with the symbolic links of the part that exists resolved.
+fn resolved(fs: &dyn FileSystem, path: &Path) -> Result<PathBuf> {
+    match fs.resolve(path) {
+        Ok(resolved) => Ok(resolved),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok(resolved(fs, parent)?.join(name)),
+            _ => Ok(path.to_owned()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn not_staging(token: &str) -> HBaseError {
+    HBaseError::do_not_retry(format!("{token} is not a staging directory"))
 }
 
 fn region(server: &RegionServer, specifier: Option<&pb::RegionSpecifier>) -> Result<std::sync::Arc<Region>> {
@@ -166,6 +222,8 @@ fn random_text() -> String {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use evenkeel_fs::LocalFileSystem;
     use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
 
     use super::super::RegionServerConfig;
@@ -269,5 +327,112 @@ mod tests {
         let seen = pb::BulkLoadHFileRequest { cluster_ids: vec![String::new()], ..outside };
         assert!(bulk_load(server, &seen).expect("answered").loaded, "this cluster, of no id, has had it");
         assert_eq!(region.load().store_files, 0);
+    }
+
+    /// Every file of the file system outside the staging directory, with its length.
+    fn all_files(fs: &dyn FileSystem, dir: &Path) -> Vec<(PathBuf, u64)> {
+        let listed = fs.list(dir).expect("listed").into_iter();
+        let of = |found: evenkeel_fs::FileStatus| match found.is_dir {
+            true => all_files(fs, &found.path),
+            false => vec![(found.path, found.len)],
+        };
+        listed.flat_map(of).collect()
+    }
+
+    #[test]
+    fn no_load_reads_or_moves_a_file_of_the_servers_own() {
+        let (server, region) = TestServer::with_region();
+        let victim = server.open(b"", b"", {
+            let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
+            evenkeel_common::TableDescriptor::new("victim".parse().expect("legal")).with_family(family)
+        });
+        super::super::testing::put(&victim, &[cell(b"a", b"q", b"v")]);
+        victim.flush().expect("flushed");
+        let server = &server.server;
+        let dir = format!("/hbase/data/default/victim/{}/f", victim.info().encoded_name());
+        let live = format!("{dir}/{}", victim.stores()[0].files()[0].name);
+        let elsewhere = ["/hbase/archive/data/x/y/f/1", "/hbase/.hbase-snapshot/s/f/1", "/hbase/WALs/h/1"];
+        elsewhere.iter().for_each(|path| drop(hfile(&region, path, b"a")));
+        let staged = hfile(&region, "/hbase/staging/mine/f/1", b"c");
+        let before = all_files(&**region.file_system(), Path::new("/hbase"));
+        let family = Bytes::from_static(b"f");
+        let parent = Path::new(&dir).parent().expect("a region").display().to_string();
+        let tokens = ["/hbase/staging/mine", "/hbase/staging", "/hbase", "/", &dir, &parent, "/elsewhere"];
+        let tokens = tokens.into_iter().map(|token| Some(format!("file:{token}"))).chain([None]);
+        for bulk_token in tokens {
+            for path in elsewhere.into_iter().chain([&*live]) {
+                let path =
+                    pb::bulk_load_h_file_request::FamilyPath { family: family.clone(), path: path.into() };
+                let load =
+                    pb::BulkLoadHFileRequest { bulk_token: bulk_token.clone(), ..request(&region, &[path]) };
+                let is_loaded = bulk_load(server, &load).is_ok_and(|answer| answer.loaded);
+                assert!(!is_loaded, "{load:?}");
+                assert_eq!(all_files(&**region.file_system(), Path::new("/hbase")), before, "{load:?}");
+            }
+        }
+        let others = pb::BulkLoadHFileRequest {
+            bulk_token: Some("file:/hbase/staging/another".to_owned()),
+            ..request(&region, std::slice::from_ref(&staged))
+        };
+        assert!(bulk_load(server, &others).expect("answered").loaded);
+        assert!(exists(&region, "/hbase/staging/mine/f/1"), "another load's file stays where it is");
+        assert_eq!(victim.get(evenkeel_region::ops::Scan::get("a")).expect("read").len(), 1);
+    }
+
+    #[test]
+    fn links_pipes_and_detours_lead_nowhere() {
+        let base = std::env::temp_dir().join(format!("evenkeel-bulk-sources-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        let (root, outside) = (base.join("root"), base.join("outside"));
+        let (live, own) = (root.join("data/t/r/f"), root.join("staging/mine"));
+        for dir in [&live, &own.join("f"), &outside] {
+            std::fs::create_dir_all(dir).expect("made");
+        }
+        for file in [live.join("1"), own.join("f/1"), outside.join("1")] {
+            std::fs::write(file, b"x").expect("written");
+        }
+        let link = |to: &Path, at: &Path| std::os::unix::fs::symlink(to, at).expect("linked");
+        link(&live, &own.join("dir"));
+        link(&live.join("1"), &own.join("f/file"));
+        link(&live, &outside.join("dir"));
+        link(&root, &base.join("same"));
+        link(&live, &root.join("staging/false"));
+        let made = std::process::Command::new("mkfifo").arg(outside.join("pipe")).status().expect("mkfifo");
+        assert!(made.success());
+        let fs = LocalFileSystem::new();
+        let of = |path: &Path| resolved(&fs, path).expect("resolved");
+        let sources = Sources { fs: &fs, root: of(&root), staging: of(&root.join("staging")) };
+        let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let file = |path: &Path, own_dir: Option<&Path>| {
+            let path = pb::bulk_load_h_file_request::FamilyPath {
+                family: Bytes::from_static(b"f"),
+                path: text(path),
+            };
+            let request = pb::BulkLoadHFileRequest { family_path: vec![path], ..Default::default() };
+            sources.files(&request, own_dir).map(|files| (files[0].source.clone(), files[0].keep_source))
+        };
+        let own_dir = sources.own_dir(&text(&own)).expect("a staging directory").expect("below the root");
+        assert_eq!(own_dir, of(&own));
+        for token in [&live, &root, &base, &own.join("f"), &root.join("staging"), &root.join("staging/false")]
+        {
+            assert!(sources.own_dir(&text(token)).is_err(), "{}", token.display());
+        }
+        assert_eq!(sources.own_dir(&text(&outside)), Ok(None));
+        let refused = [
+            live.join("1"),
+            own.join("dir/1"),
+            own.join("f/file"),
+            outside.join("dir/1"),
+            outside.join("pipe"),
+            base.join("same/data/t/r/f/1"),
+            own.join("../../data/t/r/f/1"),
+        ];
+        for path in refused {
+            assert!(file(&path, Some(&own_dir)).is_err(), "{}", path.display());
+        }
+        let same = base.join("same/staging/mine/f/1");
+        assert_eq!(file(&same, Some(&own_dir)), Ok((own_dir.join("f/1"), false)));
+        assert_eq!(file(&outside.join("1"), Some(&own_dir)), Ok((of(&outside).join("1"), true)));
+        std::fs::remove_dir_all(&base).expect("removed");
     }
 }
