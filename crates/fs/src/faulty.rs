@@ -300,6 +300,14 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Delete, path, || self.inner.delete(path))
     }
 
+    fn discard(&self, path: &Path) -> io::Result<bool> {
+        self.run(Op::Delete, path, || self.inner.discard(path))
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.run(Op::Sync, path, || self.inner.sync_file(path))
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         self.run(Op::Delete, path, || self.inner.delete_empty_dir(path))
     }

@@ -17,12 +17,14 @@
 //! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
 //! | [`MemoryFileSystem`] | tests and simulation; can crash and forget what was not flushed or synced |
 //! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
+//! | [`PowerCutFileSystem`] | tests: the disks that a power cut may leave at every step of a run |
 
 mod dir_lock;
 mod faulty;
 mod local;
 mod memory;
 pub mod page_cache;
+mod power_cut;
 mod side_sums;
 mod write_behind;
 
@@ -30,6 +32,7 @@ pub use dir_lock::{DirLock, LOCK_FILE_NAME};
 pub use faulty::{Fault, FaultyFileSystem, Gate, Op};
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use memory::{Keep, MemoryFileSystem};
+pub use power_cut::{PowerCutFileSystem, Recording};
 pub use write_behind::WRITE_BEHIND_BYTES;
 
 use std::fmt::Debug;
@@ -203,11 +206,27 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `NotFound`, or whatever the storage says.
     fn touch(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a file, or a directory with all in it. Returns whether it was there.
+    /// Removes a file, or a directory with all in it, and makes that survive the machine. Returns whether it was there. A
+    /// directory of which the machine dies in the removal may be there in part.
     ///
     /// # Errors
     /// Whatever the storage says.
     fn delete(&self, path: &Path) -> io::Result<bool>;
+
+    /// As [`FileSystem::delete`], for what does no harm if it is there again after the machine has died: unneeded files of an
+    /// archive, files that were never finished. Spares the wait for the disk.
+    ///
+    /// # Errors
+    /// As [`FileSystem::delete`].
+    fn discard(&self, path: &Path) -> io::Result<bool> {
+        self.delete(path)
+    }
+
+    /// Makes a file that somebody else has written survive the machine, with its name.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever the storage says.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a directory in which nothing is. Returns whether it is gone by this call: false when something is in it, or
     /// it was not there. What another thread puts into it meanwhile is never removed with it.
@@ -216,7 +235,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `NotADirectory`, or whatever the storage says.
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool>;
 
-    /// Makes a directory and its missing parents.
+    /// Makes a directory and its missing parents, and makes them survive the machine.
     ///
     /// # Errors
     /// `AlreadyExists` when a file is in the way, or whatever the storage says.

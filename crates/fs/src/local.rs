@@ -9,7 +9,8 @@
 //!   pages were dirty, so a second try that succeeds would prove nothing.
 //! * Checksums that Hadoop keeps beside a file (`.NAME.crc`) go where their file goes, and are not listed; see
 //!   `side_sums.rs`.
-//! * Renames and new directories are made durable by an fsync of the directories that name them.
+//! * Renames, deletes and new directories are made durable by an fsync of the directories that name them. A thread that finds
+//!   a directory made may build on it, so it waits while another is between making one and its fsync.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,12 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use parking_lot::RwLock;
+
 use crate::page_cache;
 use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
 
 /// Appends gather up to this many bytes before they go to the kernel unasked.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
+
+/// Held alone from when a directory is made until its name is durable.
+static MAKING_DIRS: RwLock<()> = RwLock::new(());
 
 /// The machine's own files; paths are the machine's paths.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +102,15 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn delete(&self, path: &Path) -> io::Result<bool> {
+        let was_there = self.discard(path)?;
+        match if was_there { sync_parent(path) } else { Ok(()) } {
+            // The directory it was in is gone, too.
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(was_there),
+        }
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<bool> {
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(path, e)),
@@ -116,22 +131,20 @@ impl FileSystem for LocalFileSystem {
         }
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        File::open(path).and_then(|file| file.sync_all()).map_err(|e| at(path, e))?;
+        sync_parent(path)
+    }
+
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
-        match fs::create_dir(path) {
-            Ok(()) => sync_parent(path),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => {
-                    self.mkdirs(parent)?;
-                    self.mkdirs(path)
-                }
-                _ => Err(at(path, e)),
-            },
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                Err(at(path, io::ErrorKind::AlreadyExists.into()))
+        {
+            let _none_is_being_made = MAKING_DIRS.read();
+            if path.is_dir() {
+                return Ok(());
             }
-            Err(e) => Err(at(path, e)),
         }
+        let _alone = MAKING_DIRS.write();
+        make_dirs(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
@@ -198,8 +211,29 @@ fn remove_file(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Makes a directory and its missing parents, for a caller that holds [`MAKING_DIRS`].
+fn make_dirs(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Ok(()) => sync_parent(path),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                make_dirs(parent)?;
+                make_dirs(path)
+            }
+            _ => Err(at(path, e)),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            Err(at(path, io::ErrorKind::AlreadyExists.into()))
+        }
+        Err(e) => Err(at(path, e)),
+    }
+}
+
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    #[cfg(test)]
+    tests::SYNCED.with_borrow_mut(|synced| synced.push(parent.to_owned()));
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| at(parent, e))
 }
 
@@ -353,10 +387,51 @@ impl AppendFile for LocalAppendFile {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::ops::Range;
 
     use super::*;
     use crate::write_behind::Writeback;
+
+    thread_local! {
+        /// Directories that this thread has synced.
+        pub(super) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The directories that some work syncs, in their order, below `root`.
+    fn synced(root: &Path, work: impl FnOnce()) -> Vec<String> {
+        SYNCED.take();
+        work();
+        let name = |dir: PathBuf| dir.strip_prefix(root).expect("below").to_str().expect("UTF-8").to_owned();
+        SYNCED.take().into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn each_change_of_names_syncs_the_directories_that_have_them() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (fs, root) = (LocalFileSystem::new(), dir.path());
+        let path = |name: &str| root.join(name);
+        let synced = |work: &dyn Fn()| synced(root, work);
+        assert_eq!(synced(&|| fs.mkdirs(&path("a/b/c")).expect("made")), ["", "a", "a/b"]);
+        assert!(synced(&|| fs.mkdirs(&path("a/b")).expect("there")).is_empty());
+        let write = |name: &str, syncs: usize| {
+            let mut file =
+                fs.create(&path(name), CreateOptions { parents: true, ..Default::default() }).expect("new");
+            file.append(b"x").expect("appended");
+            file.flush().expect("flushed");
+            (0..syncs).for_each(|_| file.sync().expect("synced"));
+        };
+        assert_eq!(synced(&|| write("a/f", 2)), ["a"], "with the first sync");
+        assert!(synced(&|| write("a/g", 0)).is_empty());
+        assert_eq!(synced(&|| fs.sync_file(&path("a/g")).expect("synced")), ["a"]);
+        assert_eq!(synced(&|| fs.rename(&path("a/f"), &path("a/b/f")).expect("moved")), ["a/b", "a"]);
+        assert_eq!(synced(&|| fs.rename(&path("a/b/f"), &path("a/b/h")).expect("moved")), ["a/b"]);
+        assert_eq!(synced(&|| fs.write_atomically(&path("a/w"), b"w").expect("written")), ["a", "a"]);
+        assert_eq!(synced(&|| assert!(fs.delete(&path("a/b/h")).expect("deleted"))), ["a/b"]);
+        assert!(synced(&|| assert!(!fs.delete(&path("a/b/h")).expect("gone"))).is_empty());
+        assert!(synced(&|| assert!(fs.discard(&path("a/g")).expect("gone"))).is_empty());
+        assert_eq!(synced(&|| assert!(fs.delete(&path("a")).expect("deleted"))), [""]);
+    }
 
     /// A disk that fails to write what is begun at or after an offset.
     #[derive(Debug)]

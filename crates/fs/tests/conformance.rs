@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use evenkeel_fs::{
-    APPEND_BUFFER_BYTES, CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem, MemoryFileSystem,
+    APPEND_BUFFER_BYTES, CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem,
+    MemoryFileSystem, PowerCutFileSystem,
 };
 
 const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
@@ -45,6 +46,11 @@ fn each_file_system(test: impl Fn(&Room<'_>)) {
     let nested = MemoryFileSystem::new();
     nested.mkdirs(Path::new("/a/b")).expect("mkdirs");
     test(&Room { fs: &FaultyFileSystem::new(nested), root: "/a/b".into() });
+    let recording = PowerCutFileSystem::new();
+    recording.record();
+    test(&Room { fs: &recording, root: "/".into() });
+    let recorded = recording.recorded().expect("it was recording");
+    let _every_step_can_be_taken_again = recorded.cut(recorded.len(), 1);
 }
 
 fn kind<T>(result: io::Result<T>) -> ErrorKind {

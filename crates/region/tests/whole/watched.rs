@@ -167,6 +167,10 @@ impl FileSystem for Watched {
         self.change("delete", path, || self.fs.delete(path))
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.change("sync", path, || self.fs.sync_file(path))
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         self.change("delete", path, || self.fs.delete_empty_dir(path))
     }

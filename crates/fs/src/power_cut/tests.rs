@@ -1,0 +1,108 @@
+use super::*;
+
+const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
+
+fn exists(fs: &PowerCutFileSystem, path: &str) -> bool {
+    fs.exists(path.as_ref()).expect("looked")
+}
+
+fn read(fs: &PowerCutFileSystem, path: &str) -> Vec<u8> {
+    fs.read_all(path.as_ref(), 1 << 20).expect("read")
+}
+
+/// The disks of a cut at the end, by every choice.
+fn ends(work: impl FnOnce(&PowerCutFileSystem)) -> Vec<PowerCutFileSystem> {
+    let fs = PowerCutFileSystem::new();
+    fs.mkdirs("/d/e".as_ref()).expect("made");
+    fs.record();
+    work(&fs);
+    let recording = fs.recorded().expect("written down");
+    (0..64).map(|choice| recording.cut(recording.len(), choice)).collect()
+}
+
+#[test]
+fn what_was_synced_stays_and_the_rest_may_go_in_every_way() {
+    let disks = ends(|fs| {
+        let mut file = fs.create("/d/f".as_ref(), NEW).expect("created");
+        file.append(b"synced").expect("appended");
+        file.sync().expect("synced");
+        file.append(b"flushed").expect("appended");
+        file.flush().expect("flushed");
+    });
+    let found: Vec<_> = disks.iter().map(|fs| read(fs, "/d/f")).collect();
+    assert_eq!((&found[0][..], &found[1][..]), (&b"synced"[..], &b"syncedflushed"[..]));
+    assert!(found.iter().all(|bytes| bytes.starts_with(b"synced") && bytes.len() <= 13));
+    let has = |test: &dyn Fn(&[u8]) -> bool| found.iter().any(|bytes| test(&bytes[6..]));
+    assert!(has(&|tail| tail.len() < 7 && !tail.is_empty() && b"flushed".starts_with(tail)), "a part of it");
+    assert!(has(&|tail| tail.len() == 7 && tail.ends_with(&[0])), "zeros");
+    assert!(has(&|tail| tail.len() == 7 && !tail.ends_with(b"d") && !tail.ends_with(&[0])), "garbage");
+}
+
+#[test]
+fn names_are_durable_with_their_directory() {
+    let disks = ends(|fs| {
+        fs.create("/d/new".as_ref(), NEW).expect("created").flush().expect("flushed");
+        fs.create("/d/e/synced".as_ref(), NEW).expect("created").sync().expect("synced");
+        fs.discard("/d/e/none".as_ref()).expect("not there");
+    });
+    assert!(disks.iter().all(|fs| exists(fs, "/d/e/synced")));
+    assert!(disks.iter().any(|fs| exists(fs, "/d/new")) && disks.iter().any(|fs| !exists(fs, "/d/new")));
+}
+
+#[test]
+fn a_rename_happens_at_both_ends_or_at_none() {
+    let fs = PowerCutFileSystem::new();
+    fs.mkdirs("/a".as_ref()).expect("made");
+    fs.mkdirs("/b".as_ref()).expect("made");
+    fs.create("/a/f".as_ref(), NEW).expect("created").sync().expect("synced");
+    fs.record();
+    fs.rename("/a/f".as_ref(), "/b/f".as_ref()).expect("renamed");
+    let recording = fs.recorded().expect("written down");
+    let mut seen = Vec::new();
+    for (at, choice) in (0..=recording.len()).flat_map(|at| (0..16).map(move |choice| (at, choice))) {
+        let fs = recording.cut(at, choice);
+        let (from, to) = (exists(&fs, "/a/f"), exists(&fs, "/b/f"));
+        assert!(from != to, "{}", recording.around(at));
+        seen.push((at, to));
+    }
+    assert!(seen.contains(&(1, false)) && seen.contains(&(1, true)), "not synced yet");
+    assert!(!seen.contains(&(2, false)), "synced at one end is synced");
+}
+
+#[test]
+fn what_is_deleted_stays_deleted_and_what_is_discarded_may_come_back() {
+    let disks = ends(|fs| {
+        for name in ["/d/x/deleted", "/d/x/discarded"] {
+            fs.create(name.as_ref(), NEW).expect("created").sync().expect("synced");
+        }
+        fs.discard("/d/x/discarded".as_ref()).expect("gone");
+    });
+    assert!(disks.iter().any(|fs| exists(fs, "/d/x/discarded")));
+    let disks = ends(|fs| {
+        fs.create("/d/x/deleted".as_ref(), NEW).expect("created").sync().expect("synced");
+        fs.delete("/d/x".as_ref()).expect("gone");
+    });
+    assert!(disks.iter().all(|fs| !exists(fs, "/d/x")));
+}
+
+#[test]
+fn a_cut_gives_the_disk_of_its_step() {
+    let fs = PowerCutFileSystem::new();
+    fs.record();
+    fs.write_atomically("/d/f".as_ref(), b"one").expect("written");
+    let first = fs.steps();
+    fs.write_atomically("/d/f".as_ref(), b"two").expect("written");
+    let recording = fs.recorded().expect("written down");
+    for (at, choice) in (0..=recording.len()).flat_map(|at| (0..16).map(move |choice| (at, choice))) {
+        let fs = recording.cut(at, choice);
+        let found = exists(&fs, "/d/f").then(|| read(&fs, "/d/f"));
+        let expected: &[Option<&[u8]>] = match at {
+            at if at < first => &[None, Some(b"one")],
+            at if at < recording.len() => &[Some(b"one"), Some(b"two")],
+            _ => &[Some(b"two")],
+        };
+        assert!(expected.contains(&found.as_deref()), "{at}: {found:?}\n{}", recording.around(at));
+    }
+    fs.go_dark();
+    assert!(fs.exists("/d/f".as_ref()).is_err() && fs.mkdirs("/x".as_ref()).is_err());
+}
