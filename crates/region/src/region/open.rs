@@ -5,6 +5,11 @@
 //! edits, when told so), note the sequence id in a `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log
 //! REGION_CLOSE. A region that is opened twice replays nothing twice: edits at or below what a store's files hold are
 //! skipped, and edit files go once what they held is flushed.
+//!
+//! **Replay begins behind the `.seqid` file.** Its number is written after a flush of everything: at the end of an
+//! opening, when what was replayed is in files, and at the end of a close. So an edit at or below it is in a store file,
+//! or its family was deleted since. The second case matters: a family that is deleted and added again is a new store
+//! without files, whose own greatest sequence id is 0, while logs still hold the edits of the old one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +85,7 @@ impl Region {
             oldest_edit_ms: AtomicI64::new(i64::MAX),
             counts: RequestCounts::default(),
         });
-        let replayed = region.replay(&dir)?;
+        let replayed = region.replay(&dir, seq_id_file)?;
         region.load_recovered_files()?;
         region.finish_open(&dir)?;
         region.log_finished_loads(loaded)?;
@@ -101,11 +106,11 @@ impl Region {
         self.log_event(EventType::RegionOpen)
     }
 
-    /// Puts the edits of a dead server's WALs back; says how many cells.
-    fn replay(self: &Arc<Self>, dir: &Path) -> Result<u64> {
+    /// Puts the edits of a dead server's WALs back, those above `settled`; says how many cells.
+    fn replay(self: &Arc<Self>, dir: &Path, settled: u64) -> Result<u64> {
         let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
         // Taken before the first replayed cell is flushed: files of edits may overlap.
-        let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id()).collect();
+        let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
         let mut cells = 0;
         for file in &files {
             cells += self.replay_file(file, &in_files)?;

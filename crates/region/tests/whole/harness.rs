@@ -48,6 +48,7 @@ pub struct Cluster {
 pub struct Serving {
     pub wal: Arc<Wal>,
     pub regions: Vec<Arc<Region>>,
+    env: Arc<RegionEnv>,
 }
 
 impl Cluster {
@@ -186,11 +187,41 @@ impl Cluster {
             nonces: Arc::new(NonceManager::new(clock, 1000)),
             events: Arc::new(NoEvents),
         };
-        let (env, table) = (Arc::new(env), Arc::new(self.table.clone()));
-        let open = |info: &RegionInfo| Region::open(Arc::clone(&env), info.clone(), Arc::clone(&table));
-        let regions = self.infos.iter().map(open).collect::<Result<_>>()?;
-        self.serving = Some(Serving { wal, regions });
+        let env = Arc::new(env);
+        let regions = self.open_regions(&env)?;
+        self.serving = Some(Serving { wal, regions, env });
         Ok(())
+    }
+
+    fn open_regions(&self, env: &Arc<RegionEnv>) -> Result<Vec<Arc<Region>>> {
+        let table = Arc::new(self.table.clone());
+        let open = |info: &RegionInfo| Region::open(Arc::clone(env), info.clone(), Arc::clone(&table));
+        self.infos.iter().map(open).collect()
+    }
+
+    /// Closes the regions and opens them again in the same life, as the table is described now.
+    pub fn reopen(&mut self) {
+        let Serving { wal, regions, env } = self.serving.take().expect("started");
+        regions.iter().for_each(|region| region.close(false).expect("closed"));
+        let regions = self.open_regions(&env).expect("opened");
+        self.serving = Some(Serving { wal, regions, env });
+    }
+
+    /// Removes a family as a master does, its files with it.
+    pub fn delete_family(&mut self, family: &str) {
+        assert!(self.table.remove_family(family.as_bytes()), "{family} is there");
+        self.reopen();
+        for info in &self.infos {
+            let dir = layout::region_dir(Path::new(ROOT), info).join(family);
+            assert!(self.fs.delete(&dir).expect("deleted"), "{family} has a directory");
+        }
+    }
+
+    /// Adds a family.
+    pub fn add_family(&mut self, family: &str, versions: u32) {
+        let added = ColumnFamilyDescriptor::new(family.as_bytes()).expect("legal");
+        self.table = self.table.clone().with_family(added.with("VERSIONS", &versions.to_string()));
+        self.reopen();
     }
 
     /// The process or the machine dies, and the server starts again.
@@ -212,8 +243,8 @@ impl Cluster {
     /// Threads of a server that died must not work on in the next life: the log's owner waits for its threads, and here
     /// that is not one of them.
     fn end_threads(&mut self) {
-        let Some(Serving { wal, regions }) = self.serving.take() else { return };
-        drop(regions);
+        let Some(Serving { wal, regions, env }) = self.serving.take() else { return };
+        drop((regions, env));
         while Arc::strong_count(&wal) > 1 {
             std::thread::yield_now();
         }

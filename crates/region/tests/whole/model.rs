@@ -1,12 +1,12 @@
 //! Random histories of a region against a naive table: puts, every kind of delete, flushes, in-memory flushes of every
-//! kind, major compactions, crashes.
+//! kind, major compactions, families deleted and added again, crashes. What a deleted family held must not come back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::LruBlockCache;
-use evenkeel_common::{CellBuffer, CellType, KeyValue, TableDescriptor};
+use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue, TableDescriptor};
 use evenkeel_fs::Keep;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
@@ -46,6 +46,12 @@ impl Model {
     /// Markers and what they hide go, so that what is written later is not hidden.
     fn compact(&mut self) {
         self.files = visible(&self.files).into_values().cloned().collect();
+    }
+
+    /// A family goes, with all it holds.
+    fn delete_family(&mut self, family: &str) {
+        self.flush();
+        self.files.retain(|cell| cell.family != family);
     }
 
     fn all(&self) -> Vec<String> {
@@ -194,6 +200,62 @@ fn run(seed: u64) {
 #[test]
 fn random_histories_read_as_a_naive_table_does() {
     (0..60).for_each(run);
+}
+
+/// One family stays, the other comes and goes.
+fn run_with_families(seed: u64) {
+    const STAYS: &str = FAMILIES[0];
+    const COMES: &str = FAMILIES[1];
+    let mut random = Random(seed);
+    let mut cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS)));
+    let (mut model, mut is_there) = (Model::default(), true);
+    for step in 0..60 {
+        let history = format!("seed {seed}, step {step}");
+        match random.below(16) {
+            0 => {
+                cluster.region().flush().expect("flushed");
+                model.flush();
+            }
+            1 => {
+                cluster.region().compact(None, true).expect("compacted");
+                model.compact();
+            }
+            2 => {
+                cluster.reopen();
+                model.flush();
+            }
+            3 | 4 => {
+                cluster.crash(if random.below(2) == 0 { Keep::Flushed } else { Keep::Synced });
+                model.flush();
+            }
+            5 | 6 if is_there => {
+                cluster.delete_family(COMES);
+                model.delete_family(COMES);
+                is_there = false;
+            }
+            5..=8 if !is_there => {
+                cluster.add_family(COMES, VERSIONS);
+                model.flush();
+                is_there = true;
+            }
+            _ => {
+                let mut cell = random_cell(&mut random, step);
+                if !is_there {
+                    cell.family = STAYS;
+                }
+                let mut write = mutation(&cell);
+                write.durability = Durability::FsyncWal;
+                cluster.region().mutate_wait(write).expect("written");
+                model.memory.push(cell);
+            }
+        }
+        check(&cluster, &model, &format!("r{}", random.below(4)), &history);
+    }
+}
+
+#[test]
+fn a_family_that_is_deleted_and_added_again_is_empty_whatever_the_log_holds() {
+    (0..80).for_each(run_with_families);
 }
 
 fn first_key_only() -> Box<dyn Filter> {

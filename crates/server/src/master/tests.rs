@@ -1,5 +1,7 @@
 //! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
 
+mod histories;
+
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -214,7 +216,13 @@ impl Cluster {
     }
 
     fn region_of(&self, row: &str) -> Arc<Region> {
-        self.regions().into_iter().find(|r| r.info().contains_row(row.as_bytes())).expect("served")
+        self.region_in(&table_name(), row)
+    }
+
+    /// The region of a table that serves a row.
+    pub(super) fn region_in(&self, table: &TableName, row: &str) -> Arc<Region> {
+        let regions = self.regions_of(table);
+        regions.into_iter().find(|r| r.info().contains_row(row.as_bytes())).expect("served")
     }
 
     pub(super) fn put(&self, row: &str) -> Result<()> {
@@ -234,6 +242,25 @@ impl Cluster {
         let cells = self.region_of(row).get(get).expect("read");
         let sum = cells.iter().find(|cell| cell.qualifier() == b"sum").expect("a sum");
         i64::from_be_bytes(sum.value().try_into().expect("eight bytes"))
+    }
+
+    /// Every cell of a table that a client would find, as `row/family=value`.
+    pub(super) fn cells_of(&self, table: &TableName) -> Vec<String> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut cells = Vec::new();
+        for region in self.regions_of(table) {
+            let mut scanner = region.scanner(Scan::default()).expect("opens");
+            let (mut row, mut more) = (CellBuffer::new(), true);
+            while more {
+                row.clear();
+                more = scanner.next(&mut row, &mut ScannerContext::unlimited()).expect("read").has_more();
+                let of_row = row.iter();
+                cells.extend(
+                    of_row.map(|c| format!("{}/{}={}", text(c.row()), text(c.family()), text(c.value()))),
+                );
+            }
+        }
+        cells
     }
 
     /// The rows that a client would find.
