@@ -19,17 +19,21 @@
 //! * [`CellBuffer`]: a run of cells, one after the other in the form of HBase's `KeyValueCodecWithTags`, which is
 //!   also what a reply's cell block is made of: the one copy of a served cell lands here.
 //!
-//! Invariant of all four: lengths were checked when the value was made, so accessors cannot go out of bounds.
+//! Invariant of all four: lengths were checked when the value was made, so accessors cannot go out of bounds, and every
+//! length fits its field. That tags are whole is not a part of it: files and logs of others may hold some that are not. What
+//! comes from a client is checked for that, too ([`CellRef::check`]).
 
 mod buffer;
 mod key;
 mod key_value;
+mod tags;
 mod view;
 
 pub use buffer::CellBuffer;
 pub use key::{KeyBuf, write_key};
 pub use key_value::{KeyValue, KeyValueBuilder};
-pub use view::CellRef;
+pub use tags::{TAGS_BYTES_MAX, check_tags, check_tags_bytes, tags_with_ttl, whole_tags};
+pub use view::{CellRef, check_key_value_bytes};
 
 /// The longest row, in bytes (`HConstants.MAX_ROW_LENGTH`, Java's `Short.MAX_VALUE`).
 pub const ROW_BYTES_MAX: usize = i16::MAX as usize;
@@ -41,6 +45,9 @@ pub const LATEST_TIMESTAMP: i64 = i64::MAX;
 pub const OLDEST_TIMESTAMP: i64 = i64::MIN;
 /// Bytes of a key besides row, family and qualifier: row length, family length, timestamp, type.
 pub const KEY_FIXED_BYTES: usize = 2 + 1 + 8 + 1;
+/// The longest KeyValue, in bytes. Less than Java's `Integer.MAX_VALUE`, so that a block of a file, or an entry of a log, can
+/// hold one and what belongs to it.
+pub const KEY_VALUE_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a KeyValue before its key.
 pub const KEY_VALUE_PREFIX_BYTES: usize = 8;
 /// Bytes of a key after its qualifier: timestamp and type.

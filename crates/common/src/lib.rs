@@ -14,6 +14,7 @@
 //! | [`clock`] | the only place that reads the wall clock |
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
+//! | [`length`] | lengths in narrower fields, never cut |
 //! | [`pages`] | large buffers that are used again |
 //! | [`prefetch`] | hints that memory will be read soon |
 //! | [`priority`] | threads that yield the processors to others |
@@ -28,6 +29,7 @@ pub mod comparator;
 pub mod config;
 pub mod descriptor;
 pub mod error;
+pub mod length;
 pub mod names;
 pub mod pages;
 pub mod prefetch;

@@ -19,6 +19,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use evenkeel_block_cache::BlockType;
+use evenkeel_common::cell::whole_tags;
 use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{CreateOptions, FileSystem};
 
@@ -144,6 +145,24 @@ impl HFileWriter {
     /// # Errors
     /// A cell before the one added last; what the file system says. The file must be given up then.
     pub fn append(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        if !cell.tags().is_empty() && self.context.layout().compressed_tags {
+            return self.append_cell(&self.with_whole_tags(cell)?);
+        }
+        self.append_cell(cell)
+    }
+
+    /// Tags that are compressed are taken apart. What is behind the last whole one, in a cell from a file or a log of
+    /// somebody who did not look, cannot be written, and would cost the rest of the block.
+    fn with_whole_tags<'a>(&self, cell: &CellRef<'a>) -> Result<CellRef<'a>> {
+        let whole = whole_tags(cell.tags());
+        if whole.len() < cell.tags().len() {
+            let (file, dropped) = (&self.name, cell.tags().len() - whole.len());
+            tracing::warn!(%file, ?cell, "the last {dropped} bytes of tags are no tag, and are left out");
+        }
+        CellRef::new(cell.key(), cell.value(), whole, cell.seq_id())
+    }
+
+    fn append_cell(&mut self, cell: &CellRef<'_>) -> Result<()> {
         let shared = shared_bytes(self.last_key.bytes(), cell.key());
         let repeats = self.check_order(cell, shared)?;
         self.append_to_blooms(cell, shared);

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
+use evenkeel_common::cell::{KeyValueBuilder, whole_tags};
 use evenkeel_common::{CellComparator, CellRef, CellType, KeyBuf, KeyValue};
 use evenkeel_hfile::{
     BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileScanner,
@@ -256,4 +257,53 @@ fn cells_out_of_order_are_refused() {
     writer.append(&KeyValue::put(b"b", b"f", b"q", 1, b"").as_cell()).unwrap();
     let error = writer.append(&KeyValue::put(b"a", b"f", b"q", 1, b"").as_cell()).unwrap_err();
     assert!(error.message().contains("comes before"), "{error}");
+}
+
+/// Tags that no client library writes, but that files and logs of others may hold.
+const NOT_WHOLE: [&[u8]; 5] = [&[7], &[0, 0], &[0, 2, 64, 1, 9], &[0, 9, 64], &[0, 1, 64, 0xff, 0xff, 1]];
+
+#[test]
+fn tags_that_are_not_whole_cost_no_other_cell() {
+    for encoding in DataBlockEncoding::ALL.iter().copied() {
+        for compress_tags in [true, false] {
+            let context = HFileContext {
+                encoding,
+                compress_tags,
+                includes_tags: true,
+                block_bytes: 2000,
+                ..HFileContext::default()
+            };
+            let tags_of = |i: usize| match i % 9 {
+                3 => NOT_WHOLE[i % NOT_WHOLE.len()],
+                _ => &[0, 3, 64, 1, 2],
+            };
+            let cell = |i: usize| {
+                let row = format!("{i:04}");
+                let (row, value) = (row.as_bytes(), &b"value"[..]);
+                let kind = CellType::Put;
+                KeyValueBuilder {
+                    row,
+                    family: b"f",
+                    qualifier: b"q",
+                    timestamp: 1,
+                    kind,
+                    value,
+                    tags: tags_of(i),
+                }
+                .build()
+            };
+            let cells: Vec<_> = (0..500).map(cell).collect();
+            let reader = open(&write(&cells, &context), no_cache());
+            let mut scanner = reader.scanner(ScanOptions::default());
+            assert!(scanner.seek_to_first().expect("read"));
+            for (i, cell) in cells.iter().enumerate() {
+                let (read, cell) = (scanner.cell().expect("a cell"), cell.as_cell());
+                assert_eq!((read.key(), read.value()), (cell.key(), cell.value()), "{encoding:?}, {i}");
+                let kept = if read.tags() == cell.tags() { cell.tags() } else { whole_tags(cell.tags()) };
+                assert_eq!(read.tags(), kept, "{encoding:?}, {i}");
+                assert!(i % 9 == 3 || kept == cell.tags(), "{encoding:?}, {i}: whole tags stay");
+                assert_eq!(scanner.next().expect("read"), i + 1 < cells.len());
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{CellRef, KEY_VALUE_PREFIX_BYTES};
+use crate::length;
 use crate::pages::{self, PAGE_BYTES_MIN};
 
 /// Cells one after the other, each `u32 len | KeyValue with its tags`: the form of HBase's `KeyValueCodecWithTags`,
@@ -84,7 +85,7 @@ impl CellBuffer {
     /// Adds a cell to the end whose value, `value`, is not copied. It must be the cell's own.
     pub fn push_shared(&mut self, cell: &CellRef<'_>, value: Bytes) {
         debug_assert_eq!(cell.value().len(), value.len());
-        self.start_entry(cell, self.shared.len() as u32);
+        self.start_entry(cell, length::must_u32(self.shared.len()));
         self.bytes.extend_from_slice(cell.key());
         self.shared_bytes += value.len();
         self.shared.push((self.bytes.len(), value));
@@ -97,18 +98,16 @@ impl CellBuffer {
         let tagged = !cell.tags().is_empty();
         self.tagged += usize::from(tagged);
         self.entries.push(Entry { start: self.bytes.len() + 4, seq_id: cell.seq_id(), shared, tagged });
-        let lengths = [cell.key_value_len(), cell.key().len(), cell.value().len()];
         let mut head = [0; 4 + KEY_VALUE_PREFIX_BYTES];
-        for (place, length) in head.as_chunks_mut().0.iter_mut().zip(lengths) {
-            *place = (length as u32).to_be_bytes();
-        }
+        head[..4].copy_from_slice(&length::must_u32(cell.key_value_len()).to_be_bytes());
+        head[4..].copy_from_slice(&cell.prefix());
         self.bytes.extend_from_slice(&head);
     }
 
     #[inline]
     fn push_tags(&mut self, cell: &CellRef<'_>) {
         if !cell.tags().is_empty() {
-            self.bytes.extend_from_slice(&(cell.tags().len() as u16).to_be_bytes());
+            self.bytes.extend_from_slice(&cell.tags_len().to_be_bytes());
             self.bytes.extend_from_slice(cell.tags());
         }
     }

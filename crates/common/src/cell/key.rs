@@ -1,10 +1,13 @@
 //! [`KeyBuf`], an owned flat key to seek with.
 
-use super::{CellRef, CellType, KEY_FIXED_BYTES, LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
+use super::{CellRef, CellType, KEY_FIXED_BYTES, LATEST_TIMESTAMP, OLDEST_TIMESTAMP, ROW_BYTES_MAX};
+use crate::length;
 
 /// Appends a flat key: `u16 row_len | row | u8 family_len | family | qualifier | i64 timestamp | u8 type`.
 ///
-/// The caller has checked that the row fits [`super::ROW_BYTES_MAX`] and the family [`super::FAMILY_BYTES_MAX`].
+/// # Panics
+/// When the row or the family is longer than [`super::ROW_BYTES_MAX`] or [`super::FAMILY_BYTES_MAX`], which the caller has
+/// checked.
 pub fn write_key(
     out: &mut Vec<u8>,
     row: &[u8],
@@ -13,11 +16,11 @@ pub fn write_key(
     timestamp: i64,
     type_code: u8,
 ) {
-    debug_assert!(row.len() <= super::ROW_BYTES_MAX && family.len() <= super::FAMILY_BYTES_MAX);
+    assert!(row.len() <= super::ROW_BYTES_MAX && family.len() <= super::FAMILY_BYTES_MAX);
     out.reserve(KEY_FIXED_BYTES + row.len() + family.len() + qualifier.len());
-    out.extend_from_slice(&(row.len() as u16).to_be_bytes());
+    out.extend_from_slice(&length::bounded_u16(row.len()).to_be_bytes());
     out.extend_from_slice(row);
-    out.push(family.len() as u8);
+    out.push(length::bounded_u8(family.len()));
     out.extend_from_slice(family);
     out.extend_from_slice(qualifier);
     out.extend_from_slice(&timestamp.to_be_bytes());
@@ -46,13 +49,19 @@ impl KeyBuf {
         Self { bytes: cell.key().to_vec() }
     }
 
-    /// Sorts before every cell of the row.
+    /// Sorts before every cell of the row. For a row that is longer than rows can be, a key after the cells of the longest
+    /// row that it begins with: no cell lies between.
     pub fn first_on_row(row: &[u8]) -> Self {
-        Self::new(row, b"", b"", LATEST_TIMESTAMP, CellType::Maximum)
+        match row.get(..ROW_BYTES_MAX) {
+            Some(longest) if longest.len() < row.len() => Self::last_on_row(longest),
+            _ => Self::new(row, b"", b"", LATEST_TIMESTAMP, CellType::Maximum),
+        }
     }
 
-    /// Sorts after every cell of the row, and before the next row.
+    /// Sorts after every cell of the row, and before the next row. A row that is longer than rows can be: see
+    /// [`KeyBuf::first_on_row`].
     pub fn last_on_row(row: &[u8]) -> Self {
+        let row = row.get(..ROW_BYTES_MAX).unwrap_or(row);
         Self::new(row, b"", b"", OLDEST_TIMESTAMP, CellType::Minimum)
     }
 
@@ -94,5 +103,24 @@ impl KeyBuf {
     /// Whether the key was never set.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CellComparator, KeyValue};
+
+    #[test]
+    fn a_row_too_long_to_be_one_sorts_between_those_that_are() {
+        let longest = vec![b'b'; ROW_BYTES_MAX];
+        let (too_long, order) = ([&longest[..], b"a"].concat(), CellComparator::Default);
+        let cell = |row: &[u8]| KeyValue::put(row, b"f", b"q", 5, b"v");
+        for key in [KeyBuf::first_on_row(&too_long), KeyBuf::last_on_row(&too_long)] {
+            assert!(order.compare(&cell(&longest).as_cell(), &key.as_cell()).is_lt());
+            assert!(order.compare(&key.as_cell(), &cell(b"c").as_cell()).is_lt());
+        }
+        let first = KeyBuf::first_on_row(&longest);
+        assert!(order.compare(&first.as_cell(), &cell(&longest).as_cell()).is_lt());
     }
 }

@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{CellRef, CellType, TIMESTAMP_TYPE_BYTES, write_key};
-use crate::error::Result;
+use super::{
+    CellRef, CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX,
+    TIMESTAMP_TYPE_BYTES, check_key_value_bytes, check_tags_bytes, write_key,
+};
+use crate::error::{HBaseError, Result};
 
 /// An owned cell: the bytes of one KeyValue (often a slice of a request's buffer) and its sequence id.
 ///
@@ -32,11 +35,17 @@ impl KeyValue {
     }
 
     /// A put with no tags.
+    ///
+    /// # Panics
+    /// As [`KeyValueBuilder::build`].
     pub fn put(row: &[u8], family: &[u8], qualifier: &[u8], timestamp: i64, value: &[u8]) -> Self {
         Self::new(row, family, qualifier, timestamp, CellType::Put, value)
     }
 
     /// A cell of all its parts but tags.
+    ///
+    /// # Panics
+    /// As [`KeyValueBuilder::build`].
     pub fn new(
         row: &[u8],
         family: &[u8],
@@ -127,16 +136,40 @@ pub struct KeyValueBuilder<'a> {
     pub kind: CellType,
     /// The value.
     pub value: &'a [u8],
-    /// Raw tags, at most 65,535 bytes.
+    /// Raw tags, at most [`super::TAGS_BYTES_MAX`] bytes.
     pub tags: &'a [u8],
 }
 
 impl KeyValueBuilder<'_> {
-    /// Lays the parts out as a KeyValue.
+    /// Lays parts out as a KeyValue that are known to fit. For those that come from outside, or were made of such, there is
+    /// [`KeyValueBuilder::try_build`].
+    ///
+    /// # Panics
+    /// When a part is longer than its field can say.
     pub fn build(&self) -> KeyValue {
-        let mut key = Vec::new();
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Lays the parts out as a KeyValue.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` when a part is longer than its field can say: what HBase says of such a cell.
+    pub fn try_build(&self) -> Result<KeyValue> {
+        let refuse = |what| Err(HBaseError::do_not_retry(what));
+        let (row, family) = (self.row.len(), self.family.len());
+        if row > ROW_BYTES_MAX {
+            return refuse(format!("Row length {row} is > {ROW_BYTES_MAX}"));
+        }
+        if family > FAMILY_BYTES_MAX {
+            return refuse(format!("Family > {FAMILY_BYTES_MAX}"));
+        }
+        check_tags_bytes(self.tags.len())?;
+        let key_bytes = KEY_FIXED_BYTES + row + family + self.qualifier.len();
+        let tags_bytes = if self.tags.is_empty() { 0 } else { 2 + self.tags.len() };
+        check_key_value_bytes(KEY_VALUE_PREFIX_BYTES + key_bytes + self.value.len() + tags_bytes)?;
+        let mut key = Vec::with_capacity(key_bytes);
         write_key(&mut key, self.row, self.family, self.qualifier, self.timestamp, self.kind.code());
-        KeyValue::copy_of(&CellRef::from_checked(&key, self.value, self.tags, 0))
+        Ok(KeyValue::copy_of(&CellRef::from_checked(&key, self.value, self.tags, 0)))
     }
 }
 

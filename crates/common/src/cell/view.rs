@@ -1,15 +1,19 @@
 //! [`CellRef`], a borrowed view of one cell.
 
+use super::tags::split_tag;
 use super::{
-    CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX, TIMESTAMP_TYPE_BYTES,
+    CellType, FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_BYTES_MAX, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX,
+    TAGS_BYTES_MAX, TIMESTAMP_TYPE_BYTES,
 };
-use super::{is_delete_code, tag_type};
+use super::{check_tags, is_delete_code, tag_type};
 use crate::error::{HBaseError, Result};
+use crate::length;
 
 /// A view of one cell: the flat key, the value and the tags, borrowed from wherever the cell lives, and its sequence
 /// id. `Copy`; 64 bytes.
 ///
-/// Invariant: `2 + row_len + 1 + family_len + 9 <= key.len()`.
+/// Invariants: `2 + row_len + 1 + family_len + 9 <= key.len()`; the tags have [`TAGS_BYTES_MAX`] bytes at most, and key and
+/// value each fit a `u32`.
 #[derive(Clone, Copy)]
 pub struct CellRef<'a> {
     key: &'a [u8],
@@ -24,13 +28,17 @@ impl<'a> CellRef<'a> {
     /// A view over a flat key, a value and raw tags.
     ///
     /// # Errors
-    /// `IOException` when the lengths inside `key` do not fit it.
+    /// `IOException` when the lengths inside `key` do not fit it, or when the parts are longer than a KeyValue can say.
     pub fn new(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Result<Self> {
         let (row_len, family_len) = check_key(key)?;
+        if !fits(key, value, tags) {
+            let lengths = (key.len(), value.len(), tags.len());
+            return Err(malformed(format!("key, value and tags of {lengths:?} bytes do not fit a KeyValue")));
+        }
         Ok(Self { key, value, tags, seq_id, row_len, family_len })
     }
 
-    /// As [`CellRef::new`] for a key that was checked before, when it was stored.
+    /// As [`CellRef::new`] for parts that were checked before, when they were stored.
     ///
     /// # Panics
     /// When the key is not a well-formed key after all.
@@ -38,7 +46,7 @@ impl<'a> CellRef<'a> {
     pub fn from_checked(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Self {
         let row_len = u16::from_be_bytes([key[0], key[1]]);
         let family_len = key[2 + row_len as usize];
-        debug_assert!(check_key(key).is_ok());
+        debug_assert!(check_key(key).is_ok() && fits(key, value, tags));
         Self { key, value, tags, seq_id, row_len, family_len }
     }
 
@@ -53,6 +61,7 @@ impl<'a> CellRef<'a> {
         (row_len, family_len): (u16, u8),
     ) -> Self {
         debug_assert!(check_key(key).is_ok_and(|lengths| lengths == (row_len, family_len)));
+        debug_assert!(fits(key, value, tags));
         Self { key, value, tags, seq_id, row_len, family_len }
     }
 
@@ -165,6 +174,17 @@ impl<'a> CellRef<'a> {
         self.seq_id
     }
 
+    /// Checks what the type itself does not promise, before a cell of a client is stored: whole tags, and a length that a
+    /// file and a log can hold.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException`.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        check_key_value_bytes(self.key_value_len())?;
+        check_tags(self.tags)
+    }
+
     /// The same cell with another sequence id.
     pub fn with_seq_id(self, seq_id: u64) -> Self {
         Self { seq_id, ..self }
@@ -175,17 +195,29 @@ impl<'a> CellRef<'a> {
     where
         'a: 'b,
     {
+        debug_assert!(fits(self.key, value, &[]));
         CellRef { value, tags: &[], ..self }
+    }
+
+    /// The same key and value with other tags.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` when they are no whole tags, or too many.
+    pub fn with_tags<'b>(self, tags: &'b [u8]) -> Result<CellRef<'b>>
+    where
+        'a: 'b,
+    {
+        check_tags(tags)?;
+        Ok(CellRef { tags, ..self })
     }
 
     /// The tags one by one, as (type, value). Stops at the first malformed one.
     pub fn tag_iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let mut rest = self.tags;
         std::iter::from_fn(move || {
-            let len = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]) as usize;
-            let tag = rest.get(2..2 + len)?;
-            rest = &rest[2 + len..];
-            tag.split_first().map(|(kind, value)| (*kind, value))
+            let (kind, value, after) = split_tag(rest)?;
+            rest = after;
+            Some((kind, value))
         })
     }
 
@@ -208,14 +240,27 @@ impl<'a> CellRef<'a> {
     /// Appends the cell as a KeyValue, with its tags when `with_tags`.
     #[inline]
     pub fn write_key_value(&self, out: &mut Vec<u8>, with_tags: bool) {
-        out.extend_from_slice(&(self.key.len() as u32).to_be_bytes());
-        out.extend_from_slice(&(self.value.len() as u32).to_be_bytes());
+        out.extend_from_slice(&self.prefix());
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
         if with_tags && !self.tags.is_empty() {
-            out.extend_from_slice(&(self.tags.len() as u16).to_be_bytes());
+            out.extend_from_slice(&self.tags_len().to_be_bytes());
             out.extend_from_slice(self.tags);
         }
+    }
+
+    /// What stands before the key of a KeyValue: the lengths of key and value.
+    #[inline]
+    pub fn prefix(&self) -> [u8; KEY_VALUE_PREFIX_BYTES] {
+        let [a, b, c, d] = length::bounded_u32(self.key.len()).to_be_bytes();
+        let [e, f, g, h] = length::bounded_u32(self.value.len()).to_be_bytes();
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// How many bytes the tags have.
+    #[inline]
+    pub fn tags_len(&self) -> u16 {
+        length::bounded_u16(self.tags.len())
     }
 
     /// Whether both cells have the same row.
@@ -245,6 +290,25 @@ impl std::fmt::Debug for CellRef<'_> {
             self.seq_id
         )
     }
+}
+
+/// Whether every length is one that a KeyValue can say.
+#[inline]
+fn fits(key: &[u8], value: &[u8], tags: &[u8]) -> bool {
+    let max = u32::MAX as usize;
+    tags.len() <= TAGS_BYTES_MAX && key.len() <= max && value.len() <= max
+}
+
+/// Checks that a KeyValue of so many bytes, tags included, can be stored.
+///
+/// # Errors
+/// `DoNotRetryIOException`.
+#[inline]
+pub fn check_key_value_bytes(bytes: usize) -> Result<()> {
+    if bytes <= KEY_VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(HBaseError::do_not_retry(format!("KeyValue length {bytes} > {KEY_VALUE_BYTES_MAX}")))
 }
 
 fn malformed(what: String) -> HBaseError {

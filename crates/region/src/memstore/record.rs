@@ -9,10 +9,9 @@ use evenkeel_common::CellRef;
 /// # Safety
 /// `at` is valid for `cell.key_value_len()` bytes of writes.
 pub(super) unsafe fn write_key_value(at: NonNull<u8>, cell: &CellRef<'_>) {
-    let tags_len = (cell.tags().len() as u16).to_be_bytes();
-    let parts: [&[u8]; 6] = [
-        &(cell.key().len() as u32).to_be_bytes(),
-        &(cell.value().len() as u32).to_be_bytes(),
+    let tags_len = cell.tags_len().to_be_bytes();
+    let parts: [&[u8]; 5] = [
+        &cell.prefix(),
         cell.key(),
         cell.value(),
         if cell.tags().is_empty() { &[] } else { &tags_len },

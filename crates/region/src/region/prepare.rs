@@ -1,14 +1,21 @@
 //! Turning a [`Mutation`] into the cells that are stored: timestamps, time-to-live tags, the versions that a Delete
 //! means, the sums and joins of Increment and Append. Runs under the row's lock.
+//!
+//! What comes in was checked; what is made here may be longer (values and tags joined, a tag more), and is checked again.
 
-use evenkeel_common::cell::{KeyValueBuilder, LATEST_TIMESTAMP, tag_type};
+use std::borrow::Cow;
+
+use evenkeel_common::cell::{
+    KEY_VALUE_PREFIX_BYTES, KeyValueBuilder, LATEST_TIMESTAMP, check_key_value_bytes, check_tags,
+    tags_with_ttl, whole_tags,
+};
 use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Result};
 
 use super::Region;
 use crate::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 
-/// Bytes of an Increment's number.
-const LONG_BYTES: usize = 8;
+/// Bytes a cell has beside its KeyValue where HBase measures it: the length before it.
+const CELL_LENGTH_BYTES: usize = 4;
 
 impl Region {
     /// Adds the cells to store for a mutation to `cells`, all or none. Cells that an Increment or Append returns go to
@@ -21,16 +28,28 @@ impl Region {
         results: &mut CellBuffer,
     ) -> Result<()> {
         match mutation.kind {
-            MutationKind::Put => {
-                let put = mutation.cells.iter();
-                cells.extend(put.map(|cell| prepare_put_cell(cell, put_timestamp, mutation.ttl_ms)));
+            MutationKind::Put if mutation.ttl_ms.is_none() => {
+                cells.extend(mutation.cells.iter().map(|cell| with_latest(cell, put_timestamp)));
             }
+            MutationKind::Put => cells.append(&mut self.prepare_put_with_ttl(mutation, put_timestamp)?),
             MutationKind::Delete => cells.append(&mut self.prepare_delete(mutation, now_ms)?),
             MutationKind::Increment | MutationKind::Append => {
                 cells.append(&mut self.prepare_delta(mutation, now_ms, results)?);
             }
         }
         Ok(())
+    }
+
+    /// A time to live makes cells longer: each is checked again.
+    fn prepare_put_with_ttl(&self, put: &Mutation, timestamp: i64) -> Result<Vec<KeyValue>> {
+        let with_ttl = |key_value: &KeyValue| {
+            let cell = with_latest(key_value, timestamp);
+            let tags = with_ttl(cell.as_cell().tags(), put.ttl_ms)?;
+            let cell = KeyValue::copy_of(&cell.as_cell().with_tags(&tags)?);
+            cell.as_cell().check()?;
+            Ok(cell)
+        };
+        put.cells.iter().map(with_ttl).collect()
     }
 
     fn prepare_delete(&self, delete: &Mutation, now_ms: i64) -> Result<Vec<KeyValue>> {
@@ -112,29 +131,30 @@ impl Region {
         old: Option<CellRef<'_>>,
         now_ms: i64,
     ) -> Result<KeyValue> {
-        let value = match (mutation.kind, old) {
-            (MutationKind::Increment, old) => add(delta, old)?,
-            (_, Some(old)) => [old.value(), delta.value()].concat(),
-            (_, None) => delta.value().to_vec(),
+        let old_tags = old.map_or(&[][..], |old| whole_tags(old.tags()));
+        let tags = [delta.tags(), old_tags].concat();
+        let tags = with_ttl(&tags, mutation.ttl_ms)?;
+        let old_value =
+            old.filter(|_| mutation.kind == MutationKind::Append).map_or(&[][..], |old| old.value());
+        self.check_cell_bytes(joined_bytes(delta, old_value.len(), tags.len()))?;
+        let value = match mutation.kind {
+            MutationKind::Increment => add(delta, old)?,
+            _ => [old_value, delta.value()].concat(),
         };
         let timestamp = match old {
             Some(old) => old.timestamp().saturating_add(1).max(now_ms),
             None if delta.timestamp() == LATEST_TIMESTAMP => now_ms,
             None => delta.timestamp(),
         };
-        let mut tags = delta.tags().to_vec();
-        tags.extend_from_slice(old.map_or(&[], |old| old.tags()));
-        let tags = with_ttl(tags, mutation.ttl_ms);
         let (row, family, qualifier) = (&mutation.row[..], delta.family(), delta.qualifier());
         let kind = CellType::Put;
-        let cell =
-            KeyValueBuilder { row, family, qualifier, timestamp, kind, value: &value, tags: &tags }.build();
-        self.check_cell_bytes(&cell)?;
-        Ok(cell)
+        KeyValueBuilder { row, family, qualifier, timestamp, kind, value: &value, tags: &tags }.try_build()
     }
 
-    fn check_cell_bytes(&self, cell: &KeyValue) -> Result<()> {
-        let (bytes, max) = (cell.bytes_len(), self.env.config.cell_bytes_max);
+    /// Checks how long a cell will be, before there is memory for it.
+    fn check_cell_bytes(&self, key_value_bytes: usize) -> Result<()> {
+        check_key_value_bytes(key_value_bytes)?;
+        let (bytes, max) = (key_value_bytes + CELL_LENGTH_BYTES, self.env.config.cell_bytes_max);
         if max == 0 || bytes <= max {
             return Ok(());
         }
@@ -157,34 +177,26 @@ fn names_latest_of_same_column(other: &KeyValue, cell: &CellRef<'_>) -> bool {
     other.timestamp() == LATEST_TIMESTAMP && other.type_code() == cell.type_code() && other.same_column(cell)
 }
 
-fn prepare_put_cell(key_value: &KeyValue, now: i64, ttl_ms: Option<i64>) -> KeyValue {
-    let cell = key_value.as_cell();
-    let latest = cell.timestamp() == LATEST_TIMESTAMP;
-    if ttl_ms.is_none() {
-        return if latest { key_value.with_timestamp(now) } else { key_value.clone() };
-    }
-    let tags = with_ttl(cell.tags().to_vec(), ttl_ms);
-    let timestamp = if latest { now } else { cell.timestamp() };
-    let (row, family, qualifier, kind) = (cell.row(), cell.family(), cell.qualifier(), CellType::Put);
-    KeyValueBuilder { row, family, qualifier, timestamp, kind, value: cell.value(), tags: &tags }.build()
+/// The cell, at this time if it has none.
+fn with_latest(cell: &KeyValue, timestamp: i64) -> KeyValue {
+    if cell.as_cell().timestamp() == LATEST_TIMESTAMP { cell.with_timestamp(timestamp) } else { cell.clone() }
 }
 
-/// Raw tags with the mutation's time to live in place of any there.
-fn with_ttl(tags: Vec<u8>, ttl_ms: Option<i64>) -> Vec<u8> {
-    let Some(ttl_ms) = ttl_ms else { return tags };
-    let view = CellRef::from_checked(&[0; 12], &[], &tags, 0);
-    let mut out = Vec::with_capacity(tags.len() + 3 + LONG_BYTES);
-    for (kind, value) in view.tag_iter().filter(|(kind, _)| *kind != tag_type::TTL) {
-        push_tag(&mut out, kind, value);
+/// Raw tags with the mutation's time to live, if it has one, in place of any there.
+///
+/// # Errors
+/// `DoNotRetryIOException` when they do not fit.
+fn with_ttl(tags: &[u8], ttl_ms: Option<i64>) -> Result<Cow<'_, [u8]>> {
+    match ttl_ms {
+        Some(ttl_ms) => tags_with_ttl(tags, ttl_ms).map(Cow::Owned),
+        None => check_tags(tags).map(|()| Cow::Borrowed(tags)),
     }
-    push_tag(&mut out, tag_type::TTL, &ttl_ms.to_be_bytes());
-    out
 }
 
-fn push_tag(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    out.extend_from_slice(&(value.len() as u16 + 1).to_be_bytes());
-    out.push(kind);
-    out.extend_from_slice(value);
+/// Bytes of a delta's cell that begins with an old value and has tags of its own.
+fn joined_bytes(delta: &CellRef<'_>, old_value_bytes: usize, tags_bytes: usize) -> usize {
+    let tags = if tags_bytes == 0 { 0 } else { 2 + tags_bytes };
+    KEY_VALUE_PREFIX_BYTES + delta.key().len() + old_value_bytes + delta.value().len() + tags
 }
 
 fn add(delta: &CellRef<'_>, old: Option<CellRef<'_>>) -> Result<Vec<u8>> {

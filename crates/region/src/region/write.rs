@@ -341,7 +341,10 @@ impl Region {
 
     /// Only looked at when the conditions hold, as in HBase.
     fn check_cells(&self, mutation: &Mutation) -> Result<()> {
-        mutation.cells.iter().try_for_each(|cell| self.check_family(cell.as_cell().family()).map(drop))?;
+        for cell in mutation.cells.iter().map(KeyValue::as_cell) {
+            self.check_family(cell.family())?;
+            cell.check()?;
+        }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Whole regions: from a write to the log, through flushes, compactions and crashes, to what is read back.
 
 mod bulk_load;
+mod cells;
 mod concurrency;
 mod durability;
 mod harness;

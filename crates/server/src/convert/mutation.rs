@@ -17,8 +17,6 @@ const ATTRIBUTE_TTL: &str = "_ttl";
 const ATTRIBUTE_RETURN_RESULTS: &str = "_rr_";
 /// Bytes a cell has beside its KeyValue where HBase measures it: the length before it.
 const CELL_LENGTH_BYTES: usize = 4;
-/// Tags of a cell at most, a u16's worth.
-const TAGS_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A mutation with its cells, which come from the message or, when it says so, from `block`. Cells longer than
 /// `cell_bytes_max` are refused (`hbase.server.keyvalue.maxsize`); 0 for no limit.
@@ -37,7 +35,9 @@ pub fn read(
         Some(cells) => of_block(proto, kind, cells)?,
         None => of_message(proto, kind, timestamp)?,
     };
-    check_timestamp(kind, timestamp)?;
+    if matches!(kind, MutationKind::Put | MutationKind::Delete) {
+        check_timestamp(timestamp)?;
+    }
     check_cells(&cells, cell_bytes_max)?;
     Ok(Mutation {
         kind,
@@ -91,7 +91,8 @@ fn take(proto: &pb::MutationProto, block: &mut CellBlockReader) -> Result<Option
     // The count is the client's word; the block's length is a fact.
     let mut cells = Vec::with_capacity((count as usize).min(block.remaining_bytes() / CELL_LENGTH_BYTES));
     for index in 0..count {
-        let cell = block.next_cell()?.ok_or_else(|| {
+        let cell = block.next_cell().map_err(|error| HBaseError::do_not_retry(error.message()))?;
+        let cell = cell.ok_or_else(|| {
             let what =
                 format!("Cell count of {count} but at index {index} no cell returned: {}", short(proto));
             HBaseError::do_not_retry(what)
@@ -173,13 +174,9 @@ fn cell_of_message(
     default_timestamp: i64,
 ) -> Result<KeyValue> {
     let tags = proto.tags.as_deref().unwrap_or_default();
-    if tags.len() > TAGS_BYTES_MAX {
-        return Err(HBaseError::do_not_retry(format!("Tags length {} is > {TAGS_BYTES_MAX}", tags.len())));
-    }
     let cell_type = cell_type(proto, kind)?;
     let of_family = matches!(cell_type, CellType::DeleteFamily | CellType::DeleteFamilyVersion);
     let timestamp = proto.timestamp.map_or(default_timestamp, |timestamp| timestamp as i64);
-    check_timestamp(kind, timestamp)?;
     let value = match kind {
         MutationKind::Delete => &[][..],
         _ => proto.value.as_deref().ok_or_else(|| missing("qualifier value"))?,
@@ -193,7 +190,7 @@ fn cell_of_message(
         value: if cell_type == CellType::Put { value } else { &[] },
         tags,
     };
-    Ok(cell.build())
+    cell.try_build()
 }
 
 fn cell_type(proto: &QualifierValue, kind: MutationKind) -> Result<CellType> {
@@ -221,27 +218,25 @@ fn check_family(family: &[u8]) -> Result<()> {
     }
 }
 
-fn check_timestamp(kind: MutationKind, timestamp: i64) -> Result<()> {
-    match kind {
-        MutationKind::Put | MutationKind::Delete if timestamp < 0 => {
-            Err(HBaseError::do_not_retry(format!("Timestamp cannot be negative. ts={timestamp}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_cells(cells: &[KeyValue], cell_bytes_max: usize) -> Result<()> {
-    if cell_bytes_max == 0 {
+fn check_timestamp(timestamp: i64) -> Result<()> {
+    if timestamp >= 0 {
         return Ok(());
     }
-    let size = |cell: &KeyValue| cell.as_cell().key_value_len() + CELL_LENGTH_BYTES;
-    match cells.iter().find(|cell| size(cell) > cell_bytes_max) {
-        None => Ok(()),
-        Some(cell) => Err(HBaseError::do_not_retry(format!(
-            "Cell[{cell:?}] with size {} exceeds limit of {cell_bytes_max} bytes",
-            size(cell)
-        ))),
+    Err(HBaseError::do_not_retry(format!("Timestamp cannot be negative. ts={timestamp}")))
+}
+
+/// Checks what holds for cells of every kind, wherever they came from.
+fn check_cells(cells: &[KeyValue], cell_bytes_max: usize) -> Result<()> {
+    for cell in cells.iter().map(KeyValue::as_cell) {
+        check_timestamp(cell.timestamp())?;
+        cell.check()?;
+        let size = cell.key_value_len() + CELL_LENGTH_BYTES;
+        if cell_bytes_max != 0 && size > cell_bytes_max {
+            let what = format!("Cell[{cell:?}] with size {size} exceeds limit of {cell_bytes_max} bytes");
+            return Err(HBaseError::do_not_retry(what));
+        }
     }
+    Ok(())
 }
 
 fn durability(proto: &pb::MutationProto) -> Result<Durability> {

@@ -353,3 +353,74 @@ fn exceptions_name_their_class_and_begin_as_java_prints_them() {
     let text = pair.value.expect("text");
     assert!(text.starts_with(b"org.apache.hadoop.hbase.DoNotRetryIOException: no\n\tat "));
 }
+
+/// A cell as it lies in a block with tags, whatever its tags are.
+fn tagged_block(timestamp: i64, kind: CellType, tags: &[u8]) -> CellBlockReader {
+    let mut key_value = KeyValue::new(b"r", b"f", b"q", timestamp, kind, b"").to_bytes().to_vec();
+    if !tags.is_empty() {
+        key_value.extend(u16::try_from(tags.len()).expect("short").to_be_bytes());
+        key_value.extend(tags);
+    }
+    let len = u32::try_from(key_value.len()).expect("short").to_be_bytes();
+    let next = put(b"next", b"").to_bytes();
+    let next_len = u32::try_from(next.len()).expect("short").to_be_bytes();
+    let block = [&len[..], &key_value, &next_len, &next].concat();
+    CellBlockReader::new(CellCodec::KeyValueWithTags, block.into())
+}
+
+const KINDS: [(MutationType, CellType); 4] = [
+    (MutationType::Put, CellType::Put),
+    (MutationType::Delete, CellType::DeleteColumn),
+    (MutationType::Append, CellType::Put),
+    (MutationType::Increment, CellType::Put),
+];
+
+#[test]
+fn cells_are_checked_whole_whatever_brings_them() {
+    let bad_tags: [(&[u8], &str); 5] = [
+        (&[7], "Overflow when reading tag length at position=0"),
+        (&[0, 0], "Invalid tag length at position=0, tagLength=0"),
+        (&[0, 2, 64, 1, 0], "Overflow when reading tag length at position=4"),
+        (&[0, 9, 64], "Invalid tag length at position=0, tagLength=9"),
+        (&[0, 2, 8, 1], "TTL tag of 1 bytes"),
+    ];
+    for (mutation, kind) in KINDS {
+        for (tags, text) in bad_tags {
+            let mut block = tagged_block(7, kind, tags);
+            refused(mutation::read(&proto(mutation, Some(b"r"), 1), &mut block, 0), text);
+            let next = mutation::read(&proto(MutationType::Put, Some(b"next"), 1), &mut block, 0);
+            next.expect("the block goes on behind it");
+            let mut value = value(b"q", Some(b""), None);
+            value.tags = Some(Bytes::from_static(tags));
+            if mutation != MutationType::Delete {
+                refused(mutation::read(&inline(mutation, vec![value]), &mut no_block(), 0), text);
+            }
+        }
+        let mut block = tagged_block(7, kind, &[0, 1, 64, 0, 2, 65, 1]);
+        mutation::read(&proto(mutation, Some(b"r"), 1), &mut block, 0).expect("whole tags");
+        let mut block = tagged_block(-1, kind, &[]);
+        let read = mutation::read(&proto(mutation, Some(b"r"), 1), &mut block, 0);
+        refused(read, "Timestamp cannot be negative. ts=-1");
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused_with_hbases_words() {
+    for kind in [MutationType::Put, MutationType::Append, MutationType::Increment] {
+        let mut long_tags = value(b"q", Some(b""), None);
+        long_tags.tags = Some(vec![0; 65_536].into());
+        let read = mutation::read(&inline(kind, vec![long_tags]), &mut no_block(), 0);
+        refused(read, "tagslength 65536 > 65535");
+        let mut negative = value(b"q", Some(b""), None);
+        negative.timestamp = Some(-3i64 as u64);
+        let read = mutation::read(&inline(kind, vec![negative]), &mut no_block(), 0);
+        refused(read, "Timestamp cannot be negative. ts=-3");
+    }
+}
+
+#[test]
+fn a_block_that_is_no_block_is_not_asked_again() {
+    let mut block = CellBlockReader::new(CellCodec::KeyValue, Bytes::from_static(&[0, 0, 0, 9, 0, 0]));
+    let read = mutation::read(&proto(MutationType::Put, Some(b"r"), 1), &mut block, 0);
+    refused(read, "a length in the cell block passes its end");
+}

@@ -80,23 +80,24 @@ impl EntryCompressor {
             None => out.extend_from_slice(cell.value()),
             Some(values) => values.write(cell.value(), out).map_err(|e| io::Error::other(e.to_string()))?,
         }
-        self.tags(cell, out);
-        Ok(())
+        self.tags(cell, out)
     }
 
-    fn tags(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) {
+    /// Whoever appended the entry has checked that the tags are whole.
+    fn tags(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         if !self.tags {
             out.extend_from_slice(cell.tags());
-            return;
+            return Ok(());
         }
         let mut tags = cell.tags();
-        while let Some((len, rest)) = tags.split_first_chunk::<2>() {
-            let Some((tag, rest)) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len))) else {
-                return;
-            };
+        while !tags.is_empty() {
+            let split = tags.split_first_chunk::<2>();
+            let split = split.and_then(|(len, rest)| rest.split_at_checked(u16::from_be_bytes(*len).into()));
+            let (tag, rest) = split.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a tag"))?;
             self.dictionaries.write_item(DictionaryKind::Tag, tag, out);
             tags = rest;
         }
+        Ok(())
     }
 }
 

@@ -1,0 +1,436 @@
+//! Cells at and past every limit, legal and not, through every kind of write: what was acknowledged comes back byte for
+//! byte, tags included, after a crash, a replay, a flush and a compaction; everything else was refused, and harms no other
+//! write to the same log.
+//!
+//! The model knows what fits from the lengths alone: it has no code in common with what it tests.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenkeel_common::cell::LATEST_TIMESTAMP;
+use evenkeel_common::{
+    CellType, ColumnFamilyDescriptor, Durability, ErrorKind, HBaseError, KeyValue, Result,
+};
+use evenkeel_fs::Keep;
+use evenkeel_protocol::pb;
+use evenkeel_region::filter::comparator_from_proto;
+use evenkeel_region::ops::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
+use evenkeel_wal::{WalCompression, WalConfig};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::harness::Cluster;
+
+const FAMILY: &[u8] = b"f";
+const TAGS_MAX: usize = 65_535;
+const TTL_TAG: u8 = 8;
+/// Far enough that no cell expires.
+const TTL_MS: i64 = 1 << 40;
+const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
+const CODECS: [&str; 5] = ["NONE", "GZ", "SNAPPY", "LZ4", "ZSTD"];
+/// Writes to each table. `EVENKEEL_CELL_WRITES` asks for more.
+const WRITES: usize = 60;
+
+fn writes() -> usize {
+    std::env::var("EVENKEEL_CELL_WRITES").ok().and_then(|n| n.parse().ok()).unwrap_or(WRITES)
+}
+
+/// Every way to write a log.
+fn logs() -> [Option<WalCompression>; 4] {
+    let plain = WalCompression { tags: false, ..WalCompression::default() };
+    let values = evenkeel_hfile::Compression::Gz;
+    [
+        None,
+        Some(plain),
+        Some(WalCompression::default()),
+        Some(WalCompression { values: Some(values), ..WalCompression::default() }),
+    ]
+}
+
+/// The bytes of a KeyValue, whatever its parts are, as a client may send them.
+fn raw(row: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType, value: &[u8], tags: &[u8]) -> Vec<u8> {
+    let key_len = 12 + row.len() + FAMILY.len() + qualifier.len();
+    let mut bytes = Vec::new();
+    bytes.extend(u32::try_from(key_len).expect("short").to_be_bytes());
+    bytes.extend(u32::try_from(value.len()).expect("short").to_be_bytes());
+    bytes.extend(low_u16(row.len()).to_be_bytes());
+    bytes.extend(row);
+    bytes.push(1);
+    bytes.extend(FAMILY);
+    bytes.extend(qualifier);
+    bytes.extend(timestamp.to_be_bytes());
+    bytes.push(kind.code());
+    bytes.extend(value);
+    if !tags.is_empty() {
+        bytes.extend(low_u16(tags.len()).to_be_bytes());
+        bytes.extend(tags);
+    }
+    bytes
+}
+
+/// As a writer that does not look has it.
+fn low_u16(len: usize) -> u16 {
+    u16::try_from(len % 65_536).expect("below")
+}
+
+fn tag(kind: u8, value: &[u8]) -> Vec<u8> {
+    [&low_u16(value.len() + 1).to_be_bytes()[..], &[kind], value].concat()
+}
+
+/// Tags, and whether they are: whole ones, in 65,535 bytes at most.
+fn tags(rng: &mut StdRng) -> (Vec<u8>, bool) {
+    let byte = rng.random::<u8>();
+    let filler = |len: usize| vec![byte; len];
+    match rng.random_range(0..20) {
+        0..=5 => (Vec::new(), true),
+        6 => (tag(64, b""), true),
+        7 => (tag(64, b"small"), true),
+        8 => ([tag(1, b"acl"), tag(2, b"visibility"), tag(TTL_TAG, &TTL_MS.to_be_bytes())].concat(), true),
+        // More than a block's dictionary holds.
+        9 => ((0..200u8).flat_map(|i| tag(65, &[i, byte % 3])).collect(), true),
+        10 => (tag(66, &filler(40_000)), true),
+        11 => (tag(66, &filler(65_532)), true),
+        12 => ([tag(66, &filler(65_000)), tag(67, &filler(529))].concat(), true),
+        // From here on, no client library writes it.
+        13 => (filler(1), false),
+        14 => ([tag(64, b"good"), vec![0]].concat(), false),
+        15 => (vec![0, 0], false),
+        16 => ([tag(64, b"good"), vec![0, 0], tag(65, b"good")].concat(), false),
+        17 => (vec![0, 9, 64, 1], false),
+        18 => ([tag(64, b"good"), vec![0xff, 0xff, 64]].concat(), false),
+        _ => (tag(TTL_TAG, &filler(7)), false),
+    }
+}
+
+fn part(rng: &mut StdRng, lengths: &[usize]) -> Vec<u8> {
+    let len = lengths[rng.random_range(0..lengths.len())];
+    vec![b'a' + rng.random_range(0..3); len]
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stored {
+    value: Vec<u8>,
+    tags: Vec<u8>,
+}
+
+type Column = (Vec<u8>, Vec<u8>);
+
+/// One write and what it leaves: `None` when it must be refused.
+struct Write {
+    mutation: Option<Mutation>,
+    after: Option<(Column, Option<Stored>)>,
+}
+
+fn without_ttl(tags: &[u8]) -> Vec<u8> {
+    let (mut rest, mut kept) = (tags, Vec::new());
+    while let [a, b, more @ ..] = rest {
+        let (one, after) = more.split_at(usize::from(u16::from_be_bytes([*a, *b])));
+        if one[0] != TTL_TAG {
+            kept.extend([*a, *b]);
+            kept.extend(one);
+        }
+        rest = after;
+    }
+    kept
+}
+
+/// The table as it should be.
+#[derive(Default)]
+struct Model {
+    cells: BTreeMap<Column, Stored>,
+}
+
+impl Model {
+    fn write(&self, rng: &mut StdRng, row: Vec<u8>, now_ms: i64) -> Write {
+        let kinds = [MutationKind::Put, MutationKind::Delete, MutationKind::Append, MutationKind::Increment];
+        let kind = kinds[[0, 0, 0, 1, 2, 2, 2, 3][rng.random_range(0..8)]];
+        let qualifier = match kind {
+            MutationKind::Increment => b"counter".to_vec(),
+            _ => part(rng, &[0, 1, 1, 1, 300, 70_000]),
+        };
+        let (tags, whole) = tags(rng);
+        let ttl_ms = (rng.random_range(0..4) == 0).then_some(TTL_MS);
+        let column = (row.clone(), qualifier.clone());
+        let old = self.cells.get(&column);
+        let (code, delta) = match kind {
+            MutationKind::Delete => (CellType::DeleteColumn, Vec::new()),
+            MutationKind::Increment => (CellType::Put, rng.random_range(0..9i64).to_be_bytes().to_vec()),
+            _ => (CellType::Put, part(rng, &[0, 1, 20, 3000, 70_000])),
+        };
+        let timestamp = if rng.random() { LATEST_TIMESTAMP } else { now_ms };
+        let bytes = raw(&row, &qualifier, timestamp, code, &delta, &tags);
+        let Ok(cell) = KeyValue::parse(Bytes::from(bytes)) else {
+            assert!(!whole, "a legal cell is not one: {} bytes of tags", tags.len());
+            return Write { mutation: None, after: None };
+        };
+        let mut mutation = Mutation::new(kind, row, vec![cell]);
+        mutation.ttl_ms = ttl_ms;
+        if !whole {
+            return Write { mutation: Some(mutation), after: None };
+        }
+        let mut joined = tags;
+        let mut value = delta;
+        if let (MutationKind::Append | MutationKind::Increment, Some(old)) = (kind, old) {
+            joined.extend(&old.tags);
+            value = match kind {
+                MutationKind::Append => [&old.value[..], &value].concat(),
+                _ => (long(&old.value) + long(&value)).to_be_bytes().to_vec(),
+            };
+        }
+        if ttl_ms.is_some() {
+            joined = [without_ttl(&joined), tag(TTL_TAG, &TTL_MS.to_be_bytes())].concat();
+        }
+        let stored = (kind != MutationKind::Delete).then_some(Stored { value, tags: joined });
+        let fits = stored.as_ref().is_none_or(|stored| stored.tags.len() <= TAGS_MAX);
+        Write { mutation: Some(mutation), after: fits.then_some((column, stored)) }
+    }
+
+    fn apply(&mut self, after: (Column, Option<Stored>)) {
+        let (column, stored) = after;
+        match stored {
+            Some(stored) => drop(self.cells.insert(column, stored)),
+            None => drop(self.cells.remove(&column)),
+        }
+    }
+}
+
+fn long(bytes: &[u8]) -> i64 {
+    i64::from_be_bytes(bytes.try_into().expect("a long"))
+}
+
+/// The rows of the first region, a few.
+fn row(rng: &mut StdRng) -> Vec<u8> {
+    match rng.random_range(0..8) {
+        0 => vec![b'a'; 32_767],
+        n => vec![b'a', b'0' + n % 4],
+    }
+}
+
+fn must_hold(row: &[u8]) -> Condition {
+    let name = "org.apache.hadoop.hbase.filter.BinaryComparator".to_owned();
+    let comparable = pb::ByteArrayComparable { value: Some(Bytes::new()) };
+    let empty = prost::Message::encode_to_vec(&pb::BinaryComparator { comparable });
+    let comparator = pb::Comparator { name, serialized_comparator: Some(empty.into()) };
+    let nothing = ConditionTest::Column {
+        family: Bytes::from_static(FAMILY),
+        qualifier: Bytes::from_static(b"never written"),
+        op: pb::CompareType::Equal,
+        comparator: comparator_from_proto(&comparator).expect("a comparator"),
+    };
+    Condition { row: row.to_vec().into(), test: nothing, time_range: TimeRange::ALL }
+}
+
+/// Makes one write, alone or among others, by any of the ways in. Others that are legal go to rows that nobody looks at.
+fn send(cluster: &Cluster, rng: &mut StdRng, mutation: Mutation) -> Result<()> {
+    let region = cluster.region();
+    let row = mutation.row.to_vec();
+    let beside = |row: &[u8]| {
+        let cell = KeyValue::put(row, FAMILY, b"beside", LATEST_TIMESTAMP, b"");
+        Mutation::new(MutationKind::Put, row.to_vec(), vec![cell])
+    };
+    let is_plain = matches!(mutation.kind, MutationKind::Put | MutationKind::Delete);
+    match rng.random_range(0..5) {
+        0 | 1 if is_plain => {
+            let outcomes = region.batch_mutate_wait(vec![beside(b"c1"), mutation, beside(b"c2")]);
+            let [one, two, three] = <[_; 3]>::try_from(outcomes).expect("three outcomes");
+            one.expect("no other of the batch is harmed");
+            three.expect("no other of the batch is harmed");
+            two.map(drop)
+        }
+        0 | 1 => region.mutate_wait(mutation).map(drop),
+        2 => region.mutate_rows_wait(vec![mutation, beside(b"c3")], Vec::new()).map(drop),
+        3 => region.check_and_mutate_wait(must_hold(&row), vec![mutation]).map(|made| assert!(made.success)),
+        _ => {
+            let held = region.check_and_mutate_wait(must_hold(&row), vec![mutation, beside(&row)]);
+            held.map(|made| assert!(made.success))
+        }
+    }
+}
+
+fn check(cluster: &Cluster, model: &Model, when: &str) {
+    let mut found = BTreeMap::new();
+    let mut scanner = cluster.region().scanner(Scan::default()).expect("opens");
+    let mut cells = evenkeel_common::CellBuffer::new();
+    loop {
+        cells.clear();
+        let limits = &mut evenkeel_region::scanner::ScannerContext::unlimited();
+        let state = scanner.next(&mut cells, limits).unwrap_or_else(|error| panic!("{when}: {error}"));
+        for cell in cells.iter().filter(|cell| cell.qualifier() != b"beside") {
+            let stored = Stored { value: cell.value().to_vec(), tags: cell.tags().to_vec() };
+            found.insert((cell.row().to_vec(), cell.qualifier().to_vec()), stored);
+        }
+        if !state.has_more() {
+            break;
+        }
+    }
+    let differ = |(column, stored): (&Column, &Stored)| model.cells.get(column) != Some(stored);
+    if let Some((column, stored)) = found.iter().find(|found| differ(*found)) {
+        let should = model.cells.get(column).map(short);
+        panic!("{when}: {} has {}, and should have {should:?}", short_column(column), short(stored));
+    }
+    let lost = model.cells.keys().find(|column| !found.contains_key(*column));
+    assert!(lost.is_none(), "{when}: {:?} is lost", lost.map(short_column));
+}
+
+fn short(stored: &Stored) -> String {
+    format!("a value of {} and tags of {} bytes", stored.value.len(), stored.tags.len())
+}
+
+fn short_column((row, qualifier): &Column) -> String {
+    format!("row of {} bytes, qualifier of {}", row.len(), qualifier.len())
+}
+
+fn assert_is_final(error: &HBaseError) {
+    assert_eq!(error.kind(), ErrorKind::DoNotRetry, "{error}");
+}
+
+fn table(encoding: &str, codec: &str, compress_tags: bool, log: Option<WalCompression>) -> Cluster {
+    let config = WalConfig { compression: log, ..WalConfig::default() };
+    let mut cluster = Cluster::with_wal(&[(FAMILY, 1)], config).split_at(b"x");
+    let family = ColumnFamilyDescriptor::new(FAMILY).expect("legal");
+    let family = family.with("DATA_BLOCK_ENCODING", encoding).with("COMPRESSION", codec);
+    let family = family.with("COMPRESS_TAGS", &compress_tags.to_string());
+    cluster.table = cluster.table.clone().with_family(family);
+    cluster.restart();
+    cluster
+}
+
+/// A life of a table. Beside each write goes a plain one to another region, through the same log.
+fn live(cluster: &mut Cluster, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut model = Model::default();
+    let (mut made, mut refused) = (0, 0);
+    for at in 0..writes() {
+        cluster.clock.advance_ms(1);
+        let now_ms = evenkeel_common::clock::Clock::now_ms(&*cluster.clock);
+        let row = row(&mut rng);
+        let Write { mutation, after } = model.write(&mut rng, row, now_ms);
+        let Some(mut mutation) = mutation else {
+            refused += 1;
+            continue;
+        };
+        let kind = mutation.kind;
+        if at % 10 == 9 {
+            mutation.durability = Durability::FsyncWal;
+        }
+        match (send(cluster, &mut rng, mutation), after) {
+            (Ok(()), Some(after)) => {
+                made += 1;
+                model.apply(after);
+            }
+            (Err(error), None) => {
+                refused += 1;
+                assert_is_final(&error);
+            }
+            (Ok(()), None) => panic!("write {at}, {kind:?}: taken, and does not fit"),
+            (Err(error), Some(_)) => panic!("write {at}, {kind:?}: fits, and was refused: {error}"),
+        }
+        let beside = KeyValue::put(format!("x{at:03}").as_bytes(), FAMILY, b"q", LATEST_TIMESTAMP, b"v");
+        let row = beside.as_cell().row().to_vec();
+        cluster.regions()[1].mutate_wait(Mutation::new(MutationKind::Put, row, vec![beside])).expect("put");
+        if at % 17 == 16 {
+            cluster.region().flush().expect("flushed");
+            check(cluster, &model, "after a flush");
+        }
+    }
+    assert!(made > writes() / 3 && refused > writes() / 10, "{made} made, {refused} refused");
+    check(cluster, &model, "before the crash");
+    cluster.crash(Keep::Flushed);
+    check(cluster, &model, "after the replay");
+    check_beside(cluster);
+    cluster.region().flush().expect("flushed");
+    check(cluster, &model, "after the replay and a flush");
+    cluster.region().compact(None, true).expect("compacted");
+    check(cluster, &model, "after a compaction");
+    cluster.restart();
+    check(cluster, &model, "after a restart");
+    check_beside(cluster);
+}
+
+fn check_beside(cluster: &Cluster) {
+    let others = crate::harness::scan(&cluster.regions()[1], Scan::default());
+    assert_eq!(others.len(), writes(), "every write to the other region is there");
+}
+
+fn live_with(encoding: &str, which: u64) {
+    for (at, codec) in (0u64..).zip(CODECS) {
+        for compress_tags in [true, false] {
+            let turn = which + at * 2 + u64::from(compress_tags);
+            let log = logs()[usize::try_from(turn % 4).expect("small")];
+            println!("{encoding} {codec}, tags compressed: {compress_tags}, log {log:?}, seed {turn}");
+            live(&mut table(encoding, codec, compress_tags, log), turn);
+        }
+    }
+}
+
+#[test]
+fn cells_at_every_limit_come_back_or_are_refused_in_none() {
+    live_with(ENCODINGS[0], 0);
+}
+
+#[test]
+fn cells_at_every_limit_come_back_or_are_refused_in_prefix() {
+    live_with(ENCODINGS[1], 100);
+}
+
+#[test]
+fn cells_at_every_limit_come_back_or_are_refused_in_diff() {
+    live_with(ENCODINGS[2], 200);
+}
+
+#[test]
+fn cells_at_every_limit_come_back_or_are_refused_in_fast_diff() {
+    live_with(ENCODINGS[3], 300);
+}
+
+#[test]
+fn cells_at_every_limit_come_back_or_are_refused_in_row_index() {
+    live_with(ENCODINGS[4], 400);
+}
+
+/// What was reported: two Appends of 40 KB of tags each, and then a crash.
+#[test]
+fn appends_whose_tags_do_not_fit_together_do_not_take_the_log_with_them() {
+    for log in logs() {
+        let mut cluster = table("NONE", "NONE", true, log);
+        let append = || {
+            let tags = tag(64, &[7; 40_000]);
+            let bytes = raw(b"r", b"q", LATEST_TIMESTAMP, CellType::Put, b"v", &tags);
+            let cell = KeyValue::parse(bytes.into()).expect("a cell");
+            Mutation::new(MutationKind::Append, &b"r"[..], vec![cell])
+        };
+        cluster.region().mutate_wait(append()).expect("fits");
+        let error = cluster.region().mutate_wait(append()).expect_err("does not fit");
+        assert_is_final(&error);
+        assert!(error.message().contains("80006 > 65535"), "{error}");
+        for i in 0..100 {
+            cluster.put(&format!("w{i}"), "f", "q", "v").expect("put");
+        }
+        cluster.crash(Keep::Flushed);
+        assert_eq!(cluster.all().len(), 101);
+    }
+}
+
+/// Logs of servers that did not look: their cells come back, and cost no other one.
+#[test]
+fn a_log_with_tags_that_are_not_whole_is_replayed_and_flushed() {
+    for encoding in ENCODINGS {
+        let mut cluster = table(encoding, "NONE", true, None);
+        for i in 0..50 {
+            cluster.put(&format!("w{i:02}"), "f", "q", "v").expect("put");
+        }
+        let bytes = raw(b"w10x", b"q", 7, CellType::Put, b"v", &[7]);
+        let cell = KeyValue::parse(bytes.into()).expect("lengths agree");
+        let info = cluster.region().info().clone();
+        let (region, table) = (info.encoded_name().to_owned().into(), info.table().clone());
+        let entry = evenkeel_wal::WalEntry::new(region, table, 1 << 20, 7, vec![cell]);
+        let txid = cluster.wal().append(&entry).expect("taken");
+        cluster.wal().sync(txid, evenkeel_wal::SyncLevel::Flush).expect("written");
+        cluster.crash(Keep::Flushed);
+        assert_eq!(cluster.all().len(), 51, "{encoding}: replayed");
+        cluster.region().flush().expect("flushed");
+        assert_eq!(cluster.all().len(), 51, "{encoding}: flushed");
+        cluster.region().compact(None, true).expect("compacted");
+        assert_eq!(cluster.all().len(), 51, "{encoding}: compacted");
+    }
+}
