@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -36,6 +36,17 @@ pub struct ConnectionInfo {
     /// The client's address.
     pub peer: SocketAddr,
     pub(crate) closed: AtomicBool,
+    pub(crate) leases: AtomicUsize,
+}
+
+/// Something that a client holds on the server between its calls, an open scanner: its connection does not count as idle.
+#[derive(Debug)]
+pub struct ConnectionLease(Arc<ConnectionInfo>);
+
+impl Drop for ConnectionLease {
+    fn drop(&mut self) {
+        self.0.leases.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ConnectionInfo {
@@ -47,6 +58,16 @@ impl ConnectionInfo {
     /// Whether the connection is gone, so that no answer can reach the client.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the connection from counting as idle until the lease is dropped.
+    pub fn lease(self: &Arc<Self>) -> ConnectionLease {
+        self.leases.fetch_add(1, Ordering::Relaxed);
+        ConnectionLease(Arc::clone(self))
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        self.leases.load(Ordering::Relaxed) > 0
     }
 
     /// A writer of cell blocks as this client reads them; `None` when it wants cells inside messages.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget::Budget;
+use crate::connection::InputBudget;
 
 /// Answers the cluster id for the registry preamble; `None` while it is not known yet.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -27,6 +28,9 @@ pub struct RpcServerConfig {
     pub inflight_bytes_max: u64,
     /// Where these bytes are counted; servers that share it have its limit together. One of `inflight_bytes_max` when `None`.
     pub inflight: Option<Arc<Budget>>,
+    /// Where input is counted that is no whole request yet; servers that share it have its limit together. One of
+    /// `inflight_bytes_max` when `None`.
+    pub input: Option<Arc<InputBudget>>,
     /// Calls running or queued, of all connections. Beyond it: CallQueueTooBigException.
     pub inflight_calls_max: u64,
     /// Calls of one connection that run at the same time; then its requests wait in the socket.
@@ -49,12 +53,17 @@ pub struct RpcServerConfig {
     /// When less than a quarter of `unsent` is free, a connection whose client has not taken a byte of its replies for so long
     /// is closed.
     pub unsent_stall_max: Duration,
-    /// Open connections; further ones are closed on arrival.
+    /// Open connections; further ones are closed on arrival. Idle ones are closed before that, the longest idle first, once
+    /// all but a 16th of these are open.
     pub connections_max: usize,
+    /// When connections that nobody uses are closed.
+    pub idle: IdleConfig,
     /// A client's timeout is raised to this: `hbase.ipc.min.client.request.timeout`.
     pub client_timeout_min: Duration,
     /// How long a connection may take until its ConnectionHeader is there.
     pub handshake_timeout: Duration,
+    /// How long a request may take from its first byte to its last, beside what its bytes take at 64 KiB a second.
+    pub receive_timeout: Duration,
     /// Connections waiting to be accepted: `hbase.ipc.server.listen.queue.size`.
     pub listen_backlog: u32,
     /// `hbase.ipc.server.tcpnodelay`.
@@ -63,6 +72,31 @@ pub struct RpcServerConfig {
     pub tcp_keep_alive: bool,
     /// The cluster id, for clients that ask before they authenticate.
     pub cluster_id: ClusterId,
+}
+
+/// When connections are closed that nobody uses: without a call, an unfinished request, an unread reply or an open scanner.
+/// Nothing is closed as long as few are open. HBase's keys, those of its SimpleRpcServer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleConfig {
+    /// Fewer open connections are left alone: `hbase.ipc.client.idlethreshold`.
+    pub threshold: usize,
+    /// How long one may be idle: twice `hbase.ipc.client.connection.maxidletime`.
+    pub time_max: Duration,
+    /// Connections closed in one scan at most: `hbase.ipc.client.kill.max`.
+    pub closed_max: usize,
+    /// Time between scans: `hbase.ipc.client.connection.idle-scan-interval.ms`.
+    pub scan_interval: Duration,
+}
+
+impl Default for IdleConfig {
+    fn default() -> Self {
+        IdleConfig {
+            threshold: 4000,
+            time_max: Duration::from_secs(20),
+            closed_max: 10,
+            scan_interval: Duration::from_secs(10),
+        }
+    }
 }
 
 impl RpcServerConfig {
@@ -76,6 +110,7 @@ impl RpcServerConfig {
             request_bytes_max: 256 << 20,
             inflight_bytes_max: 1 << 30,
             inflight: None,
+            input: None,
             inflight_calls_max: 64 << 10,
             connection_calls_max: 4096,
             connection_inflight_bytes_max: 256 << 20,
@@ -85,8 +120,10 @@ impl RpcServerConfig {
             unsent_bytes_fatal: 3 << 30,
             unsent_stall_max: Duration::from_secs(10),
             connections_max: 64 << 10,
+            idle: IdleConfig::default(),
             client_timeout_min: Duration::from_millis(20),
-            handshake_timeout: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(20),
+            receive_timeout: Duration::from_secs(30),
             listen_backlog: 128,
             tcp_no_delay: true,
             tcp_keep_alive: true,

@@ -20,6 +20,9 @@
 //! the header is there. Over a limit of the server a call gets CallQueueTooBigException; over a limit of its own a
 //! connection is not read from. A request is admitted before it is parsed, a long one while it arrives.
 //!
+//! What arrives is counted from the first byte on, before the connection header too ([`InputBudget`]). A request that has
+//! begun must go on, and where connections are many those that nobody uses are closed (`watch.rs`).
+//!
 //! Answers share one [`Budget`]. A connection that has answers waiting may hold an eighth of what is free, so the more of it
 //! is taken the less each may have (the dynamic threshold of shared-memory switches), and clients that never read cannot
 //! take the room of those that do.
@@ -47,13 +50,15 @@ mod request;
 mod responder;
 mod server;
 mod service;
+mod watch;
 mod wire;
 mod worker;
 
 pub use budget::Budget;
-pub use call::{Call, ConnectionInfo};
+pub use call::{Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
-pub use config::{ClusterId, RpcServerConfig};
+pub use config::{ClusterId, IdleConfig, RpcServerConfig};
+pub use connection::{InputBudget, late_at};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use responder::{DetachedResponder, Respond, Responder};

@@ -27,6 +27,9 @@ const HANDOVER_SOCKETS_MAX: usize = 256;
 /// Pause after a failed accept, which is a lack of file descriptors usually.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+/// Time between two lines of the log about the same thing.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// When running calls must be over, once the server stops.
 type Stop = watch::Receiver<Option<Instant>>;
 type Accepted = (StdStream, SocketAddr);
@@ -109,6 +112,8 @@ pub struct RpcStats {
     pub sent_bytes: u64,
     /// Write system calls.
     pub writes: u64,
+    /// Bytes held of input that is no whole request yet, of all servers that share the budget; `inflight_bytes` has them, too.
+    pub input_bytes: u64,
     /// Request bytes in flight, with what lies idle in the threads' shares (an eighth of the limit at most).
     pub inflight_bytes: u64,
     /// Answer bytes that clients have not taken.
@@ -136,6 +141,7 @@ impl RpcServerHandle {
             received_bytes: sum(|counters| &counters.received_bytes),
             sent_bytes: sum(|counters| &counters.sent_bytes),
             writes: sum(|counters| &counters.writes),
+            input_bytes: self.shared.input.used(),
             inflight_bytes: self.shared.inflight_bytes.used(),
             unsent_bytes: self.shared.config.unsent.used(),
         }
@@ -208,6 +214,7 @@ async fn accept_connections(
     mut stop: Stop,
 ) {
     let mut next = 0usize;
+    let mut complaints = Complaints::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -216,10 +223,12 @@ async fn accept_connections(
         match accepted.and_then(|(stream, peer)| Ok((configured(stream, &shared.config)?, peer))) {
             Ok(socket) => {
                 next = next.wrapping_add(1);
-                hand_over(socket, &workers, next, &shared);
+                if !hand_over(socket, &workers, next, &shared) {
+                    complaints.add("too many connections; new ones are closed");
+                }
             }
             Err(error) => {
-                tracing::warn!(%error, "accept failed");
+                complaints.add(&format!("accept failed: {error}"));
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -234,14 +243,31 @@ fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStre
     stream.into_std()
 }
 
-/// Gives the socket to the next thread that has room; closes it when there is none or too many are open.
-fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) {
+/// Lines of the log about clients that were not let in: one a second at most, whatever clients do.
+#[derive(Default)]
+struct Complaints {
+    count: u64,
+    last: Option<Instant>,
+}
+
+impl Complaints {
+    fn add(&mut self, reason: &str) {
+        self.count += 1;
+        if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
+            tracing::warn!(times = self.count, "{reason}");
+            *self = Complaints { count: 0, last: Some(Instant::now()) };
+        }
+    }
+}
+
+/// Gives the socket to the next thread that has room; closes it, and returns false, when there is none or too many are open.
+fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) -> bool {
     let open = shared.open_connections.fetch_add(1, Ordering::Relaxed);
     if open < shared.config.connections_max as u64 {
         for i in 0..workers.len() {
             let Some(worker) = workers.get((next + i) % workers.len()) else { break };
             match worker.try_send(socket) {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(mpsc::error::TrySendError::Full(back) | mpsc::error::TrySendError::Closed(back)) => {
                     socket = back;
                 }
@@ -249,7 +275,7 @@ fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usi
         }
     }
     shared.open_connections.fetch_sub(1, Ordering::Relaxed);
-    tracing::warn!(peer = %socket.1, open, "too many connections");
+    false
 }
 
 async fn serve_connections(
@@ -258,7 +284,9 @@ async fn serve_connections(
     mut stop: Stop,
 ) {
     let watched = worker.clone();
-    let watch = tokio::task::spawn_local(async move { watched.watch_unsent().await });
+    let watch = tokio::task::spawn_local(async move {
+        tokio::join!(watched.watch_unsent(), watched.watch_connections());
+    });
     loop {
         tokio::select! {
             socket = sockets.recv() => match socket {

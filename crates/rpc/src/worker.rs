@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 
 use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
-use crate::connection::Outgoing;
+use crate::connection::{InputBudget, Outgoing};
 use crate::service::Services;
+use crate::watch::Newcomer;
 
 /// How often answers that are not taken are looked for.
 const WATCH_MIN: Duration = Duration::from_millis(10);
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub services: Services,
     pub inflight_bytes: Arc<Budget>,
     pub inflight_calls: Arc<Budget>,
+    pub input: Arc<InputBudget>,
     pub open_connections: AtomicU64,
 }
 
@@ -50,6 +52,7 @@ impl Shared {
         Arc::new(Shared {
             inflight_bytes: config.inflight.clone().unwrap_or_else(|| Budget::new(config.inflight_bytes_max)),
             inflight_calls: Budget::new(config.inflight_calls_max),
+            input: config.input.clone().unwrap_or_else(|| InputBudget::of(config.inflight_bytes_max)),
             open_connections: AtomicU64::new(0),
             services,
             config,
@@ -65,7 +68,9 @@ pub(crate) struct Worker {
     calls: CoreBudget,
     draining: Cell<bool>,
     drain: Notify,
-    connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
+    pub(crate) connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
+    /// Connections whose ConnectionHeader is not there yet.
+    pub(crate) newcomers: RefCell<HashMap<u64, Rc<Newcomer>>>,
     next_connection: Cell<u64>,
     open: Cell<usize>,
     last_closed: Notify,
@@ -105,6 +110,7 @@ impl Worker {
             draining: Cell::new(false),
             drain: Notify::new(),
             connections: RefCell::default(),
+            newcomers: RefCell::default(),
             next_connection: Cell::new(0),
             open: Cell::new(0),
             last_closed: Notify::new(),
@@ -133,6 +139,11 @@ impl Worker {
     pub fn give_call(&self, frame_bytes: usize) {
         self.bytes.give(frame_bytes as u64);
         self.calls.give(1);
+    }
+
+    /// What is taken for input that is no whole request yet.
+    pub fn input(&self) -> &InputBudget {
+        &self.shared.input
     }
 
     /// Takes bytes for a frame that is still being received.
@@ -197,10 +208,26 @@ impl Worker {
         }
     }
 
-    /// Registers a connection so that stopping wakes it.
-    pub fn register(&self, connection: &Rc<Outgoing>) -> u64 {
+    fn new_id(&self) -> u64 {
         let id = self.next_connection.get();
         self.next_connection.set(id + 1);
+        id
+    }
+
+    /// Registers a connection whose ConnectionHeader is not there yet.
+    pub fn register_newcomer(&self) -> (u64, Rc<Newcomer>) {
+        let (id, newcomer) = (self.new_id(), Newcomer::now());
+        self.newcomers.borrow_mut().insert(id, newcomer.clone());
+        (id, newcomer)
+    }
+
+    pub fn unregister_newcomer(&self, id: u64) {
+        self.newcomers.borrow_mut().remove(&id);
+    }
+
+    /// Registers a connection so that stopping wakes it.
+    pub fn register(&self, connection: &Rc<Outgoing>) -> u64 {
+        let id = self.new_id();
         self.connections.borrow_mut().insert(id, Rc::downgrade(connection));
         id
     }

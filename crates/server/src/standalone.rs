@@ -17,6 +17,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | `connections` | how many connections each port may have |
 //! | `files` | `hbase.version`, `hbase.id` |
 //! | `ignored` | settings that have no effect |
 //! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
@@ -26,6 +27,7 @@
 //! | `regions` | opening what hbase:meta speaks of |
 //! | `settings` | ports, directory and memory from the configuration |
 
+mod connections;
 mod files;
 mod ignored;
 mod master_store;
@@ -49,10 +51,13 @@ use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_rpc::{Budget, Executor, ExecutorConfig, RpcServer, RpcServerConfig, RpcServerHandle};
+use evenkeel_rpc::{
+    Budget, Executor, ExecutorConfig, InputBudget, RpcServer, RpcServerConfig, RpcServerHandle,
+};
 use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
 use tokio::sync::oneshot;
 
+use self::connections::ConnectionLimits;
 pub use self::memory_plan::MemoryPlan;
 pub use self::memory_use::MemoryUse;
 pub use self::settings::Settings;
@@ -65,7 +70,7 @@ use crate::regionserver::background::BackgroundConfig;
 use crate::regionserver::chore::Chore;
 use crate::regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
 use crate::zookeeper::znodes::{ZnodePaths, Znodes};
-use crate::zookeeper::{self, ZkConfig, ZnodeTree};
+use crate::zookeeper::{self, Room, ZkConfig, ZnodeTree};
 
 /// How long calls under way may take once the server stops.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
@@ -133,7 +138,14 @@ impl Standalone {
         // An eighth is for what is counted late: small replies, and those that are made at the same time.
         let unsent = Budget::new(settings.memory.replies / 8 * 7);
         pages::keep_at_most(settings.memory.pages as usize);
-        let ports = take_ports(&settings, &conf, &cluster_id, &unsent)?;
+        let descriptors = connections::raise_descriptors();
+        let limits = ConnectionLimits::new(&conf, descriptors, settings.memory.reserve)?;
+        let room = Room {
+            input: InputBudget::of(settings.memory.requests),
+            requests: Budget::new(settings.memory.requests),
+            replies: Arc::clone(&unsent),
+        };
+        let ports = take_ports(&settings, &conf, &cluster_id, &room, &limits)?;
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
         let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
@@ -221,8 +233,13 @@ impl Standalone {
         let janitor = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
         let janitor_every = Duration::from_millis(janitor.map_err(bad)?.max(1) as u64);
         let master_chore = MasterChore::start(&master, janitor_every)?;
-        let zookeeper =
-            ZooKeeperThread::start(ports.zookeeper, tree, ZkConfig::from_configuration(&conf).map_err(bad)?)?;
+        let zookeeper = ZkConfig {
+            connections_max: limits.zookeeper,
+            receive_timeout: connections::timeouts(&conf)?.1,
+            room,
+            ..ZkConfig::from_configuration(&conf).map_err(bad)?
+        };
+        let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper)?;
         master.tidy_up();
         let started_in = began.elapsed();
         Ok(Self {
@@ -341,26 +358,28 @@ fn take_ports(
     settings: &Settings,
     conf: &Configuration,
     cluster_id: &str,
-    unsent: &Arc<Budget>,
+    room: &Room,
+    limits: &ConnectionLimits,
 ) -> Result<Ports> {
     let address = |port| SocketAddr::new(settings.bind_address, port);
     let taken = |what: &'static str, port: u16, key: &'static str| {
         move |e: std::io::Error| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
     };
-    let inflight = Budget::new(settings.memory.requests);
-    let rpc = |port, threads| {
+    let rpc = |port, threads, connections_max| {
         let mut config = RpcServerConfig::at(address(port));
         config.server_name = format!("{}:{port}", settings.host);
         config.connection_threads = threads;
-        // A request that never finds room is refused for good: an eighth may lie idle in the threads' shares.
-        let found_bytes_max = (settings.memory.requests / 8 * 7).max(1) as usize;
+        // A request that never finds room is refused for good.
+        let found_bytes_max = InputBudget::max_of(settings.memory.requests);
         config.request_bytes_max =
             conf.get_size_or("hbase.ipc.max.request.size", 256 << 20)
                 .map_err(bad)?
                 .clamp(1, i64::try_from(found_bytes_max).unwrap_or(i64::MAX)) as usize;
         config.inflight_bytes_max = settings.memory.requests;
-        config.inflight = Some(Arc::clone(&inflight));
-        config.unsent = Arc::clone(unsent);
+        config.inflight = Some(Arc::clone(&room.requests));
+        config.input = Some(Arc::clone(&room.input));
+        config.unsent = Arc::clone(&room.replies);
+        config.connections_max = connections_max;
         config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
         let watermark = |key: &str, default: usize| {
             let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
@@ -372,6 +391,7 @@ fn take_ports(
             watermark("hbase.server.netty.writable.watermark.fatal", config.connection_unsent_bytes_fatal)?
                 .max(config.connection_unsent_bytes_max);
         settings::set_sockets(conf, &mut config)?;
+        connections::set_connections(conf, &mut config)?;
         let id = cluster_id.to_owned();
         config.cluster_id = Arc::new(move || Some(id.clone()));
         Ok::<_, HBaseError>(config)
@@ -383,8 +403,12 @@ fn take_ports(
         .map_err(taken("ZooKeeper endpoint", zk, "hbase.zookeeper.property.clientPort"))?;
     Ok(Ports {
         zookeeper,
-        master: RpcServer::bind(rpc(master, 1)?).map_err(taken("master", master, "hbase.master.port"))?,
-        regionserver: RpcServer::bind(rpc(rs, cores)?).map_err(taken(
+        master: RpcServer::bind(rpc(master, 1, limits.master)?).map_err(taken(
+            "master",
+            master,
+            "hbase.master.port",
+        ))?,
+        regionserver: RpcServer::bind(rpc(rs, cores, limits.regionserver)?).map_err(taken(
             "RegionServer",
             rs,
             "hbase.regionserver.port",

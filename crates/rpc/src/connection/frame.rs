@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The read buffer grows with what arrives, never by what a length claims: at most to twice the bytes received, so a
-//! client that announces 256 MiB and sends nothing costs nothing.
+//! client that announces 256 MiB and sends nothing costs nothing. A reader has no buffer before its first byte, nor after it
+//! was [released](FrameReader::release): an idle connection holds none.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -34,6 +35,8 @@ pub struct FrameReader {
     buffer: BytesMut,
     frame_bytes_max: usize,
     read_bytes: usize,
+    /// The buffer's memory, with that of frames which were taken out of it.
+    allocated: usize,
     /// Bytes of a refused frame that are still to come.
     skip: usize,
 }
@@ -41,7 +44,33 @@ pub struct FrameReader {
 impl FrameReader {
     /// A reader of frames of at most `frame_bytes_max` bytes.
     pub fn new(frame_bytes_max: usize) -> Self {
-        FrameReader { buffer: BytesMut::new(), frame_bytes_max, read_bytes: READ_BYTES_MIN, skip: 0 }
+        FrameReader {
+            buffer: BytesMut::new(),
+            frame_bytes_max,
+            read_bytes: READ_BYTES_MIN,
+            allocated: 0,
+            skip: 0,
+        }
+    }
+
+    /// Sets the longest frame taken from here on.
+    pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// Whether there is a buffer.
+    #[inline]
+    pub fn has_buffer(&self) -> bool {
+        self.allocated > 0
+    }
+
+    /// Gives memory back that nothing is in.
+    pub fn release(&mut self) {
+        if self.buffer.len() < self.allocated / 2 {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+            self.allocated = self.buffer.capacity();
+            self.read_bytes = READ_BYTES_MIN;
+        }
     }
 
     /// Bytes received and not yet used.
@@ -62,10 +91,14 @@ impl FrameReader {
             // A long frame has passed: do not keep its room for ever.
             self.buffer = BytesMut::new();
         }
+        let before = self.buffer.as_ptr();
         if missing <= self.read_bytes {
             self.buffer.reserve(self.read_bytes);
         } else if self.buffer.capacity() - self.buffer.len() < missing.min(READ_BYTES_MAX) {
             self.buffer.reserve(missing.min(RESERVE_BYTES_MAX.max(self.buffer.len())));
+        }
+        if self.buffer.as_ptr() != before || self.allocated == 0 {
+            self.allocated = self.buffer.capacity();
         }
         &mut self.buffer
     }
@@ -167,6 +200,22 @@ mod tests {
             assert!(matches!(reader.next_frame(), Frame::Whole(_)));
         }
         assert!(reader.room().capacity() <= RESERVE_BYTES_MAX, "{}", reader.room().capacity());
+    }
+
+    #[test]
+    fn no_memory_is_held_that_nothing_is_in() {
+        let mut reader = FrameReader::new(1 << 30);
+        assert!(!reader.has_buffer());
+        feed(&mut reader, &[0, 0]);
+        reader.release();
+        assert_eq!((reader.buffered(), reader.buffer.capacity()), (&[0, 0][..], 2));
+        feed(&mut reader, &[0, 1, 7]);
+        assert!(matches!(reader.next_frame(), Frame::Whole(frame) if frame == [7][..]));
+        assert!(reader.has_buffer());
+        reader.release();
+        assert!(!reader.has_buffer());
+        feed(&mut reader, &[0, 0, 0, 1, 8]);
+        assert!(matches!(reader.next_frame(), Frame::Whole(frame) if frame == [8][..]));
     }
 
     fn framed_zeros(len: u32) -> Vec<u8> {

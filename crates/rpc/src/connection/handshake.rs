@@ -12,21 +12,24 @@
 //! | other magic, version or authentication | answers the exception with call id -1 and closes |
 //! | Kerberos or token authentication | answers "switch to simple" (0, -88), drops the client's first SASL token |
 //! | a ConnectionHeader it cannot serve | closes without an answer, as HBase does |
+//! | more than fits into `CONNECTION_HEADER_BYTES_MAX` at a time, or finds no room | closes |
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_protocol::pb;
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::frame::{Frame, FrameReader};
+use super::input::{HEADER_BYTES_UNCOUNTED, HeldInput};
 use crate::call::ConnectionInfo;
 use crate::cell_block::{CellCodec, Compressor};
 use crate::exception::preamble_exception;
@@ -52,6 +55,8 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct Established {
     pub info: Arc<ConnectionInfo>,
     pub service: Arc<ServiceEntry>,
+    /// What the ConnectionHeader takes as long as the connection lives.
+    pub header: HeldInput,
 }
 
 /// Leads a new connection to its first call; `None` if it was refused or went away.
@@ -61,13 +66,22 @@ pub(crate) async fn handshake(
     worker: &Rc<Worker>,
     peer: SocketAddr,
 ) -> Option<Established> {
-    let sasl_token_follows = preamble(stream, frames, worker, peer).await?;
+    let mut held = HeldInput::new(worker.clone());
+    let sasl_token_follows = preamble(stream, frames, &mut held, worker, peer).await?;
     if sasl_token_follows {
-        next_frame(stream, frames).await?;
+        next_frame(stream, frames, &mut held).await?;
     }
-    let header = next_frame(stream, frames).await?;
+    let header = next_frame(stream, frames, &mut held).await?;
+    held.clear();
     match connection_info(header, &worker.shared.services, peer) {
-        Ok(established) => Some(established),
+        Ok((info, service)) => {
+            let bytes = header_bytes(&info);
+            if bytes > HEADER_BYTES_UNCOUNTED && !held.grow_to(bytes) {
+                tracing::warn!(%peer, bytes, "no room for a connection header");
+                return None;
+            }
+            Some(Established { info: Arc::new(info), service, header: held })
+        }
         Err(reason) => {
             tracing::warn!(%peer, reason, "connection header refused");
             None
@@ -75,15 +89,23 @@ pub(crate) async fn handshake(
     }
 }
 
+/// What is kept of a ConnectionHeader.
+fn header_bytes(info: &ConnectionInfo) -> usize {
+    let names = [&info.user, &info.real_user].into_iter().flatten().map(String::len).sum::<usize>();
+    let attributes = info.attributes.iter().map(|(name, value)| name.len() + value.len());
+    names + attributes.sum::<usize>() + std::mem::size_of_val(info.attributes.as_slice())
+}
+
 /// Reads preambles until one opens the connection; tells whether the client's first frame is a SASL token.
 async fn preamble(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
+    held: &mut HeldInput,
     worker: &Rc<Worker>,
     peer: SocketAddr,
 ) -> Option<bool> {
     loop {
-        let bytes = next_bytes(stream, frames, PREAMBLE_BYTES).await?;
+        let bytes = next_bytes(stream, frames, held, PREAMBLE_BYTES).await?;
         let cluster_id = || (worker.config().cluster_id)();
         match judge(&bytes, peer, cluster_id) {
             Preamble::Simple => return Some(false),
@@ -164,33 +186,59 @@ fn registry_answer(cluster_id: String) -> Vec<u8> {
 /// answer lost with it. Bounded in time and in memory.
 pub(crate) async fn linger(stream: &mut TcpStream) {
     let drain = async {
-        let mut sink = [0; 4096];
         let _ = stream.shutdown().await;
-        while stream.read(&mut sink).await.is_ok_and(|read| read > 0) {}
+        while stream.readable().await.is_ok() && sink(stream) {}
     };
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-async fn receive(stream: &mut TcpStream, frames: &mut FrameReader) -> Option<()> {
-    let count = stream.read_buf(frames.room()).await.ok().filter(|count| *count > 0)?;
-    frames.received(count);
-    Some(())
+/// Throws away what has come; false at the end of it. The buffer is on the stack, not in the connection's task.
+fn sink(stream: &TcpStream) -> bool {
+    let mut bytes = [0; 4096];
+    match stream.try_read(&mut bytes) {
+        Ok(read) => read > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }
 
-async fn next_bytes(stream: &mut TcpStream, frames: &mut FrameReader, count: usize) -> Option<Bytes> {
+/// Reads once, after it has counted what is waited with. A buffer is made when bytes are there.
+async fn receive(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut HeldInput) -> Option<()> {
+    if !held.grow_to(frames.buffered().len()) {
+        return None;
+    }
+    loop {
+        stream.readable().await.ok()?;
+        match stream.try_read_buf(frames.room()) {
+            Ok(0) => return None,
+            Ok(count) => {
+                frames.received(count);
+                return Some(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+async fn next_bytes(
+    stream: &mut TcpStream,
+    frames: &mut FrameReader,
+    held: &mut HeldInput,
+    count: usize,
+) -> Option<Bytes> {
     loop {
         if let Some(bytes) = frames.take(count) {
             return Some(bytes);
         }
-        receive(stream, frames).await?;
+        receive(stream, frames, held).await?;
     }
 }
 
-async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader) -> Option<Bytes> {
+async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut HeldInput) -> Option<Bytes> {
     loop {
         match frames.next_frame() {
             Frame::Whole(frame) => return Some(frame),
-            Frame::Partial(_) => receive(stream, frames).await?,
+            Frame::Partial(_) => receive(stream, frames, held).await?,
             Frame::TooLong(bytes) => {
                 tracing::warn!(bytes, "frame before the connection header is too long");
                 return None;
@@ -199,7 +247,11 @@ async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader) -> Option<
     }
 }
 
-fn connection_info(header: Bytes, services: &Services, peer: SocketAddr) -> Result<Established, String> {
+fn connection_info(
+    header: Bytes,
+    services: &Services,
+    peer: SocketAddr,
+) -> Result<(ConnectionInfo, Arc<ServiceEntry>), String> {
     let header = pb::ConnectionHeader::decode(header).map_err(|error| error.to_string())?;
     let name = header.service_name.as_deref().unwrap_or_default();
     let service = services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
@@ -215,12 +267,14 @@ fn connection_info(header: Bytes, services: &Services, peer: SocketAddr) -> Resu
         attributes: header
             .attribute
             .into_iter()
-            .map(|pair| (pair.name, pair.value.unwrap_or_default()))
+            // A value as it was decoded would keep the whole read buffer.
+            .map(|pair| (pair.name, Bytes::copy_from_slice(&pair.value.unwrap_or_default())))
             .collect(),
         peer,
         closed: AtomicBool::new(false),
+        leases: AtomicUsize::new(0),
     };
-    Ok(Established { info: Arc::new(info), service })
+    Ok((info, service))
 }
 
 /// Codec and compressor by their class names; a compressor without a codec has nothing to compress.

@@ -3,6 +3,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`frame`] | the length-prefixed frames in the read buffer |
+//! | [`input`] | what is held of input that is no whole request yet |
 //! | [`handshake`] | preamble and ConnectionHeader, with everything that can be refused there |
 //! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
 //!
@@ -11,18 +12,20 @@
 //!
 //! Bounds: the read buffer holds one frame at most plus one read; running calls, their request bytes and unsent answers
 //! are limited for each connection and for the server (see [`crate::RpcServerConfig`]). A connection over a limit is not
-//! read from, so its client feels it as back-pressure.
+//! read from, so its client feels it as back-pressure. An idle connection has no read buffer.
 
 pub(crate) mod frame;
 pub(crate) mod handshake;
+pub(crate) mod input;
 mod serve;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+pub use input::{InputBudget, late_at};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
@@ -95,6 +98,20 @@ impl Inbox {
     }
 }
 
+/// What the watch may want of a connection, each more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    Nothing,
+    /// Its empty read buffer given up.
+    Buffer,
+    /// Its end, if nobody uses it, and so that the client reads all that was sent.
+    IdleEnd,
+    /// Its place, if nobody uses it.
+    IdlePlace,
+    /// Its end, whatever it does.
+    Gone,
+}
+
 /// The connection's side that faces its calls. Lives on the connection's thread.
 pub(crate) struct Outgoing {
     info: Arc<ConnectionInfo>,
@@ -105,8 +122,22 @@ pub(crate) struct Outgoing {
     counted_bytes: Cell<usize>,
     /// When the client last took bytes and left some.
     stalled_at: Cell<Instant>,
-    /// The connection is to end: its client does not take its answers, and their room is needed.
-    abandoned: Cell<bool>,
+    /// What the watch wants of the connection's task.
+    wanted: Cell<Wanted>,
+    /// When bytes last came.
+    read_at: Cell<Instant>,
+    /// When the watch last found the connection in use.
+    busy_at: Cell<Instant>,
+    /// Since when there is input that is no whole request yet, or that waits.
+    input_since: Cell<Option<Instant>>,
+    /// How long that input is.
+    input_bytes: Cell<usize>,
+    /// Whether the connection is read from: it is below its limits.
+    reads: Cell<bool>,
+    /// Whether bytes came since the read buffer was last given back.
+    has_buffer: Cell<bool>,
+    /// What its ConnectionHeader takes beyond the usual.
+    header_bytes: Cell<usize>,
     /// Calls started and not ended.
     calls: Cell<usize>,
     /// Those of them that were detached.
@@ -121,14 +152,22 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     pub fn new(info: Arc<ConnectionInfo>, worker: Rc<Worker>) -> Rc<Self> {
+        let now = Instant::now();
         Rc::new(Outgoing {
             info,
             inbox: Inbox::new(worker.config().unsent.clone()),
             worker,
             outbox: RefCell::new(Gather::new()),
             counted_bytes: Cell::new(0),
-            stalled_at: Cell::new(Instant::now()),
-            abandoned: Cell::new(false),
+            stalled_at: Cell::new(now),
+            wanted: Cell::new(Wanted::Nothing),
+            read_at: Cell::new(now),
+            busy_at: Cell::new(now),
+            input_since: Cell::new(None),
+            input_bytes: Cell::new(0),
+            reads: Cell::new(true),
+            has_buffer: Cell::new(true),
+            header_bytes: Cell::new(0),
             calls: Cell::new(0),
             detached: Cell::new(0),
             call_bytes: Cell::new(0),
@@ -195,12 +234,66 @@ impl Outgoing {
     /// Ends the connection when its client has not taken a byte since `before`. Returns the bytes that frees, soon.
     pub fn abandon_if_stalled(&self, before: Instant) -> u64 {
         let counted = self.counted_bytes.get();
-        if counted == 0 || self.abandoned.get() || self.stalled_at.get() > before {
+        if counted == 0 || self.wanted.get() == Wanted::Gone || self.stalled_at.get() > before {
             return 0;
         }
-        self.abandoned.set(true);
-        self.wake();
+        self.want(Wanted::Gone);
         counted as u64
+    }
+
+    /// Asks the connection's task for something, unless more was asked for already.
+    pub fn want(&self, wanted: Wanted) {
+        if wanted > self.wanted.get() {
+            self.wanted.set(wanted);
+            self.wake();
+        }
+    }
+
+    /// Notes input that is no whole request yet, or that waits, and how long it is.
+    pub fn note_input(&self, bytes: usize, now: Instant) {
+        if self.input_since.get().is_none() {
+            self.input_since.set(Some(now));
+        }
+        self.input_bytes.set(bytes);
+    }
+
+    /// Whether the input noted takes too long. Time in which the connection is not read from is not the client's.
+    pub fn has_late_input(&self, now: Instant, timeout: Duration) -> bool {
+        let Some(since) = self.input_since.get() else { return false };
+        if !self.reads.get() {
+            self.input_since.set(Some(now));
+            return false;
+        }
+        now > late_at(since, self.input_bytes.get(), timeout)
+    }
+
+    /// Since when nobody uses the connection; `None` if somebody does: a call runs, a reply or a request is under way, a scanner
+    /// is open. To be asked now and then, for it notes when that was so.
+    pub fn idle_since(&self, now: Instant) -> Option<Instant> {
+        let is_busy = self.calls.get() > 0
+            || self.unsent_bytes() > 0
+            || self.input_since.get().is_some()
+            || self.info.is_leased();
+        if is_busy {
+            self.busy_at.set(now);
+            return None;
+        }
+        Some(self.read_at.get().max(self.busy_at.get()))
+    }
+
+    /// What its ConnectionHeader takes of the budget for input.
+    pub fn header_bytes(&self) -> usize {
+        self.header_bytes.get()
+    }
+
+    /// Time since bytes last came.
+    pub fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.read_at.get())
+    }
+
+    /// Whether there may be a read buffer that is not in use.
+    pub fn has_buffer(&self) -> bool {
+        self.has_buffer.get()
     }
 
     /// Makes the connection's task run, if it does not already.

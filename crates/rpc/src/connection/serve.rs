@@ -7,6 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -18,12 +19,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::Outgoing;
 use super::frame::{Frame, FrameReader};
 use super::handshake::{Established, handshake, linger};
+use super::input::{CONNECTION_HEADER_BYTES_MAX, HEADER_BYTES_UNCOUNTED, HeldInput};
+use super::{Outgoing, Wanted};
 use crate::call::Call;
 use crate::gather::{Gather, SLICES_MAX};
 use crate::reply::write_exception;
@@ -39,8 +42,6 @@ const CALLS_PER_TURN: usize = 128;
 const TURN_MAX: Duration = Duration::from_millis(1);
 /// Answers that end a turn early: they should be on their way.
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// A frame still being received is charged for what arrived beyond this.
-const UNCHARGED_BYTES_MAX: usize = 64 * 1024;
 /// A connection with answers that its client does not take may hold one part in so many of what is free.
 const UNSENT_SHARE: u64 = 8;
 /// Longest header looked for in a frame that is refused for its length.
@@ -49,16 +50,22 @@ const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
 /// Serves one connection from its first byte until its last call has ended.
 pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Worker>) {
     let _open = OpenConnection::new(worker.clone());
-    let mut frames = FrameReader::new(worker.config().request_bytes_max);
+    let request_bytes_max = worker.config().request_bytes_max;
+    let mut frames = FrameReader::new(request_bytes_max.min(CONNECTION_HEADER_BYTES_MAX));
+    let (id, newcomer) = worker.register_newcomer();
     let established = tokio::select! {
         result = tokio::time::timeout(
             worker.config().handshake_timeout,
             handshake(&mut stream, &mut frames, &worker, peer),
         ) => result.ok().flatten(),
+        () = newcomer.ended() => None,
         () = worker.drained() => None,
     };
+    worker.unregister_newcomer(id);
     let Some(established) = established else { return };
+    frames.set_frame_bytes_max(request_bytes_max);
     let outgoing = Outgoing::new(established.info.clone(), worker.clone());
+    outgoing.header_bytes.set(established.header.bytes());
     let id = worker.register(&outgoing);
     Connection::new(stream, frames, outgoing, worker.clone(), established).serve().await;
     worker.unregister(id);
@@ -95,8 +102,10 @@ struct Connection {
     read_at: Instant,
     /// When the current turn began.
     turn_at: Instant,
-    /// Bytes of the frame being received that were taken from the budget.
-    receiving_bytes: usize,
+    /// What is held of requests that are not whole, or wait.
+    held: HeldInput,
+    /// What the ConnectionHeader takes.
+    _header: HeldInput,
     /// The last turn ended before the read buffer did.
     unfinished: bool,
     /// Calls run since other connections had a turn.
@@ -122,11 +131,12 @@ impl Connection {
             stream,
             frames,
             outgoing,
+            held: HeldInput::new(worker.clone()),
+            _header: established.header,
             worker,
             service: established.service,
             read_at: now,
             turn_at: now,
-            receiving_bytes: 0,
             // The handshake's last read may have brought calls already.
             unfinished: true,
             calls_in_row: 0,
@@ -145,6 +155,8 @@ impl Connection {
                     self.frames.received(bytes);
                     self.read_at = Instant::now();
                     self.turn_at = self.read_at;
+                    self.outgoing.read_at.set(self.read_at);
+                    self.outgoing.has_buffer.set(true);
                 }
                 Event::Done => {
                     linger(&mut self.stream).await;
@@ -203,7 +215,10 @@ impl Connection {
         self.unfinished = true;
         let unsent_bytes_max = self.outgoing.unsent_bytes() + TURN_ANSWER_BYTES_MAX;
         while !self.is_others_turn() {
-            if !self.accepts() || self.outgoing.unsent_bytes() > unsent_bytes_max {
+            if !self.accepts() {
+                return self.hold_waiting();
+            }
+            if self.outgoing.unsent_bytes() > unsent_bytes_max {
                 return Ok(());
             }
             match self.frames.next_frame() {
@@ -214,9 +229,9 @@ impl Connection {
                     self.calls_in_row += 1;
                     self.request(frame)?;
                 }
-                Frame::Partial(expected) => {
+                Frame::Partial(_) => {
                     self.unfinished = false;
-                    return self.charge_partial(expected);
+                    return self.hold_partial();
                 }
                 Frame::TooLong(bytes) => {
                     self.unfinished = false;
@@ -227,26 +242,46 @@ impl Connection {
         Ok(())
     }
 
-    /// Charges a long frame for what has arrived of it; refuses it once the budget is used up.
-    fn charge_partial(&mut self, expected: Option<usize>) -> Result<(), Fatal> {
-        let arrived = self.frames.buffered().len();
-        if expected.is_none_or(|bytes| bytes <= UNCHARGED_BYTES_MAX) || arrived <= UNCHARGED_BYTES_MAX {
+    /// Counts what has arrived and waits; false when there is no room for it.
+    fn hold(&mut self) -> bool {
+        let bytes = self.frames.buffered().len();
+        if bytes == 0 {
+            return true;
+        }
+        self.outgoing.note_input(bytes, self.turn_at);
+        self.held.grow_to(bytes)
+    }
+
+    /// Counts what has arrived of a frame, and refuses it once there is no room for more.
+    fn hold_partial(&mut self) -> Result<(), Fatal> {
+        if self.hold() {
             return Ok(());
         }
-        let more = arrived.saturating_sub(self.receiving_bytes);
-        if self.worker.take_bytes(more) {
-            self.receiving_bytes += more;
-            return Ok(());
-        }
-        let call_id = self.partial_call_id()?.ok_or(Fatal("a request header is too long"))?;
+        let Some(call_id) = self.partial_call_id()? else {
+            // It is refused when its header is there.
+            let is_short = self.frames.buffered().len() <= HEADER_BYTES_UNCOUNTED;
+            return if is_short {
+                Ok(())
+            } else {
+                Err(Fatal("there is no room for a request that has begun"))
+            };
+        };
+        count(&self.worker.counters.calls, 1);
         self.refuse(call_id, "hbase.ipc.server.max.callqueue.size");
-        self.release_receiving();
+        self.release_held();
         self.frames.skip_frame();
         Ok(())
     }
 
-    fn release_receiving(&mut self) {
-        self.worker.give_bytes(std::mem::take(&mut self.receiving_bytes));
+    /// Counts requests that wait until the connection is below its limits.
+    fn hold_waiting(&mut self) -> Result<(), Fatal> {
+        if self.hold() { Ok(()) } else { Err(Fatal("there is no room for requests that wait")) }
+    }
+
+    /// Gives back what was held: a request is whole, or dropped.
+    fn release_held(&mut self) {
+        self.held.clear();
+        self.outgoing.input_since.set(None);
     }
 
     /// The call id of the frame at the front, once its header has arrived.
@@ -264,7 +299,7 @@ impl Connection {
 
     /// Answers a frame over the limit as soon as its header is there, then ends the connection.
     fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
-        let Some(call_id) = self.partial_call_id()? else { return Ok(()) };
+        let Some(call_id) = self.partial_call_id()? else { return self.hold_waiting() };
         let info = self.outgoing.info();
         let message = format!(
             "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
@@ -290,7 +325,9 @@ impl Connection {
     }
 
     fn request(&mut self, mut frame: Bytes) -> Result<(), Fatal> {
-        self.release_receiving();
+        if self.outgoing.input_since.get().is_some() {
+            self.release_held();
+        }
         let frame_bytes = frame.len();
         let header = split_header(&mut frame)?;
         let head = RequestHead::parse(&header)?;
@@ -377,7 +414,12 @@ impl Connection {
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         take_answers(&self.outgoing, &mut self.answers, cx);
-        if self.outgoing.abandoned.get() || self.poll_flush(cx).is_err() {
+        if self.outgoing.wanted.get() > Wanted::Nothing
+            && let Some(end) = self.answer_watch()
+        {
+            return Poll::Ready(end);
+        }
+        if self.poll_flush(cx).is_err() {
             return Poll::Ready(Event::Gone);
         }
         let all_sent = self.outgoing.unsent_bytes() == 0;
@@ -387,11 +429,16 @@ impl Connection {
         if all_sent && self.worker.is_draining() && self.outgoing.calls.get() == 0 {
             return Poll::Ready(Event::Done);
         }
-        if !self.accepts() {
+        let accepts = self.accepts();
+        self.outgoing.reads.set(accepts);
+        if !accepts {
             return Poll::Pending;
         }
         if self.unfinished {
             return Poll::Ready(Event::Turn);
+        }
+        if !self.frames.has_buffer() && self.stream.poll_read_ready(cx).is_pending() {
+            return Poll::Pending;
         }
         let read = pin!(self.stream.read_buf(self.frames.room()));
         match read.poll(cx) {
@@ -402,6 +449,28 @@ impl Connection {
                 Poll::Pending
             }
         }
+    }
+
+    /// Does what the watch wants, if it can still be done; returns how the connection ends, if it does.
+    fn answer_watch(&mut self) -> Option<Event> {
+        let wanted = self.outgoing.wanted.replace(Wanted::Nothing);
+        let is_unused = self.outgoing.idle_since(Instant::now()).is_some()
+            && self.frames.buffered().is_empty()
+            && !self.has_unread();
+        match wanted {
+            Wanted::Gone => return Some(Event::Gone),
+            Wanted::IdlePlace if is_unused => return Some(Event::Gone),
+            Wanted::IdleEnd if is_unused => return Some(Event::Done),
+            _ => {}
+        }
+        self.frames.release();
+        self.outgoing.has_buffer.set(false);
+        None
+    }
+
+    /// Whether the socket has bytes, or its end, that were not read.
+    fn has_unread(&self) -> bool {
+        SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit(); 1]).is_ok()
     }
 
     /// Writes what the socket takes.
@@ -441,7 +510,7 @@ impl Connection {
     /// Closes the socket and waits for the calls that still run, for their share of the budgets is theirs until then.
     async fn close(mut self) {
         self.outgoing.info().closed.store(true, Ordering::Relaxed);
-        self.release_receiving();
+        self.release_held();
         self.outgoing.count_unsent(0);
         self.outgoing.outbox.replace(Gather::default());
         let Connection { stream, frames, outgoing, mut answers, .. } = self;

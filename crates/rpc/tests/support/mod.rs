@@ -12,8 +12,8 @@ use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{
-    Call, CallClass, DetachedResponder, Executor, ExecutorConfig, Respond, Responder, RpcServer,
-    RpcServerConfig, RpcServerHandle, Service,
+    Call, CallClass, ConnectionLease, DetachedResponder, Executor, ExecutorConfig, Respond, Responder,
+    RpcServer, RpcServerConfig, RpcServerHandle, Service,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -25,6 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub struct TestService {
     executor: Executor,
     held: Mutex<Vec<DetachedResponder>>,
+    leases: Mutex<Vec<ConnectionLease>>,
     pub ran: AtomicUsize,
     /// A value that stands for a block of a cache: what is beyond the first count are replies that hold it.
     pub value: Arc<Vec<u8>>,
@@ -46,7 +47,7 @@ impl Service for TestService {
     fn methods(&self) -> &'static [&'static str] {
         &[
             "Echo", "Hold", "Release", "Sleep", "Fail", "Panic", "Forget", "Big", "Shared", "Who", "Local",
-            "Spin",
+            "Spin", "Lease", "Unlease",
         ]
     }
 
@@ -65,6 +66,14 @@ impl Service for TestService {
             "Big" => reply.send(&message("big", &vec![7; number(&call) as usize])),
             "Shared" => self.shared(&call, reply),
             "Who" => who(&call, reply),
+            "Lease" => {
+                self.leases.lock().push(call.connection.lease());
+                echo(&call, reply);
+            }
+            "Unlease" => {
+                self.leases.lock().clear();
+                echo(&call, reply);
+            }
             "Local" => local(call, reply),
             "Spin" => {
                 let began = Instant::now();
@@ -168,6 +177,7 @@ impl TestServer {
         let service = Arc::new(TestService {
             executor: Executor::start(&executor).unwrap(),
             held: Mutex::default(),
+            leases: Mutex::default(),
             ran: AtomicUsize::new(0),
             value: Arc::new((0..100_000u32).map(|i| (i * 7 % 251) as u8).collect()),
         });

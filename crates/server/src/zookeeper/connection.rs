@@ -1,13 +1,16 @@
 //! One connection: a four-letter word, or the handshake and then requests until either side ends it.
 //!
 //! The task waits for bytes, for events, for the session's time to run out and for another connection to take the session over.
-//! It holds at most one packet of input beyond what it has answered, and flushes replies at [`REPLY_BYTES_FLUSHED`].
+//! It holds at most one packet of input beyond what it has answered, and flushes replies at [`REPLY_BYTES_FLUSHED`]. A packet
+//! that is not whole is counted with the requests of the RPC ports, from its first byte on, and must go on as theirs
+//! must; replies that the socket does not take at once are counted with theirs. An idle connection has no buffer.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use evenkeel_rpc::late_at;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -16,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::four_letter;
 use super::ops::{self, Next};
 use super::protocol::{Connect, write_connected};
+use super::room::Room;
 use super::server::Server;
 use super::session::{Attached, Refused};
 use super::tree::WatcherId;
@@ -29,17 +33,26 @@ const HANG_UP_MAX: Duration = Duration::from_secs(1);
 /// Replies collected before they are written.
 const REPLY_BYTES_FLUSHED: usize = 64 << 10;
 
+/// Replies that are not counted while they are written.
+const REPLY_BYTES_UNCOUNTED: usize = 4 << 10;
+
 /// Bytes asked for at a time.
 const READ_BYTES: usize = 8 << 10;
+
+/// Longest connect request: a session's id and password, and some numbers.
+const CONNECT_BYTES_MAX: usize = 1 << 10;
+
+/// How often a connection with a packet that is not whole is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
 pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut wire =
-        Wire { stream, input: BytesMut::new(), out: Vec::new(), packet_bytes_max: server.packet_bytes_max() };
+    let mut wire = Wire::new(stream, server.room().clone());
     let Some(first) = timeout(HANDSHAKE_MAX, first_packet(server, &mut wire)).await?? else { return Ok(()) };
     let Some(attached) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
     drop(first);
+    wire.packet_bytes_max = server.packet_bytes_max();
     let (watcher, due) = server.tree().open_watcher();
     let mut connection = Connection { server, wire, attached, watcher, due };
     connection.run().await
@@ -49,6 +62,7 @@ pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> 
 async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Bytes>> {
     while wire.input.len() < 4 {
         wire.fill().await?;
+        wire.wait_for_more()?;
     }
     if let Some(word) = wire.input.first_chunk::<4>().copied().filter(|word| four_letter::is_word(*word)) {
         let text = four_letter::answer(word, &server.facts());
@@ -116,19 +130,34 @@ impl Connection<'_> {
                 Next::Close => return self.close().await,
                 Next::Drop => return Err(invalid("a packet without header, or events lost")),
             }
+            let look_at = self.wire.look_at(deadline);
             tokio::select! {
                 filled = self.wire.fill() => {
                     filled?;
+                    self.check_progress()?;
                     deadline = self.deadline();
                 }
                 () = self.due.notified() => self.send_events().await?,
                 () = self.attached.taken_over.notified() => return Ok(()),
-                () = sleep_until(deadline) => {
+                () = sleep_until(look_at) => {
+                    self.check_progress()?;
+                    self.wire.give_up_room();
+                    if Instant::now() < deadline {
+                        continue;
+                    }
                     tracing::debug!(session = self.attached.id, "session expired");
                     self.server.sessions().close(&self.attached);
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Refuses to wait for a packet that has begun and does not go on.
+    fn check_progress(&self) -> io::Result<()> {
+        match self.wire.is_late(self.server.receive_timeout()) {
+            true => Err(invalid("a packet that does not go on")),
+            false => Ok(()),
         }
     }
 
@@ -176,37 +205,109 @@ struct Wire {
     input: BytesMut,
     out: Vec<u8>,
     packet_bytes_max: usize,
+    room: Room,
+    /// Bytes of the input that were taken from the room.
+    held: u64,
+    /// When the packet began that is not whole.
+    since: Option<Instant>,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 impl Wire {
+    fn new(stream: TcpStream, room: Room) -> Self {
+        let packet_bytes_max = CONNECT_BYTES_MAX;
+        Self { stream, input: BytesMut::new(), out: Vec::new(), packet_bytes_max, room, held: 0, since: None }
+    }
+
     /// Takes a whole packet off the input, without its length. A length out of bounds is an error before its bytes are kept.
     fn next_packet(&mut self) -> io::Result<Option<Bytes>> {
         let Some(length) = self.input.first_chunk::<4>().map(|bytes| i32::from_be_bytes(*bytes)) else {
-            return Ok(None);
+            return self.wait_for_more();
         };
         let length = usize::try_from(length).ok().filter(|length| *length <= self.packet_bytes_max);
         let length = length.ok_or_else(|| invalid("packet length out of bounds"))?;
         if self.input.len() < 4 + length {
-            return Ok(None);
+            return self.wait_for_more();
         }
+        self.release();
         let mut packet = self.input.split_to(4 + length);
         Ok(Some(packet.split_off(4).freeze()))
     }
 
+    /// Counts what there is of a packet that is not whole; without any, gives the buffer back.
+    fn wait_for_more(&mut self) -> io::Result<Option<Bytes>> {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+            return Ok(None);
+        }
+        self.since.get_or_insert_with(Instant::now);
+        let more = (self.input.len() as u64).saturating_sub(self.held);
+        if !self.room.take_input(more) {
+            return Err(invalid("no room for a packet that has begun"));
+        }
+        self.held += more;
+        Ok(None)
+    }
+
+    /// Gives back what was taken for a packet.
+    fn release(&mut self) {
+        self.room.give_input(std::mem::take(&mut self.held));
+        self.since = None;
+    }
+
+    /// When to look at the connection next, at `deadline` at the latest.
+    fn look_at(&self, deadline: Instant) -> Instant {
+        match self.since {
+            Some(_) => deadline.min(Instant::now() + LOOK),
+            None => deadline,
+        }
+    }
+
+    /// Keeps no memory for more of a packet than has come.
+    fn give_up_room(&mut self) {
+        if self.input.capacity() > 2 * self.input.len() {
+            self.input = BytesMut::from(&self.input[..]);
+        }
+    }
+
+    /// Whether a packet has begun and does not go on.
+    fn is_late(&self, timeout: Duration) -> bool {
+        let timeout = self.room.timeout(timeout);
+        self.since.is_some_and(|since| {
+            Instant::now().into_std() > late_at(since.into_std(), self.input.len(), timeout)
+        })
+    }
+
     /// Reads some more; the end of the stream is an error. Loses nothing when it is dropped half way.
     async fn fill(&mut self) -> io::Result<()> {
-        self.input.reserve(READ_BYTES);
-        match self.stream.read_buf(&mut self.input).await? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(()),
+        loop {
+            self.stream.readable().await?;
+            self.input.reserve(READ_BYTES);
+            match self.stream.try_read_buf(&mut self.input) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
     async fn flush(&mut self, within: Duration) -> io::Result<()> {
         if !self.out.is_empty() {
+            let _counted = match self.out.len() {
+                0..=REPLY_BYTES_UNCOUNTED => None,
+                bytes => {
+                    let counted = self.room.count_reply(bytes as u64);
+                    Some(counted.ok_or_else(|| invalid("no room for a reply"))?)
+                }
+            };
             timeout(within, self.stream.write_all(&self.out)).await??;
-            self.out.clear();
-            self.out.shrink_to(REPLY_BYTES_FLUSHED);
+            self.out = Vec::new();
         }
         Ok(())
     }

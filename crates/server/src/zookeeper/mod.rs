@@ -20,6 +20,7 @@
 //! | `ops.rs` | what each request answers |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
 //! | `jute.rs` | primitive types of the wire |
+//! | `room.rs` | [`Room`]: where bytes of connections are counted |
 //! | `session.rs` | session ids, passwords, re-attachment |
 //! | `tree.rs`, `watch.rs` | [`ZnodeTree`]: nodes, versions; watches and their events |
 //! | `four_letter.rs` | `ruok`, `stat` and their kin |
@@ -33,8 +34,9 @@
 //! - A session of an earlier run of this process is taken on again by its password, so a restart expires nobody.
 //!
 //! # Bounds
-//! Connections in all and per address, bytes per packet (a length is checked before a byte of it is kept), time for the
-//! handshake and for each write, sessions, and per connection the watches it holds and the events it has not taken. Past
+//! Connections in all and per address, bytes per packet (a length is checked before a byte of it is kept), bytes of all packets
+//! that are not whole and of replies not taken (with those of the RPC ports), time for the handshake, for a packet that has
+//! begun and for each write, sessions, and per connection the watches it holds and the events it has not taken. Past
 //! a bound the connection is closed; the client reconnects and sets its watches again. Two locks, never held together.
 
 mod connection;
@@ -42,6 +44,7 @@ mod four_letter;
 mod jute;
 mod ops;
 mod protocol;
+mod room;
 mod server;
 mod session;
 mod tree;
@@ -52,5 +55,6 @@ pub mod znodes;
 mod tests;
 
 pub use protocol::Stat;
+pub use room::Room;
 pub use server::{ZkConfig, serve};
 pub use tree::{InvalidPath, ZnodeTree};

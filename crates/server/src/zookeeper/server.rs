@@ -17,10 +17,11 @@ use tokio::time::Instant;
 
 use super::connection;
 use super::four_letter::Facts;
+use super::room::Room;
 use super::session::Sessions;
 use super::tree::ZnodeTree;
 
-/// Connections in all.
+/// Connections in all, unless told otherwise.
 const CONNECTIONS_MAX: usize = 4096;
 
 /// Pause after a failed accept, which as a rule means that there are no file descriptors left.
@@ -40,6 +41,12 @@ pub struct ZkConfig {
     pub session_timeout_max_ms: u64,
     /// Connections from one address (`hbase.zookeeper.property.maxClientCnxns`), 0 for no limit but that on all.
     pub connections_per_address_max: usize,
+    /// Connections in all.
+    pub connections_max: usize,
+    /// How long a packet may take from its first byte to its last, beside what its bytes take at 64 KiB a second.
+    pub receive_timeout: Duration,
+    /// Where bytes of connections are counted.
+    pub room: Room,
     /// Longest packet taken (`jute.maxbuffer`), bytes.
     pub packet_bytes_max: usize,
     /// What session passwords are made from. The same over a restart, or clients lose their sessions.
@@ -55,6 +62,9 @@ impl Default for ZkConfig {
             session_timeout_min_ms: 4_000,
             session_timeout_max_ms: 40_000,
             connections_per_address_max: 300,
+            connections_max: CONNECTIONS_MAX,
+            receive_timeout: Duration::from_secs(30),
+            room: Room::default(),
             packet_bytes_max: 0xF_FFFF,
             session_secret: 0x4576_656E_6B65_656C,
             clock: Arc::new(SystemClock),
@@ -136,7 +146,11 @@ pub async fn serve(
 
 fn start(server: &Arc<Server>, tasks: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
     let Some(slot) = Slot::take(server, peer) else {
-        tracing::warn!(%peer, "ZooKeeper endpoint: too many connections");
+        let refused = server.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        // The first, and then fewer and fewer: clients must not fill the log.
+        if refused.is_power_of_two() {
+            tracing::warn!(%peer, refused, "ZooKeeper endpoint: too many connections");
+        }
         return;
     };
     tasks.spawn(async move {
@@ -155,6 +169,7 @@ pub(super) struct Server {
     /// Connections by address, each with its own number: a port may come back before its last connection is forgotten.
     peers: Mutex<BTreeSet<(SocketAddr, u64)>>,
     accepted: AtomicU64,
+    refused: AtomicU64,
     packets: AtomicU64,
     started: Instant,
     port: u16,
@@ -163,8 +178,9 @@ pub(super) struct Server {
 impl Server {
     fn new(tree: Arc<ZnodeTree>, config: ZkConfig, port: u16) -> Self {
         let sessions = Sessions::new(config.clock.now_ms(), config.session_secret);
-        let (peers, accepted, packets) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { tree, config, sessions, peers, accepted, packets, started: Instant::now(), port }
+        let (peers, accepted, refused) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let (packets, started) = (AtomicU64::new(0), Instant::now());
+        Self { tree, config, sessions, peers, accepted, refused, packets, started, port }
     }
 
     pub(super) fn tree(&self) -> &ZnodeTree {
@@ -177,6 +193,14 @@ impl Server {
 
     pub(super) fn packet_bytes_max(&self) -> usize {
         self.config.packet_bytes_max
+    }
+
+    pub(super) fn receive_timeout(&self) -> Duration {
+        self.config.receive_timeout
+    }
+
+    pub(super) fn room(&self) -> &Room {
+        &self.config.room
     }
 
     pub(super) fn count_packet(&self) {
@@ -224,7 +248,7 @@ impl Slot {
             0 => usize::MAX,
             limit => limit,
         };
-        if peers.len() >= CONNECTIONS_MAX || count_of(&peers, peer.ip()) >= per_address {
+        if peers.len() >= server.config.connections_max || count_of(&peers, peer.ip()) >= per_address {
             return None;
         }
         let peer = (peer, server.accepted.fetch_add(1, Ordering::Relaxed));

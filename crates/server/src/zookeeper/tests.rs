@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::clock::ManualClock;
+use evenkeel_rpc::{Budget, InputBudget};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 use super::jute::{Reader, Write, frame};
 use super::ops::{self, Next};
 use super::protocol::op;
-use super::{Stat, ZkConfig, ZnodeTree, serve};
+use super::{Room, Stat, ZkConfig, ZnodeTree, serve};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -692,4 +693,104 @@ proptest! {
             prop_assert!(packet.len() >= 28 + connect.password.len());
         }
     }
+}
+
+// ---- packets that do not end
+
+fn small_room() -> Room {
+    Room { input: InputBudget::of(1 << 20), requests: Budget::new(1 << 20), replies: Budget::new(1 << 20) }
+}
+
+/// Whether the server ended the connection.
+async fn is_ended(stream: &mut TcpStream) -> bool {
+    matches!(timeout(Duration::from_millis(1), stream.read(&mut [0; 64])).await, Ok(Ok(0) | Err(_)))
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connect_request_is_short() {
+    let server = TestServer::default().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&100_000_i32.to_be_bytes()).await.unwrap();
+    eventually("it is closed", async || is_ended(&mut stream).await).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn packets_that_are_not_whole_are_counted_and_bounded() {
+    let room = small_room();
+    let server = TestServer::start(ZkConfig { room: room.clone(), ..ZkConfig::default() }).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = server.client().await;
+        let half = [&900_000_i32.to_be_bytes()[..], &[0; 200_000]].concat();
+        let _ = client.stream.write_all(&half).await;
+        clients.push(client.stream);
+    }
+    eventually("some find no room", async || {
+        let mut ended = 0;
+        for client in &mut clients {
+            ended += usize::from(is_ended(client).await);
+        }
+        ended >= 10
+    })
+    .await;
+    assert!(room.input.used() <= InputBudget::max_of(1 << 20), "{}", room.input.used());
+    let mut other = server.client().await;
+    other.send(1, op::PING, |_| ()).await;
+    assert_eq!(other.receive().await.0, 1);
+    drop(clients);
+    eventually("all is given back", async || room.input.used() == 0 && room.requests.used() == 0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
+    let config = ZkConfig { receive_timeout: Duration::from_millis(300), ..ZkConfig::default() };
+    let server = TestServer::start(config).await;
+    let mut client = server.client().await;
+    client.stream.write_all(&100_000_i32.to_be_bytes()).await.unwrap();
+    eventually("it is closed", async || {
+        let _ = client.stream.write_all(&[0]).await;
+        is_ended(&mut client.stream).await
+    })
+    .await;
+    server.stop().await;
+}
+
+/// Each path of a node that is not there is an event: a request of 300 KB has replies of some megabytes.
+#[tokio::test]
+async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
+    let room = small_room();
+    let server = TestServer::start(ZkConfig { room: room.clone(), ..ZkConfig::default() }).await;
+    let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = server.client().await;
+        let mut packet = Vec::new();
+        frame(&mut packet, |out| {
+            out.int(-8);
+            out.int(op::SET_WATCHES);
+            out.long(0);
+            out.strings(paths.iter().map(String::as_str));
+            out.int(0);
+            out.int(0);
+        });
+        let _ = client.stream.write_all(&packet).await;
+        clients.push(client);
+    }
+    let mut other = server.client().await;
+    other.send(1, op::PING, |_| ()).await;
+    assert_eq!(other.receive().await.0, 1);
+    assert!(room.replies.used() <= 1 << 20);
+    drop(clients);
+    eventually("all is given back", async || room.replies.used() == 0).await;
+    server.stop().await;
 }

@@ -1,0 +1,167 @@
+//! The watch of one connection thread: ends connections that hold what others need, and nothing else.
+//!
+//! | what | is ended |
+//! |---|---|
+//! | no ConnectionHeader | after `handshake_timeout`; after [`PLACE_AGE`] when places are short, or room for input is |
+//! | a request that does not go on | after `receive_timeout`, or a second when room for input is short ([`late_at`](super::late_at)) |
+//! | a connection that nobody uses | by HBase's settings ([`IdleConfig`](super::IdleConfig)); after [`PLACE_AGE`] when places are short, or room for input is and its ConnectionHeader takes some |
+//!
+//! Places are short when all but a 16th of `connections_max` are taken. Those go first that have no ConnectionHeader, then
+//! those that are idle for longest.
+//!
+//! A connection that ends because nobody uses it is asked to: its own task looks once more whether bytes have come, so no
+//! request that arrived is thrown away. One that arrives later is not run; its client sees the connection closed, and sends
+//! it again on another.
+//!
+//! A connection to which nothing comes gives back what is free of its read buffer after [`BUFFER_AGE`].
+
+use std::cmp::Reverse;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::connection::{Outgoing, Wanted};
+use crate::worker::Worker;
+
+/// Time between two looks at all connections of the thread; less where timeouts are short.
+const LOOK: Duration = Duration::from_millis(250);
+/// A connection keeps the room of its read buffer for so long without a byte.
+const BUFFER_AGE: Duration = Duration::from_secs(1);
+/// A connection that nobody uses may be ended for its place after so long.
+const PLACE_AGE: Duration = Duration::from_secs(1);
+/// One in so many places is kept free as long as there are idle connections.
+const PLACES_SPARE: usize = 16;
+
+/// A connection whose ConnectionHeader is not there yet.
+pub(crate) struct Newcomer {
+    since: Instant,
+    end: Notify,
+}
+
+impl Newcomer {
+    pub fn now() -> Rc<Self> {
+        Rc::new(Newcomer { since: Instant::now(), end: Notify::new() })
+    }
+
+    /// Resolves when the connection's place is needed.
+    pub async fn ended(&self) {
+        self.end.notified().await;
+    }
+}
+
+impl Worker {
+    /// See the module. Runs until it is dropped.
+    pub async fn watch_connections(&self) {
+        let idle = self.config().idle;
+        let look = LOOK.min(self.config().receive_timeout / 4).max(Duration::from_millis(5));
+        let mut scan_at = Instant::now() + idle.scan_interval;
+        loop {
+            tokio::time::sleep(look).await;
+            let now = Instant::now();
+            self.end_late(now);
+            if self.input().is_pressed() {
+                self.end_newcomers(now, usize::MAX);
+            }
+            let mut unused = self.unused(now);
+            self.end_for_places(now, &mut unused);
+            if now >= scan_at {
+                scan_at = now + idle.scan_interval;
+                self.end_idle(now, &unused);
+            }
+        }
+    }
+
+    fn each_connection(&self, mut look: impl FnMut(&Rc<Outgoing>)) {
+        let connections = self.connections.borrow();
+        connections.values().filter_map(Weak::upgrade).for_each(|connection| look(&connection));
+    }
+
+    fn end_late(&self, now: Instant) {
+        let timeout = self.input().timeout(self.config().receive_timeout);
+        let mut ended = 0;
+        self.each_connection(|connection| {
+            if connection.has_late_input(now, timeout) {
+                connection.want(Wanted::Gone);
+                ended += 1;
+            }
+        });
+        if ended > 0 {
+            tracing::warn!(
+                connections = ended,
+                "closing connections whose clients do not end their requests"
+            );
+        }
+    }
+
+    /// Connections that nobody uses, each with since when, the longest unused last. Buffers to which nothing comes
+    /// are asked back.
+    fn unused(&self, now: Instant) -> Vec<(Reverse<Instant>, Rc<Outgoing>)> {
+        let mut unused = Vec::new();
+        let is_pressed = self.input().is_pressed();
+        self.each_connection(|connection| {
+            if connection.has_buffer() && connection.silence(now) >= BUFFER_AGE {
+                connection.want(Wanted::Buffer);
+            }
+            let Some(since) = connection.idle_since(now) else { return };
+            let age = now.saturating_duration_since(since);
+            if age >= PLACE_AGE && is_pressed && connection.header_bytes() > 0 {
+                connection.want(Wanted::IdlePlace);
+            }
+            if age >= PLACE_AGE {
+                unused.push((Reverse(since), connection.clone()));
+            }
+        });
+        unused.sort_by_key(|(since, _)| *since);
+        unused
+    }
+
+    /// This thread's part of `count`.
+    fn part_of(&self, count: usize) -> usize {
+        count.div_ceil(self.config().connection_threads.max(1))
+    }
+
+    fn open_connections(&self) -> usize {
+        usize::try_from(self.shared.open_connections.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Ends connections until there are places again; those ended are taken off `unused`.
+    fn end_for_places(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<Outgoing>)>) {
+        let places_max = self.config().connections_max;
+        let wanted = (self.open_connections() + 1).saturating_sub(places_max - places_max / PLACES_SPARE);
+        if wanted == 0 {
+            return;
+        }
+        let wanted = self.part_of(wanted);
+        let mut ended = self.end_newcomers(now, wanted);
+        let from = unused.len().saturating_sub(wanted - ended);
+        for (_, connection) in unused.drain(from..) {
+            connection.want(Wanted::IdlePlace);
+            ended += 1;
+        }
+        if ended > 0 {
+            tracing::warn!(connections = ended, "closing idle connections, for places are short");
+        }
+    }
+
+    /// Ends as many as `count` connections that have had time for a ConnectionHeader; returns their number.
+    fn end_newcomers(&self, now: Instant, count: usize) -> usize {
+        let newcomers = self.newcomers.borrow();
+        let is_old = |newcomer: &&Rc<Newcomer>| now.saturating_duration_since(newcomer.since) >= PLACE_AGE;
+        let old = newcomers.values().filter(is_old).take(count);
+        old.map(|newcomer| newcomer.end.notify_one()).count()
+    }
+
+    /// HBase's scan for idle connections.
+    fn end_idle(&self, now: Instant, unused: &[(Reverse<Instant>, Rc<Outgoing>)]) {
+        let idle = self.config().idle;
+        if self.open_connections() < idle.threshold {
+            return;
+        }
+        let is_due =
+            |(since, _): &&(Reverse<Instant>, _)| now.saturating_duration_since(since.0) >= idle.time_max;
+        let due = unused.iter().rev().take_while(is_due).take(self.part_of(idle.closed_max));
+        due.for_each(|(_, connection)| connection.want(Wanted::IdleEnd));
+    }
+}

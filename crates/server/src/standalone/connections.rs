@@ -1,0 +1,179 @@
+//! [`ConnectionLimits`]: how many connections each port may have, so that descriptors are left for logs and store files.
+//!
+//! A start raises the soft limit of open files to the hard one. Connections may take that limit but for [`kept_for_files`], no
+//! more than fit into the reserve of the memory with [`CONNECTION_BYTES`] each, and no more than
+//! `evenkeel.ipc.server.connections.max`. The RegionServer has 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so
+//! no port takes those of another.
+
+use std::time::Duration;
+
+use evenkeel_common::{Configuration, Result, TimeUnit};
+use evenkeel_rpc::{IdleConfig, RpcServerConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::bad;
+
+/// What an idle connection takes of the memory: its task, its socket's entry and its place in tables.
+const CONNECTION_BYTES: u64 = 4 << 10;
+/// Fewer connections are of no use: a start goes on with these even where they do not fit.
+const CONNECTIONS_MIN: u64 = 64;
+/// A larger number of descriptors is not kept for files where connections could have them.
+const FILES_WANTED: u64 = 1024;
+/// Fewer open files than this are told of in the log.
+const DESCRIPTORS_WANTED: u64 = 4096;
+/// The limit that is taken where the system tells none.
+const DESCRIPTORS_DEFAULT: u64 = 1024;
+
+const MAX: &str = "evenkeel.ipc.server.connections.max";
+const HANDSHAKE: &str = "evenkeel.ipc.server.handshake.timeout";
+const RECEIVE: &str = "evenkeel.ipc.server.receive.timeout";
+const IDLE_THRESHOLD: &str = "hbase.ipc.client.idlethreshold";
+const IDLE_TIME: &str = "hbase.ipc.client.connection.maxidletime";
+const IDLE_SCAN: &str = "hbase.ipc.client.connection.idle-scan-interval.ms";
+const IDLE_CLOSED: &str = "hbase.ipc.client.kill.max";
+
+/// Connections of each port at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionLimits {
+    /// Of the RegionServer's port.
+    pub regionserver: usize,
+    /// Of the master's port.
+    pub master: usize,
+    /// Of the ZooKeeper endpoint.
+    pub zookeeper: usize,
+}
+
+impl ConnectionLimits {
+    /// The limits of a process of `descriptors` open files that has `reserve` bytes for connections.
+    ///
+    /// # Errors
+    /// One line that names the key, its value and what was expected.
+    pub fn new(conf: &Configuration, descriptors: u64, reserve: u64) -> Result<Self> {
+        let possible =
+            descriptors.saturating_sub(kept_for_files(descriptors)).min(reserve / CONNECTION_BYTES);
+        let set = if conf.is_set(MAX) { Some(conf.get_u64_or(MAX, possible).map_err(bad)?) } else { None };
+        let all = set.map_or(possible, |set| set.min(possible)).max(CONNECTIONS_MIN);
+        let part = |eighths: u64| usize::try_from(all / 8 * eighths).unwrap_or(usize::MAX);
+        Ok(Self { regionserver: part(5), master: part(2), zookeeper: part(1) })
+    }
+}
+
+/// Descriptors that connections leave to logs and store files: half of the limit, or [`FILES_WANTED`] where a quarter is less.
+fn kept_for_files(descriptors: u64) -> u64 {
+    (descriptors / 2).min(FILES_WANTED.max(descriptors / 4))
+}
+
+/// Raises the soft limit of open files to the hard one; returns it.
+pub(super) fn raise_descriptors() -> u64 {
+    let found = getrlimit(Resource::Nofile);
+    if found.current < found.maximum || found.maximum.is_none() {
+        let raised = Rlimit { current: found.maximum, maximum: found.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files (ulimit -n) cannot be raised");
+        }
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_DEFAULT);
+    if now < DESCRIPTORS_WANTED {
+        tracing::warn!(
+            limit = now,
+            kept_for_files = kept_for_files(now),
+            "the limit of open files (ulimit -n) is low; connections are limited to what it leaves"
+        );
+    }
+    now
+}
+
+/// How long input may take, in both phases of a connection: the handshake, and a request.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
+    let time = |key: &str, default_ms| {
+        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
+        match u64::try_from(ms) {
+            Ok(ms @ 1..) => Ok(Duration::from_millis(ms)),
+            _ => Err(bad(conf.unusable(key, "more than 0"))),
+        }
+    };
+    Ok((time(HANDSHAKE, 20_000)?, time(RECEIVE, 30_000)?))
+}
+
+/// What the keys say of connections that hold what others need.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn set_connections(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
+    (config.handshake_timeout, config.receive_timeout) = timeouts(conf)?;
+    let default = IdleConfig::default();
+    let count = |key: &str, default: usize| {
+        let count = conf.get_u64_or(key, default as u64).map_err(bad)?;
+        Ok::<_, evenkeel_common::HBaseError>(usize::try_from(count).unwrap_or(usize::MAX))
+    };
+    let ms = |key: &str, default: Duration| {
+        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default.as_millis() as i64).map_err(bad)?;
+        u64::try_from(ms).map_err(|_| bad(conf.unusable(key, "0 or more")))
+    };
+    config.idle = IdleConfig {
+        threshold: count(IDLE_THRESHOLD, default.threshold)?,
+        time_max: Duration::from_millis(ms(IDLE_TIME, default.time_max / 2)?.saturating_mul(2)),
+        closed_max: count(IDLE_CLOSED, default.closed_max)?,
+        scan_interval: Duration::from_millis(ms(IDLE_SCAN, default.scan_interval)?),
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(pairs: &[(&str, &str)]) -> Configuration {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+        conf
+    }
+
+    #[test]
+    fn connections_leave_descriptors_to_files_and_fit_into_the_reserve() {
+        let all = |pairs: &[(&str, &str)], descriptors, reserve| {
+            let limits = ConnectionLimits::new(&conf(pairs), descriptors, reserve).expect("valid");
+            assert!(limits.regionserver > limits.master && limits.master > limits.zookeeper);
+            (limits.regionserver + limits.master + limits.zookeeper) as u64
+        };
+        let much = 1 << 40;
+        assert_eq!(all(&[], 256, much), 128);
+        assert_eq!(all(&[], 1024, much), 512);
+        assert_eq!(all(&[], 4096, much), 3072);
+        assert_eq!(all(&[], 1 << 20, much), 3 << 18);
+        assert_eq!(all(&[], 1 << 20, 8 << 20), 2048, "what fits into 8 MiB");
+        assert_eq!(all(&[], 20, 0), CONNECTIONS_MIN);
+        assert_eq!(all(&[(MAX, "800")], 1 << 20, much), 800);
+        assert_eq!(all(&[(MAX, "800")], 1024, much), 512, "no more than are possible");
+    }
+
+    #[test]
+    fn times_and_idle_connections_are_as_set() {
+        let read = |pairs: &[(&str, &str)]| {
+            let mut config = RpcServerConfig::at(([127, 0, 0, 1], 0).into());
+            set_connections(&conf(pairs), &mut config).map(|()| config)
+        };
+        assert_eq!(read(&[]).expect("valid").idle, IdleConfig::default());
+        let set =
+            [(IDLE_TIME, "70"), (IDLE_THRESHOLD, "3"), (IDLE_CLOSED, "2"), (IDLE_SCAN, "9"), (RECEIVE, "8")];
+        let config = read(&set).expect("valid");
+        let expected = IdleConfig {
+            threshold: 3,
+            time_max: Duration::from_millis(140),
+            closed_max: 2,
+            scan_interval: Duration::from_millis(9),
+        };
+        assert_eq!((config.idle, config.receive_timeout), (expected, Duration::from_millis(8)));
+        assert!(read(&[(RECEIVE, "0")]).is_err() && read(&[(IDLE_TIME, "-1")]).is_err());
+    }
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        raise_descriptors();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+    }
+}

@@ -1,0 +1,67 @@
+//! [`Room`]: where the endpoint's bytes are counted, so that they and those of the RPC ports have one limit together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_rpc::{Budget, InputBudget};
+
+/// The memory that connections of the endpoint may take: parts that they share with the RPC ports.
+#[derive(Clone, Debug)]
+pub struct Room {
+    /// Input that is no whole request or packet yet.
+    pub input: Arc<InputBudget>,
+    /// Requests, with that input.
+    pub requests: Arc<Budget>,
+    /// Replies that clients have not taken.
+    pub replies: Arc<Budget>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let bytes = 64 << 20;
+        Room { input: InputBudget::of(bytes), requests: Budget::new(bytes), replies: Budget::new(bytes) }
+    }
+}
+
+/// Bytes of a reply that is being written.
+pub(super) struct CountedReply {
+    replies: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for CountedReply {
+    fn drop(&mut self) {
+        self.replies.give(self.bytes);
+    }
+}
+
+impl Room {
+    /// Takes bytes of a packet that is not whole, if there is room.
+    pub(super) fn take_input(&self, bytes: u64) -> bool {
+        if !self.input.take(bytes) {
+            return false;
+        }
+        let taken = self.requests.take(bytes);
+        if !taken {
+            self.input.give(bytes);
+        }
+        taken
+    }
+
+    /// Gives them back.
+    pub(super) fn give_input(&self, bytes: u64) {
+        self.input.give(bytes);
+        self.requests.give(bytes);
+    }
+
+    /// How long a packet may take from its first byte to its last.
+    pub(super) fn timeout(&self, timeout: Duration) -> Duration {
+        self.input.timeout(timeout)
+    }
+
+    /// Counts a reply until it is dropped, if there is room.
+    pub(super) fn count_reply(&self, bytes: u64) -> Option<CountedReply> {
+        let is_taken = self.replies.take(bytes);
+        is_taken.then(|| CountedReply { replies: Arc::clone(&self.replies), bytes })
+    }
+}
