@@ -5,6 +5,7 @@ pub mod echo;
 pub mod hfile_report;
 pub mod hit_ratio;
 pub mod report;
+pub mod soak;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::{ErrorKind, TableName};
 use evenkeel_protocol::pb;
 use prost::Message;
@@ -156,6 +157,24 @@ impl Table {
     /// Get's [`crate::Consistency`].
     pub async fn get_all(&self, gets: impl IntoIterator<Item = Get>) -> Vec<Result<RowResult>> {
         self.batch(gets.into_iter().map(Action::from).collect()).await
+    }
+
+    /// Loads store files into the region that holds `row`, all or none; whether it did. Each has its family and the
+    /// URI of a file that the server can read, whose rows all lie in that region. `false` says that they do not.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; what is wrong with a file.
+    pub async fn bulk_load(&self, row: &[u8], files: Vec<(Bytes, String)>) -> Result<bool> {
+        let path = |(family, path)| pb::bulk_load_h_file_request::FamilyPath { family, path };
+        let mut request = pb::BulkLoadHFileRequest {
+            family_path: files.into_iter().map(path).collect(),
+            assign_seq_num: Some(true),
+            ..Default::default()
+        };
+        let at = |request: &mut pb::BulkLoadHFileRequest, region| request.region = region;
+        let (answer, _): (pb::BulkLoadHFileResponse, _) =
+            self.call(row, "BulkLoadHFile", &mut request, at, &[]).await?;
+        Ok(answer.loaded)
     }
 
     /// Gathers mutations of this table and writes them in batches.

@@ -1,0 +1,275 @@
+//! Histories of single rows, and whether they are linearizable.
+//!
+//! A row is a small state ([`RowState`]): a register, a pair of columns of two families that is written by one
+//! mutation, a counter, and a list that is appended to. Each operation has the moment at which it was sent and
+//! the moment at which its answer came. A history is linearizable if every operation can be given one moment
+//! between those two such that each answer is the one of the state at its moment.
+//!
+//! An operation without an answer (its connection broke, or the call timed out) may take effect at any moment
+//! after it was sent, or never. An operation that the server refused is not part of the history.
+//!
+//! The check goes through the moments in order and keeps the set of all states that the row may be in, each with
+//! the set of pending operations that have taken effect already ("just-in-time linearization", Lowe 2017). It is
+//! exact. Its cost is exponential in the number of operations that are pending at one moment, which the
+//! workers bound: an operation without an answer is the last that a worker sends to its row.
+
+use std::collections::HashSet;
+
+/// What one row holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RowState {
+    /// The register, `a:v`.
+    pub register: Option<u64>,
+    /// The pair, `a:p` and `b:p`, always equal.
+    pub pair: Option<u64>,
+    /// The counter, `a:n`.
+    pub counter: Option<i64>,
+    /// Bytes of the list, `b:l`, and a digest of them.
+    pub list: (usize, u64),
+}
+
+/// What is asked of a row, and what the answer said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Writes the register.
+    Put(u64),
+    /// Writes both columns of the pair by one mutation of each family.
+    PutPair(u64),
+    /// Writes the register if it holds a value; whether it did.
+    CheckAndPut {
+        /// The value that the register must hold; `None` for no cell.
+        expected: Option<u64>,
+        /// The value to write.
+        value: u64,
+        /// The answer.
+        done: bool,
+    },
+    /// Adds to the counter; the answer.
+    Increment(i64, i64),
+    /// Appends to the list; the answer.
+    Append(Vec<u8>, (usize, u64)),
+    /// Reads the row; the answer.
+    Get(RowState),
+}
+
+impl Operation {
+    /// The state after the operation, if the answer fits the state before it. Without `answered`, the answer does not
+    /// count.
+    fn apply(&self, before: &RowState, answered: bool) -> Option<RowState> {
+        let mut after = before.clone();
+        let fits = match self {
+            Self::Put(value) => {
+                after.register = Some(*value);
+                true
+            }
+            Self::PutPair(value) => {
+                after.pair = Some(*value);
+                true
+            }
+            Self::CheckAndPut { expected, value, done } => {
+                let holds = before.register == *expected;
+                if holds {
+                    after.register = Some(*value);
+                }
+                holds == *done
+            }
+            Self::Increment(amount, answer) => {
+                let sum = before.counter.unwrap_or(0).wrapping_add(*amount);
+                after.counter = Some(sum);
+                sum == *answer
+            }
+            Self::Append(bytes, answer) => {
+                after.list = append(before.list, bytes);
+                after.list == *answer
+            }
+            Self::Get(answer) => before == answer,
+        };
+        (fits || !answered).then_some(after)
+    }
+}
+
+/// A list after an append: bytes and digest (FNV-1a, so that it can go on).
+pub fn append((len, digest): (usize, u64), bytes: &[u8]) -> (usize, u64) {
+    let start = if len == 0 { 0xcbf2_9ce4_8422_2325 } else { digest };
+    let digest = bytes.iter().fold(start, |d, b| (d ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
+    (len + bytes.len(), digest)
+}
+
+/// One operation of a history.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// When it was sent, in ns of the run.
+    pub sent_ns: u64,
+    /// When its answer came; `None` for never.
+    pub answered_ns: Option<u64>,
+    /// The operation. Its answer is meaningless if none came.
+    pub operation: Operation,
+}
+
+/// The states that are looked at, at most, between two moments; more is reported as too hard to decide.
+const STATES_MAX: usize = 200_000;
+
+/// The operation at which a history stops to be linearizable.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Some order explains all answers.
+    Linearizable,
+    /// No order explains the answer of the entry with this index, with the entries before it.
+    Violation(usize),
+    /// Too many operations without an answer.
+    TooHard,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: RowState,
+    /// Bit `i`: the operation in slot `i` of the pending ones has taken effect.
+    applied: u64,
+}
+
+/// Whether some order of a row's operations explains all answers; the row begins with no cell.
+pub fn check(entries: &[Entry]) -> Verdict {
+    let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(entries.len() * 2);
+    for (index, entry) in entries.iter().enumerate() {
+        moments.push((entry.sent_ns, false, index));
+        moments.extend(entry.answered_ns.map(|at| (at, true, index)));
+    }
+    // At one moment, sends come before answers: the operations overlap.
+    moments.sort_unstable();
+    let mut slots: [Option<usize>; 64] = [None; 64];
+    let mut possible = HashSet::from([Configuration { state: RowState::default(), applied: 0 }]);
+    for (_, is_answer, index) in moments {
+        if !is_answer {
+            let Some(slot) = slots.iter_mut().find(|slot| slot.is_none()) else { return Verdict::TooHard };
+            *slot = Some(index);
+            continue;
+        }
+        let Some(slot) = slots.iter().position(|slot| *slot == Some(index)) else { continue };
+        let Some(next) = after_answer(entries, &slots, possible, slot) else { return Verdict::TooHard };
+        possible = next;
+        slots[slot] = None;
+        if possible.is_empty() {
+            return Verdict::Violation(index);
+        }
+    }
+    Verdict::Linearizable
+}
+
+/// All configurations in which the operation in `slot` has taken effect by now. `None` if they are too many.
+fn after_answer(
+    entries: &[Entry],
+    slots: &[Option<usize>; 64],
+    possible: HashSet<Configuration>,
+    slot: usize,
+) -> Option<HashSet<Configuration>> {
+    let (mut seen, mut next): (HashSet<_>, HashSet<_>) = (possible.clone(), HashSet::new());
+    let mut todo: Vec<_> = possible.into_iter().collect();
+    while let Some(configuration) = todo.pop() {
+        if configuration.applied & (1 << slot) != 0 {
+            let applied = configuration.applied & !(1 << slot);
+            next.insert(Configuration { applied, ..configuration });
+            continue;
+        }
+        for (at, pending) in slots.iter().enumerate() {
+            let Some(entry) = pending.and_then(|index| entries.get(index)) else { continue };
+            if configuration.applied & (1 << at) != 0 {
+                continue;
+            }
+            let after = entry.operation.apply(&configuration.state, entry.answered_ns.is_some());
+            let after =
+                after.map(|state| Configuration { state, applied: configuration.applied | (1 << at) });
+            todo.extend(after.filter(|after| seen.insert(after.clone())));
+        }
+        if seen.len() > STATES_MAX {
+            return None;
+        }
+    }
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sent_ns: u64, answered_ns: u64, operation: Operation) -> Entry {
+        Entry { sent_ns, answered_ns: (answered_ns > 0).then_some(answered_ns), operation }
+    }
+
+    fn get(register: Option<u64>) -> Operation {
+        Operation::Get(RowState { register, ..RowState::default() })
+    }
+
+    #[test]
+    fn answers_in_order_are_linearizable() {
+        let history = [
+            entry(1, 2, Operation::Put(7)),
+            entry(3, 4, get(Some(7))),
+            entry(5, 6, Operation::CheckAndPut { expected: Some(7), value: 8, done: true }),
+            entry(7, 8, Operation::CheckAndPut { expected: Some(7), value: 9, done: false }),
+            entry(9, 10, get(Some(8))),
+        ];
+        assert_eq!(check(&history), Verdict::Linearizable);
+    }
+
+    #[test]
+    fn a_stale_read_is_a_violation() {
+        let history =
+            [entry(1, 2, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
+        assert_eq!(check(&history), Verdict::Violation(2));
+        // The same answers to operations that overlap are none.
+        let history =
+            [entry(1, 9, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
+        assert_eq!(check(&history), Verdict::Linearizable);
+    }
+
+    #[test]
+    fn a_value_that_was_seen_and_goes_away_is_a_violation() {
+        let history = [
+            entry(1, 0, Operation::Put(7)),
+            entry(2, 3, get(None)),
+            entry(4, 5, get(Some(7))),
+            entry(6, 7, get(None)),
+        ];
+        assert_eq!(check(&history), Verdict::Violation(3));
+        assert_eq!(check(&history[..3]), Verdict::Linearizable, "without an answer it may come late");
+        assert_eq!(check(&history[..2]), Verdict::Linearizable, "or never");
+    }
+
+    #[test]
+    fn a_lost_and_a_doubled_increment_are_violations() {
+        let twice =
+            |second| [entry(1, 2, Operation::Increment(1, 1)), entry(3, 4, Operation::Increment(1, second))];
+        assert_eq!(check(&twice(2)), Verdict::Linearizable);
+        assert_eq!(check(&twice(1)), Verdict::Violation(1));
+        assert_eq!(check(&twice(3)), Verdict::Violation(1));
+        let unknown = [entry(1, 0, Operation::Increment(1, 0)), entry(3, 4, Operation::Increment(1, 2))];
+        assert_eq!(check(&unknown), Verdict::Linearizable, "the first may have been made");
+    }
+
+    #[test]
+    fn appends_are_made_once_and_in_an_order() {
+        let (a, b) = (append((0, 0), b"a"), append((0, 0), b"b"));
+        let ab = append(a, b"b");
+        let history = [
+            entry(1, 9, Operation::Append(b"a".to_vec(), a)),
+            entry(2, 8, Operation::Append(b"b".to_vec(), ab)),
+            entry(10, 11, Operation::Get(RowState { list: ab, ..RowState::default() })),
+        ];
+        assert_eq!(check(&history), Verdict::Linearizable);
+        let lost = [
+            entry(1, 9, Operation::Append(b"a".to_vec(), a)),
+            entry(2, 8, Operation::Append(b"b".to_vec(), b)),
+        ];
+        assert!(matches!(check(&lost), Verdict::Violation(_)));
+    }
+
+    #[test]
+    fn operations_without_an_answer_are_tried_in_every_order() {
+        let mut history: Vec<_> = (0..8).map(|i| entry(i + 1, 0, Operation::Put(i))).collect();
+        history.push(entry(20, 21, get(Some(3))));
+        history.push(entry(22, 23, get(Some(5))));
+        assert_eq!(check(&history), Verdict::Linearizable);
+        history.push(entry(24, 25, get(Some(3))));
+        assert_eq!(check(&history), Verdict::Violation(10), "3 cannot come twice");
+    }
+}

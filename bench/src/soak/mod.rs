@@ -1,0 +1,550 @@
+//! A soak: hours of mixed load on a whole server, while everything happens to it that can, against models that know what
+//! must be there and what must not.
+//!
+//! ```text
+//! cargo run --release -p evenkeel-bench --bin soak -- [--minutes 120] [--seed N] [--out DIR] [--durability SKIP_WAL]
+//! ```
+//!
+//! With the durability `SKIP_WAL`, a kill loses writes, and the soak must say so: that shows that it can fail.
+//!
+//! The run is a sequence of *epochs* of 6 to 20 s. In each, workers read and write ([`registers`], [`owned`]), an
+//! administrator changes tables and regions ([`changes`]), and one or two *disasters* strike: `kill -9`, SIGSTOP for
+//! some seconds, an orderly restart, a disk that is full, fails or is slow ([`process::Disk`]), or a kill while the
+//! disk is bad. Then all faults end, the workers stop, and everything is checked:
+//!
+//! - rows with an owner show a write between the last acknowledged and the last attempted one, whole;
+//! - histories of rows that all workers share are linearizable ([`history`]), and stay as they were last read;
+//! - bulk loads are there whole or not at all, snapshots and restores show what they should;
+//! - what a change took away never comes back;
+//! - every table is served, without a restart, and its leftovers can be removed;
+//! - memory and descriptors stay below [`RESIDENT_MIB_MAX`] and [`DESCRIPTORS_MAX`].
+//!
+//! Anything else is an *anomaly*. It is kept in a folder of its own, with the seed, the history, the log and the
+//! data directory; the run goes on with a new directory. A seed repeats the choices of a run, not the moments at which
+//! things meet, which depend on the machine.
+//!
+//! The report (`soak.md` below `--out`) has the counts, the anomalies, and plots of memory, descriptors and threads.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`history`] | histories of rows, and whether they are linearizable |
+//! | [`process`] | the server, its disk, its end |
+//! | [`registers`] | workers that share rows |
+//! | [`owned`] | workers that own rows |
+//! | [`changes`] | the administrator |
+//! | [`watch`] | memory and descriptors over time |
+
+pub mod changes;
+pub mod history;
+pub mod owned;
+pub mod process;
+pub mod registers;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::Signal;
+
+use self::changes::Changes;
+use self::owned::Owned;
+use self::process::{Disk, Server};
+use self::registers::Registers;
+use self::watch::Watch;
+
+/// The table of rows with an owner.
+const ROWS: &str = "rows";
+/// The table of rows that all workers share.
+const REGISTERS: &str = "registers";
+/// The table of bulk loads.
+const LOADED: &str = "loaded";
+/// The table whose family comes and goes.
+const SCHEMA: &str = "schema";
+/// The table that is truncated, deleted and made.
+const SCRATCH: &str = "scratch";
+
+/// The server's memory, in MiB.
+const MEMORY_MIB: u64 = 384;
+/// What may be resident: the server's memory, its code and stacks, and what the allocator keeps.
+pub const RESIDENT_MIB_MAX: f64 = MEMORY_MIB as f64 + 256.0;
+/// What may be open: files of a few dozen regions, logs, connections.
+pub const DESCRIPTORS_MAX: f64 = 2_000.0;
+/// The longest time that the administrator waits for one change.
+const CHANGE_MAX: Duration = Duration::from_secs(20);
+/// Epochs after which a new directory is begun.
+const EPOCHS: u64 = 60;
+/// Anomalies after which the run ends.
+const ANOMALIES_MAX: usize = 8;
+
+/// What a run is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long.
+    pub time: Duration,
+    /// What all choices follow from.
+    pub seed: u64,
+    /// Where the report and the anomalies go.
+    pub out: PathBuf,
+    /// `DURABILITY` of the tables.
+    pub durability: String,
+}
+
+impl Options {
+    /// Of a command line.
+    ///
+    /// # Errors
+    /// The word that is not understood.
+    pub fn of_words(words: &[String]) -> Result<Self, String> {
+        let seed = rand::rng().random_range(1..1_000_000_000);
+        let (out, durability) = (PathBuf::from("target/soak"), "USE_DEFAULT".to_owned());
+        let mut options = Self { time: Duration::from_secs(7200), seed, out, durability };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--minutes" => {
+                    let minutes: f64 = value()?.parse().map_err(|e| format!("--minutes: {e}"))?;
+                    options.time = Duration::try_from_secs_f64(minutes * 60.0).map_err(|e| e.to_string())?;
+                }
+                "--seed" => options.seed = value()?.parse().map_err(|e| format!("--seed: {e}"))?,
+                "--out" => options.out = PathBuf::from(value()?),
+                "--durability" => options.durability.clone_from(value()?),
+                other => {
+                    return Err(format!(
+                        "{other}? soak [--minutes M] [--seed N] [--out DIR] [--durability D]"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What tasks of an epoch share.
+#[derive(Default)]
+pub struct Running {
+    over: AtomicBool,
+    starts: AtomicU64,
+}
+
+impl Running {
+    /// Whether the workers shall stop.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// How often the server was started in the epoch.
+    pub fn starts(&self) -> u64 {
+        self.starts.load(Ordering::SeqCst)
+    }
+}
+
+/// A family with all its versions but one forgotten.
+fn family(name: &str) -> ColumnFamilyDescriptor {
+    // Names here are literals of one letter.
+    ColumnFamilyDescriptor::new(name.as_bytes()).unwrap_or_else(|e| unreachable!("{name}: {e}"))
+}
+
+/// What a run has seen.
+#[derive(Default)]
+struct Report {
+    epochs: u64,
+    disasters: BTreeMap<String, u64>,
+    changes: BTreeMap<&'static str, [u64; 2]>,
+    refusals: BTreeMap<&'static str, String>,
+    owned: [u64; 2],
+    registers: [u64; 2],
+    restart_ms: Vec<u64>,
+    anomalies: Vec<String>,
+}
+
+/// Runs a soak. The report is written even if there are anomalies.
+///
+/// # Errors
+/// The anomalies, one a line, or what keeps the run from going on.
+pub fn run(options: &Options) -> Result<(), String> {
+    let out = &options.out;
+    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|e| e.to_string())?;
+    let (mut report, watch, end) = (Report::default(), Watch::start(), Instant::now() + options.time);
+    println!("soak: seed {}, {:?}", options.seed, options.time);
+    for directory in 0.. {
+        if Instant::now() >= end || report.anomalies.len() >= ANOMALIES_MAX {
+            break;
+        }
+        let seed = options.seed.wrapping_add(directory);
+        let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mut soak = Soak::new(folder.path(), seed, &options.durability, &watch)?;
+        let lived = runtime.block_on(soak.live(end, &mut report));
+        soak.add_to(&mut report);
+        if let Err(what) = lived {
+            let name = format!("anomaly-{seed}");
+            println!("soak: ANOMALY, kept in {}: {}", out.join(&name).display(), first_lines(&what));
+            soak.keep(&out.join(&name), &what).map_err(|e| format!("{name}: {e}"))?;
+            report.anomalies.push(format!("seed {seed}: {what}"));
+        }
+    }
+    watch.write(out).map_err(|e| e.to_string())?;
+    let text = report.markdown(options, &watch);
+    fs::write(out.join("soak.md"), &text).map_err(|e| e.to_string())?;
+    println!("{text}");
+    match report.anomalies.is_empty() {
+        true => Ok(()),
+        false => Err(report.anomalies.iter().map(|a| first_lines(a)).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+fn first_lines(text: &str) -> String {
+    text.lines().take(3).collect::<Vec<_>>().join(" / ").chars().take(600).collect()
+}
+
+/// A server with its directory, from its first start on.
+struct Soak<'a> {
+    server: Server,
+    rng: StdRng,
+    watch: &'a Watch,
+    durability: &'a str,
+    owned: Owned,
+    registers: Registers,
+    changes: Changes,
+}
+
+impl<'a> Soak<'a> {
+    fn new(folder: &Path, seed: u64, durability: &'a str, watch: &'a Watch) -> Result<Self, String> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let cache = folder.join("cache").display().to_string();
+        let engine = ["offheap".to_owned(), format!("file:{cache}"), format!("mmap:{cache}")];
+        let settings = [
+            ("evenkeel.memory.size", format!("{MEMORY_MIB}m")),
+            ("hbase.bucketcache.ioengine", engine[rng.random_range(0..engine.len())].clone()),
+            ("hbase.bucketcache.size", "16".to_owned()),
+            ("hbase.rs.cacheblocksonwrite", rng.random::<bool>().to_string()),
+            ("hbase.regionserver.wal.enablecompression", rng.random::<bool>().to_string()),
+            ("hbase.regionserver.hlog.blocksize", "1048576".to_owned()),
+            ("hbase.hstore.compaction.min", "3".to_owned()),
+            ("hbase.master.hfilecleaner.ttl", "1000".to_owned()),
+            ("hbase.master.logcleaner.ttl", "1000".to_owned()),
+            ("hbase.master.cleaner.interval", "5000".to_owned()),
+            ("hbase.catalogjanitor.interval", "3000".to_owned()),
+        ];
+        Ok(Self {
+            server: Server::new(folder, &settings)?,
+            rng,
+            watch,
+            durability,
+            owned: Owned::default(),
+            registers: Registers::default(),
+            changes: Changes::new(folder),
+        })
+    }
+
+    /// Epoch after epoch until the time is over.
+    async fn live(&mut self, end: Instant, report: &mut Report) -> Result<(), String> {
+        self.start()?;
+        self.create_tables().await?;
+        for epoch in 0..EPOCHS {
+            if Instant::now() >= end {
+                break;
+            }
+            let began = Instant::now();
+            let disasters =
+                self.epoch(epoch, report).await.map_err(|what| format!("epoch {epoch}: {what}"))?;
+            report.epochs += 1;
+            println!("soak: epoch {} ({disasters:?}) in {:.1?}", report.epochs, began.elapsed());
+        }
+        self.server.stop().map_err(|e| format!("the last stop: {e}"))
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.watch.follow(None);
+        self.server.start()?;
+        self.watch.follow(self.server.pid());
+        Ok(())
+    }
+
+    async fn create_tables(&mut self) -> Result<(), String> {
+        let admin = self.connect(100).await?.admin();
+        let splits = ["40", "80", "c0"].map(Bytes::from);
+        for (name, families, splits) in [
+            (ROWS, &["a", "b"][..], &splits[..]),
+            (REGISTERS, &["a", "b"], &splits[1..2]),
+            (LOADED, &["a", "b"], &splits[..1]),
+            (SCHEMA, &["f", "x"], &[]),
+            (SCRATCH, &["f"], &[]),
+        ] {
+            let table = TableDescriptor::new(name.parse().map_err(|e| format!("{name}: {e}"))?);
+            let table = table.with("MEMSTORE_FLUSHSIZE", "1048576").with("DURABILITY", self.durability);
+            let table = families.iter().fold(table, |table, name| table.with_family(family(name)));
+            admin.create_table(&table, splits).await.map_err(|e| format!("create {name}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    async fn connect(&self, retries: u32) -> Result<Connection, String> {
+        let config = ClientConfig { retries, ..self.server.client() };
+        Connection::connect(config).await.map_err(|e| format!("no connection: {e}"))
+    }
+
+    /// Load, disasters, and the check of everything. Gives the names of the disasters.
+    async fn epoch(&mut self, epoch: u64, report: &mut Report) -> Result<Vec<String>, String> {
+        let running = Arc::new(Running::default());
+        let (patient, once) = (self.connect(100).await?, self.connect(0).await?);
+        let once_table = once.table(REGISTERS.parse().map_err(|e| format!("{e}"))?);
+        let registers = self.registers.start(epoch, &once_table, &running, &mut self.rng);
+        let rows = patient.table(ROWS.parse().map_err(|e| format!("{e}"))?);
+        let owned = self.owned.start(&rows, &running, &mut self.rng);
+
+        let config = ClientConfig { operation_timeout: CHANGE_MAX, retries: 3, ..self.server.client() };
+        let changing = Connection::connect(config).await.map_err(|e| format!("no connection: {e}"))?;
+        let (mut rng, disasters) = (StdRng::seed_from_u64(self.rng.random()), self.plan_disasters());
+        let (server, watch) = (&mut self.server, self.watch);
+        let strike = async {
+            let struck = strike_all(&disasters, server, watch, &running, &mut report.restart_ms).await;
+            running.over.store(true, Ordering::Relaxed);
+            struck
+        };
+        let changes = self.changes.run(&changing, &self.owned, &running, &mut rng);
+        let (struck, changed) = tokio::join!(strike, changes);
+        struck?;
+        for disaster in &disasters {
+            *report.disasters.entry(disaster.name()).or_default() += 1;
+        }
+        changed?;
+        for task in owned {
+            task.await.map_err(|e| format!("a worker panicked: {e}"))??;
+        }
+        self.check(registers).await?;
+        Ok(disasters.iter().map(Disaster::name).collect())
+    }
+
+    async fn check(&mut self, registers: registers::Epoch) -> Result<(), String> {
+        let fresh = self.connect(100).await?;
+        // Calls without an answer that the server has still in hand end in this time.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        self.registers
+            .verify(registers, &fresh.table(REGISTERS.parse().map_err(|e| format!("{e}"))?))
+            .await?;
+        let rows = fresh.table(ROWS.parse().map_err(|e| format!("{e}"))?);
+        self.owned.verify(&rows, &self.owned.low()).await?;
+        self.changes.verify(&fresh).await?;
+        let Some(most) = self.watch.most() else { return Ok(()) };
+        match most.resident_mib <= RESIDENT_MIB_MAX && most.descriptors <= DESCRIPTORS_MAX {
+            true => Ok(()),
+            false => Err(format!("the server takes too much: {most:?}")),
+        }
+    }
+
+    fn plan_disasters(&mut self) -> Vec<Disaster> {
+        let count = self.rng.random_range(1..=2);
+        (0..count).map(|_| Disaster::random(&mut self.rng)).collect()
+    }
+
+    fn add_to(&self, report: &mut Report) {
+        for (kind, [made, refused]) in &self.changes.counts {
+            let sums = report.changes.entry(kind).or_default();
+            (sums[0], sums[1]) = (sums[0] + made, sums[1] + refused);
+        }
+        report.refusals.extend(self.changes.refusals.clone());
+        for i in 0..2 {
+            report.owned[i] += self.owned.counts[i].load(Ordering::Relaxed);
+            report.registers[i] += self.registers.operations[i];
+        }
+    }
+
+    /// Kills the server and keeps its log and its directory.
+    fn keep(&mut self, folder: &Path, what: &str) -> std::io::Result<()> {
+        // What a debugger would ask first: where its threads are.
+        if let Some(pid) = self.server.pid() {
+            fs::create_dir_all(folder)?;
+            fs::write(folder.join("threads.txt"), threads(pid))?;
+        }
+        self.server.kill();
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("what.txt"), what)?;
+        if self.server.log().exists() {
+            fs::copy(self.server.log(), folder.join("server.log"))?;
+        }
+        copy_all(&self.server.root(), &folder.join("hbase"))
+    }
+}
+
+/// Names and wait channels of a process's threads.
+fn threads(pid: u32) -> String {
+    let mut text = String::new();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    for task in tasks {
+        let of = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let _ = writeln!(text, "{:20} {}", of("comm").trim(), of("wchan"));
+    }
+    text
+}
+
+fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)?.flatten() {
+        match entry.file_type()?.is_dir() {
+            true => copy_all(&entry.path(), &to.join(entry.file_name()))?,
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name()))?),
+        }
+    }
+    Ok(())
+}
+
+/// What happens to the server at some moment of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Disaster {
+    /// How long it goes well before.
+    calm: Duration,
+    kind: Kind,
+    /// How long it lasts.
+    lasts: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Kill,
+    Restart,
+    Freeze,
+    Disk(Disk),
+    /// Killed while its disk is bad.
+    DiskAndKill(Disk),
+}
+
+impl Disaster {
+    fn random(rng: &mut StdRng) -> Self {
+        let disk = Disk::ALL[rng.random_range(0..Disk::ALL.len())];
+        let kind = match rng.random_range(0..10) {
+            0..3 => Kind::Kill,
+            3 => Kind::Restart,
+            4 => Kind::Freeze,
+            5..9 => Kind::Disk(disk),
+            _ => Kind::DiskAndKill(disk),
+        };
+        let ms = |rng: &mut StdRng, range| Duration::from_millis(rng.random_range(range));
+        Self { calm: ms(rng, 2_000..7_000), kind, lasts: ms(rng, 300..4_000) }
+    }
+
+    fn name(&self) -> String {
+        match self.kind {
+            Kind::Kill => "kill -9".to_owned(),
+            Kind::Restart => "restart".to_owned(),
+            Kind::Freeze => "SIGSTOP".to_owned(),
+            Kind::Disk(disk) => format!("disk: {disk:?}"),
+            Kind::DiskAndKill(disk) => format!("disk: {disk:?}, then kill -9"),
+        }
+    }
+}
+
+/// Disasters one after the other; at the end the server runs and its disk is sound.
+async fn strike_all(
+    disasters: &[Disaster],
+    server: &mut Server,
+    watch: &Watch,
+    running: &Running,
+    restart_ms: &mut Vec<u64>,
+) -> Result<(), String> {
+    for disaster in disasters {
+        tokio::time::sleep(disaster.calm).await;
+        if !server.runs() {
+            return Err("the server stopped by itself, with nothing wrong".to_owned());
+        }
+        tokio::task::block_in_place(|| strike(disaster, server))?;
+        if !server.runs() {
+            let began = Instant::now();
+            tokio::task::block_in_place(|| start_again(server, watch, running))?;
+            restart_ms.push(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    if !server.runs() {
+        // A log that failed under a fault may end the server some moments after it.
+        tokio::task::block_in_place(|| start_again(server, watch, running))?;
+    }
+    Ok(())
+}
+
+fn start_again(server: &mut Server, watch: &Watch, running: &Running) -> Result<(), String> {
+    server.ended()?;
+    watch.follow(None);
+    running.starts.fetch_add(1, Ordering::SeqCst);
+    server.start()?;
+    running.starts.fetch_add(1, Ordering::SeqCst);
+    watch.follow(server.pid());
+    Ok(())
+}
+
+fn strike(disaster: &Disaster, server: &mut Server) -> Result<(), String> {
+    match disaster.kind {
+        Kind::Kill => server.kill(),
+        Kind::Restart => server.stop()?,
+        Kind::Freeze => {
+            server.signal(Signal::STOP);
+            std::thread::sleep(disaster.lasts);
+            server.signal(Signal::CONT);
+        }
+        Kind::Disk(disk) => {
+            server.fault(disk);
+            std::thread::sleep(disaster.lasts);
+            server.heal();
+        }
+        Kind::DiskAndKill(disk) => {
+            server.fault(disk);
+            std::thread::sleep(disaster.lasts);
+            server.kill();
+        }
+    }
+    Ok(())
+}
+
+impl Report {
+    fn markdown(&self, options: &Options, watch: &Watch) -> String {
+        let mut out = format!(
+            "# Soak\n\nSeed {}, {:.1} minutes, {} epochs.\n\n",
+            options.seed,
+            options.time.as_secs_f64() / 60.0,
+            self.epochs
+        );
+        let _ = writeln!(out, "| what | count |\n|---|---|");
+        let _ = writeln!(out, "| rows written and acknowledged | {} |", self.owned[0]);
+        let _ = writeln!(out, "| rows read under load and checked | {} |", self.owned[1]);
+        let _ = writeln!(out, "| operations in linearizable histories | {} |", self.registers[0]);
+        let _ = writeln!(out, "| of them without an answer | {} |", self.registers[1]);
+        for (name, count) in &self.disasters {
+            let _ = writeln!(out, "| {name} | {count} |");
+        }
+        if let Some(most) = watch.most() {
+            let _ = writeln!(out, "| most memory, MiB | {:.0} |", most.resident_mib);
+            let _ = writeln!(out, "| most descriptors | {} |", most.descriptors);
+        }
+        let mut restarts = self.restart_ms.clone();
+        restarts.sort_unstable();
+        if let (Some(median), Some(longest)) = (restarts.get(restarts.len() / 2), restarts.last()) {
+            let _ = writeln!(out, "| restarts: median, longest, ms | {median}, {longest} |");
+        }
+        let _ = writeln!(out, "\n| change | made | not made | the last reason |\n|---|---|---|---|");
+        for (kind, [made, refused]) in &self.changes {
+            let why = self.refusals.get(kind).map_or("", |why| why.lines().next().unwrap_or_default());
+            let why: String = why.replace('|', "/").chars().take(120).collect();
+            let _ = writeln!(out, "| {kind} | {made} | {refused} | {why} |");
+        }
+        let _ = writeln!(out, "\n![memory](memory.svg)\n![descriptors](descriptors.svg)\n");
+        match self.anomalies.is_empty() {
+            true => out.push_str("No anomaly.\n"),
+            false => self.anomalies.iter().for_each(|a| {
+                let _ = writeln!(out, "- {}", first_lines(a));
+            }),
+        }
+        out
+    }
+}
