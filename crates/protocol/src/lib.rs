@@ -21,15 +21,17 @@
 //! - `bytes` fields are [`bytes::Bytes`]. Decode from a `Bytes` and they share its memory, so the frame lives as long
 //!   as any of them; decode from a `&[u8]` and each is a copy.
 //! - Decoding is bounded: prost stops at 100 nested messages and never allocates by a length it has not checked
-//!   against the bytes at hand. Yet an empty inner message of 2 bytes becomes a struct of some hundred: bound the frame
-//!   before decoding it.
+//!   against the bytes at hand. Yet an empty inner message of 2 bytes becomes a struct of some hundred: what comes from a client is
+//!   decoded within an [`Allowance`].
 //! - Maps (`ServerLoad.regionCachedInfo` and the like) are `HashMap`s, whose entries are written in no fixed order.
 //! - Markers of deprecation are left out: the fields are still on the wire.
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod magic;
 
+pub use bounded::{Allowance, BoundedError, decode, merge};
 pub use magic::{MagicError, PB_MAGIC, from_magic, from_magic_or_plain, with_magic};
 
 /// `google.protobuf.Any`: a message with the name of its type, as the state of procedures is stored.

@@ -64,6 +64,7 @@ pub use self::open::write_region_info;
 pub use self::read::RowReader;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
+pub use self::write::{BatchCompletion, Tried};
 use crate::memstore::MemStoreSize;
 use crate::store::{Store, StoreEnv};
 

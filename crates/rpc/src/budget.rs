@@ -57,6 +57,38 @@ impl Budget {
     }
 }
 
+/// Units of a [`Budget`], given back when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    units: u64,
+}
+
+impl Charge {
+    /// No units of `budget` yet.
+    pub fn none(budget: Arc<Budget>) -> Self {
+        Charge { budget, units: 0 }
+    }
+
+    /// Takes further units, if they are there.
+    pub fn take(&mut self, units: u64) -> bool {
+        let taken = self.budget.take(units);
+        self.units += if taken { units } else { 0 };
+        taken
+    }
+
+    /// Units taken.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give(self.units);
+    }
+}
+
 /// One thread's access to a [`Budget`].
 #[derive(Debug)]
 pub struct CoreBudget {
@@ -133,6 +165,16 @@ mod tests {
         assert!(!cores[0].take(100));
         cores[0].give(taken);
         drop(cores);
+        assert_eq!(whole.used(), 0);
+    }
+
+    #[test]
+    fn a_charge_comes_back_when_it_is_dropped() {
+        let whole = Budget::new(100);
+        let mut charge = Charge::none(whole.clone());
+        assert!(charge.take(60) && charge.take(30) && !charge.take(20) && charge.take(10));
+        assert_eq!((charge.units(), whole.used()), (100, 100));
+        drop(charge);
         assert_eq!(whole.used(), 0);
     }
 

@@ -1,20 +1,25 @@
 //! A call as a service sees it, and the connection it came on.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result};
-use evenkeel_protocol::pb;
-use prost::{DecodeError, Message};
+use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_protocol::{Allowance, BoundedError, pb};
+use prost::Message;
 
-use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
+use crate::budget::{Budget, Charge};
+use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
 
 /// Calls that wait are copied out of the connection's read buffer when they are at most this long: a few bytes must
 /// not pin a whole buffer.
 const COMPACT_BYTES_MAX: usize = 16 * 1024;
+/// What a request may become in memory before it takes from the budget; and by how much it takes then.
+const DECODED_BYTES_FREE: u64 = 64 * 1024;
+const DECODED_BYTES_STEP: u64 = 256 * 1024;
 
 /// What a client told about itself in its ConnectionHeader. One for each connection, shared by its calls.
 #[derive(Debug)]
@@ -37,6 +42,10 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     pub(crate) closed: AtomicBool,
     pub(crate) leases: AtomicUsize,
+    /// Where the bytes of requests are counted, and what they become.
+    pub(crate) inflight: Arc<Budget>,
+    /// The longest cell block, decompressed.
+    pub(crate) cell_block_bytes_max: usize,
 }
 
 /// Something that a client holds on the server between its calls, an open scanner: its connection does not count as idle.
@@ -80,6 +89,11 @@ impl ConnectionInfo {
 ///
 /// `param` and `cells` are slices of the connection's read buffer: whoever keeps a call for long should
 /// [`compact`](Call::compact) it, as [`crate::Executor`] does.
+///
+/// Reading the parameter and the cells takes time and memory by their length, and more: a compressed block expands, a message of
+/// small parts becomes many structs. So both are read when they are asked for, on the thread that may take so long; and
+/// what they become beyond the frame is taken from the same budget as the frame, until the call is dropped
+/// ([`Call::take_charge`]).
 #[derive(Debug)]
 pub struct Call {
     /// Who is calling.
@@ -92,8 +106,8 @@ pub struct Call {
     pub method_index: usize,
     /// The encoded parameter message.
     pub param: Bytes,
-    /// The cell block, decompressed.
-    pub cells: Option<Bytes>,
+    /// The cell block as it came.
+    pub(crate) cells: Option<Bytes>,
     /// The priority the client asked for.
     pub priority: Option<u32>,
     /// When the request's last byte had been read.
@@ -103,31 +117,104 @@ pub struct Call {
     /// Bytes of the request frame: what it counts for in the budgets.
     pub frame_bytes: usize,
     pub(crate) header: Bytes,
+    /// What the parameter has become beyond the frame.
+    pub(crate) decoded: RefCell<Option<Charge>>,
 }
 
 impl Call {
     /// The parameter message; its `bytes` fields are slices of the request.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it does not parse.
+    /// `DoNotRetryIOException` when it does not parse, `CallQueueTooBigException` when the budget of requests has no room
+    /// for what it becomes, `RequestTooBigException` when it never has.
     pub fn decode<M: Message + Default>(&self) -> Result<M> {
-        self.decode_by(M::decode)
+        self.decode_by(evenkeel_protocol::decode)
     }
 
     /// As [`Call::decode`], by a decoder of the service's own.
     ///
     /// # Errors
     /// As [`Call::decode`].
-    pub fn decode_by<M>(&self, decode: impl FnOnce(Bytes) -> Result<M, DecodeError>) -> Result<M> {
-        decode(self.param.clone()).map_err(|error| {
-            HBaseError::do_not_retry(format!("the parameter of {} cannot be read: {error}", self.method))
+    pub fn decode_by<M>(
+        &self,
+        decode: impl FnOnce(Bytes, &mut Allowance<'_>) -> Result<M, BoundedError>,
+    ) -> Result<M> {
+        let mut more = || self.charge_decoded().then_some(DECODED_BYTES_STEP);
+        let mut allowance = Allowance::new(DECODED_BYTES_FREE, &mut more);
+        decode(self.param.clone(), &mut allowance).map_err(|error| match error {
+            BoundedError::Malformed(error) => {
+                let method = self.method;
+                HBaseError::do_not_retry(format!("the parameter of {method} cannot be read: {error}"))
+            }
+            BoundedError::TooLarge => self.too_large(),
         })
     }
 
-    /// The cells of the request's block; none when there is no block.
-    pub fn cell_reader(&self) -> CellBlockReader {
-        let codec = self.connection.codec.unwrap_or(CellCodec::KeyValue);
-        CellBlockReader::new(codec, self.cells.clone().unwrap_or_default())
+    fn charge_decoded(&self) -> bool {
+        let mut decoded = self.decoded.borrow_mut();
+        let charge = decoded.get_or_insert_with(|| Charge::none(self.connection.inflight.clone()));
+        charge.take(DECODED_BYTES_STEP)
+    }
+
+    /// The error of a request that becomes more than there is room for: what is free now may be more later, the whole is not.
+    fn too_large(&self) -> HBaseError {
+        let had = self.decoded.borrow().as_ref().map_or(0, Charge::units);
+        let is_hopeless = had + self.frame_bytes as u64 > self.connection.inflight.max() / 2;
+        let kind = if is_hopeless { ErrorKind::RequestTooBig } else { ErrorKind::CallQueueTooBig };
+        let (method, bytes) = (self.method, self.frame_bytes);
+        let message = format!(
+            "{method} of {bytes} bytes becomes more in memory than hbase.ipc.server.max.callqueue.size has room for"
+        );
+        HBaseError::new(kind, message)
+    }
+
+    /// What decoding took of the budget. Who keeps the decoded request for longer than the call keeps this, too.
+    pub fn take_charge(&self) -> Option<Charge> {
+        self.decoded.take()
+    }
+
+    /// Bytes of the cell block as it came; how many it has when it is not [compressed](Call::is_compressed).
+    pub fn cell_block_bytes(&self) -> usize {
+        self.cells.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Whether there is a cell block, and it is compressed: reading it takes time by what it expands to.
+    pub fn is_compressed(&self) -> bool {
+        self.cells.is_some() && self.connection.compressor.is_some()
+    }
+
+    /// The cells of the request's block; none when there is no block. Decompresses it.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` for a block that the connection named no codec for, that is damaged or expands to more than
+    /// a request may have; `CallQueueTooBigException` where there is no room for what it expands to.
+    pub fn cell_reader(&self) -> Result<CellBlockReader> {
+        let Some(cells) = self.cells.clone() else { return Ok(CellBlockReader::none()) };
+        let Some(codec) = self.connection.codec else {
+            return Err(HBaseError::do_not_retry(
+                "a cell block came on a connection that named no cell codec",
+            ));
+        };
+        let cells = match self.connection.compressor {
+            Some(compressor) => self.decompressed(&cells, compressor)?,
+            None => cells,
+        };
+        Ok(CellBlockReader::new(codec, cells))
+    }
+
+    /// The cell block as its codec reads it. It has its part of the budget for as long as anyone holds a slice of it.
+    fn decompressed(&self, cells: &Bytes, compressor: Compressor) -> Result<Bytes> {
+        let mut charge = Charge::none(self.connection.inflight.clone());
+        let mut take = |bytes: usize| charge.take(bytes as u64);
+        let raw = compressor.decompress_within(cells, self.connection.cell_block_bytes_max, &mut take);
+        match raw {
+            Ok(raw) => Ok(Bytes::from_owner(Charged { raw, _charge: charge })),
+            Err(DecompressError::NoRoom) => {
+                let message = "a decompressed cell block passes hbase.ipc.server.max.callqueue.size";
+                Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
+            }
+            Err(error) => Err(HBaseError::do_not_retry(error.to_string())),
+        }
     }
 
     /// Whether nobody waits for the answer any more: the socket is gone or the client's time is up.
@@ -153,5 +240,17 @@ impl Call {
         self.header = whole.slice(..header_end);
         self.param = whole.slice(header_end..param_end);
         self.cells = self.cells.is_some().then(|| whole.slice(param_end..));
+    }
+}
+
+/// Bytes that have their part of a budget.
+struct Charged {
+    raw: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.raw
     }
 }

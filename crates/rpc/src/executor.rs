@@ -1,9 +1,12 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! Three classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
-//! load must not stand before hbase:meta. Queues are bounded; a full one is answered with CallQueueTooBigException.
-//! Calls whose client has given up are dropped when they reach the front. Scans, which compute for long, take turns: see
-//! [`queue`].
+//! Four classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
+//! load must not stand before hbase:meta, and reads not behind writes that wait for a lock or the log. Queues are bounded; a
+//! full one is answered with CallQueueTooBigException. Calls whose client has given up are dropped when they reach the front.
+//! Scans and what else computes for long take turns: see [`queue`].
+//!
+//! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same queue as calls, and is
+//! never refused: it is of a call in flight, of which there are as many as the connections' budgets allow.
 
 mod queue;
 
@@ -22,12 +25,15 @@ use queue::{Queue, Waiting};
 /// Which threads run a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallClass {
-    /// Ordinary reads and writes.
+    /// Ordinary reads that wait for a disk.
     General,
     /// System tables (`hbase:*`), admin calls: priority above 10.
     Priority,
-    /// Scans.
+    /// Scans, and what else computes for long: large requests and replies, costly filters. As a rule it waits for nothing
+    /// but a disk that it reads.
     Scan,
+    /// Writes that wait: for a row's lock, for earlier writes to be durable, for room in the log.
+    Write,
 }
 
 /// Threads and queue lengths.
@@ -41,6 +47,8 @@ pub struct ExecutorConfig {
     pub priority_handlers: usize,
     /// Threads for scans.
     pub scan_handlers: usize,
+    /// Threads for writes that wait.
+    pub write_handlers: usize,
     /// Scans that compute at once; others wait in line, or for a disk. As many as there are cores.
     pub scans_at_once: usize,
     /// How long a scan computes before others that wait go first.
@@ -56,6 +64,7 @@ impl Default for ExecutorConfig {
             general_handlers: 30,
             priority_handlers: 20,
             scan_handlers: 30,
+            write_handlers: 30,
             scans_at_once: std::thread::available_parallelism().map_or(1, usize::from),
             scan_turn: Duration::from_millis(5),
             queue_calls_max: 0,
@@ -66,7 +75,7 @@ impl Default for ExecutorConfig {
 /// See the module's documentation. Dropping it stops the threads after their running calls.
 pub struct Executor {
     server_name: String,
-    queues: [Arc<Queue>; 3],
+    queues: [Arc<Queue>; 4],
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -76,17 +85,19 @@ impl Executor {
     /// # Errors
     /// When a thread cannot be started, or a class would have none (`InvalidInput`).
     pub fn start(config: &ExecutorConfig) -> io::Result<Executor> {
-        let handlers = [config.general_handlers, config.priority_handlers, config.scan_handlers];
+        let handlers =
+            [config.general_handlers, config.priority_handlers, config.scan_handlers, config.write_handlers];
         if handlers.contains(&0) || config.scans_at_once == 0 {
             let reason = "calls of each class need a handler thread";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let [general, priority, scan] = handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
+        let [general, priority, scan, write] =
+            handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
         let scan = scan.with_turns(config.scans_at_once, config.scan_turn);
-        let queues = [general, priority, scan].map(Arc::new);
+        let queues = [general, priority, scan, write].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };
-        for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan"]) {
+        for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan", "write"]) {
             for i in 0..queue.handlers() {
                 let own = queue.clone();
                 let thread = std::thread::Builder::new().name(format!("{name}-{i}"));
@@ -108,6 +119,12 @@ impl Executor {
         }
         call.compact();
         queue.push(Waiting { call, reply: reply.detach(), job: Box::new(job) });
+    }
+
+    /// Runs the rest of a call that began elsewhere, on a thread of `class`. Never refuses it. One that panics, or that is
+    /// dropped because the executor stops, answers as its responder is dropped.
+    pub fn run_rest(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
+        self.queue(class).push_job(Box::new(job));
     }
 
     /// Calls waiting for a thread of `class`.
@@ -134,11 +151,12 @@ impl Executor {
     }
 
     fn queue(&self, class: CallClass) -> &Queue {
-        let [general, priority, scan] = &self.queues;
+        let [general, priority, scan, write] = &self.queues;
         match class {
             CallClass::General => general,
             CallClass::Priority => priority,
             CallClass::Scan => scan,
+            CallClass::Write => write,
         }
     }
 }

@@ -54,7 +54,7 @@ mod watch;
 mod wire;
 mod worker;
 
-pub use budget::Budget;
+pub use budget::{Budget, Charge};
 pub use call::{Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};

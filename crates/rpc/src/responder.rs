@@ -102,12 +102,6 @@ impl Responder {
         }
     }
 
-    /// Counts further bytes, taken from the budget before, as this call's.
-    pub(crate) fn add_bytes(&mut self, bytes: usize) {
-        self.frame_bytes += bytes;
-        self.connection.call_grew(bytes);
-    }
-
     fn finish(&mut self, write: impl FnOnce(&mut Gather, u32)) {
         self.open = false;
         self.connection.answer(|out| write(out, self.call_id));

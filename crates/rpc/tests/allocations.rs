@@ -55,7 +55,7 @@ impl Service for OneCell {
 
     fn call(&self, call: Call, reply: Responder) {
         COUNTING.set(true);
-        assert_eq!(call.cell_reader().count(), 1);
+        assert_eq!(call.cell_reader().expect("a block").count(), 1);
         let mut cells = reply.cell_block_writer();
         if let Some(writer) = &mut cells {
             writer.push(&self.0.as_cell());

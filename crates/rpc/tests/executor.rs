@@ -92,6 +92,7 @@ fn start_watched(
         general_handlers: 1,
         priority_handlers: 1,
         scan_handlers,
+        write_handlers: 1,
         scans_at_once: 1,
         scan_turn: Duration::from_millis(5),
         queue_calls_max: 100,

@@ -15,6 +15,7 @@
 //! | [`caller`] | [`Caller`]: what a request's connection means for its answer; [`Reply`] |
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
+//! | [`inline`] | what may run on a connection's thread, and where the rest goes |
 //! | [`turn`] | single writes that came in together |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
@@ -31,7 +32,8 @@
 //! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. A write's answer leaves
 //! when the WAL's group commit calls back. A read takes what is in caches, and blocks of files as far as the kernel has them
 //! in memory; one that would have to wait for a disk, or for a block that another thread reads, is done anew on a handler
-//! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. What cannot be
+//! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. Neither does what takes long, nor a write that has to wait
+//! ([`inline`]). What cannot be
 //! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
 //! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
 //! on threads of their own, so that user load cannot stand before hbase:meta.
@@ -56,6 +58,7 @@ pub mod config;
 pub mod decimal;
 pub mod endpoint;
 pub mod get;
+pub mod inline;
 pub mod load;
 pub mod memory;
 pub mod multi;

@@ -506,6 +506,7 @@ fn executor_config(conf: &Configuration, name: &ServerName) -> Result<ExecutorCo
         general_handlers,
         priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
         scan_handlers: general_handlers,
+        write_handlers: general_handlers,
         queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
         ..ExecutorConfig::default()
     })

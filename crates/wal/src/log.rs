@@ -77,7 +77,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, turns};
 use evenkeel_fs::FileSystem;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -200,6 +200,15 @@ struct Shared {
     watch: Watch,
 }
 
+/// Whether an append waits for room in the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// As long as it takes.
+    Awaited,
+    /// It does not.
+    AtOnce,
+}
+
 /// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -264,6 +273,28 @@ impl Wal {
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
     ) -> Result<Txid> {
+        let appended = self.append_or_not(key, cells, Room::Awaited)?;
+        appended.ok_or_else(|| HBaseError::io("an append that may wait found no room"))
+    }
+
+    /// As [`Wal::append_cells`], but never waits: `None` when the queue has no room, or others wait for room.
+    ///
+    /// # Errors
+    /// As [`Wal::append`].
+    pub fn try_append_cells<'a>(
+        &self,
+        key: &WalKey<'_>,
+        cells: impl Iterator<Item = CellRef<'a>> + Clone,
+    ) -> Result<Option<Txid>> {
+        self.append_or_not(key, cells, Room::AtOnce)
+    }
+
+    fn append_or_not<'a>(
+        &self,
+        key: &WalKey<'_>,
+        cells: impl Iterator<Item = CellRef<'a>> + Clone,
+        room: Room,
+    ) -> Result<Option<Txid>> {
         let size = encode::measure(key, cells.clone());
         if size.total > self.shared.config.entry_bytes_max {
             let (bytes, max) = (size.total, self.shared.config.entry_bytes_max);
@@ -273,7 +304,7 @@ impl Wal {
         ENTRY.with_borrow_mut(|entry| {
             entry.clear();
             encode::write(entry, size, key, cells.clone());
-            let txid = self.append_encoded(entry, key, cells);
+            let txid = self.append_encoded(entry, key, cells, room);
             if entry.capacity() > ENTRY_BYTES_KEPT {
                 *entry = Vec::new();
             }
@@ -286,8 +317,9 @@ impl Wal {
         entry: &[u8],
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>>,
-    ) -> Result<Txid> {
-        let mut queue = self.shared.room_for(entry.len())?;
+        room: Room,
+    ) -> Result<Option<Txid>> {
+        let Some(mut queue) = self.shared.room_for(entry.len(), room)? else { return Ok(None) };
         queue.reserve(entry.len(), self.shared.config.queue_bytes_max);
         queue.pending.extend_from_slice(entry);
         queue.accounting.appended(key.region, key.seq_id, cells);
@@ -295,7 +327,7 @@ impl Wal {
         if queue.pending.len() > NUDGE_BYTES {
             self.shared.nudge(&mut queue);
         }
-        Ok(txid)
+        Ok(Some(txid))
     }
 
     /// Calls `done` once, when everything up to `txid` is durable at `level`, or cannot be any more. It runs on the
@@ -489,19 +521,26 @@ impl Shared {
         }
     }
 
-    /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits.
-    fn room_for(&self, bytes: usize) -> Result<MutexGuard<'_, Queue>> {
+    /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits. `None` when that
+    /// would take a wait.
+    fn room_for(&self, bytes: usize, room: Room) -> Result<Option<MutexGuard<'_, Queue>>> {
         let mut queue = self.queue.lock();
         queue.check_open()?;
+        if room == Room::AtOnce && queue.blocked > 0 {
+            return Ok(None);
+        }
         while !queue.pending.is_empty() && queue.pending.len() + bytes > self.config.queue_bytes_max {
-            count(&self.counters.full_queue_waits);
             self.nudge(&mut queue);
+            if room == Room::AtOnce {
+                return Ok(None);
+            }
+            count(&self.counters.full_queue_waits);
             queue.blocked += 1;
-            self.space.wait(&mut queue);
+            turns::lend(|| self.space.wait(&mut queue));
             queue.blocked -= 1;
             queue.check_open()?;
         }
-        Ok(queue)
+        Ok(Some(queue))
     }
 
     /// Sees to it that the WAL's thread commits. Whoever commits now looks again when it is done.

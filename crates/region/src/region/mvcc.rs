@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -68,6 +69,13 @@ impl Mvcc {
         let _order = self.order.lock();
         let number = self.next();
         (number, ordered(number))
+    }
+
+    /// As [`Mvcc::begin`]; `None` when others are giving out numbers for longer than `wait_max`.
+    pub fn try_begin<T>(&self, wait_max: Duration, ordered: impl FnOnce(u64) -> T) -> Option<(u64, T)> {
+        let _order = self.order.try_lock_for(wait_max)?;
+        let number = self.next();
+        Some((number, ordered(number)))
     }
 
     fn next(&self) -> u64 {

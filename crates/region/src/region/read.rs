@@ -185,10 +185,15 @@ impl RowReader<'_> {
         self.region.counts.reads.fetch_add(reads, Ordering::Relaxed);
     }
 
+    /// Forgets what was read and not counted: it will be read anew.
+    pub fn forget(&mut self) {
+        self.reads = 0;
+    }
+
     /// As [`Region::get`], to the end of `out`, which may share values with blocks; `context` tells how much was read.
     ///
     /// # Errors
-    /// As [`Region::get`]; `out` may have a part of the row then.
+    /// As [`Region::get`]; `out` may have a part of the row then, and so it may when `context` says that the read gave up.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
         let row = scan.start_row.clone();
         self.read(None, &row, || Ok(scan), out, context)
@@ -253,6 +258,9 @@ impl RowReader<'_> {
         let mut read = CellBuffer::new();
         let scanner = region.scanner_at(last, kind, row, || Ok(scan))?;
         scanner.next(&mut read, context)?;
+        if context.gave_up() {
+            return Ok(());
+        }
         cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())

@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{ErrorKind, HBaseError, Result, turns};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
@@ -61,29 +61,41 @@ impl RowLocks {
         Ok(RowGuard { _held: held })
     }
 
+    /// As [`RowLocks::lock`], without waiting; `None` when one is held by others.
+    pub fn try_lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Option<RowGuard<'_>> {
+        let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let held = slots.into_iter().map(|slot| try_slot(&self.locks[slot], mode)).collect::<Option<_>>()?;
+        Some(RowGuard { _held: held })
+    }
+
     fn lock_slot<'l>(
         &self,
         lock: &'l RwLock<()>,
         mode: LockMode,
         deadline: &mut Option<Instant>,
     ) -> Result<Held<'l>> {
-        let shared = |guard| Held::Shared { _guard: guard };
-        let exclusive = |guard| Held::Exclusive { _guard: guard };
-        let at_once = match mode {
-            LockMode::Shared => lock.try_read().map(shared),
-            LockMode::Exclusive => lock.try_write().map(exclusive),
-        };
-        if let Some(held) = at_once {
+        if let Some(held) = try_slot(lock, mode) {
             return Ok(held);
         }
         // Who holds it may wait for a write of this thread to be durable.
         evenkeel_wal::wake_waiting();
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.wait_max);
-        let held = match mode {
-            LockMode::Shared => lock.try_read_until(deadline).map(shared),
-            LockMode::Exclusive => lock.try_write_until(deadline).map(exclusive),
-        };
+        let held = turns::lend(|| match mode {
+            LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
+            LockMode::Exclusive => {
+                lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })
+            }
+        });
         held.ok_or_else(|| HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock"))
+    }
+}
+
+fn try_slot(lock: &RwLock<()>, mode: LockMode) -> Option<Held<'_>> {
+    match mode {
+        LockMode::Shared => lock.try_read().map(|guard| Held::Shared { _guard: guard }),
+        LockMode::Exclusive => lock.try_write().map(|guard| Held::Exclusive { _guard: guard }),
     }
 }
 
@@ -106,9 +118,12 @@ mod tests {
         assert!(one(&locks, b"r", LockMode::Shared).is_ok());
         let refused = one(&locks, b"r", LockMode::Exclusive).err().expect("held");
         assert_eq!(refused.kind(), ErrorKind::RegionTooBusy);
+        let try_one = |mode| locks.try_lock(std::iter::once(&b"r"[..]), mode);
+        assert!(try_one(LockMode::Shared).is_some() && try_one(LockMode::Exclusive).is_none());
         drop(shared);
         let _alone = one(&locks, b"r", LockMode::Exclusive).expect("free again");
         assert!(one(&locks, b"r", LockMode::Shared).is_err());
+        assert!(try_one(LockMode::Shared).is_none());
     }
 
     #[test]

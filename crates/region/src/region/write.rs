@@ -3,18 +3,26 @@
 //! Two paths. The *atomic* one takes any mutations, conditions and reads-before-writes: all or nothing, one write
 //! number, one WAL entry. The *batch* takes puts and deletes that stand alone: each succeeds or fails by itself, and
 //! those that pass share one write number and one WAL entry.
+//!
+//! # Waiting
+//! A write may have to wait for a row's lock (behind a write that reads first and waits for the disk), for the updates lock
+//! (behind a flush's swap or a close), for its turn to take a number, and for room in the log's queue. Whoever must not wait
+//! uses [`Region::try_mutate`] and [`Region::try_batch_mutate`]: when they would have to, nothing was done, and the caller has
+//! the write back to make it where it may wait. Locks that are held for a computation only are waited for, [`BRIEF`] each:
+//! it would be slower to go elsewhere.
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, turns};
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
 use super::nonce::{NonceKey, NonceStart};
 use super::row_cache::HeldRows;
-use super::row_lock::LockMode;
+use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region};
 use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
@@ -23,6 +31,38 @@ use crate::ops::{
 
 /// Called once with the outcome of each mutation of a batch, in order.
 pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
+
+/// What became of a write that was not to wait.
+#[must_use]
+pub enum Tried<T> {
+    /// It was begun, or has failed: its completion tells.
+    Begun,
+    /// It would have to wait. Nothing was done; here it is.
+    WouldWait(T),
+}
+
+/// How long a write that must not wait for others is held up by locks that are held for a computation only, each.
+const BRIEF: Duration = Duration::from_millis(1);
+
+/// Whether a write may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Allowed,
+    Never,
+}
+
+/// Why a write was not applied.
+enum Unapplied {
+    Failed(HBaseError),
+    /// It may not wait, and would have to.
+    WouldWait,
+}
+
+impl From<HBaseError> for Unapplied {
+    fn from(error: HBaseError) -> Self {
+        Self::Failed(error)
+    }
+}
 
 /// A write that is in the MemStore and on its way to the disk.
 struct Applied {
@@ -39,6 +79,24 @@ impl Region {
             done(outcome.map(|result| MutationResult { cells: result.cells }));
         });
         self.write_atomically(vec![mutation], Vec::new(), nonce_group, done);
+    }
+
+    /// As [`Region::mutate`], for a Put or Delete, without waiting.
+    pub fn try_mutate(
+        self: &Arc<Self>,
+        mutation: Mutation,
+        done: Completion<MutationResult>,
+    ) -> Tried<(Mutation, Completion<MutationResult>)> {
+        let none = NonceKey { group: 0, nonce: 0 };
+        match self.check_and_apply(std::slice::from_ref(&mutation), Vec::new(), none, Wait::Never) {
+            Err(Unapplied::WouldWait) => return Tried::WouldWait((mutation, done)),
+            Err(Unapplied::Failed(error)) => done(Err(error)),
+            Ok(None) => done(Ok(MutationResult::default())),
+            Ok(Some((applied, _))) => self.finish(applied, move |durable| {
+                done(durable.map(|()| MutationResult::default()));
+            }),
+        }
+        Tried::Begun
     }
 
     /// Makes several writes to rows of this region, all or none; with conditions, only if every one holds.
@@ -68,23 +126,53 @@ impl Region {
 
     /// Makes puts and deletes that stand alone.
     pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
+        if let Tried::WouldWait((_, done)) = self.make_batch(mutations, done, Wait::Allowed) {
+            // One that may wait never says so.
+            done(Vec::new());
+        }
+    }
+
+    /// As [`Region::batch_mutate`], without waiting.
+    pub fn try_batch_mutate(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        done: BatchCompletion,
+    ) -> Tried<(Vec<Mutation>, BatchCompletion)> {
+        self.make_batch(mutations, done, Wait::Never)
+    }
+
+    fn make_batch(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        done: BatchCompletion,
+        wait: Wait,
+    ) -> Tried<(Vec<Mutation>, BatchCompletion)> {
         let mut outcomes: Vec<_> =
             mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
-        match self.apply_batch(&mutations, &mut outcomes) {
+        let writes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let applied = self.apply_batch(&mutations, &mut outcomes, wait);
+        if matches!(applied, Err(Unapplied::WouldWait)) {
+            return Tried::WouldWait((mutations, done));
+        }
+        self.count_writes(writes);
+        match applied {
             Ok(None) => done(outcomes),
             Ok(Some(applied)) => self.finish(applied, move |durable| done(merge(outcomes, durable))),
-            Err(error) => done(merge(outcomes, Err(error))),
+            Err(Unapplied::Failed(error)) => done(merge(outcomes, Err(error))),
+            Err(Unapplied::WouldWait) => {}
         }
+        Tried::Begun
     }
 
     fn apply_batch(
         self: &Arc<Self>,
         mutations: &[Mutation],
         outcomes: &mut [Result<MutationResult>],
-    ) -> Result<Option<Applied>> {
+        wait: Wait,
+    ) -> Result<Option<Applied>, Unapplied> {
         self.check_resources()?;
         let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
-        let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared)?;
+        let guard = self.lock_rows(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
         let now_ms = self.env.stores.clock.now_ms();
         let mut cells = Vec::with_capacity(mutations.len());
         let mut durability = Durability::SkipWal;
@@ -97,7 +185,7 @@ impl Region {
         let applied = if cells.is_empty() {
             None
         } else {
-            Some(self.apply(cells, durability, NonceKey { group: 0, nonce: 0 })?)
+            Some(self.apply(cells, durability, NonceKey { group: 0, nonce: 0 }, wait)?)
         };
         drop(guard);
         Ok(applied)
@@ -137,7 +225,7 @@ impl Region {
         done: Completion<CheckAndMutateResult>,
     ) {
         let region = Arc::clone(self);
-        match self.check_and_apply(&mutations, conditions, nonce) {
+        match self.check_and_apply(&mutations, conditions, nonce, Wait::Allowed) {
             Ok(Some((applied, result))) => self.finish(applied, move |durable| {
                 region.env.nonces.end(nonce, durable.is_ok());
                 done(durable.map(|()| result));
@@ -147,9 +235,12 @@ impl Region {
                 // What the verdict rests on was durable before it was read, and stayed under the row lock.
                 done(Ok(CheckAndMutateResult::default()));
             }
-            Err(error) => {
+            Err(unapplied) => {
                 self.env.nonces.end(nonce, false);
-                done(Err(error));
+                done(Err(match unapplied {
+                    Unapplied::Failed(error) => error,
+                    Unapplied::WouldWait => HBaseError::io("a write that may wait was not made"),
+                }));
             }
         }
     }
@@ -160,7 +251,8 @@ impl Region {
         mutations: &[Mutation],
         conditions: Vec<Condition>,
         nonce: NonceKey,
-    ) -> Result<Option<(Applied, CheckAndMutateResult)>> {
+        wait: Wait,
+    ) -> Result<Option<(Applied, CheckAndMutateResult)>, Unapplied> {
         self.check_resources()?;
         mutations.iter().try_for_each(|m| self.check_target(m))?;
         conditions.iter().try_for_each(|c| self.check_row(&c.row, "doCheckAndRowMutate"))?;
@@ -170,10 +262,13 @@ impl Region {
         } else {
             LockMode::Shared
         };
-        let guard = self.row_locks.lock(rows, mode)?;
+        let guard = self.lock_rows(rows, mode, wait)?;
         if mode == LockMode::Exclusive {
+            if wait == Wait::Never {
+                return Err(Unapplied::WouldWait);
+            }
             // What is read below must not be taken back after it was built upon.
-            self.mvcc.wait_for(self.mvcc.write_point());
+            turns::lend(|| self.mvcc.wait_for(self.mvcc.write_point()));
         }
         let now_ms = self.env.stores.clock.now_ms();
         let mut put_timestamp = now_ms;
@@ -190,10 +285,26 @@ impl Region {
             self.prepare(mutation, (now_ms, put_timestamp), &mut cells, &mut results)?;
             durability = stronger(durability, self.durability_of(mutation));
         }
-        let applied = self.apply(cells, durability, nonce)?;
+        let applied = self.apply(cells, durability, nonce, wait);
+        if !matches!(applied, Err(Unapplied::WouldWait)) {
+            self.count_writes(mutations.len());
+        }
+        let applied = applied?;
         drop(guard);
         let returns = mutations.iter().any(|m| reads_first(m) && m.return_results);
         Ok(Some((applied, CheckAndMutateResult { success: true, cells: returns.then_some(results) })))
+    }
+
+    fn lock_rows<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r [u8]>,
+        mode: LockMode,
+        wait: Wait,
+    ) -> Result<RowGuard<'_>, Unapplied> {
+        match wait {
+            Wait::Allowed => Ok(self.row_locks.lock(rows, mode)?),
+            Wait::Never => self.row_locks.try_lock(rows, mode).ok_or(Unapplied::WouldWait),
+        }
     }
 
     /// Gives the cells a write number, logs them and puts them into the MemStore.
@@ -202,25 +313,32 @@ impl Region {
         mut cells: Vec<KeyValue>,
         durability: Durability,
         nonce: NonceKey,
-    ) -> Result<Applied> {
+        wait: Wait,
+    ) -> Result<Applied, Unapplied> {
         let level = sync_level(durability);
         let rows = self.row_cache.as_ref().map(|cache| cache.rows_of(&cells));
-        let updates = self.updates.read();
+        let updates = match wait {
+            Wait::Allowed => self.updates.read(),
+            Wait::Never => self.updates.try_read_for(BRIEF).ok_or(Unapplied::WouldWait)?,
+        };
         if *updates != Phase::Open {
-            return Err(self.not_serving());
+            return Err(self.not_serving().into());
         }
-        let (number, logged) = self.mvcc.begin(|number| {
+        let in_order = |number| {
             rows.iter().for_each(|rows| rows.note(number));
-            let level = level?;
-            let appended = self.log(number, cells.iter().map(KeyValue::as_cell), nonce);
-            Some(appended.map(|txid| (txid, level)))
-        });
-        let logged = logged.transpose();
+            let Some(level) = level else { return Ok(None) };
+            let appended = self.append_to_log(number, cells.iter().map(KeyValue::as_cell), nonce, wait);
+            appended.map(|txid| Some((txid, level)))
+        };
+        let (number, logged) = match wait {
+            Wait::Allowed => self.mvcc.begin(in_order),
+            Wait::Never => self.mvcc.try_begin(BRIEF, in_order).ok_or(Unapplied::WouldWait)?,
+        };
         let logged = match logged {
             Ok(logged) => logged,
-            Err(error) => {
+            Err(unapplied) => {
                 self.mvcc.complete(number);
-                return Err(error);
+                return Err(unapplied);
             }
         };
         for cell in &mut cells {
@@ -276,6 +394,28 @@ impl Region {
         }
     }
 
+    fn append_to_log<'a>(
+        &self,
+        seq_id: u64,
+        cells: impl Iterator<Item = CellRef<'a>> + Clone,
+        nonce: NonceKey,
+        wait: Wait,
+    ) -> Result<Txid, Unapplied> {
+        match wait {
+            Wait::Allowed => Ok(self.log(seq_id, cells, nonce)?),
+            Wait::Never => {
+                let appended = self.env.wal.try_append_cells(&self.wal_key(seq_id, nonce), cells)?;
+                appended.ok_or(Unapplied::WouldWait)
+            }
+        }
+    }
+
+    fn wal_key(&self, seq_id: u64, nonce: NonceKey) -> WalKey<'_> {
+        let now_ms = self.env.stores.clock.now_ms();
+        let key = WalKey::new(&self.encoded_name, self.info.table(), seq_id, now_ms);
+        WalKey { nonce_group: nonce.group, nonce: nonce.nonce, ..key }
+    }
+
     /// Puts cells into the log's queue, as one entry.
     pub(super) fn log<'a>(
         &self,
@@ -283,9 +423,7 @@ impl Region {
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
         nonce: NonceKey,
     ) -> Result<Txid> {
-        let now_ms = self.env.stores.clock.now_ms();
-        let key = WalKey::new(&self.encoded_name, self.info.table(), seq_id, now_ms);
-        self.env.wal.append_cells(&WalKey { nonce_group: nonce.group, nonce: nonce.nonce, ..key }, cells)
+        self.env.wal.append_cells(&self.wal_key(seq_id, nonce), cells)
     }
 
     /// `Some(timestamp of the cell that matched)` when the condition holds; 0 when there was no cell.
@@ -345,8 +483,11 @@ impl Region {
             self.check_family(cell.family())?;
             cell.check()?;
         }
-        self.counts.writes.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn count_writes(&self, writes: usize) {
+        self.counts.writes.fetch_add(writes as u64, Ordering::Relaxed);
     }
 
     fn check_resources(self: &Arc<Self>) -> Result<()> {

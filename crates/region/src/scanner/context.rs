@@ -1,11 +1,13 @@
 //! [`ScannerContext`]: how far one call of a scanner may go, and how far it went.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellRef, turns};
 
 /// Cells looked at between two looks at the clock within a row, or between two pauses: less than a millisecond, mostly.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
+/// A cell that is added, or a block that is entered, of more bytes than this counts as several cells looked at.
+const BYTES_PER_CELL: u64 = 512;
 /// Rows looked at between two looks at the clock.
 const ROWS_PER_TIME_CHECK: u64 = 32;
 
@@ -73,6 +75,9 @@ pub struct ScannerContext {
     pub time_scope: LimitScope,
     /// Whether a call comes back at each look at the clock within a row, whatever it has added.
     pub pauses: bool,
+    /// How long the calls may compute, beginning with the first look at the clock. Then they give up, wherever they are: what
+    /// they have added is of no use, and neither is the scanner. `None` for no limit.
+    pub slice: Option<Duration>,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
     /// Bytes of blocks read so far.
@@ -84,6 +89,8 @@ pub struct ScannerContext {
     pub(super) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
+    slice_end: Option<Instant>,
+    gave_up: bool,
 }
 
 impl Default for ScannerContext {
@@ -103,6 +110,7 @@ impl ScannerContext {
             deadline: None,
             time_scope: LimitScope::BetweenRows,
             pauses: false,
+            slice: None,
             size: 0,
             block_size: 0,
             rows_scanned: 0,
@@ -110,7 +118,20 @@ impl ScannerContext {
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,
+            slice_end: None,
+            gave_up: false,
         }
+    }
+
+    /// For work that must not take long where it is: it gives up after `slice` or a little more, see
+    /// [`ScannerContext::slice`]. One context serves all Gets that are read one after the other in the slice.
+    pub fn of_slice(slice: Option<Duration>) -> Self {
+        Self { slice, ..Self::unlimited() }
+    }
+
+    /// Whether the slice was used up, and a call gave up.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     /// At most `cells` cells a result; 0 for no limit.
@@ -145,7 +166,26 @@ impl ScannerContext {
 
     pub(super) fn count(&mut self, cell: &CellRef<'_>) {
         self.cells += 1;
-        self.size += cell.key_value_len() as u64;
+        let bytes = cell.key_value_len() as u64;
+        self.size += bytes;
+        if bytes >= BYTES_PER_CELL {
+            self.hasten_time_check(bytes);
+        }
+    }
+
+    /// Bytes of a block that the scan has just come to.
+    #[inline]
+    pub(super) fn count_block(&mut self, bytes: u64) {
+        self.block_size += bytes;
+        if bytes >= BYTES_PER_CELL {
+            self.hasten_time_check(bytes);
+        }
+    }
+
+    /// The next look at the clock comes sooner: bytes take time as cells do.
+    fn hasten_time_check(&mut self, bytes: u64) {
+        let cells = u32::try_from(bytes / BYTES_PER_CELL).unwrap_or(u32::MAX);
+        self.cells_until_time_check = self.cells_until_time_check.saturating_sub(cells).max(1);
     }
 
     /// Whether the result has as many cells as it may.
@@ -160,6 +200,9 @@ impl ScannerContext {
 
     /// Whether time is up and may end the call at a place of this kind. Looks at the clock.
     pub fn time_reached(&mut self, at: LimitScope) -> bool {
+        if self.slice_is_over() {
+            return true;
+        }
         if self.time_scope < at {
             return false;
         }
@@ -167,12 +210,20 @@ impl ScannerContext {
         self.out_of_time
     }
 
+    /// Whether the slice is used up. The first look begins it.
+    fn slice_is_over(&mut self) -> bool {
+        let Some(slice) = self.slice else { return false };
+        let now = Instant::now();
+        self.gave_up |= now >= *self.slice_end.get_or_insert(now + slice);
+        self.gave_up
+    }
+
     /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many. Others
     /// may have a turn then, whose time counts too.
     #[inline]
     pub(super) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
-        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time }
+        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time || self.gave_up }
     }
 
     #[inline(never)]
@@ -183,7 +234,7 @@ impl ScannerContext {
 
     /// As [`ScannerContext::time_reached`], but does not look at the clock again.
     pub(super) fn time_was_reached(&self, at: LimitScope) -> bool {
-        self.time_scope >= at && self.out_of_time
+        self.gave_up || (self.time_scope >= at && self.out_of_time)
     }
 
     /// As [`ScannerContext::time_reached`] within a row, or whether the call is to pause there; looks at the clock once in

@@ -301,7 +301,7 @@ impl StoreScanner {
         let mut enters = true;
         let row_size_limit = context.size.saturating_add(self.row_bytes_max);
         loop {
-            context.block_size += self.heap.current_mut().map_or(0, Leaf::take_entered_bytes);
+            context.count_block(self.heap.current_mut().map_or(0, Leaf::take_entered_bytes));
             let Some(cell) = self.heap.peek() else {
                 self.done = true;
                 return Ok(true);

@@ -9,8 +9,8 @@
 //! stream := block*                                    an empty block is just i32 0
 //! ```
 //!
-//! All ints are big-endian. Decompression is bounded: it stops with an error once the output passes the caller's limit,
-//! and no buffer is reserved by a length that the compressed bytes cannot produce.
+//! All ints are big-endian. Decompression is bounded: it stops with an error once the output passes the caller's limit, or
+//! what the caller has room for, and no buffer is reserved by a length that the compressed bytes cannot produce.
 
 use std::io::{Read, Write};
 
@@ -51,6 +51,8 @@ pub enum DecompressError {
         /// The caller's limit, in bytes.
         limit: usize,
     },
+    /// The caller has no room for more.
+    NoRoom,
 }
 
 impl std::fmt::Display for DecompressError {
@@ -60,6 +62,7 @@ impl std::fmt::Display for DecompressError {
             DecompressError::TooLarge { limit } => {
                 write!(f, "compressed cell block expands beyond {limit} bytes")
             }
+            DecompressError::NoRoom => f.write_str("compressed cell block expands beyond the room there is"),
         }
     }
 }
@@ -104,10 +107,20 @@ impl Compressor {
 
     /// The raw bytes of `compressed`, which may be at most `limit` bytes.
     pub fn decompress(self, compressed: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+        self.decompress_within(compressed, limit, &mut |_| true)
+    }
+
+    /// As [`Compressor::decompress`]; `take` is asked for room before the bytes are made that it tells the number of.
+    pub fn decompress_within(
+        self,
+        compressed: &[u8],
+        limit: usize,
+        take: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<u8>, DecompressError> {
         match self {
-            Compressor::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(compressed), limit),
-            Compressor::Zlib => read_bounded(flate2::read::ZlibDecoder::new(compressed), limit),
-            Compressor::Snappy | Compressor::Lz4 => self.decompress_blocks(compressed, limit),
+            Compressor::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(compressed), limit, take),
+            Compressor::Zlib => read_bounded(flate2::read::ZlibDecoder::new(compressed), limit, take),
+            Compressor::Snappy | Compressor::Lz4 => self.decompress_blocks(compressed, limit, take),
         }
     }
 
@@ -140,12 +153,20 @@ impl Compressor {
         Ok(())
     }
 
-    fn decompress_blocks(self, mut input: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+    fn decompress_blocks(
+        self,
+        mut input: &[u8],
+        limit: usize,
+        take: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<u8>, DecompressError> {
         let mut out = Vec::new();
         while !input.is_empty() {
             let raw_len = take_len(&mut input)?;
             if raw_len > limit - out.len() {
                 return Err(DecompressError::TooLarge { limit });
+            }
+            if !take(raw_len) {
+                return Err(DecompressError::NoRoom);
             }
             let end = out.len() + raw_len;
             while out.len() < end {
@@ -207,11 +228,21 @@ fn take_len(input: &mut &[u8]) -> Result<usize, DecompressError> {
     }
 }
 
-fn read_bounded(mut stream: impl Read, limit: usize) -> Result<Vec<u8>, DecompressError> {
-    let mut out = Vec::new();
+fn read_bounded(
+    mut stream: impl Read,
+    limit: usize,
+    take: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<u8>, DecompressError> {
+    let (mut out, mut taken) = (Vec::new(), 0);
     loop {
         let at = out.len();
-        out.resize(at + STREAM_STEP_BYTES.min(limit - at + 1), 0);
+        if at == taken {
+            if !take(STREAM_STEP_BYTES) {
+                return Err(DecompressError::NoRoom);
+            }
+            taken += STREAM_STEP_BYTES;
+        }
+        out.resize(taken.min(limit.saturating_add(1)), 0);
         let read =
             stream.read(&mut out[at..]).map_err(|_| DecompressError::Corrupt("not a deflate stream"))?;
         out.truncate(at + read);
@@ -298,6 +329,21 @@ mod tests {
             let packed = compressed(compressor, &raw);
             let result = compressor.decompress(&packed, 1 << 20);
             assert_eq!(result, Err(DecompressError::TooLarge { limit: 1 << 20 }), "{compressor:?}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_where_there_is_no_room_for_it() {
+        let raw = vec![0u8; 8 << 20];
+        for compressor in ALL {
+            let packed = compressed(compressor, &raw);
+            let mut room = 1 << 20;
+            let mut take = |bytes: usize| {
+                room = usize::checked_sub(room, bytes).unwrap_or(0);
+                room > 0
+            };
+            let result = compressor.decompress_within(&packed, usize::MAX / 2, &mut take);
+            assert_eq!(result, Err(DecompressError::NoRoom), "{compressor:?}");
         }
     }
 

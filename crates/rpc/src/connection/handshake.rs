@@ -35,7 +35,7 @@ use crate::cell_block::{CellCodec, Compressor};
 use crate::exception::preamble_exception;
 use crate::gather::Gather;
 use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
-use crate::service::{ServiceEntry, Services};
+use crate::service::ServiceEntry;
 use crate::worker::Worker;
 
 const PREAMBLE_BYTES: usize = 6;
@@ -73,7 +73,7 @@ pub(crate) async fn handshake(
     }
     let header = next_frame(stream, frames, &mut held).await?;
     held.clear();
-    match connection_info(header, &worker.shared.services, peer) {
+    match connection_info(header, worker, peer) {
         Ok((info, service)) => {
             let bytes = header_bytes(&info);
             if bytes > HEADER_BYTES_UNCOUNTED && !held.grow_to(bytes) {
@@ -249,12 +249,13 @@ async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut
 
 fn connection_info(
     header: Bytes,
-    services: &Services,
+    worker: &Worker,
     peer: SocketAddr,
 ) -> Result<(ConnectionInfo, Arc<ServiceEntry>), String> {
     let header = pb::ConnectionHeader::decode(header).map_err(|error| error.to_string())?;
     let name = header.service_name.as_deref().unwrap_or_default();
-    let service = services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
+    let service =
+        worker.shared.services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
     let (codec, compressor) = cell_block_classes(&header)?;
     let user = header.user_info.unwrap_or_default();
     let info = ConnectionInfo {
@@ -273,6 +274,8 @@ fn connection_info(
         peer,
         closed: AtomicBool::new(false),
         leases: AtomicUsize::new(0),
+        inflight: worker.shared.inflight_bytes.clone(),
+        cell_block_bytes_max: worker.config().request_bytes_max,
     };
     Ok((info, service))
 }

@@ -190,11 +190,6 @@ impl Outgoing {
         self.call_bytes.set(self.call_bytes.get() + frame_bytes);
     }
 
-    /// Counts further bytes of a call.
-    pub fn call_grew(&self, bytes: usize) {
-        self.call_bytes.set(self.call_bytes.get() + bytes);
-    }
-
     pub fn call_detached(&self) {
         self.detached.set(self.detached.get() + 1);
         // The task must look at the inbox once to be woken by it.

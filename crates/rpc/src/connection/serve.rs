@@ -5,6 +5,7 @@
 //! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a client of large batches must
 //! not hold up one of small reads, however fast it sends the next.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -336,8 +337,8 @@ impl Connection {
             self.refuse(head.call_id, limit);
             return Ok(());
         }
-        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
-        match self.call(&head, &header, frame, frame_bytes, &mut reply) {
+        let reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
+        match self.call(&head, &header, frame, frame_bytes) {
             Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
             Ok(call) => self.dispatch(call, reply),
             Err(error) => reply.send_error(&error),
@@ -360,7 +361,6 @@ impl Connection {
         header: &Bytes,
         body: Bytes,
         frame_bytes: usize,
-        reply: &mut Responder,
     ) -> Result<Call, HBaseError> {
         if !head.request_param {
             return Err(HBaseError::do_not_retry("the request header does not announce a parameter"));
@@ -370,7 +370,6 @@ impl Connection {
             HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
         })?;
         let (param, cells) = split_body(body, head.cell_block_bytes)?;
-        let cells = cells.map(|cells| self.decompressed(cells, reply)).transpose()?;
         Ok(Call {
             connection: self.outgoing.info().clone(),
             id: head.call_id,
@@ -383,6 +382,7 @@ impl Connection {
             deadline: self.deadline(head.timeout_ms),
             frame_bytes,
             header: header.clone(),
+            decoded: RefCell::new(None),
         })
     }
 
@@ -390,26 +390,6 @@ impl Connection {
         let timeout =
             Duration::from_millis(u64::from(timeout_ms)).max(self.worker.config().client_timeout_min);
         (timeout_ms > 0).then(|| self.read_at + timeout)
-    }
-
-    /// The cell block as its codec reads it; what it grew by is taken from the budget.
-    fn decompressed(&self, cells: Bytes, reply: &mut Responder) -> Result<Bytes, HBaseError> {
-        let info = self.outgoing.info();
-        if info.codec.is_none() {
-            return Err(HBaseError::do_not_retry(
-                "a cell block came on a connection that named no cell codec",
-            ));
-        }
-        let Some(compressor) = info.compressor else { return Ok(cells) };
-        let raw = compressor
-            .decompress(&cells, self.worker.config().request_bytes_max)
-            .map_err(|error| HBaseError::do_not_retry(error.to_string()))?;
-        if !self.worker.take_bytes(raw.len()) {
-            let message = "a decompressed cell block passes hbase.ipc.server.max.callqueue.size";
-            return Err(HBaseError::new(ErrorKind::CallQueueTooBig, message));
-        }
-        reply.add_bytes(raw.len());
-        Ok(Bytes::from(raw))
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {

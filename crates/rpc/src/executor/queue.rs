@@ -37,9 +37,20 @@ pub(super) struct Waiting {
     pub job: Box<dyn FnOnce(Call, DetachedResponder) + Send>,
 }
 
+/// The rest of a call.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// What a thread runs.
+enum Work {
+    Call(Box<Waiting>),
+    Job(Job),
+}
+
 /// Who is in the line.
 enum Next {
     Call(Box<Waiting>),
+    /// Counts against no limit.
+    Job(Job),
     /// A thread with a call that let others go first.
     Thread(Arc<Sleeper>),
 }
@@ -140,13 +151,24 @@ impl Queue {
         self.wake_next(state);
     }
 
+    /// Appends the rest of a call. Dropped when stopped.
+    pub fn push_job(&self, job: Job) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            drop(state);
+            return drop(job);
+        }
+        self.append(&mut state, Next::Job(job));
+        self.wake_next(state);
+    }
+
     /// Takes no more calls; those that no thread has begun are answered, all others end without turns.
     pub fn stop(&self, server_name: &str) {
         let line = {
             let mut state = self.state.lock();
             state.stopped = true;
-            let calls = std::mem::take(&mut state.calls);
-            state.running += state.line.len() - calls;
+            state.calls = 0;
+            state.running += state.line.iter().filter(|next| matches!(next, Next::Thread(_))).count();
             self.has_line.store(false, Ordering::Relaxed);
             std::mem::take(&mut state.line)
         };
@@ -156,6 +178,7 @@ impl Queue {
         for next in line {
             match next {
                 Next::Call(waiting) => waiting.reply.send_error(&error),
+                Next::Job(job) => drop(job),
                 Next::Thread(sleeper) => sleeper.wake(),
             }
         }
@@ -168,10 +191,13 @@ impl Queue {
             turns::give(Rc::clone(&turns) as Rc<dyn Turns>);
         }
         let mut next = self.next(self.state.lock());
-        while let Some(waiting) = next {
+        while let Some(work) = next {
             let now = Instant::now();
             turns.began_at.set(now);
-            run(*waiting, now);
+            match work {
+                Work::Call(waiting) => run(*waiting, now),
+                Work::Job(job) => run_job(job),
+            }
             let mut state = self.state.lock();
             state.running -= 1;
             next = self.next(state);
@@ -179,13 +205,14 @@ impl Queue {
     }
 
     /// The next call; `None` once stopped.
-    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Box<Waiting>> {
+    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Work> {
         loop {
             if state.stopped {
                 return None;
             }
             match self.take(&mut state) {
-                Some(Next::Call(waiting)) => return Some(waiting),
+                Some(Next::Call(waiting)) => return Some(Work::Call(waiting)),
+                Some(Next::Job(job)) => return Some(Work::Job(job)),
                 Some(Next::Thread(sleeper)) => sleeper.wake(),
                 None => {
                     state.idle_handlers += 1;
@@ -224,7 +251,7 @@ impl Queue {
                     sleeper.wake();
                 }
             }
-            Some(Next::Call(_)) if state.idle_handlers > 0 => {
+            Some(Next::Call(_) | Next::Job(_)) if state.idle_handlers > 0 => {
                 drop(state);
                 self.arrived.notify_one();
             }
@@ -241,6 +268,13 @@ fn run(Waiting { call, reply, job }: Waiting, now: Instant) {
     // A job that panics drops its responder, which answers.
     if catch_unwind(AssertUnwindSafe(|| job(call, reply))).is_err() {
         tracing::error!(method, "a handler panicked");
+    }
+}
+
+fn run_job(job: Job) {
+    // What it answers with is dropped, and answers.
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a handler panicked");
     }
 }
 
@@ -262,7 +296,7 @@ impl Turns for HandlerTurns {
         // A call at the front needs a thread to run it: when none is idle, it waits for the next that is.
         let has_heir = match state.line.front() {
             Some(Next::Thread(_)) => true,
-            Some(Next::Call(_)) => state.idle_handlers > 0,
+            Some(Next::Call(_) | Next::Job(_)) => state.idle_handlers > 0,
             None => false,
         };
         if !is_due || !has_heir {

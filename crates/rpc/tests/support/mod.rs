@@ -114,7 +114,11 @@ fn echo(call: &Call, reply: impl Respond) {
         Err(error) => return reply.send_error(&error),
     };
     let mut writer = reply.cell_block_writer();
-    for cell in call.cell_reader() {
+    let cells = match call.cell_reader() {
+        Ok(cells) => cells,
+        Err(error) => return reply.send_error(&error),
+    };
+    for cell in cells {
         match (cell, &mut writer) {
             (Ok(cell), Some(writer)) => {
                 let value = cell.to_bytes().slice_ref(cell.as_cell().value());

@@ -8,8 +8,10 @@
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::codec::{read_varint, varint_len, write_varint};
-use evenkeel_protocol::pb;
-use prost::{DecodeError, Message};
+use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
+use evenkeel_protocol::{Allowance, BoundedError, merge, pb};
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
 
 use super::result;
 
@@ -27,7 +29,7 @@ pub struct MultiRequest {
 }
 
 /// What is asked of one region.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RegionAction {
     /// The region.
     pub region: pb::RegionSpecifier,
@@ -76,62 +78,96 @@ impl Action {
     }
 }
 
-/// pb::MultiRequest with the actions as they lie.
-#[derive(Clone, PartialEq, Message)]
-struct Request {
-    #[prost(message, repeated, tag = "1")]
-    region_action: Vec<OfRegion>,
-    #[prost(uint64, optional, tag = "2")]
-    nonce_group: Option<u64>,
-    #[prost(message, optional, tag = "3")]
-    condition: Option<pb::Condition>,
-}
-
-/// pb::RegionAction with the actions as they lie.
-#[derive(Clone, PartialEq, Message)]
-struct OfRegion {
-    #[prost(message, required, tag = "1")]
-    region: pb::RegionSpecifier,
-    #[prost(bool, optional, tag = "2")]
-    atomic: Option<bool>,
-    #[prost(bytes = "bytes", repeated, tag = "3")]
-    action: Vec<Bytes>,
-    #[prost(message, optional, tag = "4")]
-    condition: Option<pb::Condition>,
-}
-
 impl MultiRequest {
-    /// Reads a request, whole: what it holds is known to be well-formed then.
+    /// Reads a request, whole: what it holds is known to be well-formed then. What it holds is taken from `allowance`, and what
+    /// will be made of it: an action of two bytes becomes some hundred until it is answered.
     ///
     /// # Errors
-    /// When it is not a pb::MultiRequest.
-    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
-        let request = Request::decode(bytes)?;
-        let mut kinds = Kinds::default();
-        let region_actions =
-            request.region_action.into_iter().map(|of| of.read(&mut kinds)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            region_actions,
-            kinds: kinds.kinds,
-            nonce_group: request.nonce_group,
-            condition: request.condition,
-        })
+    /// When it is not a pb::MultiRequest, or one too large.
+    pub fn decode(mut bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Self, BoundedError> {
+        let (mut request, mut kinds) = (Self::default(), Kinds::default());
+        while bytes.has_remaining() {
+            let (tag, wire_type) = decode_key(&mut bytes)?;
+            match tag {
+                1 => {
+                    let of_region = delimited(wire_type, &mut bytes)?;
+                    request.region_actions.push(RegionAction::decode(of_region, &mut kinds, allowance)?);
+                }
+                2 => request.nonce_group = Some(number(wire_type, &mut bytes)?),
+                3 => {
+                    let condition = request.condition.get_or_insert_default();
+                    merge(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                }
+                _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
+            }
+        }
+        request.kinds = kinds.kinds;
+        Ok(request)
     }
 }
 
-impl OfRegion {
-    fn read(self, kinds: &mut Kinds) -> Result<RegionAction, DecodeError> {
-        let mut actions = Vec::with_capacity(self.action.len());
-        for bytes in self.action {
-            actions.push(kinds.action(bytes)?);
+impl RegionAction {
+    fn decode(
+        mut bytes: Bytes,
+        kinds: &mut Kinds,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<Self, BoundedError> {
+        let mut of_region = Self::default();
+        take(allowance, REGION_BYTES)?;
+        while bytes.has_remaining() {
+            let (tag, wire_type) = decode_key(&mut bytes)?;
+            match tag {
+                1 => merge(&mut of_region.region, delimited(wire_type, &mut bytes)?, allowance)?,
+                2 => of_region.atomic = number(wire_type, &mut bytes)? != 0,
+                3 => {
+                    take(allowance, ACTION_BYTES)?;
+                    let action = delimited(wire_type, &mut bytes)?;
+                    of_region.actions.push(kinds.action(action, allowance)?);
+                }
+                4 => {
+                    let condition = of_region.condition.get_or_insert_default();
+                    merge(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                }
+                _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
+            }
         }
-        Ok(RegionAction {
-            region: self.region,
-            atomic: self.atomic.unwrap_or(false),
-            condition: self.condition,
-            actions,
-        })
+        Ok(of_region)
     }
+}
+
+/// What a region action takes from its decoding to its answer, beside its actions.
+const REGION_BYTES: u64 = 1024;
+/// What an action takes: itself, twice where the list of them grows, and its outcome.
+const ACTION_BYTES: u64 = 2 * size_of::<Action>() as u64 + 96;
+/// Actions that are longer are counted while they are decoded, others when they are.
+const PLAIN_BYTES_MAX: usize = 2048;
+
+fn take(allowance: &mut Allowance<'_>, bytes: u64) -> Result<(), BoundedError> {
+    if allowance.take(bytes) { Ok(()) } else { Err(BoundedError::TooLarge) }
+}
+
+/// The bytes of a field that has a length.
+fn delimited(wire_type: WireType, bytes: &mut Bytes) -> Result<Bytes, BoundedError> {
+    check_wire_type(WireType::LengthDelimited, wire_type)?;
+    let len = usize::try_from(decode_varint(bytes)?).ok().filter(|len| *len <= bytes.len());
+    let len =
+        len.ok_or_else(|| BoundedError::Malformed("a field passes the end of its message".to_owned()))?;
+    Ok(bytes.split_to(len))
+}
+
+fn number(wire_type: WireType, bytes: &mut Bytes) -> Result<u64, BoundedError> {
+    check_wire_type(WireType::Varint, wire_type)?;
+    Ok(decode_varint(bytes)?)
+}
+
+/// What a mutation takes beside its action.
+fn held_bytes(mutation: &pb::MutationProto) -> u64 {
+    let columns = mutation
+        .column_value
+        .iter()
+        .map(|column| size_of_val(column) + column.qualifier_value.capacity() * size_of::<QualifierValue>());
+    let attributes = mutation.attribute.iter().map(|pair| size_of_val(pair) + pair.name.capacity());
+    (size_of_val(mutation) + columns.sum::<usize>() + attributes.sum::<usize>()) as u64
 }
 
 /// The kinds of Gets seen so far.
@@ -143,9 +179,9 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn action(&mut self, mut bytes: Bytes) -> Result<Action, DecodeError> {
+    fn action(&mut self, mut bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Action, BoundedError> {
         if let Some(get) = LoneGet::find(&bytes)
-            && self.is_of_last_kind(&bytes, &get)?
+            && self.is_of_last_kind(&bytes, &get, allowance)?
         {
             // Of a share of the request's bytes its part is cut out, which shares no more.
             bytes.truncate(get.row_end);
@@ -153,7 +189,7 @@ impl Kinds {
             let what = What::Get { row: bytes, kind: self.kinds.len() - 1 };
             return Ok(Action { index: Some(get.index), what });
         }
-        let action = pb::Action::decode(bytes)?;
+        let action = decode_action(bytes, allowance)?;
         let what = match (action.mutation, action.service_call, action.get) {
             (Some(mutation), ..) => What::Mutation(Box::new(mutation)),
             (None, Some(call), _) => What::Service(Box::new(call)),
@@ -169,12 +205,17 @@ impl Kinds {
 
     /// Whether a Get that is all of its action is of the last kind, which it may be the first of; `false` when its bytes mean
     /// something else.
-    fn is_of_last_kind(&mut self, action: &Bytes, at: &LoneGet) -> Result<bool, DecodeError> {
+    fn is_of_last_kind(
+        &mut self,
+        action: &Bytes,
+        at: &LoneGet,
+        allowance: &mut Allowance<'_>,
+    ) -> Result<bool, BoundedError> {
         let LoneGet { row_start, row_end, .. } = *at;
         if self.rest.as_deref() == Some(&action[row_end..]) {
             return Ok(true);
         }
-        let get = pb::Action::decode(action.clone())?.get;
+        let get = decode_action(action.clone(), allowance)?.get;
         // A row that is there twice is the one that comes last.
         let Some(get) = get.filter(|get| get.row == action[row_start..row_end]) else { return Ok(false) };
         self.rest = Some(action.slice(row_end..));
@@ -186,6 +227,22 @@ impl Kinds {
         self.kinds.push(get);
         self.kinds.len() - 1
     }
+}
+
+fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Action, BoundedError> {
+    if bytes.len() > PLAIN_BYTES_MAX {
+        return evenkeel_protocol::decode(bytes, allowance);
+    }
+    let wire_bytes = bytes.len() as u64;
+    let action = pb::Action::decode(bytes)?;
+    let held = match (&action.mutation, &action.get) {
+        (Some(mutation), _) => held_bytes(mutation),
+        // A qualifier, which is its smallest part, of two bytes.
+        (None, Some(_)) => size_of::<pb::Get>() as u64 + 16 * wire_bytes,
+        (None, None) => wire_bytes,
+    };
+    take(allowance, held)?;
+    Ok(action)
 }
 
 /// Where things are in an action that is an index and a Get that begins with its row, to the end.
@@ -304,8 +361,39 @@ mod tests {
         }
     }
 
-    fn decode(bytes: impl Into<Bytes>) -> Result<MultiRequest, DecodeError> {
-        MultiRequest::decode(bytes.into())
+    fn decode(bytes: impl Into<Bytes>) -> Result<MultiRequest, BoundedError> {
+        MultiRequest::decode(bytes.into(), &mut Allowance::new(1 << 40, &mut || None))
+    }
+
+    /// What decoding takes of an allowance.
+    fn taken(bytes: Vec<u8>) -> u64 {
+        let mut none = || None;
+        let mut allowance = Allowance::new(1 << 40, &mut none);
+        MultiRequest::decode(bytes.into(), &mut allowance).expect("read");
+        (1 << 40) - allowance.left()
+    }
+
+    #[test]
+    fn what_a_request_becomes_is_taken_from_the_allowance() {
+        let gets = |count: u32| request((0..count).map(|at| of_get(at, get(b"row", b"f"))).collect());
+        let (few, many) = (taken(gets(1000).encode_to_vec()), taken(gets(2000).encode_to_vec()));
+        assert!((150 * 2000..1000 * 2000).contains(&(many - few)), "{}", many - few);
+        let columns = pb::mutation_proto::ColumnValue {
+            qualifier_value: vec![QualifierValue::default(); 10],
+            ..Default::default()
+        };
+        let put = pb::MutationProto { column_value: vec![columns; 10], ..Default::default() };
+        let action = pb::Action { mutation: Some(put), ..Default::default() };
+        let bytes = taken(request(vec![action]).encode_to_vec());
+        assert!(bytes > 2 * 100 * size_of::<QualifierValue>() as u64, "{bytes}");
+        // Empty region actions, and empty actions of a region.
+        assert!(taken([0x0a, 0].repeat(1000)) > 1000 * size_of::<RegionAction>() as u64);
+        let mut bytes = vec![0x0a, 0xd0, 0x0f];
+        bytes.extend([0x1a, 0].repeat(1000));
+        assert!(taken(bytes.clone()) > 1000 * size_of::<Action>() as u64);
+        let mut none = || None;
+        let mut little = Allowance::new(100_000, &mut none);
+        assert_eq!(MultiRequest::decode(bytes.into(), &mut little).err(), Some(BoundedError::TooLarge));
     }
 
     fn request(actions: Vec<pb::Action>) -> pb::MultiRequest {
@@ -370,7 +458,9 @@ mod tests {
         action.extend(bytes);
         let mut kinds = Kinds::default();
         for _ in 0..2 {
-            let read = kinds.action(action.clone().into()).expect("read");
+            let mut none = || None;
+            let mut allowance = Allowance::new(1 << 20, &mut none);
+            let read = kinds.action(action.clone().into(), &mut allowance).expect("read");
             assert!(matches!(&read.what, What::Get { row, .. } if &row[..] == b"last"), "{read:?}");
         }
     }

@@ -1,14 +1,14 @@
-//! ClientService, and the choice of threads.
+//! ClientService, and the choice of threads: what [`inline`](super::inline) says may not run on the connection's thread is
+//! [handled](ClientService::handle) by others.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result, turns};
+use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
-use prost::{DecodeError, Message};
 
-use super::caller::{Caller, Reply, answer};
+use super::caller::{Caller, answer};
+use super::inline::{self, Attempt, RunsOn};
 use super::turn::{self, Write};
 use super::{RegionServer, bulk_load, endpoint, get, load, multi, mutate, scan};
 use crate::convert::multi::MultiRequest;
@@ -25,34 +25,31 @@ const METHODS: &[&str] = &[
     "CleanupBulkLoad",
 ];
 
-/// Where a call runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// On the connection's thread; single writes at the end of its turn. It waits for nothing: a read that would have to wait
-    /// for a disk is done anew on a handler thread.
-    Inline,
-    /// On a handler thread.
-    Handler(CallClass),
-}
-
-/// Mutate and Multi with writes that read first, which wait until the row's earlier writes are durable, and Multi with both
-/// reads and writes, which could not be begun anew when a read has to wait.
-const READS_FIRST: &str = "read before write";
-
-/// The three calls of a bulk load: they copy, rename and delete files.
-const BULK_LOAD: &str = "bulk load";
-
-/// The one place that decides where a call runs. `system`: it is for a table of HBase's own.
-fn place(method: &str, system: bool) -> Place {
-    match method {
-        "Scan" | "ExecService" | READS_FIRST if system => Place::Handler(CallClass::Priority),
-        "Scan" => Place::Handler(CallClass::Scan),
-        "ExecService" | READS_FIRST | BULK_LOAD => Place::Handler(CallClass::General),
-        _ => Place::Inline,
+/// Which handler threads do such work. `system`: it is for a table of HBase's own.
+fn class(work: Work, system: bool) -> CallClass {
+    match work {
+        _ if system => CallClass::Priority,
+        Work::Scan => CallClass::Scan,
+        Work::ReadsFirst => CallClass::Write,
+        Work::Services | Work::BulkLoad => CallClass::General,
     }
 }
 
+/// Work that never runs on a connection's thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Scan,
+    /// Coprocessor services.
+    Services,
+    /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are durable, and Multi with
+    /// both reads and writes, which could not be begun anew when a read has to wait.
+    ReadsFirst,
+    /// The three calls of a bulk load: they copy, rename and delete files.
+    BulkLoad,
+}
+
 /// Reads and writes of clients.
+#[derive(Clone)]
 pub struct ClientService {
     server: Arc<RegionServer>,
     executor: Arc<Executor>,
@@ -69,6 +66,11 @@ impl ClientService {
         &self.server
     }
 
+    /// The handler threads.
+    pub(super) fn executor(&self) -> &Arc<Executor> {
+        &self.executor
+    }
+
     fn get(&self, call: Call, reply: Responder) {
         let request: pb::GetRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
@@ -76,37 +78,11 @@ impl ClientService {
         };
         match get::find_region(&self.server, &request) {
             Err(error) => reply.send_error(&error),
+            Ok(region) if !inline::is_cheap(request.get.filter.as_ref()) => {
+                self.aside(CallClass::Scan, region.info().table().is_system(), call, reply);
+            }
             Ok(region) => turn::put_off_get(self, region, request.get, call, reply),
         }
-    }
-
-    /// Does a Get that has to wait for a disk.
-    pub(super) fn get_aside(&self, system: bool, call: Call, reply: Responder) {
-        let read = |server: &Arc<RegionServer>, request: pb::GetRequest, caller: Caller| {
-            get::get(server, request, &caller)
-        };
-        self.read_aside(system, call, reply, pb::GetRequest::decode, read);
-    }
-
-    /// Does a read that has to wait for a disk on a handler thread.
-    fn read_aside<M, R: Message>(
-        &self,
-        system: bool,
-        call: Call,
-        reply: Responder,
-        decode: fn(Bytes) -> Result<M, DecodeError>,
-        read: impl FnOnce(&Arc<RegionServer>, M, Caller) -> Result<Reply<R>> + Send + 'static,
-    ) where
-        M: 'static,
-    {
-        load::count(&self.server.counters.reads_aside);
-        let server = self.server.clone();
-        let class = if system { CallClass::Priority } else { CallClass::General };
-        // Decoded again, so that a call that waits does not pin the connection's buffer.
-        self.executor.submit(class, call, reply, move |call, reply| {
-            let request = call.decode_by(decode);
-            answer(reply, request.and_then(|request| read(&server, request, Caller::of(&call))));
-        });
     }
 
     fn mutate(&self, call: Call, reply: Responder) {
@@ -115,14 +91,14 @@ impl ClientService {
             Ok(request) => request,
         };
         let region = self.server.region(&request.region);
-        let method = if mutate::reads_first(&request) { READS_FIRST } else { "Mutate" };
-        let server = self.server.clone();
-        match place(method, is_system_region(&request.region)) {
-            Place::Handler(class) => self.executor.submit(class, call, reply, move |call, reply| {
-                Write { call, request, region, reply }.make(&server);
-            }),
-            Place::Inline => turn::put_off(&server, Write { call, request, region, reply: reply.detach() }),
+        if !mutate::reads_first(&request) {
+            return turn::put_off(self, Write { call, request, region, reply: reply.detach() });
         }
+        let class = class(Work::ReadsFirst, is_system_region(&request.region));
+        let own = self.clone();
+        self.executor.submit(class, call, reply, move |call, reply| {
+            Write { call, request, region, reply }.make(&own, RunsOn::Waiting);
+        });
     }
 
     fn multi(&self, call: Call, reply: Responder) {
@@ -130,48 +106,123 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let system = request.region_actions.iter().any(|action| is_system_region(&action.region));
-        let method = match multi::kind(&request) {
-            multi::Kind::Reads => {
-                return match turns::without_waiting(|| multi::read(&self.server, &request, Caller::of(&call)))
-                {
-                    Some(outcome) => answer(reply, outcome),
-                    None => {
-                        let read = |server: &Arc<RegionServer>, request, caller| {
-                            multi::read(server, &request, caller)
-                        };
-                        self.read_aside(system, call, reply, MultiRequest::decode, read)
-                    }
-                };
-            }
-            multi::Kind::Writes => "Multi",
-            multi::Kind::ReadsFirst => READS_FIRST,
-            multi::Kind::Services => "ExecService",
-        };
-        let server = self.server.clone();
-        self.run(method, system, call, reply, move |call, reply| {
-            let done = Box::new(|outcome| answer(reply, outcome));
-            multi::multi(&server, &request, call.cell_reader(), Caller::of(&call), done);
-        });
-    }
-
-    fn scan(&self, call: Call, reply: Responder) {
-        let system = match call.decode() {
-            Err(error) => return reply.send_error(&error),
-            Ok(request) => scan::is_system(&self.server, &request),
-        };
-        let server = self.server.clone();
-        self.run("Scan", system, call, reply, move |call, reply| {
+        let system = is_system(&request);
+        let kind = multi::kind(&request);
+        let runs_on = RunsOn::Connection(&self.executor);
+        match kind {
             // Decoded again, so that a call that waits does not pin the connection's buffer.
-            match call.decode().and_then(|request| scan::scan(&server, &request, &Caller::of(&call))) {
-                Ok(None) => reply.silently_dropped(),
-                Ok(Some(page)) => reply.send_cells(&page.message, page.block),
-                Err(error) => reply.send_error(&error),
+            multi::Kind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
+            multi::Kind::Services => self.aside(class(Work::Services, system), system, call, reply),
+            _ if !inline::is_short(&request) => self.aside(CallClass::Scan, system, call, reply),
+            multi::Kind::Writes => self.begin_multi(&request, call, reply.detach(), runs_on),
+            multi::Kind::Reads => {
+                match multi::read_inline(&self.server, &request, Caller::of(&call), runs_on) {
+                    Attempt::Done(outcome) => answer(reply, outcome),
+                    Attempt::WouldWait => self.aside_counted(CallClass::General, system, call, reply),
+                    Attempt::TookLong => self.aside_counted(CallClass::Scan, system, call, reply),
+                }
             }
-        });
+        }
     }
 
-    fn exec_service(&self, call: Call, reply: Responder) {
+    fn begin_multi(&self, request: &MultiRequest, call: Call, reply: DetachedResponder, runs_on: RunsOn<'_>) {
+        let block = match call.cell_reader() {
+            Err(error) => return reply.send_error(&error),
+            Ok(block) => block,
+        };
+        let charge = call.take_charge();
+        let done = Box::new(|outcome| {
+            answer(reply, outcome);
+            drop(charge);
+        });
+        multi::multi(&self.server, request, block, Caller::of(&call), done, runs_on);
+    }
+
+    /// Runs a call on a handler thread of a class, or of those of system tables.
+    fn aside(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+        let own = self.clone();
+        let class = if system { CallClass::Priority } else { class };
+        self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
+    }
+
+    /// As [`ClientService::aside`], of a read that was begun on its connection's thread.
+    pub(super) fn aside_counted(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+        load::count(&self.server.counters.reads_aside);
+        self.aside(class, system, call, reply);
+    }
+
+    /// A call from its beginning, on a handler thread of a class.
+    fn handle(&self, class: CallClass, call: Call, reply: DetachedResponder) {
+        match call.method {
+            "Get" => {
+                let request = call.decode();
+                let caller = Caller::of(&call);
+                answer(reply, request.and_then(|request| get::get(&self.server, request, &caller)));
+            }
+            "Mutate" => self.handle_mutate(class, call, reply),
+            "Multi" => self.handle_multi(class, call, reply),
+            "Scan" => {
+                match call.decode().and_then(|request| scan::scan(&self.server, &request, &Caller::of(&call)))
+                {
+                    Ok(None) => reply.silently_dropped(),
+                    Ok(Some(page)) => reply.send_cells(&page.message, page.block),
+                    Err(error) => reply.send_error(&error),
+                }
+            }
+            "ExecService" => self.handle_service(class, call, reply),
+            "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
+            "PrepareBulkLoad" => {
+                let user = call.connection.user.clone();
+                let prepare = |request| bulk_load::prepare(&self.server, &request, user.as_deref());
+                reply.send_result(call.decode().and_then(prepare));
+            }
+            "BulkLoadHFile" => {
+                let load = |request| bulk_load::bulk_load(&self.server, &request);
+                reply.send_result(call.decode().and_then(load));
+            }
+            "CleanupBulkLoad" => {
+                let clean_up = |request| bulk_load::clean_up(&self.server, &request);
+                reply.send_result(call.decode().and_then(clean_up));
+            }
+            method => reply.send_error(&not_supported(method)),
+        }
+    }
+
+    fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {
+        let request: pb::MutateRequest = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let region = self.server.region(&request.region);
+        let reads_first = mutate::reads_first(&request);
+        let write = Write { call, request, region, reply };
+        let own = self.clone();
+        match reads_first && at == CallClass::Scan {
+            true => self.executor.run_rest(CallClass::Write, move || write.make(&own, RunsOn::Waiting)),
+            false => write.make(self, runs_on(at, &self.executor)),
+        }
+    }
+
+    fn handle_multi(&self, at: CallClass, call: Call, reply: DetachedResponder) {
+        let request = match call.decode_by(MultiRequest::decode) {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let class = match multi::kind(&request) {
+            multi::Kind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
+            multi::Kind::Services => class(Work::Services, is_system(&request)),
+            multi::Kind::Reads | multi::Kind::Writes => at,
+        };
+        let own = self.clone();
+        match class == at {
+            true => self.begin_multi(&request, call, reply, runs_on(at, &self.executor)),
+            false => self.executor.run_rest(class, move || {
+                own.begin_multi(&request, call, reply, runs_on(class, &own.executor));
+            }),
+        }
+    }
+
+    fn handle_service(&self, at: CallClass, call: Call, reply: DetachedResponder) {
         let request: pb::CoprocessorServiceRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -181,42 +232,46 @@ impl ClientService {
             Ok(region) => region,
         };
         let server = self.server.clone();
-        let system = region.info().table().is_system();
-        self.run("ExecService", system, call, reply, move |_, reply| {
-            let done = Box::new(|outcome| answer(reply, outcome));
+        let exec = move || {
+            let charge = call.take_charge();
+            let done = Box::new(|outcome| {
+                answer(reply, outcome);
+                drop(charge);
+            });
             endpoint::exec(&server, &region, request, done);
-        });
-    }
-
-    fn bulk_load(&self, call: Call, reply: Responder) {
-        let server = self.server.clone();
-        self.run(BULK_LOAD, false, call, reply, move |call, reply| match call.method {
-            "PrepareBulkLoad" => {
-                let user = call.connection.user.clone();
-                let prepare = |request| bulk_load::prepare(&server, &request, user.as_deref());
-                reply.send_result(call.decode().and_then(prepare));
-            }
-            "BulkLoadHFile" => {
-                reply.send_result(call.decode().and_then(|request| bulk_load::bulk_load(&server, &request)));
-            }
-            _ => reply.send_result(call.decode().and_then(|request| bulk_load::clean_up(&server, &request))),
-        });
-    }
-
-    /// Runs a call that [`place`] sends to a handler thread.
-    fn run(
-        &self,
-        method: &str,
-        system: bool,
-        call: Call,
-        reply: Responder,
-        job: impl FnOnce(Call, DetachedResponder) + Send + 'static,
-    ) {
-        match place(method, system) {
-            Place::Handler(class) => self.executor.submit(class, call, reply, job),
-            Place::Inline => job(call, reply.detach()),
+        };
+        match at {
+            CallClass::Scan => self.executor.run_rest(CallClass::General, exec),
+            _ => exec(),
         }
     }
+
+    fn scan(&self, call: Call, reply: Responder) {
+        let system = match call.decode() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => scan::is_system(&self.server, &request),
+        };
+        // Decoded again, so that a call that waits does not pin the connection's buffer.
+        self.aside(class(Work::Scan, system), system, call, reply);
+    }
+
+    fn exec_service(&self, call: Call, reply: Responder) {
+        let system = match call.decode::<pb::CoprocessorServiceRequest>() {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => is_system_region(&request.region),
+        };
+        self.aside(class(Work::Services, system), system, call, reply);
+    }
+}
+
+/// What a request may do on a handler thread of a class.
+fn runs_on(class: CallClass, executor: &Arc<Executor>) -> RunsOn<'_> {
+    if class == CallClass::Scan { RunsOn::Computing(executor) } else { RunsOn::Waiting }
+}
+
+/// Whether any part of a request is for a table of HBase's own.
+fn is_system(request: &MultiRequest) -> bool {
+    request.region_actions.iter().any(|action| is_system_region(&action.region))
 }
 
 impl Service for ClientService {
@@ -230,13 +285,18 @@ impl Service for ClientService {
 
     fn call(&self, call: Call, reply: Responder) {
         match call.method {
+            // For whom it is, is not known before it is decoded.
+            "Get" | "Mutate" | "Multi" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
+                self.aside(CallClass::Scan, false, call, reply);
+            }
             "Get" => self.get(call, reply),
             "Mutate" => self.mutate(call, reply),
             "Multi" => self.multi(call, reply),
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
-            "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
-            "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => self.bulk_load(call, reply),
+            "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
+                self.aside(class(Work::BulkLoad, false), false, call, reply);
+            }
             method => reply.send_error(&not_supported(method)),
         }
     }
@@ -268,10 +328,16 @@ mod tests {
 
     #[test]
     fn user_load_cannot_stand_before_system_tables() {
-        assert_eq!(place("Scan", true), Place::Handler(CallClass::Priority));
-        assert_eq!(place("Scan", false), Place::Handler(CallClass::Scan));
-        for method in ["Get", "Mutate", "Multi"] {
-            assert_eq!((place(method, true), place(method, false)), (Place::Inline, Place::Inline));
+        for work in [Work::Scan, Work::Services, Work::ReadsFirst] {
+            assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
+            assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
         }
+    }
+
+    #[test]
+    fn what_waits_does_not_stand_before_what_reads() {
+        assert_eq!(class(Work::Scan, false), CallClass::Scan);
+        assert_eq!(class(Work::ReadsFirst, false), CallClass::Write);
+        assert_eq!(class(Work::BulkLoad, false), CallClass::General);
     }
 }

@@ -22,7 +22,9 @@ pub fn get(
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
     let (region, row) = (find_region(server, &request)?, request.get.row.clone());
-    one(server, &mut region.row_reader(), (&row, 0), &request.get, caller).map(|(reply, _)| reply)
+    let mut context = ScannerContext::unlimited();
+    one(server, &mut region.row_reader(), (&row, 0), &request.get, caller, &mut context)
+        .map(|(reply, _)| reply)
 }
 
 /// The region of a Get, which counts as one when there is none.
@@ -33,7 +35,8 @@ pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Ar
     server.region(&request.region).inspect_err(|_| load::count(&server.counters.gets))
 }
 
-/// Reads one row by what reads others of its kind; also returns the bytes of its cells.
+/// Reads one row by what reads others of its kind; also returns the bytes of its cells. When `context` says that the read gave
+/// up, the outcome is none.
 ///
 /// # Errors
 /// What reading the request or reading the row says.
@@ -43,10 +46,11 @@ pub fn one(
     place: (&Bytes, usize),
     get: &pb::Get,
     caller: &Caller,
+    context: &mut ScannerContext,
 ) -> Result<(Reply<pb::GetResponse>, u64)> {
     let mut cells = server.cells_for(caller);
-    let read = row_of_batch(server, rows, place, get, &mut cells);
-    if !turns::was_refused() {
+    let read = row_of_batch(server, rows, place, get, &mut cells, context);
+    if !turns::was_refused() && !context.gave_up() {
         load::count(&server.counters.gets);
     }
     read?;
@@ -60,8 +64,8 @@ pub fn one(
     Ok((Reply { message: pb::GetResponse { result: Some(result) }, block }, bytes))
 }
 
-/// Adds the cells of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]); returns the bytes of the
-/// blocks that were looked into.
+/// Adds the cells of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]); `context` counts the bytes of
+/// the blocks that were looked into.
 ///
 /// # Errors
 /// As [`get`]; `cells` may have a part of the row then.
@@ -71,13 +75,12 @@ pub fn row_of_batch(
     (row, kind): (&Bytes, usize),
     get: &pb::Get,
     cells: &mut CellBuffer,
-) -> Result<u64> {
+    context: &mut ScannerContext,
+) -> Result<()> {
     check_not_closest(get)?;
     check_row(row)?;
-    let mut context = ScannerContext::unlimited();
     let scan = || read::get(get, row, server.config.load_families_on_demand);
-    rows.get_of_kind(kind, row, scan, cells, &mut context)?;
-    Ok(context.block_size)
+    rows.get_of_kind(kind, row, scan, cells, context)
 }
 
 fn check_not_closest(get: &pb::Get) -> Result<()> {

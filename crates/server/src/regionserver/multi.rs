@@ -23,11 +23,13 @@ use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::{self, Region, RowReader};
-use evenkeel_rpc::{CellBlockReader, CellBlockWriter};
+use evenkeel_region::scanner::ScannerContext;
+use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Executor};
 use parking_lot::Mutex;
 use prost::Message;
 
 use super::caller::{Caller, Done, Reply, place_cells};
+use super::inline::{self, Attempt, RunsOn};
 use super::mutate::check_same_row;
 use super::{RegionServer, endpoint, get, load, memory};
 use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, RegionAction, What};
@@ -73,32 +75,53 @@ pub fn kind(request: &MultiRequest) -> Kind {
     }
 }
 
-/// The outcome of a request of [`Kind::Reads`]: known when this returns.
-pub fn read(
+/// The outcome of a request of [`Kind::Reads`] on a connection's thread: known when this returns, unless it is to be read
+/// elsewhere.
+pub fn read_inline(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
     caller: Caller,
-) -> Result<Reply<MultiResponse>> {
+    runs_on: RunsOn<'_>,
+) -> Attempt<Result<Reply<MultiResponse>>> {
     let told = Arc::<Mutex<_>>::default();
     let tell = Arc::clone(&told);
     let done = Box::new(move |outcome| *tell.lock() = Some(outcome));
-    multi(server, request, CellBlockReader::none(), caller, done);
-    let outcome = told.lock().take();
-    outcome.unwrap_or_else(|| Err(HBaseError::io("a read was not answered")))
+    let ended =
+        turns::without_waiting(|| multi(server, request, CellBlockReader::none(), caller, done, runs_on));
+    match ended {
+        None => Attempt::WouldWait,
+        Some(Ended::GaveUp) => Attempt::TookLong,
+        Some(Ended::Begun) => {
+            let outcome = told.lock().take();
+            Attempt::Done(outcome.unwrap_or_else(|| Err(HBaseError::io("a read was not answered"))))
+        }
+    }
 }
 
-/// Starts all actions of a request; `done` gets the outcome when the last has ended.
+/// How the start of a request's actions ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All were begun, or refused.
+    Begun,
+    /// It took longer than it may here, and has to be done anew: it only read. Nobody is answered.
+    GaveUp,
+}
+
+/// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads before it writes waits
+/// wherever it runs.
 pub fn multi(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
     block: CellBlockReader,
     caller: Caller,
     done: Done<MultiResponse>,
-) {
+    runs_on: RunsOn<'_>,
+) -> Ended {
     let count = || load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
         count();
-        return done(Err(error));
+        done(Err(error));
+        return Ended::Begun;
     }
     let global = request.condition.as_ref();
     // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
@@ -106,8 +129,10 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
-    let gathering = Gathering::new(actions, caller, global.is_some(), done);
+    let gathering = Gathering::new(actions, caller, global.is_some(), done, runs_on.handlers());
     let mut run = Run {
+        runs_on,
+        context: ScannerContext::of_slice(runs_on.slice()),
         kinds: &request.kinds,
         actions_left: actions.iter().map(|of| of.actions.len()).sum(),
         gets: None,
@@ -117,7 +142,6 @@ pub fn multi(
         nonce_group: request.nonce_group.unwrap_or(0),
         result_bytes_max: server.result_bytes_max(),
         result_bytes: 0,
-        block_bytes: 0,
         exception_bytes: 0,
         written_bytes: 0,
     };
@@ -125,8 +149,8 @@ pub fn multi(
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
-        if turns::was_refused() {
-            return; // nobody asks for the outcome
+        if turns::was_refused() || run.context.gave_up() {
+            return Ended::GaveUp; // nobody asks for the outcome
         }
     }
     count();
@@ -134,6 +158,7 @@ pub fn multi(
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
     gathering.end();
+    Ended::Begun
 }
 
 /// Has the places of rows that will be written near the processor.
@@ -202,13 +227,14 @@ struct Run<'a> {
     /// The Gets at hand, if the last action was one.
     gets: Option<Gets>,
     nonce_group: u64,
+    runs_on: RunsOn<'a>,
+    /// How long it has read, and the bytes of the blocks that it looked into.
+    context: ScannerContext,
     /// Bytes of cells after which the rest is not read. Of the blocks they were in so many may be looked into as the
     /// settings say: a reply does not hold them.
     result_bytes_max: u64,
     /// Bytes of cells read so far.
     result_bytes: u64,
-    /// Bytes of the blocks they were in.
-    block_bytes: u64,
     /// Bytes of the exceptions of actions that were not read.
     exception_bytes: u64,
     /// What the mutations begun so far add to MemStores.
@@ -307,6 +333,9 @@ impl Run<'_> {
                     What::Get { row, kind } => {
                         rows.look_ahead(*kind, rows_of_kind(&of_region.actions[slot..], *kind));
                         let outcome = self.get(at, slot, &mut rows, row, *kind);
+                        if self.context.gave_up() {
+                            return rows.forget();
+                        }
                         if outcome.is_err() && turns::was_refused() {
                             return;
                         }
@@ -336,8 +365,12 @@ impl Run<'_> {
         match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
             Err(error) => self.gathering.set(at, slot, Outcome::Failed(error)),
             Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
+                batch.bytes += memory::bytes_of(&mutation);
                 batch.slots.push(slot);
                 batch.mutations.push(mutation);
+                if batch.slots.len() >= BATCH_MUTATIONS_MAX || batch.bytes >= BATCH_BYTES_MAX {
+                    self.flush(at, region, batch);
+                }
             }
             Ok(mutation) => {
                 // What came before it in the request happens before it.
@@ -355,11 +388,12 @@ impl Run<'_> {
     }
 
     fn flush(&mut self, at: usize, region: &Arc<Region>, batch: &mut Batch) {
-        let Batch { slots, mutations } = std::mem::take(batch);
+        let Batch { slots, mutations, bytes } = std::mem::take(batch);
         if slots.is_empty() {
             return;
         }
-        self.note_written(mutations.iter().map(memory::bytes_of).sum());
+        turns::pass();
+        self.note_written(bytes);
         let gathering = self.gathering.start();
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
             for (slot, outcome) in slots.into_iter().zip(outcomes) {
@@ -371,7 +405,7 @@ impl Run<'_> {
             }
             gathering.end();
         });
-        region.batch_mutate(mutations, done);
+        self.runs_on.write_batch(region, mutations, done);
     }
 
     /// Reads a row to the end of those before it.
@@ -394,13 +428,13 @@ impl Run<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let read = get::row_of_batch(self.server, rows, (row, kind), get, &mut gets.cells);
+        let read = get::row_of_batch(self.server, rows, (row, kind), get, &mut gets.cells, &mut self.context);
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
             gets.cells.truncate(cells_before);
         }
-        self.block_bytes += read?;
+        read?;
         self.result_bytes += bytes as u64;
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
@@ -435,10 +469,12 @@ impl Run<'_> {
     fn too_large(&self) -> Option<HBaseError> {
         let knows = self.gathering.caller.has_version(1, 2);
         let is_full = self.result_bytes > self.result_bytes_max
-            || self.block_bytes + self.exception_bytes > self.server.config.result_bytes_max;
+            || self.context.block_size + self.exception_bytes > self.server.config.result_bytes_max;
         (knows && is_full).then(|| {
-            let message =
-                format!("Max size exceeded CellSize: {} BlockSize: {}", self.result_bytes, self.block_bytes);
+            let message = format!(
+                "Max size exceeded CellSize: {} BlockSize: {}",
+                self.result_bytes, self.context.block_size
+            );
             HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
         })
     }
@@ -467,7 +503,14 @@ struct Gets {
 struct Batch {
     slots: Vec<usize>,
     mutations: Vec<Mutation>,
+    /// What they add to the MemStore.
+    bytes: u64,
 }
+
+/// Mutations of a batch, and their bytes, after which another begins: a batch is one entry of the log, and other writes to
+/// the region wait while it is made.
+const BATCH_MUTATIONS_MAX: usize = 1000;
+const BATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// How an action ended.
 enum Outcome {
@@ -506,6 +549,8 @@ struct Gathering {
     caller: Caller,
     global_condition: bool,
     slots: Mutex<Slots>,
+    /// Makes the response, if that takes long: the last action may end on the log's thread.
+    responds: Option<Arc<Executor>>,
 }
 
 impl Gathering {
@@ -514,13 +559,16 @@ impl Gathering {
         caller: Caller,
         global_condition: bool,
         done: Done<MultiResponse>,
+        handlers: Option<&Arc<Executor>>,
     ) -> Arc<Self> {
+        let count: usize = actions.iter().map(|of| of.actions.len() + 1).sum();
+        let responds = handlers.filter(|_| count > inline::ACTIONS_MAX).cloned();
         let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
         let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
         let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
-        Arc::new(Self { asked, caller, global_condition, slots })
+        Arc::new(Self { asked, caller, global_condition, slots, responds })
     }
 
     /// Holds the response. For the request itself, before its own end.
@@ -570,7 +618,7 @@ impl Gathering {
     }
 
     /// Ends one start; the last sends the response.
-    fn end(&self) {
+    fn end(self: &Arc<Self>) {
         let mut slots = self.slots.lock();
         slots.open -= 1;
         if slots.open > 0 {
@@ -578,8 +626,12 @@ impl Gathering {
         }
         let (regions, done) = (std::mem::take(&mut slots.regions), slots.done.take());
         drop(slots);
-        if let Some(done) = done {
-            done(Ok(self.reply(regions)));
+        let Some(done) = done else { return };
+        let own = Arc::clone(self);
+        let respond = move || done(Ok(own.reply(regions)));
+        match &self.responds {
+            None => respond(),
+            Some(executor) => executor.run_rest(CallClass::Scan, respond),
         }
     }
 

@@ -9,8 +9,17 @@ use evenkeel_region::region::Region;
 use evenkeel_rpc::CellBlockReader;
 
 use super::caller::{Caller, Done, Reply, place_cells};
+use super::inline::RunsOn;
 use super::{RegionServer, load, memory};
 use crate::convert::{condition, mutation};
+
+/// The region of a write, if it is here, and where the write runs.
+pub struct Target<'a> {
+    /// The region that the request names.
+    pub region: Result<Arc<Region>>,
+    /// Where.
+    pub runs_on: RunsOn<'a>,
+}
 
 /// A Mutate request as the region wants it.
 struct Parsed {
@@ -30,10 +39,11 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
-/// Starts a write to a region, which is the one that the request names; `done` gets its outcome when it is durable.
+/// Starts a write to a region, which is the one that the request names; `done` gets its outcome when it is durable. A write that
+/// [reads first](reads_first) waits wherever it runs.
 pub fn mutate(
     server: &RegionServer,
-    region: Result<Arc<Region>>,
+    Target { region, runs_on }: Target<'_>,
     request: &pb::MutateRequest,
     mut block: CellBlockReader,
     caller: Caller,
@@ -48,11 +58,15 @@ pub fn mutate(
     let kind = mutation.kind;
     let done = server.begin_write(&region, memory::bytes_of(&mutation), done);
     match condition {
-        None => region.mutate(
-            mutation,
-            nonce_group,
-            Box::new(move |outcome| done(outcome.map(|result| written(kind, result, &caller)))),
-        ),
+        None => {
+            let done = Box::new(move |outcome: Result<_>| {
+                done(outcome.map(|result| written(kind, result, &caller)));
+            });
+            match kind {
+                MutationKind::Put | MutationKind::Delete => runs_on.write(&region, mutation, done),
+                _ => region.mutate(mutation, nonce_group, done),
+            }
+        }
         Some(condition) => region.check_and_mutate(
             condition,
             vec![mutation],

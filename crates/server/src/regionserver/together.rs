@@ -13,8 +13,10 @@ use bytes::Bytes;
 use evenkeel_common::{Result, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
+use evenkeel_region::scanner::ScannerContext;
 
 use super::caller::{Caller, Reply};
+use super::inline::{Attempt, SLICE};
 use super::{RegionServer, get};
 
 /// A Get is compared with so many kinds, the last ones: a search among them is still short beside reading it.
@@ -40,8 +42,8 @@ struct One<T> {
     of: Option<T>,
 }
 
-/// The outcome of a Get; `None` when it would have to wait for a disk, and is to be read elsewhere.
-pub type Outcome = Option<Result<Reply<pb::GetResponse>>>;
+/// The outcome of a Get, unless it is to be read elsewhere.
+pub type Outcome = Attempt<Result<Reply<pb::GetResponse>>>;
 
 impl<T> Gets<T> {
     /// No Gets.
@@ -65,7 +67,7 @@ impl<T> Gets<T> {
         self.gets.push(One { kind, row, of: Some(of) });
     }
 
-    /// Reads them, without waiting, and has each answered: `caller` says who asks, `answer` is given the outcome, and whether
+    /// Reads them, without waiting and in one [`SLICE`], and has each answered: `caller` says who asks, `answer` is given the outcome, and whether
     /// it is of a table of HBase's own. Of one that panics, what its answer would have been given with is dropped. None is left;
     /// returns the bytes of the largest row.
     pub fn read(
@@ -75,6 +77,7 @@ impl<T> Gets<T> {
         mut answer: impl FnMut(T, bool, Outcome),
     ) -> u64 {
         let mut largest = 0;
+        let mut context = ScannerContext::of_slice(Some(SLICE));
         for (number, kind) in self.kinds.iter().enumerate() {
             let mut reader = None;
             for at in 0..self.gets.len() {
@@ -86,12 +89,25 @@ impl<T> Gets<T> {
                 let of_kind = later.iter().filter(|one| one.kind == number).map(|one| &one.row[..]);
                 let next = std::iter::once(&one.row[..]).chain(of_kind);
                 let done = catch_unwind(AssertUnwindSafe(|| {
+                    let is_system = kind.region.info().table().is_system();
+                    if context.gave_up() {
+                        // The slice is used up. It need not take long itself.
+                        answer(of, is_system, Attempt::WouldWait);
+                        return 0;
+                    }
                     let outcome = turns::without_waiting(|| {
-                        kind.read(server, &mut reader, &one.row, next, &caller(&of))
+                        kind.read(server, &mut reader, &one.row, next, &caller(&of), &mut context)
                     });
-                    let bytes = outcome.as_ref().and_then(|read| read.as_ref().ok()).map_or(0, |read| read.1);
-                    let reply = outcome.map(|read| read.map(|(reply, _)| reply));
-                    answer(of, kind.region.info().table().is_system(), reply);
+                    let (outcome, bytes) = match outcome {
+                        _ if context.gave_up() => {
+                            reader = None;
+                            (Attempt::TookLong, 0)
+                        }
+                        None => (Attempt::WouldWait, 0),
+                        Some(Ok((reply, bytes))) => (Attempt::Done(Ok(reply)), bytes),
+                        Some(Err(error)) => (Attempt::Done(Err(error)), 0),
+                    };
+                    answer(of, is_system, outcome);
                     bytes
                 }));
                 match done {
@@ -118,11 +134,13 @@ impl Kind {
         row: &Bytes,
         next: impl Iterator<Item = &'r [u8]> + Clone,
         caller: &Caller,
+        context: &mut ScannerContext,
     ) -> Result<(Reply<pb::GetResponse>, u64)> {
         let reads = reader.get_or_insert_with(|| self.region.row_reader());
         reads.look_ahead(0, next);
-        let outcome = get::one(server, reads, (row, 0), &self.get, caller);
+        let outcome = get::one(server, reads, (row, 0), &self.get, caller, context);
         match outcome {
+            _ if context.gave_up() => reads.forget(),
             Ok(_) => reads.count(),
             Err(_) => *reader = None,
         }

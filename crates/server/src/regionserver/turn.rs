@@ -13,22 +13,27 @@
 //! skip list alone and wait for memory at every node (see [`region::look_ahead`]). Their answers leave no later for it: they
 //! wait for the log, which is woken at the end of the turn.
 //!
+//! Writes that would have to wait go on on handler threads, and so do those that are not made when the turn's slice of time is
+//! over (see [`super::inline`]).
+//!
 //! Calls of one connection whose answers nobody has seen have no order among them, here as in HBase, where several
 //! handlers run them.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{self, Region};
-use evenkeel_rpc::{Call, DetachedResponder, Responder};
+use evenkeel_rpc::{Call, CallClass, DetachedResponder, Respond, Responder};
 
 use super::caller::{Caller, answer};
 use super::client::ClientService;
+use super::inline::{Attempt, RunsOn, SLICE, class_of_writes};
+use super::mutate;
 use super::together::Gets;
-use super::{RegionServer, mutate};
 
 /// A single write that has been decoded.
 pub struct Write {
@@ -100,8 +105,27 @@ pub fn turn(service: &ClientService, calls: &mut dyn FnMut()) {
     if writes.len() > 1 {
         region::look_ahead(writes.iter().filter_map(Write::place));
     }
-    writes.drain(..).for_each(|write| write.make(service.server()));
+    make(service, &mut writes);
     TURN.with_borrow_mut(|turn| turn.writes = writes);
+}
+
+/// How often the clock is looked at while writes are made.
+const WRITES_PER_TIME_CHECK: usize = 8;
+
+/// Makes writes for a slice of time, the rest on handler threads.
+fn make(service: &ClientService, writes: &mut Vec<Write>) {
+    let mut end = None;
+    let mut is_over = false;
+    for (at, write) in writes.drain(..).enumerate() {
+        if at > 0 && at % WRITES_PER_TIME_CHECK == 0 {
+            let now = Instant::now();
+            is_over |= now >= *end.get_or_insert(now + SLICE);
+        }
+        match is_over {
+            false => write.make(service, RunsOn::Connection(service.executor())),
+            true => write.make_aside(service),
+        }
+    }
 }
 
 /// Ends this thread's turn; what is to be done.
@@ -131,8 +155,9 @@ fn read(service: &ClientService, mut gets: Gets<(Call, Responder)>) {
     }
     let caller = |(call, _): &(Call, Responder)| Caller::of(call);
     let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| match outcome {
-        Some(outcome) => answer(reply, outcome),
-        None => service.get_aside(system, call, reply),
+        Attempt::Done(outcome) => answer(reply, outcome),
+        Attempt::WouldWait => service.aside_counted(CallClass::General, system, call, reply),
+        Attempt::TookLong => service.aside_counted(CallClass::Scan, system, call, reply),
     });
     TURN.with_borrow_mut(|turn| {
         turn.gets = gets;
@@ -141,7 +166,7 @@ fn read(service: &ClientService, mut gets: Gets<(Call, Responder)>) {
 }
 
 /// Makes a write at the end of this thread's turn, or now when there is none.
-pub fn put_off(server: &RegionServer, write: Write) {
+pub fn put_off(service: &ClientService, write: Write) {
     let now = TURN.with_borrow_mut(|turn| match turn.is_running {
         true => {
             turn.writes.push(write);
@@ -150,7 +175,7 @@ pub fn put_off(server: &RegionServer, write: Write) {
         false => Some(write),
     });
     if let Some(write) = now {
-        write.make(server);
+        write.make(service, RunsOn::Connection(service.executor()));
     }
 }
 
@@ -161,15 +186,27 @@ impl Write {
     }
 
     /// Makes it. A write that panics has dropped its responder, which answered; the turn's others are made even so.
-    pub fn make(self, server: &RegionServer) {
+    pub fn make(self, service: &ClientService, runs_on: RunsOn<'_>) {
         let Self { call, request, region, reply } = self;
-        let done = Box::new(|outcome| answer(reply, outcome));
         let made = catch_unwind(AssertUnwindSafe(|| {
-            mutate::mutate(server, region, &request, call.cell_reader(), Caller::of(&call), done);
+            let block = match call.cell_reader() {
+                Ok(block) => block,
+                Err(error) => return reply.send_error(&error),
+            };
+            let done = Box::new(|outcome| answer(reply, outcome));
+            let region = mutate::Target { region, runs_on };
+            mutate::mutate(service.server(), region, &request, block, Caller::of(&call), done);
         }));
         if made.is_err() {
             tracing::error!("a write panicked");
         }
+    }
+
+    /// Makes it on a handler thread.
+    fn make_aside(self, service: &ClientService) {
+        let class = self.region.as_ref().map_or(CallClass::Write, |region| class_of_writes(region));
+        let own = service.clone();
+        service.executor().run_rest(class, move || self.make(&own, RunsOn::Waiting));
     }
 }
 

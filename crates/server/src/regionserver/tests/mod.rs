@@ -4,6 +4,7 @@ mod background;
 mod budget;
 mod chore;
 mod endpoint;
+mod inline;
 mod memory;
 mod multi;
 mod reads_and_writes;

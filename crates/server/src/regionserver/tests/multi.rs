@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, KeyValue};
-use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_protocol::{Allowance, pb};
 use evenkeel_region::region::Region;
 use prost::Message;
 
 use super::chore::near_its_limit;
 use crate::convert::multi::MultiRequest;
 use crate::regionserver::brake::HOLD_MAX;
+use crate::regionserver::inline::RunsOn;
 use crate::regionserver::multi::{Kind, kind, multi};
 use crate::regionserver::testing::*;
 use crate::regionserver::{Caller, RegionServerConfig};
@@ -22,10 +23,18 @@ fn run_as(
     cells: &[KeyValue],
     caller: Caller,
 ) -> Result<Answer<pb::MultiResponse>, HBaseError> {
-    let request = MultiRequest::decode(request.encode_to_vec().into()).expect("well-formed");
-    let answer = wait(|done| multi(&server.server, &request, block(cells), caller, done))?;
+    let request = decoded(request);
+    let answer = wait(|done| {
+        multi(&server.server, &request, block(cells), caller, done, RunsOn::Waiting);
+    })?;
     let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
     Ok(Answer { message, cells: answer.cells })
+}
+
+fn decoded(request: &pb::MultiRequest) -> MultiRequest {
+    let mut none = || None;
+    let mut allowance = Allowance::new(1 << 30, &mut none);
+    MultiRequest::decode(request.encode_to_vec().into(), &mut allowance).expect("well-formed")
 }
 
 fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
@@ -101,7 +110,7 @@ fn what_a_request_does_says_where_it_runs() {
     let kind_of = |region_action: pb::RegionAction, condition| {
         let request =
             pb::MultiRequest { region_action: vec![region_action], condition, ..pb::MultiRequest::default() };
-        kind(&MultiRequest::decode(request.encode_to_vec().into()).expect("well-formed"))
+        kind(&decoded(&request))
     };
     let each = |actions| kind_of(on(&region, actions), None);
     assert_eq!([each(vec![]), each(vec![get(), get()])], [Kind::Reads; 2]);

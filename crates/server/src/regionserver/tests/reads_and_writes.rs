@@ -6,6 +6,7 @@ use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 
+use crate::regionserver::inline::RunsOn;
 use crate::regionserver::testing::*;
 use crate::regionserver::{Caller, RegionServerConfig, get, mutate};
 
@@ -45,8 +46,8 @@ pub(super) fn write(
     cells: &[KeyValue],
     caller: Caller,
 ) -> Result<Answer<pb::MutateResponse>, HBaseError> {
-    let region = server.server.region(&request.region);
-    wait(|done| mutate::mutate(&server.server, region, request, block(cells), caller, done))
+    let target = mutate::Target { region: server.server.region(&request.region), runs_on: RunsOn::Waiting };
+    wait(|done| mutate::mutate(&server.server, target, request, block(cells), caller, done))
 }
 
 fn kind<T: std::fmt::Debug>(outcome: Result<T, HBaseError>) -> ErrorKind {

@@ -13,6 +13,7 @@ use evenkeel_wal::WalConfig;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::regionserver::inline::Attempt;
 use crate::regionserver::testing::*;
 use crate::regionserver::together::{Gets, KINDS_COMPARED_MAX};
 use crate::regionserver::{Caller, RegionServerConfig, get};
@@ -20,6 +21,14 @@ use crate::regionserver::{Caller, RegionServerConfig, get};
 /// A Get of a kind, by the number of versions.
 fn kind(row: &[u8], max_versions: u32) -> pb::Get {
     pb::Get { row: Bytes::copy_from_slice(row), max_versions: Some(max_versions), ..Default::default() }
+}
+
+/// The outcome of a Get that need not be read elsewhere.
+fn done<T>(outcome: Attempt<T>) -> T {
+    match outcome {
+        Attempt::Done(outcome) => outcome,
+        Attempt::WouldWait | Attempt::TookLong => panic!("in memory, and short"),
+    }
 }
 
 /// Who asks, whatever is asked.
@@ -49,7 +58,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
     assert_eq!(gets.count(), asked.len());
     let mut order = Vec::new();
     let largest = gets.read(&server.server, asks, |number: usize, system, outcome| {
-        let reply = outcome.expect("in memory").expect("read");
+        let reply = done(outcome).expect("read");
         let values: Vec<_> =
             key_values_of(reply).iter().map(|cell| cell.as_cell().value().to_vec()).collect();
         assert_eq!(values.concat(), asked[number].3.as_bytes(), "{number}");
@@ -76,7 +85,7 @@ fn of_many_kinds_the_last_ones_are_compared() {
         .for_each(|(number, versions)| gets.push(region.clone(), kind(b"a", versions), number));
     let mut order = Vec::new();
     gets.read(&server.server, asks, |number: usize, _, outcome| {
-        assert!(outcome.expect("in memory").is_ok());
+        assert!(done(outcome).is_ok());
         order.push(number);
     });
     let last = kinds as usize - 1;
@@ -101,7 +110,7 @@ fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
         _ => caller(),
     };
     gets.read(&server.server, who, |(number, _), _, outcome| {
-        let outcome = outcome.expect("in memory");
+        let outcome = done(outcome);
         assert_eq!(outcome.is_err(), number == 1, "a Get names a row");
         if let Ok(reply) = outcome {
             assert_eq!(reply.block.is_none(), number == 3, "each caller is answered its own way");
@@ -141,8 +150,8 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
                 };
                 together.read(&server.server, asks, |request: pb::GetRequest, _, outcome| {
                     let reply = match outcome {
-                        Some(outcome) => outcome.expect("answered"),
-                        None => {
+                        Attempt::Done(outcome) => outcome.expect("answered"),
+                        Attempt::WouldWait | Attempt::TookLong => {
                             refused += 1;
                             read_anew(&request)
                         }

@@ -1,0 +1,199 @@
+//! Decoding within an [`Allowance`]: what a message becomes in memory is counted while it is decoded.
+//!
+//! An empty inner message is 2 bytes on the wire and a struct of some hundred in a `Vec`, so a frame of 8 MiB can become more
+//! than a GiB. How large each message becomes is not known beforehand, but nothing of it is made without a key being read.
+//! So decoding reads through a [`Buf`] that takes [`READ_BYTES`] of the allowance for each step it is advanced by, and ends as
+//! soon as the allowance does. Payloads of `bytes` fields cost nothing: they share the frame.
+//!
+//! The estimate is rough. An element takes two reads at least, a key and a length or a value, and so 256 bytes of allowance;
+//! the elements of HBase's lists have 24 to 190 bytes, and the `Vec` that grows by them up to three times that. So it is at
+//! most half of the truth, and where fields are small numbers a multiple of it.
+
+use bytes::{Buf, Bytes};
+use prost::{DecodeError, Message};
+
+/// What one step through a message takes of the allowance: half of what the smallest element may become.
+const READ_BYTES: u64 = 128;
+
+/// Memory that decoding may take. It has some, and asks for more.
+pub struct Allowance<'a> {
+    left: u64,
+    more: &'a mut dyn FnMut() -> Option<u64>,
+    is_exceeded: bool,
+}
+
+impl<'a> Allowance<'a> {
+    /// `bytes` at first; then `more` is asked for further ones, and answers `None` when there are none.
+    pub fn new(bytes: u64, more: &'a mut dyn FnMut() -> Option<u64>) -> Self {
+        Allowance { left: bytes, more, is_exceeded: false }
+    }
+
+    /// Takes bytes; false when there are not enough, and ever after.
+    #[inline]
+    pub fn take(&mut self, bytes: u64) -> bool {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => self.take_more(bytes),
+        }
+    }
+
+    /// What it has, without asking for more.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Whether more was to be taken than there was.
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+
+    #[cold]
+    fn take_more(&mut self, bytes: u64) -> bool {
+        while !self.is_exceeded && self.left < bytes {
+            match (self.more)() {
+                Some(more) if more > 0 => self.left = self.left.saturating_add(more),
+                _ => self.is_exceeded = true,
+            }
+        }
+        match self.is_exceeded {
+            true => self.left = 0,
+            false => self.left -= bytes,
+        }
+        !self.is_exceeded
+    }
+}
+
+/// Why a message was not decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoundedError {
+    /// It is none; and why.
+    Malformed(String),
+    /// It would have become larger than the allowance.
+    TooLarge,
+}
+
+impl From<DecodeError> for BoundedError {
+    fn from(error: DecodeError) -> Self {
+        BoundedError::Malformed(error.to_string())
+    }
+}
+
+/// Decodes a message, whose `bytes` fields share `bytes`, within an allowance.
+///
+/// # Errors
+/// As [`BoundedError`] says.
+pub fn decode<M: Message + Default>(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<M, BoundedError> {
+    let mut message = M::default();
+    merge(&mut message, bytes, allowance)?;
+    Ok(message)
+}
+
+/// Decodes a message into another, as protobuf does where a field comes again; as [`decode`] otherwise.
+///
+/// # Errors
+/// As [`decode`].
+pub fn merge<M: Message>(
+    into: &mut M,
+    bytes: Bytes,
+    allowance: &mut Allowance<'_>,
+) -> Result<(), BoundedError> {
+    let merged = into.merge(Counted { bytes, allowance });
+    match allowance.is_exceeded() {
+        true => Err(BoundedError::TooLarge),
+        false => Ok(merged?),
+    }
+}
+
+/// Bytes that end when the allowance does.
+struct Counted<'a, 'b> {
+    bytes: Bytes,
+    allowance: &'a mut Allowance<'b>,
+}
+
+impl Buf for Counted<'_, '_> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if !self.allowance.take(READ_BYTES) {
+            self.bytes.clear();
+        }
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        self.bytes.copy_to_bytes(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb;
+
+    /// What decoding took, or why it ended, with an allowance of `max` in steps of 1000.
+    fn decoded(bytes: &[u8], max: u64) -> Result<(pb::MutationProto, u64), BoundedError> {
+        let mut taken = 0;
+        let mut more = || {
+            taken += 1000;
+            (taken <= max).then_some(1000)
+        };
+        let message = decode(Bytes::copy_from_slice(bytes), &mut Allowance::new(0, &mut more))?;
+        Ok((message, taken))
+    }
+
+    #[test]
+    fn a_message_is_what_it_is_without_an_allowance() {
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from_static(b"q")),
+            value: Some(vec![7; 10_000].into()),
+            ..Default::default()
+        };
+        let column = pb::mutation_proto::ColumnValue {
+            family: Bytes::from_static(b"f"),
+            qualifier_value: vec![value; 5],
+        };
+        let message = pb::MutationProto {
+            column_value: vec![column],
+            attribute: vec![pb::NameBytesPair { name: "a name".to_owned(), value: None }],
+            nonce: Some(u64::MAX),
+            ..Default::default()
+        };
+        let bytes = message.encode_to_vec();
+        let (decoded_message, taken) = decoded(&bytes, 1 << 20).expect("within");
+        assert_eq!(decoded_message, message);
+        assert!((2000..20_000).contains(&taken), "{taken}");
+        for end in 0..bytes.len() {
+            let plain = pb::MutationProto::decode(&bytes[..end]);
+            assert_eq!(decoded(&bytes[..end], 1 << 20).ok().map(|(message, _)| message), plain.ok(), "{end}");
+        }
+    }
+
+    #[test]
+    fn many_small_parts_end_with_the_allowance_wherever_it_ends() {
+        // Empty column values, then one with empty qualifier values.
+        let mut bytes = [0x1a, 0].repeat(1000);
+        bytes.extend([0x1a, 0xd0, 0x0f]);
+        bytes.extend([0x12, 0].repeat(1000));
+        let (message, taken) = decoded(&bytes, 1 << 20).expect("within");
+        assert_eq!(
+            (message.column_value.len(), message.column_value[1000].qualifier_value.len()),
+            (1001, 1000)
+        );
+        assert!(taken >= 2000 * 2 * READ_BYTES, "{taken}");
+        for max in (0..taken / 1000).map(|step| step * 1000) {
+            assert_eq!(decoded(&bytes, max).err(), Some(BoundedError::TooLarge), "{max} of {taken}");
+        }
+    }
+}
