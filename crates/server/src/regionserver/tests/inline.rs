@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others for who is disturbed.
 struct Served {
-    server: TestServer,
+    _server: TestServer,
     region: Arc<Region>,
     quiet: Arc<Region>,
     executor: Arc<Executor>,
@@ -59,7 +59,7 @@ impl Served {
         config.unsent = server.unsent.clone();
         let rpc = RpcServer::bind(config).expect("an address");
         let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
-        Self { server, region, quiet, executor, rpc: Some(rpc) }
+        Self { _server: server, region, quiet, executor, rpc: Some(rpc) }
     }
 
     fn client(&self) -> Client {
