@@ -494,6 +494,31 @@ fn parents_go_though_their_daughters_were_split_again() {
 }
 
 #[test]
+fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
+    let mut cluster = Cluster::with_table();
+    cluster.run(split).expect("split");
+    let scanners: Vec<_> =
+        cluster.regions().iter().map(|r| r.scanner(Scan::default()).expect("a scanner")).collect();
+    for region in cluster.regions() {
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    let parents = |cluster: &Cluster| {
+        let regions = cluster.master().meta().regions(Some(&table_name())).expect("read").into_iter();
+        regions.filter(|region| region.info.is_split_parent()).count()
+    };
+    assert_eq!(cluster.master().run_catalog_janitor(), Ok(0), "the next start would open the references");
+    assert_eq!(parents(&cluster), 1);
+    // What the cleaner would do to files of parents that were let go of.
+    cluster.memory.delete(&path("archive")).expect("deleted");
+    cluster.crash();
+    assert_eq!(cluster.rows(), ROWS, "opened again");
+    drop(scanners);
+    assert_eq!(cluster.master().run_catalog_janitor(), Ok(1), "the start archived what had been replaced");
+    all_rows_are_there(&cluster, true, "tidied up");
+}
+
+#[test]
 fn regions_are_opened_once_and_system_regions_stay() {
     let cluster = Cluster::with_table();
     let master = cluster.master();
