@@ -314,13 +314,18 @@ impl TableDescriptor {
         self.text("MEMSTORE_FLUSHSIZE")?.parse().ok().filter(|n| *n > 0)
     }
 
-    /// Whether a coprocessor attribute names this Java class.
-    pub fn has_coprocessor(&self, class: &str) -> bool {
-        let named = |(key, value): (&Vec<u8>, &Vec<u8>)| {
-            key.to_ascii_lowercase().starts_with(b"coprocessor$")
-                && String::from_utf8_lossy(value).split('|').any(|part| part.trim() == class)
-        };
-        self.attributes.iter().any(named)
+    /// The Java classes that the coprocessor attributes name, in the order of the attributes' names. An attribute
+    /// `coprocessor$N` has the form `path|class|priority|arguments`, its path, priority and arguments may be empty, and
+    /// one of another form counts for nothing (`TableDescriptorBuilder.toCoprocessorDescriptor`).
+    pub fn coprocessors(&self) -> impl Iterator<Item = &str> {
+        self.attributes.iter().filter_map(|(key, value)| {
+            let number = key.get(..12).filter(|start| start.eq_ignore_ascii_case(b"coprocessor$"))?;
+            let number = key.get(number.len()..)?;
+            let is_numbered = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+            let mut parts = std::str::from_utf8(value).ok().filter(|_| is_numbered)?.split('|').skip(1);
+            let (class, priority) = (parts.next()?.trim(), parts.next()?.trim());
+            (!class.is_empty() && priority.bytes().all(|b| b.is_ascii_digit())).then_some(class)
+        })
     }
 }
 

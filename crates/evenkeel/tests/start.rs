@@ -71,6 +71,23 @@ fn data_is_there_after_sigterm() {
 }
 
 #[test]
+fn a_server_told_to_be_secure_does_not_run_open() {
+    let server = Server::new(&[]);
+    for (key, value) in [
+        ("hbase.security.authentication", "kerberos"),
+        ("hbase.security.authorization", "true"),
+        ("hbase.server.netty.tls.enabled", "true"),
+        ("hbase.regionserver.wal.encryption", "true"),
+        (
+            "hbase.coprocessor.region.classes",
+            "org.apache.hadoop.hbase.security.visibility.VisibilityController",
+        ),
+    ] {
+        assert_one_line(&ends(&server, &[(key, value)]), key);
+    }
+}
+
+#[test]
 fn a_directory_has_one_server() {
     let mut server = Server::started(&[]);
     let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);

@@ -248,6 +248,7 @@ impl Master {
         descriptor: &Arc<TableDescriptor>,
         regions: Vec<RegionInfo>,
     ) -> Result<Vec<Arc<Region>>> {
+        self.parts.regionserver.config().coprocessors.check(descriptor)?;
         let mut opened: Vec<Arc<Region>> = Vec::with_capacity(regions.len());
         for info in regions {
             match Region::open(Arc::clone(&self.parts.region_env), info, Arc::clone(descriptor)) {

@@ -19,6 +19,7 @@
 //! | [`turn`] | single writes that came in together |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
+//! | [`coprocessor`] | which regions have which of the built-in coprocessors |
 //! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
 //! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
 //! | [`statistics`] | what the caches and the allocator did, for the log |
@@ -55,6 +56,7 @@ pub mod chore;
 pub mod client;
 pub mod cluster;
 pub mod config;
+pub mod coprocessor;
 pub mod decimal;
 pub mod endpoint;
 pub mod get;

@@ -25,6 +25,7 @@
 //! | `master_store` | what a stock master needs to take the directory over |
 //! | `recovery` | WALs of earlier lives |
 //! | `regions` | opening what hbase:meta speaks of |
+//! | `security` | settings that ask for security, and an address beyond loopback |
 //! | `settings` | ports, directory and memory from the configuration |
 
 mod connections;
@@ -35,6 +36,7 @@ mod memory_plan;
 mod memory_use;
 pub(crate) mod recovery;
 pub(crate) mod regions;
+mod security;
 mod settings;
 
 use std::net::{SocketAddr, TcpListener};
@@ -127,8 +129,12 @@ impl Standalone {
     /// As [`Standalone::start`].
     pub fn start_on(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
         let began = Instant::now();
+        security::refuse_what_is_missing(&conf)?;
         let settings = Settings::from(&conf)?;
         ignored::warn(&conf);
+        if let Some(exposure) = security::exposure(settings.bind_address) {
+            tracing::warn!("{exposure}");
+        }
         let conf = Arc::new(conf);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         fs.mkdirs(&settings.root).map_err(|e| HBaseError::io(format!("{}: {e}", settings.root.display())))?;
@@ -280,7 +286,7 @@ impl Standalone {
              \n\
              \x20 connect              hbase shell            (finds {host}:{zk} by default when that is 2181)\n\
              \x20                      or set hbase.zookeeper.quorum={host}, hbase.zookeeper.property.clientPort={zk}\n\
-             \x20 stop                 Ctrl-C, or kill {pid}\n",
+             \x20 stop                 Ctrl-C, or kill {pid}\n{exposure}",
             version = env!("CARGO_PKG_VERSION"),
             hbase = crate::HBASE_VERSION,
             host = s.host,
@@ -290,6 +296,8 @@ impl Standalone {
             root = s.root.display(),
             ms = self.started_in.as_millis(),
             pid = std::process::id(),
+            exposure = security::exposure(s.bind_address)
+                .map_or_else(String::new, |what| format!("\n\x20 WARNING              {what}\n")),
         )
     }
 

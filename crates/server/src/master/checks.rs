@@ -4,6 +4,8 @@ use bytes::Bytes;
 use evenkeel_common::config::Configuration;
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor};
 
+use crate::regionserver::coprocessor;
+
 /// The smallest `MAX_FILESIZE` (`hbase.hregion.max.filesize.limit`).
 const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
 /// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
@@ -53,6 +55,9 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
         return refuse("Table region replication should be at least one.".into());
     }
     check_tracker(table)?;
+    if let Some(class) = coprocessor::unknown_class(table) {
+        return refuse(coprocessor::cannot_be_loaded(class));
+    }
     evenkeel_region::store::check_classes(table).map_err(HBaseError::do_not_retry)?;
     table.families().try_for_each(check_family)
 }
@@ -192,6 +197,20 @@ mod tests {
         let small = table_of(family()).with("MEMSTORE_FLUSHSIZE", "1000");
         assert!(check_table(&small, &conf).is_err());
         assert!(check_table(&small.with(CHECKS, "false"), &conf).is_ok());
+    }
+
+    #[test]
+    fn coprocessors_that_cannot_be_loaded_are_refused() {
+        let conf = Configuration::new();
+        let table = |class: &str| table_of(family()).with("coprocessor$1", &format!("|{class}|1|"));
+        assert!(
+            check_table(&table("org.apache.hadoop.hbase.coprocessor.AggregateImplementation"), &conf).is_ok()
+        );
+        let foreign = table("com.example.Observer");
+        let error = check_table(&foreign, &conf).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::DoNotRetry);
+        assert!(error.message().starts_with("Class com.example.Observer cannot be loaded Set "), "{error}");
+        assert!(check_table(&foreign.with(CHECKS, "false"), &conf).is_ok());
     }
 
     #[test]

@@ -3,10 +3,8 @@
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
+use super::coprocessor::Coprocessors;
 use super::tuning::{CompactionTuning, FlushTuning};
-
-/// The Java class of the built-in AggregateService.
-pub const AGGREGATE_IMPLEMENTATION: &str = "org.apache.hadoop.hbase.coprocessor.AggregateImplementation";
 
 const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
 /// See [`RegionServerConfig::scanners_max`].
@@ -66,8 +64,8 @@ pub struct RegionServerConfig {
     /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0 for never. HBase's are five
     /// minutes apart.
     pub cache_statistics_ms: i64,
-    /// `hbase.coprocessor.region.classes` names AggregateImplementation: every table has AggregateService.
-    pub aggregate_everywhere: bool,
+    /// Which coprocessors regions have (`hbase.coprocessor.*`).
+    pub coprocessors: Coprocessors,
     /// `hbase.compaction.after.bulkload.enable`: whether a load asks for a compaction that is due.
     pub compaction_after_bulk_load: bool,
 }
@@ -94,7 +92,7 @@ impl Default for RegionServerConfig {
             periodic_flush_spread_ms: 300_000,
             flush_changes_max: 30_000_000,
             cache_statistics_ms: 300_000,
-            aggregate_everywhere: false,
+            coprocessors: Coprocessors::default(),
             compaction_after_bulk_load: true,
         }
     }
@@ -116,7 +114,6 @@ impl RegionServerConfig {
         let global_memstore_bytes = (memory_bytes as f64 * share) as u64;
         let wake_ms = ms("hbase.server.thread.wakefrequency", 10_000)?;
         let multiplier = conf.get_i64_or("hbase.server.compactchecker.interval.multiplier", 1000)?;
-        let classes = conf.get_list("hbase.coprocessor.region.classes")?;
         Ok(Self {
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
             scanners_max: conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1) as usize,
@@ -142,7 +139,7 @@ impl RegionServerConfig {
             flush_changes_max: flush_changes_max(conf)?,
             cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
-            aggregate_everywhere: classes.iter().any(|class| class == AGGREGATE_IMPLEMENTATION),
+            coprocessors: Coprocessors::from(conf)?,
         })
     }
 }

@@ -1,7 +1,6 @@
 //! Coprocessor services that are built in: MultiRowMutationService and AggregateService.
 //!
-//! A region has one when HBase would load it there: hbase:meta and tables that name MultiRowMutationEndpoint, tables
-//! that name AggregateImplementation, or all when the configuration names that.
+//! A region has one when HBase would load it there; see [`coprocessor`](super::coprocessor).
 
 use std::sync::Arc;
 
@@ -14,11 +13,10 @@ use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
 use super::caller::{Done, Reply};
-use super::config::AGGREGATE_IMPLEMENTATION;
+use super::coprocessor::BuiltIn;
 use super::{RegionServer, aggregate, memory};
 use crate::convert::{condition, mutation};
 
-const MULTI_ROW_MUTATION_ENDPOINT: &str = "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint";
 /// What the generated Java classes of the responses are called.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
 
@@ -54,13 +52,14 @@ pub fn call(
     call: &pb::CoprocessorServiceCall,
     done: DoneValue,
 ) {
+    let has = |built_in| server.config.coprocessors.has(region.table(), built_in);
     let service = call.service_name.strip_prefix("hbase.pb.").unwrap_or(&call.service_name);
     match service {
-        "MultiRowMutationService" if has_multi_row_mutation(region) => match call.method_name.as_str() {
+        "MultiRowMutationService" if has(BuiltIn::MultiRowMutation) => match call.method_name.as_str() {
             "MutateRows" => mutate_rows(server, region, call.request.clone(), done),
             method => done(Err(unknown_method(method, service))),
         },
-        "AggregateService" if has_aggregate(server, region) => {
+        "AggregateService" if has(BuiltIn::Aggregate) => {
             let method = aggregate::Method::by_name(&call.method_name);
             let outcome =
                 method.ok_or_else(|| unknown_method(&call.method_name, service)).and_then(|method| {
@@ -75,14 +74,6 @@ pub fn call(
             done(Err(unknown_service(&call.service_name, &place)));
         }
     }
-}
-
-fn has_multi_row_mutation(region: &Region) -> bool {
-    region.info().is_meta() || region.table().has_coprocessor(MULTI_ROW_MUTATION_ENDPOINT)
-}
-
-fn has_aggregate(server: &RegionServer, region: &Region) -> bool {
-    server.config.aggregate_everywhere || region.table().has_coprocessor(AGGREGATE_IMPLEMENTATION)
 }
 
 fn unknown_method(method: &str, service: &str) -> HBaseError {

@@ -8,6 +8,7 @@ use evenkeel_region::region::Region;
 
 use super::RegionServer;
 use super::background::CompactionState;
+use super::coprocessor::{BuiltIn, Coprocessors};
 use crate::convert;
 
 /// Requests so far, by method.
@@ -68,15 +69,11 @@ fn mib(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }
 
-/// The built-in endpoints that tables of these regions name, by their simple class names.
-fn coprocessors(regions: &[Arc<Region>]) -> Vec<pb::Coprocessor> {
-    const ENDPOINTS: [&str; 2] = [
-        "org.apache.hadoop.hbase.coprocessor.AggregateImplementation",
-        "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint",
-    ];
-    let named =
-        ENDPOINTS.iter().filter(|class| regions.iter().any(|region| region.table().has_coprocessor(class)));
-    named.filter_map(|class| Some(pb::Coprocessor { name: class.rsplit('.').next()?.to_owned() })).collect()
+/// The simple class names of the coprocessors that any of these regions has.
+fn coprocessors(all: &Coprocessors, regions: &[Arc<Region>]) -> Vec<pb::Coprocessor> {
+    let is_used = |built_in: &BuiltIn| regions.iter().any(|region| all.has(region.table(), *built_in));
+    let used = BuiltIn::ALL.into_iter().filter(is_used);
+    used.map(|built_in| pb::Coprocessor { name: built_in.simple_name().to_owned() }).collect()
 }
 
 impl RegionServer {
@@ -92,7 +89,7 @@ impl RegionServer {
             used_heap_mb: Some(mib(regions.iter().map(|region| region.memstore_bytes()).sum())),
             max_heap_mb: Some(mib(self.config.global_memstore_bytes)),
             region_loads: regions.iter().map(report).collect(),
-            coprocessors: coprocessors(&regions),
+            coprocessors: coprocessors(&self.config.coprocessors, &regions),
             report_start_time: Some(start_ms as u64),
             report_end_time: Some(end_ms as u64),
             info_server_port: Some(u32::from(self.info_port)),

@@ -123,7 +123,8 @@ fn open_or_leave(
     descriptor: Arc<TableDescriptor>,
     regionserver: &RegionServer,
 ) -> MetaChange {
-    match Region::open(Arc::clone(env), info.clone(), descriptor) {
+    let loadable = regionserver.config().coprocessors.check(&descriptor);
+    match loadable.and_then(|()| Region::open(Arc::clone(env), info.clone(), descriptor)) {
         Ok(region) => {
             let change = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
             drop(regionserver.regions().add(region));

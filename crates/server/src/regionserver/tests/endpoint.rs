@@ -10,6 +10,7 @@ use prost::Message;
 
 use super::chore::near_its_limit;
 use crate::regionserver::RegionServerConfig;
+use crate::regionserver::coprocessor::{BuiltIn, Coprocessors};
 use crate::regionserver::endpoint::exec;
 use crate::regionserver::testing::*;
 
@@ -30,6 +31,11 @@ fn call(
     let answer = wait(|done| exec(&server.server, region, request, done))?;
     assert_eq!(answer.message.region, specifier(region));
     Ok(answer.message.value.value.expect("a value"))
+}
+
+fn aggregate_everywhere() -> RegionServerConfig {
+    let coprocessors = Coprocessors::everywhere(BuiltIn::Aggregate);
+    RegionServerConfig { coprocessors, ..RegionServerConfig::default() }
 }
 
 fn multi_row_table() -> TableDescriptor {
@@ -125,8 +131,7 @@ fn aggregate(interpreter: &str, column: &[&'static [u8]]) -> pb::AggregateReques
 
 #[test]
 fn long_columns_are_aggregated() {
-    let server =
-        TestServer::new(RegionServerConfig { aggregate_everywhere: true, ..RegionServerConfig::default() });
+    let server = TestServer::new(aggregate_everywhere());
     let region = server.open(b"", b"", table());
     for (row, value) in [(b"a", 3i64), (b"b", -5), (b"c", 4)] {
         put(&region, &[cell(row, b"q", &value.to_be_bytes()), cell(row, b"w", &1i64.to_be_bytes())]);
@@ -154,8 +159,7 @@ fn long_columns_are_aggregated() {
 
 #[test]
 fn interpreters_and_families_are_checked() {
-    let server =
-        TestServer::new(RegionServerConfig { aggregate_everywhere: true, ..RegionServerConfig::default() });
+    let server = TestServer::new(aggregate_everywhere());
     let region = server.open(b"", b"", table());
     let run = |request: &pb::AggregateRequest| call(&server, &region, "AggregateService", "GetMax", request);
     assert!(run(&aggregate("MyInterpreter", &[b"q"])).expect_err("not built in").is_do_not_retry());
@@ -166,8 +170,7 @@ fn interpreters_and_families_are_checked() {
 
 #[test]
 fn other_numbers_are_added_as_their_interpreters_do() {
-    let server =
-        TestServer::new(RegionServerConfig { aggregate_everywhere: true, ..RegionServerConfig::default() });
+    let server = TestServer::new(aggregate_everywhere());
     let region = server.open(b"", b"", table());
     put(&region, &[cell(b"a", b"q", &1.5f64.to_be_bytes()), cell(b"a", b"d", &[0, 0, 0, 1, 15])]);
     put(&region, &[cell(b"b", b"q", &2.25f64.to_be_bytes()), cell(b"b", b"d", &[0, 0, 0, 3, 0x04, 0xd3])]);

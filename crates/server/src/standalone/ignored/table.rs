@@ -12,8 +12,6 @@ const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one p
 const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
 const NO_PAGES: &str = "there are no pages over HTTP";
 const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
-const BUILT_IN: &str =
-    "no Java class runs here; MultiRowMutationEndpoint and AggregateImplementation are built in";
 const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";
 const ONE_LINE: &str = "general calls, those of priority and scans each have one line, first come, first served; \
     hbase.ipc.server.max.callqueue.length is how long it is";
@@ -75,22 +73,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["hbase.regionserver.handler.abort.on.error.percent"],
         &["-1"],
         "a handler that fails answers its call and goes on; the server does not stop for it",
-    ),
-    Ignored::new(&["hbase.coprocessor.enabled", "hbase.coprocessor.user.enabled"], &["true"], BUILT_IN),
-    Ignored::new(
-        &[
-            "hbase.coprocessor.user.region.classes",
-            "hbase.coprocessor.regionserver.classes",
-            "hbase.coprocessor.master.classes",
-            "hbase.coprocessor.wal.classes",
-        ],
-        &[],
-        BUILT_IN,
-    ),
-    Ignored::new(
-        &["hbase.security.authentication"],
-        &["simple"],
-        "clients are told to use simple authentication; their names are not proved",
     ),
     Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
