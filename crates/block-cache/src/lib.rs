@@ -15,6 +15,8 @@
 //! A cache holds at most its capacity in bytes of frames (body, seek points and 56 bytes a block). Beside it lies its
 //! index, below 80 bytes a block.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
 mod block;
 pub mod bucket;
 mod combined;

@@ -13,13 +13,17 @@
 //! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
 //! | [`clock`] | the only place that reads the wall clock |
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
+//! | [`console`] | what tools print |
 //! | [`codec`] | variable-length integers of Hadoop and protobuf |
 //! | [`length`] | lengths in narrower fields, never cut |
 //! | [`pages`] | large buffers that are used again |
 //! | [`prefetch`] | hints that memory will be read soon |
 //! | [`priority`] | threads that yield the processors to others |
 //! | [`search`] | searches among sorted things |
+//! | [`thread`] | where threads are started, and what the death of one means |
 //! | [`turns`] | where long work gives way to other work of its kind |
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod allocator;
 pub mod cell;
@@ -27,6 +31,7 @@ pub mod clock;
 pub mod codec;
 pub mod comparator;
 pub mod config;
+pub mod console;
 pub mod descriptor;
 pub mod error;
 pub mod length;
@@ -37,6 +42,7 @@ pub mod priority;
 pub mod proto;
 pub mod region_info;
 pub mod search;
+pub mod thread;
 pub mod turns;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};

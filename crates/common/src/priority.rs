@@ -13,11 +13,11 @@
 use std::io;
 use std::time::Duration;
 
-/// The nice value of threads for whose work somebody may wait: a third of what a thread of requests gets, where both want a
-/// processor.
+/// By how much the nice value of threads for whose work somebody may wait is above the process's: a third of what a thread of
+/// requests gets, where both want a processor.
 pub const YIELDING_NICE: i32 = 5;
 
-/// The nice value of threads for which nobody waits: three of them get a tenth of what a thread of requests gets, where all want a
+/// The same of threads for which nobody waits: three of them get a tenth of what a thread of requests gets, where all want a
 /// processor, and all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 7 where
 /// others have 4), for schedulers that know priorities.
 pub const PATIENT_NICE: i32 = 15;
@@ -26,15 +26,30 @@ pub const PATIENT_NICE: i32 = 15;
 /// It is no longer than that, since a thread whose share is small waits for its turn in proportion.
 const LONG_SLICE: Duration = Duration::from_millis(5);
 
-/// Lowers the priority of the calling thread to a nice value, unless it is as low, and has others interrupt it when they wake. It
-/// cannot be raised again without a privilege. Where threads have no priority of their own, nothing changes.
+/// The highest nice value that there is.
+const NICE_MAX: i32 = 19;
+
+/// The nice value that is so many above the process's own, which is that of its main thread: a server that was started with
+/// `nice` keeps the shares among its threads, as far as there are values left.
+pub fn nice_above_process(steps: i32) -> i32 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: takes numbers alone; the main thread is there as long as the process.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, libc::getpid().unsigned_abs()) };
+    #[cfg(not(target_os = "linux"))]
+    let own = 0;
+    (own + steps).min(NICE_MAX)
+}
+
+/// Lowers the priority of the calling thread to a nice value so many above the process's, unless it is as low, and has others
+/// interrupt it when they wake. It cannot be raised again without a privilege. Where threads have no priority of their own,
+/// nothing changes.
 ///
 /// # Errors
 /// What the system says when it takes no priority. That it knows no slices is none.
-pub fn yield_to_others(nice: i32) -> io::Result<()> {
+pub fn yield_to_others(steps: i32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
-        let nice = nice.max(own_nice());
+        let nice = nice_above_process(steps).max(own_nice());
         if set(nice).is_ok() && own_nice() == nice {
             return Ok(());
         }
@@ -45,7 +60,7 @@ pub fn yield_to_others(nice: i32) -> io::Result<()> {
     }
     // Elsewhere it would be that of the process.
     #[cfg(not(target_os = "linux"))]
-    return Ok(drop(nice));
+    return Ok(drop(steps));
 }
 
 /// Keeps the share of the calling thread, and has others interrupt it when they wake. Where the system knows no slices
@@ -117,9 +132,9 @@ mod tests {
             let before = own();
             let_others_in();
             let in_between = own();
-            yield_to_others(before.0 + 1).expect("lower than before");
-            assert_eq!(own_nice(), (before.0 + 1).min(19));
-            yield_to_others(before.0 - 1).expect("nothing to do");
+            yield_to_others(1).expect("lower than before");
+            assert_eq!(own_nice(), nice_above_process(1));
+            yield_to_others(0).expect("nothing to do");
             [before, in_between, own()]
         };
         std::thread::spawn(course).join().expect("no panic")
@@ -128,7 +143,8 @@ mod tests {
     #[test]
     fn a_thread_that_yields_has_a_smaller_share_and_the_others_keep_theirs() {
         let [before, let_in, yielding] = course();
-        assert_eq!((let_in.0, yielding.0), (before.0, (before.0 + 1).min(19)));
+        assert_eq!((let_in.0, yielding.0), (before.0, nice_above_process(1)));
+        assert_eq!(before.0, nice_above_process(0), "threads have the process's");
         assert_eq!(own(), before, "of another thread");
     }
 

@@ -15,6 +15,7 @@
 //! at most, so that a header that lies costs no memory.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod framing;
 mod gzip;

@@ -1,18 +1,23 @@
 //! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop;
 //! `evenkeel shell` is a client of any cluster; the other commands are tools over the files of a server that is stopped.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
+mod lifecycle;
+mod log;
 mod tools;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc;
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_common::Configuration;
 use evenkeel_common::allocator::{self, SampledAllocator};
-use evenkeel_server::standalone::Standalone;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use log::Log;
 
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
@@ -92,34 +97,54 @@ fn define(text: &str) -> Result<(String, String), String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    init_logging(match cli.command {
+    let tool = match cli.command {
+        Some(Command::Start(start)) => return server(&start),
+        None => return server(&cli.start),
+        Some(tool) => tool,
+    };
+    log_to(
         // What goes wrong is told by the commands themselves.
-        Some(Command::Shell(_)) => "off",
-        _ => "info",
-    });
-    match cli.command {
-        Some(Command::Shell(args)) => ended(shell(args), TOOL_FAILED),
-        Some(Command::Hfile(args)) => ended(tools::hfile::run(&args), TOOL_FAILED),
-        Some(Command::Wal(args)) => ended(tools::wal::run(&args), TOOL_FAILED),
-        Some(Command::Verify(args)) => ended(tools::verify::run(&args), TOOL_FAILED),
-        Some(Command::Compact(args)) => ended(tools::compact::run(&args), TOOL_FAILED),
-        Some(Command::Pe(pe)) => ExitCode::from(evenkeel_pe::main(&pe.words)),
-        Some(Command::Start(start)) => ended(run(&start).map(|()| ExitCode::SUCCESS), 1),
-        None => ended(run(&cli.start).map(|()| ExitCode::SUCCESS), 1),
+        if matches!(tool, Command::Shell(_)) { "off" } else { "info" },
+        || Lossy(io::stderr()),
+    );
+    match tool {
+        Command::Shell(args) => ended(shell(args)),
+        Command::Hfile(args) => ended(tools::hfile::run(&args)),
+        Command::Wal(args) => ended(tools::wal::run(&args)),
+        Command::Verify(args) => ended(tools::verify::run(&args)),
+        Command::Compact(args) => ended(tools::compact::run(&args)),
+        Command::Pe(pe) => ExitCode::from(evenkeel_pe::main(&pe.words)),
+        Command::Start(start) => server(&start),
     }
 }
 
-/// The exit status, after a failure was said.
-fn ended(outcome: Result<ExitCode, String>, failed: u8) -> ExitCode {
+/// The exit status of a tool, after a failure was said.
+fn ended(outcome: Result<ExitCode, String>) -> ExitCode {
     outcome.unwrap_or_else(|message| {
-        eprintln!("evenkeel: {message}");
-        ExitCode::from(failed)
+        let _nobody_reads = writeln!(io::stderr(), "evenkeel: {message}");
+        ExitCode::from(TOOL_FAILED)
     })
 }
 
-fn init_logging(default: &str) {
+/// Sends events to a writer, which must never fail: the subscriber tells of a failure by `eprintln!`, which panics.
+fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    log.with_writer(writer).init();
+}
+
+/// Standard error of a tool, whose lines are lost when nobody takes them.
+struct Lossy(io::Stderr);
+
+impl Write for Lossy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _lost = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn shell(args: ShellArgs) -> Result<ExitCode, String> {
@@ -132,8 +157,19 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::from(status as u8))
 }
 
-fn run(start: &Start) -> Result<(), String> {
-    let conf = Configuration::load(start.config.as_deref(), &start.define).map_err(|e| e.to_string())?;
+/// Runs a server.
+fn server(start: &Start) -> ExitCode {
+    let log = match Log::start(io::stderr()) {
+        Ok(log) => log,
+        Err(error) => return ended(Err(error.to_string())),
+    };
+    log.hear_panics();
+    let writer = log.clone();
+    log_to("info", move || writer.clone());
+    let conf = match Configuration::load(start.config.as_deref(), &start.define) {
+        Ok(conf) => conf,
+        Err(error) => return lifecycle::failed(&error.to_string(), &log),
+    };
     let unknown = conf.unknown_keys();
     if !unknown.is_empty() {
         tracing::warn!(keys = unknown.join(" "), "settings that Evenkeel does not know are ignored");
@@ -142,35 +178,5 @@ fn run(start: &Start) -> Result<(), String> {
     if let Err(error) = allocator::share() {
         tracing::warn!(%error, "other processes cannot read the allocator's time");
     }
-    let (sender, stop) = mpsc::sync_channel::<String>(1);
-    let ask = sender.clone();
-    let server = Standalone::start(conf, Arc::new(move |reason: &str| drop(ask.try_send(reason.to_owned()))))
-        .map_err(|e| e.message().to_owned())?;
-    print!("{}", server.screen());
-    on_signal(sender)?;
-    let reason = stop.recv().unwrap_or_default();
-    tracing::info!(reason, "asked to stop");
-    server.stop().map_err(|e| e.message().to_owned())
-}
-
-/// Sends a stop request at SIGTERM or SIGINT.
-fn on_signal(stop: mpsc::SyncSender<String>) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    let wait = move || {
-        let signal = runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            Ok::<_, std::io::Error>(tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = interrupt.recv() => "SIGINT",
-            })
-        });
-        match signal {
-            Ok(name) => drop(stop.try_send(name.to_owned())),
-            Err(error) => tracing::error!(%error, "signals cannot be heard"),
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(|e| e.to_string())
+    lifecycle::run(conf, &log)
 }

@@ -49,6 +49,7 @@ pub enum Op {
 pub struct Fault {
     op: Op,
     path_part: String,
+    thread: Option<String>,
     pass: u64,
     strikes: u64,
     effect: Effect,
@@ -63,13 +64,31 @@ enum Effect {
     Flip { offset: u64, mask: u8 },
     Block(Gate),
     Take(Duration),
+    Panic,
 }
 
 impl Fault {
     /// A fault of calls of `op` on paths that contain `path_part`; strikes once, with `Other`, unless told otherwise.
     pub fn on(op: Op, path_part: &str) -> Self {
         let effect = Effect::Fail(io::ErrorKind::Other);
-        Self { op, path_part: path_part.to_owned(), pass: 0, strikes: 1, effect }
+        Self { op, path_part: path_part.to_owned(), thread: None, pass: 0, strikes: 1, effect }
+    }
+
+    /// Matches calls of threads whose name begins so, and no others.
+    pub fn of_thread(self, name: &str) -> Self {
+        Self { thread: Some(name.to_owned()), ..self }
+    }
+
+    /// The call panics, as code with a bug would.
+    pub fn panics(self) -> Self {
+        Self { effect: Effect::Panic, ..self }
+    }
+
+    fn matches(&self, op: Op, path: &str) -> bool {
+        let is_of_thread = |name: &String| {
+            std::thread::current().name().is_some_and(|thread| thread.starts_with(name.as_str()))
+        };
+        self.op == op && path.contains(&self.path_part) && self.thread.as_ref().is_none_or(is_of_thread)
     }
 
     /// Lets the first `calls` matching calls pass.
@@ -223,13 +242,14 @@ fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
             std::thread::sleep(time);
             None
         }
+        Some(Effect::Panic) => panic!("{}: a panic injected into {op:?}", path.display()),
         effect => effect,
     }
 }
 
 fn next_effect(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     let path = path.to_string_lossy();
-    for fault in script.faults.lock().iter_mut().filter(|f| f.op == op && path.contains(&f.path_part)) {
+    for fault in script.faults.lock().iter_mut().filter(|fault| fault.matches(op, &path)) {
         if fault.pass > 0 {
             fault.pass -= 1;
         } else if fault.strikes > 0 {
@@ -363,7 +383,7 @@ impl FaultyReader {
                 gate.pass();
                 read(buf)
             }
-            Some(Effect::Take(_)) | None => read(buf),
+            Some(Effect::Take(_) | Effect::Panic) | None => read(buf),
         }
     }
 }

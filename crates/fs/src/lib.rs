@@ -19,6 +19,8 @@
 //! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
 //! | [`PowerCutFileSystem`] | tests: the disks that a power cut may leave at every step of a run |
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
 mod dir_lock;
 mod faulty;
 mod local;

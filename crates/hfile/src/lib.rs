@@ -24,6 +24,7 @@
 //! as [`ROWS_AHEAD_MAX`].
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod ahead;
 mod block_reader;

@@ -7,6 +7,8 @@
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use evenkeel_common::thread::spawn_restarted;
+
 use crate::index::BlockAt;
 use crate::reader::HFileReader;
 
@@ -34,7 +36,7 @@ fn start() -> Option<SyncSender<Job>> {
                 drop(reader.upgrade().map(|reader| reader.load_data(at, true)));
             }
         };
-        std::thread::Builder::new().name("read-ahead".into()).spawn(run).ok()
+        spawn_restarted("read-ahead", run).ok()
     });
     (started.count() > 0).then_some(sender)
 }

@@ -1,7 +1,7 @@
 //! The command line.
 
 use evenkeel_client::{ClientConfig, Registry};
-use evenkeel_common::Configuration;
+use evenkeel_common::{Configuration, console};
 
 use crate::compare::{Comparison, compare};
 use crate::failure::Failure;
@@ -14,9 +14,9 @@ pub fn main(words: &[String]) -> u8 {
     match parse(words).map_err(Failure::Options).and_then(|parsed| of_parsed(&parsed)) {
         Ok(status) => status,
         Err(failure) => {
-            eprintln!("evenkeel pe: {failure}");
+            console::complain(format_args!("evenkeel pe: {failure}\n"));
             if matches!(failure, Failure::Options(_)) {
-                eprintln!("evenkeel pe --help tells the options");
+                console::complain(format_args!("evenkeel pe --help tells the options\n"));
             }
             failure.exit_status()
         }
@@ -25,10 +25,10 @@ pub fn main(words: &[String]) -> u8 {
 
 fn of_parsed(parsed: &Parsed) -> Result<u8, Failure> {
     let Some(options) = &parsed.options else {
-        print!("{}", usage());
+        console::print(format_args!("{}", usage()));
         return Ok(0);
     };
-    parsed.notes.iter().for_each(|note| eprintln!("evenkeel pe: {note}"));
+    parsed.notes.iter().for_each(|note| console::complain(format_args!("evenkeel pe: {note}\n")));
     match <&[_; 2]>::try_from(&parsed.compare[..]) {
         Ok(pairs) => compared(parsed, options, pairs),
         Err(_) => alone(parsed, options),
@@ -49,7 +49,7 @@ fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -
     let of_pair = |(name, address): &(String, String)| target(parsed, name, std::slice::from_ref(address));
     let targets = [of_pair(&pairs[0])?, of_pair(&pairs[1])?];
     let comparison = compare(&targets, options, parsed.rounds, show)?;
-    print!("{}", comparison.text());
+    console::print(format_args!("{}", comparison.text()));
     let reports: Vec<Report> = comparison.rounds.iter().flatten().cloned().collect();
     let failed: u64 = reports.iter().map(|report| report.tally.errors).sum();
     write(parsed, &reports, Some(&comparison))?;
@@ -57,8 +57,8 @@ fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -
 }
 
 fn show(report: &Report) {
-    report.notes.iter().for_each(|note| eprintln!("evenkeel pe: {note}"));
-    print!("{}", summary(report));
+    report.notes.iter().for_each(|note| console::complain(format_args!("evenkeel pe: {note}\n")));
+    console::print(format_args!("{}", summary(report)));
 }
 
 fn write(parsed: &Parsed, reports: &[Report], comparison: Option<&Comparison>) -> Result<(), Failure> {

@@ -24,6 +24,7 @@
 //! - **Bounded**: memory is that of the clients' requests, one histogram pair an interval and thread, and the intervals.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod command;
 pub mod compare;

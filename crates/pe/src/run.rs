@@ -62,6 +62,7 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
 /// Runs several tests at the same time, each on threads of its own. When all tables are there they begin together, and
 /// those in closed loops begin to be measured together, when the last one's warm-up has ended. The CPU that a report says of
 /// a server or of this process is of all that ran there.
+#[allow(clippy::disallowed_methods, reason = "no thread of a server; its panic is a failure of the run")]
 pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure>> {
     let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
     let (start, window) = (Arc::new(Barrier::new(tests.len())), Arc::new(Barrier::new(closed)));
@@ -126,7 +127,7 @@ fn run_at(target: &Target, options: &Options, seat: Seat) -> Result<Report, Fail
             let outcome = run.thread(thread, warming);
             let _ = done.send(outcome);
         };
-        std::thread::Builder::new().name(format!("load-{thread}")).spawn(body)?;
+        evenkeel_common::thread::spawn(format!("load-{thread}"), body)?;
     }
     drop((done, warming));
     Reporter::new(run, server, target, warmed, seat).report(&ended, notes)

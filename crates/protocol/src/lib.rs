@@ -27,6 +27,7 @@
 //! - Markers of deprecation are left out: the fields are still on the wire.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod bounded;
 mod magic;

@@ -11,6 +11,8 @@
 //! | [`layout`] | where things are below the root directory |
 //! | [`archive`] | how files leave it |
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
 pub mod archive;
 pub mod filter;
 pub mod layout;

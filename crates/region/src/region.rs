@@ -381,11 +381,17 @@ impl Region {
 
     /// Runs `swap` with the epoch odd, so that readers who straddle it start again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
+        /// Makes the epoch even again, also when `swap` panics: readers would wait for ever.
+        struct Odd<'a>(&'a AtomicU64);
+        impl Drop for Odd<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::AcqRel);
+            }
+        }
         let _one = self.swapping.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        let outcome = swap();
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        outcome
+        let _odd = Odd(&self.epoch);
+        swap()
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_common::thread::Supervisor;
+
 use crate::budget::Budget;
 use crate::connection::InputBudget;
 
@@ -72,6 +74,8 @@ pub struct RpcServerConfig {
     pub tcp_keep_alive: bool,
     /// The cluster id, for clients that ask before they authenticate.
     pub cluster_id: ClusterId,
+    /// Hears of the death of the server's threads.
+    pub supervisor: Supervisor,
 }
 
 /// When connections are closed that nobody uses: without a call, an unfinished request, an unread reply or an open scanner.
@@ -128,6 +132,7 @@ impl RpcServerConfig {
             tcp_no_delay: true,
             tcp_keep_alive: true,
             cluster_id: Arc::new(|| None),
+            supervisor: Supervisor::log_only(),
         }
     }
 

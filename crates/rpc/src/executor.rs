@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use evenkeel_common::thread::{Supervisor, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError};
 use parking_lot::Mutex;
 
@@ -55,6 +56,8 @@ pub struct ExecutorConfig {
     pub scan_turn: Duration,
     /// Calls waiting for each class: `hbase.ipc.server.max.callqueue.length`; 0: ten for each of its handlers.
     pub queue_calls_max: usize,
+    /// Hears of the death of a handler thread.
+    pub supervisor: Supervisor,
 }
 
 impl Default for ExecutorConfig {
@@ -68,6 +71,7 @@ impl Default for ExecutorConfig {
             scans_at_once: std::thread::available_parallelism().map_or(1, usize::from),
             scan_turn: Duration::from_millis(5),
             queue_calls_max: 0,
+            supervisor: Supervisor::log_only(),
         }
     }
 }
@@ -100,8 +104,12 @@ impl Executor {
         for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan", "write"]) {
             for i in 0..queue.handlers() {
                 let own = queue.clone();
-                let thread = std::thread::Builder::new().name(format!("{name}-{i}"));
-                executor.threads.lock().push(thread.spawn(move || own.handle_calls())?);
+                let handle_calls = move || {
+                    own.handle_calls();
+                    Ok(())
+                };
+                let thread = spawn_essential(format!("{name}-{i}"), &config.supervisor, handle_calls)?;
+                executor.threads.lock().push(thread);
             }
         }
         Ok(executor)
@@ -144,9 +152,7 @@ impl Executor {
         }
         let own = std::thread::current().id();
         for thread in self.threads.lock().drain(..).filter(|thread| thread.thread().id() != own) {
-            if thread.join().is_err() {
-                tracing::error!("a handler thread panicked");
-            }
+            drop(thread.join());
         }
     }
 

@@ -36,6 +36,7 @@
 //! each refusal, Hadoop's compression framing.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod budget;
 mod call;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::thread::{Supervisor, spawn_essential};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -61,6 +62,12 @@ impl RpcServer {
     /// Where the server listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Has `supervisor` hear of the death of the server's threads.
+    pub fn supervised_by(mut self, supervisor: &Supervisor) -> RpcServer {
+        self.config.supervisor = supervisor.clone();
+        self
     }
 
     /// Starts the threads that serve connections.
@@ -155,11 +162,7 @@ impl RpcServerHandle {
 
     fn stop_and_join(&mut self, grace: Duration) {
         self.stop.send_replace(Some(Instant::now() + grace));
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a connection thread panicked");
-            }
-        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
     fn start_worker(&mut self, index: usize, stop: Stop) -> io::Result<mpsc::Sender<Accepted>> {
@@ -174,8 +177,10 @@ impl RpcServerHandle {
                 sockets,
                 stop,
             )));
+            Ok(())
         };
-        self.threads.push(std::thread::Builder::new().name(format!("rpc-conn-{index}")).spawn(work)?);
+        let supervisor = &self.shared.config.supervisor;
+        self.threads.push(spawn_essential(format!("rpc-conn-{index}"), supervisor, work)?);
         Ok(sender)
     }
 
@@ -191,8 +196,11 @@ impl RpcServerHandle {
             TcpListener::from_std(listener)?
         };
         let shared = self.shared.clone();
-        let work = move || runtime.block_on(accept_connections(listener, workers, shared, stop));
-        self.threads.push(std::thread::Builder::new().name("rpc-accept".to_owned()).spawn(work)?);
+        let work = move || {
+            runtime.block_on(accept_connections(listener, workers, shared, stop));
+            Ok(())
+        };
+        self.threads.push(spawn_essential("rpc-accept", &self.shared.config.supervisor, work)?);
         Ok(())
     }
 }

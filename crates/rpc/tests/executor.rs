@@ -96,6 +96,7 @@ fn start_watched(
         scans_at_once: 1,
         scan_turn: Duration::from_millis(5),
         queue_calls_max: 100,
+        ..ExecutorConfig::default()
     };
     let executor = Arc::new(Executor::start(&config).unwrap());
     let at_work = Arc::<AtWork>::default();

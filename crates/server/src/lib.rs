@@ -10,6 +10,8 @@
 //! | [`zookeeper`] | the read-only endpoint at which clients begin |
 //! | [`convert`] | protobuf messages to what regions understand, and back |
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
 pub mod convert;
 pub mod master;
 pub mod regionserver;

@@ -163,7 +163,7 @@ impl Master {
             snapshot_procedures: SnapshotProcedures::default(),
             cleaners,
             cleaner_settings,
-            procedures: ProcedureExecutor::start(clock)?,
+            procedures: ProcedureExecutor::start(clock, parts.regionserver.background().supervisor())?,
             parts,
             tables: RwLock::new(tables),
             locks: TableLocks::default(),

@@ -12,6 +12,9 @@
 //! 8. open hbase:namespace and every region of every enabled table, replaying edits
 //! 9. one write to hbase:meta that says where all regions are; then the znodes and the services
 //!
+//! **A thread that dies** ([`evenkeel_common::thread`]) asks the process to stop, as a log that fails does;
+//! [`Standalone::stop_with`] then gives the reason as its error.
+//!
 //! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close the WALs, remove their
 //! directory.
 //!
@@ -46,6 +49,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::thread::{Supervisor, spawn_essential};
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, pages};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
@@ -57,6 +61,7 @@ use evenkeel_rpc::{
     Budget, Executor, ExecutorConfig, InputBudget, RpcServer, RpcServerConfig, RpcServerHandle,
 };
 use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::connections::ConnectionLimits;
@@ -80,6 +85,24 @@ const CALLS_GRACE: Duration = Duration::from_secs(5);
 /// Asks the process to stop, with the reason.
 pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Why the server cannot go on: the first reason counts.
+type Failure = Arc<OnceLock<String>>;
+
+/// How far a stop has come, for those who wait for it. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct StopProgress(Arc<Mutex<String>>);
+
+impl StopProgress {
+    /// What is under way; empty before the first step and after the last.
+    pub fn step(&self) -> String {
+        self.0.lock().clone()
+    }
+
+    fn begin(&self, step: impl Into<String>) {
+        *self.0.lock() = step.into();
+    }
+}
+
 /// A running server.
 pub struct Standalone {
     settings: Settings,
@@ -95,6 +118,8 @@ pub struct Standalone {
     zookeeper: ZooKeeperThread,
     recovered: recovery::Recovered,
     started_in: Duration,
+    /// Why the server cannot go on, once it cannot.
+    failure: Failure,
     _lock: DirLock,
 }
 
@@ -156,9 +181,20 @@ impl Standalone {
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
         let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
 
-        let background = Background::start(&BackgroundConfig::from(&conf).map_err(bad)?)?;
+        let failure = Arc::new(OnceLock::new());
+        let supervisor = supervisor(&failure, &stop);
+        let supervised = |config| BackgroundConfig { supervisor: supervisor.clone(), ..config };
+        let background = Background::start(&supervised(BackgroundConfig::from(&conf).map_err(bad)?))?;
         let online = Arc::new(OnceLock::new());
-        let wals = open_wals(&fs, &settings, &conf, &name, &clock, &online, &stop)?;
+        let wals = open_wals(
+            &fs,
+            &settings,
+            &conf,
+            &name,
+            &clock,
+            &online,
+            &(Arc::clone(&failure), Arc::clone(&stop)),
+        )?;
         let cache = settings.block_cache.open()?;
         let stores = StoreEnv {
             fs: Arc::clone(&fs),
@@ -233,9 +269,14 @@ impl Standalone {
         };
         let master = Master::new(parts, tables)?;
         master.discard_unfinished_snapshots()?;
-        let executor = Arc::new(Executor::start(&executor_config(&conf, &name)?)?);
+        let executor = Arc::new(Executor::start(&executor_config(&conf, &name, &supervisor)?)?);
         let chore = Chore::start(&regionserver)?;
-        let rpc = serve(ports.master, ports.regionserver, &master, &regionserver, &executor)?;
+        let ports = (
+            ports.master.supervised_by(&supervisor),
+            ports.regionserver.supervised_by(&supervisor),
+            ports.zookeeper,
+        );
+        let rpc = serve(ports.0, ports.1, &master, &regionserver, &executor)?;
         let janitor = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
         let janitor_every = Duration::from_millis(janitor.map_err(bad)?.max(1) as u64);
         let master_chore = MasterChore::start(&master, janitor_every)?;
@@ -245,7 +286,7 @@ impl Standalone {
             room,
             ..ZkConfig::from_configuration(&conf).map_err(bad)?
         };
-        let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper)?;
+        let zookeeper = ZooKeeperThread::start(ports.2, tree, zookeeper, &supervisor)?;
         master.tidy_up();
         let started_in = began.elapsed();
         Ok(Self {
@@ -262,6 +303,7 @@ impl Standalone {
             zookeeper,
             recovered,
             started_in,
+            failure,
             _lock: lock,
         })
     }
@@ -325,27 +367,59 @@ impl Standalone {
         }
     }
 
-    /// Stops: everything acknowledged is in store files when this returns.
+    /// As [`Standalone::stop_with`], where nobody asks how far it has come.
     ///
     /// # Errors
-    /// What flushing or closing says; what could not be flushed is in the WAL.
+    /// As [`Standalone::stop_with`].
     pub fn stop(self) -> Result<()> {
+        self.stop_with(&StopProgress::default())
+    }
+
+    /// Stops: everything acknowledged is in store files when this returns. It takes as long as the disk does, for ever
+    /// where a sync never returns: a caller that cannot wait ends the process, and the next start replays the WAL.
+    ///
+    /// # Errors
+    /// What flushing or closing says; what could not be flushed is in the WAL. The reason, where the server stops because
+    /// it could not go on.
+    pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         tracing::info!("stopping");
         self.regionserver.start_stopping();
+        progress.begin("the ZooKeeper endpoint");
         self.zookeeper.stop();
+        progress.begin("the master's procedures");
         self.master.stop();
+        progress.begin("calls on connections' threads");
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
+        progress.begin("chores");
         drop(self.master_chore);
         drop(self.chore);
+        progress.begin("flushes and compactions");
         self.regionserver.background().stop();
+        progress.begin("calls on handlers' threads");
         self.executor.shutdown();
-        let closed = close_regions(&self.regionserver);
+        let closed = close_regions(&self.regionserver, progress);
+        progress.begin("the write-ahead logs");
         let logs = self.wals.user.close().and(self.wals.meta.close());
         closed.and(logs)?;
         recovery::remove_if_empty(self.master.file_system(), &self.wals.dir)?;
+        progress.begin("");
         tracing::info!("stopped");
-        Ok(())
+        self.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))
     }
+
+    /// How long a stop may take (`evenkeel.shutdown.timeout.ms`).
+    pub fn shutdown_timeout(&self) -> Duration {
+        self.settings.shutdown_timeout
+    }
+}
+
+/// Ends the server when one of its threads has died.
+fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
+    let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
+    Supervisor::new(move |death| {
+        drop(failure.set(death.to_string()));
+        stop(&death.to_string());
+    })
 }
 
 fn cluster_view(cluster_id: &str, master: &ServerName, regionserver: &ServerName) -> ClusterView {
@@ -431,12 +505,15 @@ fn open_wals(
     name: &ServerName,
     clock: &Arc<dyn Clock>,
     online: &Online,
-    stop: &StopRequest,
+    (failure, stop): &(Failure, StopRequest),
 ) -> Result<Wals> {
     let dir = settings.root.join(layout::WALS_DIR).join(name.to_string());
     fs.mkdirs(&dir)?;
-    let listener: Arc<dyn WalListener> =
-        Arc::new(WalEvents { online: Arc::clone(online), stop: Arc::clone(stop) });
+    let listener: Arc<dyn WalListener> = Arc::new(WalEvents {
+        online: Arc::clone(online),
+        failure: Arc::clone(failure),
+        stop: Arc::clone(stop),
+    });
     let open = |prefix: String, suffix: &str, buffer: u64| {
         let config = settings::wal_config(conf, settings.memory.memstore)?;
         Wal::open(WalOptions {
@@ -463,12 +540,14 @@ type Online = Arc<OnceLock<Weak<RegionServer>>>;
 /// Hears the WALs.
 struct WalEvents {
     online: Online,
+    failure: Failure,
     stop: StopRequest,
 }
 
 impl WalListener for WalEvents {
     fn abort(&self, reason: &str) {
         tracing::error!(reason, "the WAL failed; stopping");
+        drop(self.failure.set(format!("the WAL failed: {reason}")));
         (self.stop)(reason);
     }
 
@@ -504,7 +583,11 @@ impl ServerHooks for Hooks {
     }
 }
 
-fn executor_config(conf: &Configuration, name: &ServerName) -> Result<ExecutorConfig> {
+fn executor_config(
+    conf: &Configuration,
+    name: &ServerName,
+    supervisor: &Supervisor,
+) -> Result<ExecutorConfig> {
     let count = |key: &str, default: u64| {
         Ok::<_, HBaseError>(conf.get_u64_or(key, default).map_err(bad)?.max(1) as usize)
     };
@@ -516,6 +599,7 @@ fn executor_config(conf: &Configuration, name: &ServerName) -> Result<ExecutorCo
         scan_handlers: general_handlers,
         write_handlers: general_handlers,
         queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
+        supervisor: supervisor.clone(),
         ..ExecutorConfig::default()
     })
 }
@@ -562,12 +646,13 @@ fn serve(
 }
 
 /// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the first.
-fn close_regions(regionserver: &RegionServer) -> Result<()> {
+fn close_regions(regionserver: &RegionServer, progress: &StopProgress) -> Result<()> {
     let rank = |region: &Arc<Region>| (region.info().table().is_system(), region.info().is_meta());
     let mut regions = regionserver.regions().all();
     regions.sort_by_key(rank);
     let mut outcome = Ok(());
     for region in regions {
+        progress.begin(format!("closing region {}", region.info().name_text()));
         drop(regionserver.regions().remove(region.info().encoded_name(), None));
         outcome = outcome.and(region.close(false));
     }
@@ -581,7 +666,12 @@ struct ZooKeeperThread {
 }
 
 impl ZooKeeperThread {
-    fn start(listener: TcpListener, tree: Arc<ZnodeTree>, config: ZkConfig) -> Result<Self> {
+    fn start(
+        listener: TcpListener,
+        tree: Arc<ZnodeTree>,
+        config: ZkConfig,
+        supervisor: &Supervisor,
+    ) -> Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
@@ -589,11 +679,9 @@ impl ZooKeeperThread {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 zookeeper::serve(listener, tree, config, async { drop(stopped.await) }).await
             });
-            if let Err(error) = served {
-                tracing::error!(%error, "the ZooKeeper endpoint ended");
-            }
+            served.map_err(|error| error.to_string())
         };
-        let thread = std::thread::Builder::new().name("zookeeper".into()).spawn(run)?;
+        let thread = spawn_essential("zookeeper", supervisor, run)?;
         Ok(Self { stop, thread })
     }
 

@@ -71,7 +71,7 @@ impl Cluster {
                 }
             });
         };
-        std::thread::Builder::new().name("interrupts".into()).spawn(hear).map_err(|e| e.to_string())?;
+        evenkeel_common::thread::spawn("interrupts", hear).map_err(|e| e.to_string())?;
         self.interrupt = Some(interrupt);
         Ok(())
     }

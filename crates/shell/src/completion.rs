@@ -50,7 +50,7 @@ pub fn fetch_names(conf: &Configuration, words: SharedWords) -> Option<SyncSende
     config.retries = 1;
     let (sender, receiver) = sync_channel(1);
     let fetch = move || fetch_loop(config, &words, &receiver);
-    std::thread::Builder::new().name("names".into()).spawn(fetch).ok()?;
+    evenkeel_common::thread::spawn("names", fetch).ok()?;
     Some(sender)
 }
 

@@ -3,6 +3,8 @@
 //! Off a terminal, lines are echoed behind the prompt that the stock shell prints, so that a log of a script shows what was
 //! asked beside what was answered.
 
+use evenkeel_common::console;
+
 use crate::error::{Failure, Flow};
 use crate::interpreter::{Host, Interpreter};
 use crate::language::{Expr, SyntaxError};
@@ -155,7 +157,7 @@ impl Session {
             Err(Flow::Closed) => Some(0),
             Err(Flow::Interrupted) => Some(130),
             Err(Flow::Failure(failure)) if self.from_input => {
-                eprintln!("{}: {}", failure.class, failure.message);
+                console::complain(format_args!("{}: {}\n", failure.class, failure.message));
                 Some(FAILED)
             }
             Err(Flow::Failure(failure)) => {

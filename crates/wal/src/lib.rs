@@ -12,6 +12,7 @@
 //! `docs/formats/wal.md` draws every byte.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod config;
 pub mod entry;

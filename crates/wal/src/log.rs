@@ -35,6 +35,9 @@
 //! flush once a file can be written again. Only when the directory is gone, as when a master has taken it away, is the WAL **failed** for good, and [`WalListener::abort`] is
 //! called.
 //!
+//! A commit that panics fails the log for good, whichever thread made it: what it wrote is unknown. So does the death of
+//! the log's thread. Everybody who waits is told, and [`WalListener::abort`] is called, so that nobody waits for ever.
+//!
 //! A batch that failed leaves a range of transaction ids that can never be synced; a sync that comes late for one of
 //! them gets the error, too.
 //!
@@ -77,6 +80,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::clock::Clock;
+use evenkeel_common::thread::{Supervisor, spawn_essential};
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, turns};
 use evenkeel_fs::FileSystem;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -231,7 +235,9 @@ impl Wal {
     pub fn open(options: WalOptions) -> Result<Arc<Self>> {
         let WalOptions { fs, wal_dir, old_dir, prefix, suffix, config, clock, listener } = options;
         let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock, config.compression)?;
-        let archiver = Archiver::start(fs, old_dir)?;
+        let aborting = Arc::clone(&listener);
+        let supervisor = Supervisor::new(move |death| aborting.abort(&death.to_string()));
+        let archiver = Archiver::start(fs, old_dir, &supervisor)?;
         let shared = Arc::new(Shared {
             config,
             queue: Mutex::new(Queue::default()),
@@ -243,10 +249,19 @@ impl Wal {
             counters: Counters::default(),
             watch: Watch::default(),
         });
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("wal".into()).spawn(move || of_thread.run())?;
+        let (of_thread, dying) = (Arc::clone(&shared), Arc::downgrade(&shared));
+        let fails_log = Supervisor::new(move |death| {
+            dying.upgrade().into_iter().for_each(|shared| shared.fail_at_once(&death.to_string()));
+        });
+        let thread = spawn_essential("wal", &fails_log, move || {
+            of_thread.run();
+            Ok(())
+        })?;
         let of_watch = Arc::clone(&shared);
-        let watch = std::thread::Builder::new().name("wal-watch".into()).spawn(move || of_watch.run_watch());
+        let watch = spawn_essential("wal-watch", &supervisor, move || {
+            of_watch.run_watch();
+            Ok(())
+        });
         let wal = Self { shared, thread: Mutex::new(Some(thread)), watch: Mutex::default() };
         *wal.watch.lock() = Some(watch?);
         Ok(Arc::new(wal))
@@ -466,9 +481,7 @@ impl Wal {
         if self.shared.watch.is_over() {
             return self.shared.queue.lock().check_open();
         }
-        if thread.join().is_err() {
-            tracing::error!("the WAL's thread panicked");
-        }
+        drop(thread.join());
         self.join_watch();
         let result = self.shared.finish_close();
         self.shared.archive_flushed();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use evenkeel_block_cache::{Block, BlockType, NoCache};
-use evenkeel_common::{CellRef, HBaseError, KeyBuf, KeyValue};
+use evenkeel_common::{CellRef, HBaseError, KeyBuf, KeyValue, console};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOptions, StoreFileName, keys};
 
@@ -230,11 +230,11 @@ impl Printer<'_> {
         let mut warn = |what: &str| {
             self.out.flush()?;
             let shown = previous.map_or_else(String::new, |p| format!("\n\tprevious -> {}", Key(&p)));
-            eprintln!(
-                "WARNING, {what}\n\tfilename -> {}{shown}\n\tcurrent  -> {}",
+            console::complain(format_args!(
+                "WARNING, {what}\n\tfilename -> {}{shown}\n\tcurrent  -> {}\n",
                 path.display(),
                 Key(cell)
-            );
+            ));
             Ok::<_, io::Error>(())
         };
         let is_before = |p: CellRef<'_>| reader.comparator().compare_rows(p.row(), cell.row()).is_gt();

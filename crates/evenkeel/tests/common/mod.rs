@@ -126,6 +126,11 @@ impl Server {
 
     /// As [`Server::start`], with no file allowed to grow beyond this many KiB, and no signal when one would.
     pub fn start_limited(&mut self, file_kib: u32) {
+        let command = self.limited(file_kib);
+        self.start_as(command);
+    }
+
+    fn limited(&self, file_kib: u32) -> Command {
         let server = self.command(&[]);
         let mut command = Command::new("bash");
         command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {file_kib}; exec \"$@\"")).arg("bash");
@@ -134,7 +139,7 @@ impl Server {
             .args(server.get_args())
             .env_remove("HBASE_CONF_DIR")
             .stdin(Stdio::null());
-        self.start_as(command);
+        command
     }
 
     fn start_as(&mut self, command: Command) {
@@ -152,10 +157,53 @@ impl Server {
         }
     }
 
-    fn spawn(&mut self, mut command: Command) {
+    fn spawn(&mut self, command: Command) {
         let open = |name| fs::File::options().create(true).append(true).open(self.folder().join(name));
         let (out, err) = (open("out").expect("a file"), open("err").expect("a file"));
+        self.spawn_onto(command, out, err);
+    }
+
+    fn spawn_onto(&mut self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) {
         self.process = Some(command.stdout(out).stderr(err).spawn().expect("the binary starts"));
+    }
+
+    /// As [`Server::start_limited`], with its output elsewhere; waits until it listens.
+    pub fn start_limited_onto(&mut self, file_kib: u32, out: impl Into<Stdio>, err: impl Into<Stdio>) {
+        let command = self.limited(file_kib);
+        self.spawn_onto(command, out, err);
+        let (port, deadline) = (self.port("hbase.regionserver.port"), Instant::now() + PATIENCE);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(self.runs() && Instant::now() < deadline, "it does not listen");
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Starts it with a variable in its environment, and does not wait.
+    pub fn spawn_with(&mut self, variable: &str, value: &str) {
+        let mut command = self.command(&[]);
+        command.env(variable, value);
+        self.spawn(command);
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
+    }
+
+    /// Sends a signal, by its name without SIG.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status();
+        assert!(sent.expect("kill").success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn exit(&mut self) -> ExitStatus {
+        let mut process = self.process.take().expect("a running server");
+        exit_of(&mut process).unwrap_or_else(|| {
+            let _ = process.kill();
+            let _ = process.wait();
+            panic!("the server does not end:\n{}", tail(&self.log(), 40))
+        })
     }
 
     /// kill -9, and waits until it is gone.
@@ -168,14 +216,8 @@ impl Server {
 
     /// SIGTERM, and waits for its exit.
     pub fn terminate(&mut self) -> ExitStatus {
-        let mut process = self.process.take().expect("a running server");
-        let sent = Command::new("kill").arg("-TERM").arg(process.id().to_string()).status();
-        assert!(sent.expect("kill").success());
-        exit_of(&mut process).unwrap_or_else(|| {
-            let _ = process.kill();
-            let _ = process.wait();
-            panic!("SIGTERM did not end the server:\n{}", tail(&self.log(), 40))
-        })
+        self.signal("TERM");
+        self.exit()
     }
 
     /// Bytes of memory that the running server holds (Linux).

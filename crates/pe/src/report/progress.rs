@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 
+use evenkeel_common::console;
+
 use super::Interval;
 use crate::options::Options;
 use crate::stats::Phase;
@@ -69,7 +71,7 @@ impl Progress {
     /// Ends the line.
     pub fn end(&self) {
         if self.shown && self.over {
-            eprintln!();
+            console::complain(format_args!("\n"));
         }
     }
 }

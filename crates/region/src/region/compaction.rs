@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
+use evenkeel_common::thread::catch;
 
 use super::{Phase, Region};
 use crate::store::{CompactionResult, Patience, Store};
@@ -50,7 +51,8 @@ impl Region {
         family.map_or(Ok(()), |f| self.check_family(f).map(drop))?;
         let mut done = false;
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
-            done |= self.compact_store(store, major, patience)?;
+            let what = format_args!("a compaction of {}", self.info.encoded_name());
+            done |= catch(what, || self.compact_store(store, major, patience))?;
         }
         Ok(done)
     }

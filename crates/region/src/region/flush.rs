@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
+use evenkeel_common::thread::catch;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -138,7 +139,8 @@ impl Region {
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
         let (cells, heap_bytes) = (size.cells, size.heap_bytes);
-        match self.write_snapshots(seq_id, patience).and_then(|files| self.install_snapshots(files)) {
+        let write = || self.write_snapshots(seq_id, patience).and_then(|files| self.install_snapshots(files));
+        match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
                 let ms = started.elapsed().as_millis() as u64;

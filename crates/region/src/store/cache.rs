@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
 use parking_lot::{Condvar, Mutex};
 
@@ -128,8 +129,7 @@ impl Store {
         let due = Instant::now() + Duration::from_millis(cache.prefetch_delay_ms);
         queue.files.push_back(Waiting { file: Arc::downgrade(file), due });
         if !queue.is_running {
-            let started = std::thread::Builder::new().name("prefetch".into()).spawn(run);
-            queue.is_running = started.is_ok();
+            queue.is_running = spawn_restarted("prefetch", run).is_ok();
         }
         ADDED.notify_one();
     }

@@ -24,6 +24,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::Result;
+use evenkeel_common::thread::spawn_scoped;
 
 /// What reads or writes fewer bytes is over before a thread of its own would be worth it.
 pub(super) const BYTES_MIN: u64 = 1 << 20;
@@ -102,12 +103,9 @@ fn run_until(
 
 /// Runs `beats` on a thread of its own; whether there are more. There are, too, when it cannot be made.
 fn on_another_thread(name: &str, beats: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, beats);
-        match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => Ok(true),
-        }
+    std::thread::scope(|scope| match spawn_scoped(scope, name, beats) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        Err(_) => Ok(true),
     })
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Result;
+use evenkeel_common::thread::{contain, spawn_essential};
 
 use super::Master;
 
@@ -48,9 +49,11 @@ impl MasterChore {
             task(master.cleaner_settings.every, Master::run_cleaners_if_on),
             task(master.cleaner_settings.snapshots_every, Master::delete_expired_snapshots_if_on),
         ];
-        let thread = std::thread::Builder::new()
-            .name("master-chore".into())
-            .spawn(move || run(&master, tasks, &stopped))?;
+        let supervisor = master.parts.regionserver.background().supervisor().clone();
+        let thread = spawn_essential("master-chore", &supervisor, move || {
+            run(&master, tasks, &stopped);
+            Ok(())
+        })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -62,7 +65,8 @@ fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
         if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
             return;
         }
-        (next.run)(master);
+        // A task that panics is logged, and done again in its time.
+        contain("a task of the master's chore", || (next.run)(master));
         next.due = Instant::now() + next.every;
     }
 }
@@ -70,9 +74,7 @@ fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
 impl Drop for MasterChore {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the master's chore panicked");
-        }
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use evenkeel_common::clock::Clock;
+use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
@@ -62,14 +63,16 @@ impl ProcedureExecutor {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn start(clock: Arc<dyn Clock>) -> Result<Self> {
+    pub fn start(clock: Arc<dyn Clock>, supervisor: &Supervisor) -> Result<Self> {
         let (sender, receiver) = crossbeam_channel::bounded(WAITING_MAX);
         let inner = Arc::new(Mutex::new(Inner::default()));
         let mut threads = Vec::with_capacity(THREADS);
         for at in 0..THREADS {
             let (receiver, inner, clock) = (receiver.clone(), Arc::clone(&inner), Arc::clone(&clock));
-            let builder = std::thread::Builder::new().name(format!("procedure-{at}"));
-            threads.push(builder.spawn(move || run(&receiver, &inner, &*clock))?);
+            threads.push(spawn_essential(format!("procedure-{at}"), supervisor, move || {
+                run(&receiver, &inner, &*clock);
+                Ok(())
+            })?);
         }
         Ok(Self { clock, queue: Mutex::new(Some(sender)), threads: Mutex::new(threads), inner })
     }
@@ -144,9 +147,7 @@ fn run(queue: &Receiver<(u64, Work)>, inner: &Mutex<Inner>, clock: &dyn Clock) {
     for (id, work) in queue {
         let stopping = inner.lock().stopping;
         let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|_| {
-            Err(HBaseError::do_not_retry(format!("procedure {id} hit a bug; see the server's log")))
-        });
+        let outcome = catch(format_args!("procedure {id}"), work);
         if let Err(error) = &outcome {
             tracing::warn!(id, %error, "procedure failed");
         }
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn outcomes_are_kept_and_nonces_are_honoured() {
         let clock = ManualClock::at(1000);
-        let executor = ProcedureExecutor::start(clock.clone()).expect("threads");
+        let executor = ProcedureExecutor::start(clock.clone(), &Supervisor::log_only()).expect("threads");
         let id = executor.submit((1, 2), || Ok(b"done".to_vec())).expect("submitted");
         assert_eq!(outcome_of(&executor, id), Ok(b"done".to_vec()));
         assert_eq!(executor.submit((1, 2), || Err(HBaseError::io("twice"))), Ok(id));
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_retry_is_found_and_what_waits_at_the_end_is_not_begun() {
-        let executor = ProcedureExecutor::start(ManualClock::at(1)).expect("threads");
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (go, wait) = crossbeam_channel::bounded::<()>(0);
         let (begin, begun) = crossbeam_channel::bounded::<()>(THREADS);
         let running: Vec<_> = (1..=THREADS as u64)
@@ -240,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_outcome() {
-        let executor = ProcedureExecutor::start(ManualClock::at(1)).expect("threads");
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let id = executor.submit((0, 0), || panic!("bug")).expect("submitted");
         assert!(outcome_of(&executor, id).expect_err("failed").is_do_not_retry());
         executor.stop();

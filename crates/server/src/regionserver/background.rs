@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::priority::{self, PATIENT_NICE, YIELDING_NICE};
+use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
 use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
@@ -78,6 +79,8 @@ pub struct BackgroundConfig {
     pub in_memory_flushers: usize,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
+    /// Hears of the death of a thread.
+    pub supervisor: Supervisor,
 }
 
 impl Default for BackgroundConfig {
@@ -91,6 +94,7 @@ impl Default for BackgroundConfig {
             large_compaction_bytes: 2 * 10 * (128 << 20),
             in_memory_flushers: cores().min(10),
             compactions_enabled: true,
+            supervisor: Supervisor::log_only(),
         }
     }
 }
@@ -120,6 +124,7 @@ impl BackgroundConfig {
             large_compaction_bytes: large.max(0) as u64,
             in_memory_flushers: threads("hbase.regionserver.inmemory.compaction.pool.size", 10)?.min(cores()),
             compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
+            supervisor: Supervisor::log_only(),
         })
     }
 }
@@ -262,6 +267,7 @@ pub struct Background {
     threads: Mutex<Vec<JoinHandle<()>>>,
     brake: WriteBrake,
     pace: Arc<CompactionPace>,
+    supervisor: Supervisor,
     /// Chunks for MemStores, once somebody keeps some ready.
     chunks: OnceLock<Arc<ChunkPool>>,
 }
@@ -293,9 +299,9 @@ impl Background {
             flush_retries: Mutex::default(),
             flush_pace: WritePace::default(),
         });
-        let (brake, pace) = (WriteBrake::start()?, Arc::default());
-        let background =
-            Arc::new(Self { shared, threads: Mutex::default(), brake, pace, chunks: OnceLock::new() });
+        let (brake, pace) = (WriteBrake::start(&config.supervisor)?, Arc::default());
+        let (threads, supervisor) = (Mutex::default(), config.supervisor.clone());
+        let background = Arc::new(Self { shared, threads, brake, pace, supervisor, chunks: OnceLock::new() });
         for i in 0..config.flushers {
             background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
         }
@@ -313,8 +319,11 @@ impl Background {
 
     fn spawn(&self, name: String, run: fn(&Shared)) -> io::Result<()> {
         let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name(name).spawn(move || run(&shared))?;
-        self.threads.lock().push(thread);
+        let body = move || {
+            run(&shared);
+            Ok(())
+        };
+        self.threads.lock().push(spawn_essential(name, &self.supervisor, body)?);
         Ok(())
     }
 
@@ -331,8 +340,13 @@ impl Background {
             yield_to_others("memory is got ready", YIELDING_NICE);
             chunks.keep_ready();
         };
-        self.threads.lock().push(std::thread::Builder::new().name("chunks".to_owned()).spawn(keep)?);
+        self.threads.lock().push(spawn_restarted("chunks", keep)?);
         Ok(())
+    }
+
+    /// Hears of the death of the server's threads.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     /// Says where to look whether memory is short. The first call counts.
@@ -449,11 +463,8 @@ impl Background {
         self.shared.compactions.stop();
         self.shared.large_compactions.stop();
         self.chunks.get().into_iter().for_each(|chunks| chunks.stop_keeping_ready());
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a flush or compaction thread panicked");
-            }
-        }
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -528,7 +539,8 @@ impl Shared {
     fn in_memory_flush_jobs(&self) {
         priority::let_others_in();
         while let Some(region) = self.in_memory_flushes.next() {
-            if let Err(error) = region.flush_in_memory() {
+            let what = format!("the in-memory flush of {}", region.info().encoded_name());
+            if let Err(error) = catch(what, || region.flush_in_memory()) {
                 tracing::error!(region = %region.info().name_text(), %error, "in-memory flush failed");
             }
         }

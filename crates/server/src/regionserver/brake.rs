@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::thread::{Supervisor, contain, spawn_essential};
 use parking_lot::{Condvar, Mutex};
 
 /// The longest time that an answer is held.
@@ -97,11 +98,13 @@ impl WriteBrake {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(supervisor: &Supervisor) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
-        let thread =
-            std::thread::Builder::new().name("write-brake".to_owned()).spawn(move || of_thread.run())?;
+        let thread = spawn_essential("write-throttle", supervisor, move || {
+            of_thread.run();
+            Ok(())
+        })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -131,9 +134,7 @@ impl Drop for WriteBrake {
     fn drop(&mut self) {
         self.shared.state.lock().stopped = true;
         self.shared.changed.notify_one();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the write brake panicked");
-        }
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
@@ -145,7 +146,8 @@ impl Shared {
             if state.held.peek().is_some_and(due) {
                 let answer = state.held.pop().map(|held| held.answer);
                 parking_lot::MutexGuard::unlocked(&mut state, || {
-                    answer.into_iter().for_each(|answer| answer())
+                    // A responder that is dropped answers.
+                    contain("an answer that was held", || answer.into_iter().for_each(|answer| answer()));
                 });
                 continue;
             }
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn answers_leave_when_their_time_has_come_and_in_order() {
-        let brake = WriteBrake::start().expect("thread");
+        let brake = WriteBrake::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::unbounded();
         let started = Instant::now();
         for (ms, name) in [(60, "late"), (20, "soon"), (0, "now")] {
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_when_it_ends() {
-        let brake = WriteBrake::start().expect("thread");
+        let brake = WriteBrake::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::bounded(1);
         brake.hold(Duration::from_secs(3600), move || tell.send(()).expect("the test waits"));
         drop(brake);

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::allocator;
+use evenkeel_common::thread::{contain, spawn_essential};
 use evenkeel_region::region::Region;
 
 use super::RegionServer;
@@ -38,19 +39,22 @@ impl Chore {
     /// When it cannot be started.
     pub fn start(server: &Arc<RegionServer>) -> io::Result<Self> {
         let (stopped, bell) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.bell()));
+        let supervisor = server.background.supervisor().clone();
         let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
-                server.run_chore();
+                // A round that panics is logged, and the next one is another try.
+                contain("the chore", || server.run_chore());
                 let next = Instant::now() + PERIOD;
                 let is_before = || Instant::now() < next && !is_stopped.load(Ordering::Acquire);
                 while is_before() && server.background.bell().wait(next) {
-                    server.check_memstores(&server.regions.all());
+                    contain("the chore", || server.check_memstores(&server.regions.all()));
                     std::thread::sleep(LOOK_PAUSE);
                 }
             }
+            Ok(())
         };
-        let thread = std::thread::Builder::new().name("chore".to_owned()).spawn(run)?;
+        let thread = spawn_essential("chore", &supervisor, run)?;
         Ok(Self { stopped, bell, thread: Some(thread) })
     }
 }
@@ -59,9 +63,7 @@ impl Drop for Chore {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
         self.bell.ring();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the chore panicked");
-        }
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

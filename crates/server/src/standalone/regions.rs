@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
+use evenkeel_common::thread::{catch, spawn_scoped};
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
@@ -105,15 +106,14 @@ pub fn open_all(
     drop(sender);
     let changes = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..OPENERS {
-            scope.spawn(|| {
-                for (info, descriptor) in &receiver {
-                    let change = open_or_leave(env, info, descriptor, regionserver);
-                    changes.lock().push(change);
-                }
-            });
-        }
-    });
+        let open = || {
+            for (info, descriptor) in &receiver {
+                let change = open_or_leave(env, info, descriptor, regionserver);
+                changes.lock().push(change);
+            }
+        };
+        (0..OPENERS).try_for_each(|at| spawn_scoped(scope, format!("open-region-{at}"), open).map(drop))
+    })?;
     meta.commit(changes.into_inner())
 }
 
@@ -124,7 +124,8 @@ fn open_or_leave(
     regionserver: &RegionServer,
 ) -> MetaChange {
     let loadable = regionserver.config().coprocessors.check(&descriptor);
-    match loadable.and_then(|()| Region::open(Arc::clone(env), info.clone(), descriptor)) {
+    let open = || loadable.and_then(|()| Region::open(Arc::clone(env), info.clone(), descriptor));
+    match catch(format_args!("opening {}", info.encoded_name()), open) {
         Ok(region) => {
             let change = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
             drop(regionserver.regions().add(region));

@@ -45,6 +45,8 @@ pub struct Settings {
     pub memory: MemoryPlan,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
+    /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it unfinished.
+    pub shutdown_timeout: Duration,
     /// Limits of regions.
     pub region: RegionConfig,
     /// Limits of the RegionServer.
@@ -78,6 +80,7 @@ impl Settings {
             chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
                 .map_err(bad)?,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
+            shutdown_timeout: shutdown_timeout(conf)?,
             region: region_config(conf)?,
             regionserver,
         })
@@ -129,6 +132,14 @@ pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.hstore.write.behind.size";
     let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
     u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
+}
+
+/// `evenkeel.shutdown.timeout.ms`. A minute by default: longer than flushes take on a disk that works, and less than
+/// systemd's 90 s (`DefaultTimeoutStopSec`), so that the process itself says what did not finish.
+fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
+    const KEY: &str = "evenkeel.shutdown.timeout.ms";
+    let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
+    if ms == 0 { Err(bad(conf.unusable(KEY, "more than 0"))) } else { Ok(Duration::from_millis(ms)) }
 }
 
 fn machine_memory_bytes() -> Option<u64> {

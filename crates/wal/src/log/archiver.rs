@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use evenkeel_common::priority;
+use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_fs::{AppendFile, FileSystem};
 use parking_lot::Mutex;
 
@@ -46,11 +47,18 @@ pub(super) struct Archiver {
 }
 
 impl Archiver {
-    pub(super) fn start(fs: Arc<dyn FileSystem>, old_dir: PathBuf) -> io::Result<Self> {
+    /// Starts the thread; `supervisor` hears of its death.
+    pub(super) fn start(
+        fs: Arc<dyn FileSystem>,
+        old_dir: PathBuf,
+        supervisor: &Supervisor,
+    ) -> io::Result<Self> {
         let (jobs, inbox) = unbounded();
         let worker = Worker { fs, old_dir, unmoved: Vec::new() };
-        let thread =
-            std::thread::Builder::new().name("wal-archiver".into()).spawn(move || worker.run(&inbox))?;
+        let thread = spawn_essential("wal-archiver", supervisor, move || {
+            worker.run(&inbox);
+            Ok(())
+        })?;
         Ok(Self { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
     }
 
@@ -114,14 +122,17 @@ impl Worker {
         for job in jobs {
             match job {
                 Job::Close { path, file, result, is_wanted } => {
-                    let closed = close(file, &is_wanted);
+                    let closed = unless_it_panics("closing a WAL file", || close(file, &is_wanted));
                     if let Err(error) = &closed {
                         tracing::warn!(path = %path.display(), %error, "a WAL file could not be closed");
                     }
                     let _ = result.send(closed);
                 }
                 Job::Archive(path) => self.unmoved.push(path),
-                Job::Make { maker, sync, result } => drop(result.send(maker.make_ahead(sync))),
+                Job::Make { maker, sync, result } => {
+                    let made = unless_it_panics("making a WAL file", || maker.make_ahead(sync));
+                    drop(result.send(made));
+                }
                 Job::Barrier(tell) => drop(tell.send(())),
             }
             self.move_files();
@@ -130,7 +141,7 @@ impl Worker {
 
     fn move_files(&mut self) {
         for path in std::mem::take(&mut self.unmoved) {
-            if let Err(error) = self.move_file(&path) {
+            if let Err(error) = unless_it_panics("archiving a WAL file", || self.move_file(&path)) {
                 tracing::warn!(path = %path.display(), %error, "a WAL file could not be archived");
                 self.unmoved.push(path);
             }
@@ -146,6 +157,11 @@ impl Worker {
         self.fs.touch(path)?;
         self.fs.rename(path, &self.old_dir.join(name))
     }
+}
+
+/// Does a job; a panic fails that job alone.
+fn unless_it_panics<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch(what, || Ok(job())).unwrap_or_else(|error| Err(io::Error::other(error.message())))
 }
 
 fn close(mut file: Box<dyn AppendFile>, is_wanted: &AtomicBool) -> io::Result<()> {

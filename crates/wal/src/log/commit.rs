@@ -14,6 +14,16 @@ use super::queue::{Batch, ClosedFile, Done, Queue, State, Waiter};
 use super::{Shared, SyncLevel, TICK, Txid, closed, count};
 use crate::format::TRAILER;
 
+/// Fails the log when it is dropped, which happens only while a commit panics: others forget it. Made before the output is
+/// locked, so that the output is free by then.
+struct FailsLog<'a>(&'a Shared);
+
+impl Drop for FailsLog<'_> {
+    fn drop(&mut self) {
+        self.0.fail_at_once("a commit of the WAL panicked");
+    }
+}
+
 impl Shared {
     /// The WAL's thread.
     pub(super) fn run(&self) {
@@ -51,6 +61,7 @@ impl Shared {
 
     /// Commits until nobody waits, and rolls when that is due.
     fn commit_all(&self) {
+        let unless_it_panics = FailsLog(self);
         let mut output = self.output.lock();
         loop {
             self.commit(&mut output, None);
@@ -60,7 +71,8 @@ impl Shared {
             queue.closings_ended = false;
             let ending = queue.closing && !queue.pending.is_empty();
             if !queue.has_work() && !ending {
-                return;
+                drop(queue);
+                return std::mem::forget(unless_it_panics);
             }
         }
     }
@@ -99,10 +111,12 @@ impl Shared {
         queue.writing = true;
         drop(queue);
         count(&self.counters.inline_commits);
+        let unless_it_panics = FailsLog(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
         let roll_due = output.roll_due(&self.config);
         drop(output);
+        std::mem::forget(unless_it_panics);
         let mut queue = self.queue.lock();
         queue.writing = false;
         queue.roll_due |= roll_due;
@@ -326,6 +340,24 @@ impl Shared {
         drop(queue);
         self.space.notify_all();
         self.listener.abort(reason.message());
+    }
+
+    /// Fails the log for good where nobody may come to commit any more: tells everybody who waits.
+    pub(super) fn fail_at_once(&self, reason: &str) {
+        let failure = HBaseError::io(reason);
+        let mut queue = self.queue.lock();
+        queue.writing = false;
+        if queue.failure().is_none() {
+            queue.state = State::Failed(failure.clone());
+        }
+        let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
+        drop(queue);
+        self.watch.end();
+        self.space.notify_all();
+        self.work.notify_one();
+        rolls.into_iter().for_each(|roll| drop(roll.send(Err(failure.clone()))));
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
+        self.listener.abort(reason);
     }
 
     /// Starts a new file when one is due or asked for.

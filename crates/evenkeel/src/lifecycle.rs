@@ -1,0 +1,222 @@
+//! The life of the server's process: start, run, stop, and the time that each may take.
+//!
+//! The main thread waits for events and does nothing else, so that it can always end the process:
+//!
+//! | event | while it starts | while it runs | while it stops |
+//! |---|---|---|---|
+//! | SIGTERM, SIGINT | the process ends at once: a start may be cut short anywhere | it stops | a second signal ends the process at once |
+//! | the server asks for it: a user, a log that failed, a thread that died | it stops after the start | it stops | |
+//! | `evenkeel.shutdown.timeout.ms` is over | | | the process ends, and says what did not finish |
+//!
+//! What was acknowledged is in the write-ahead log before a stop begins, so a stop that is cut short loses nothing: the next
+//! start replays the log. `start`, `stop` and `signals` are threads of their own. A thread that a dead disk holds does not
+//! keep the process: it ends with `exit(2)`.
+//!
+//! # Exit status
+//! | | |
+//! |---|---|
+//! | 0 | stopped, everything flushed |
+//! | 1 | could not start, or could not flush everything, or stopped because it could not go on |
+//! | 3 | a stop that was cut short: by its time, or by a second signal |
+//!
+//! Standard output and error may be closed, full, or pipes that nobody reads: neither ends nor holds up anything
+//! ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use evenkeel_common::Configuration;
+use evenkeel_common::thread::{self, Supervisor};
+use evenkeel_server::standalone::{Standalone, StopProgress};
+
+use crate::log::Log;
+
+/// The exit status of a stop that was cut short.
+const UNFINISHED: i32 = 3;
+/// How long the last lines of the log, and the screen, may take.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+enum Event {
+    Started(Result<Box<Standalone>, String>),
+    Signal(&'static str),
+    Asked(String),
+    /// A thread of the process itself has died.
+    Died(String),
+    Stopped(Result<(), String>),
+}
+
+/// Runs a server until it has stopped, and gives the exit status.
+pub fn run(conf: Configuration, log: &Log) -> ExitCode {
+    match lead(conf, log) {
+        Ok(()) => {
+            log.drain(LAST_LINES);
+            ExitCode::SUCCESS
+        }
+        Err(message) => failed(&message, log),
+    }
+}
+
+/// The exit status of a server that could not start or go on, after it was said.
+pub fn failed(message: &str, log: &Log) -> ExitCode {
+    log.append(format!("evenkeel: {message}\n").as_bytes());
+    log.drain(LAST_LINES);
+    ExitCode::FAILURE
+}
+
+fn lead(conf: Configuration, log: &Log) -> Result<(), String> {
+    let (sender, events) = channel();
+    hear_signals(&sender)?;
+    let (server, asked) = started(conf, &sender, &events, log)?;
+    say(server.screen());
+    let limit = server.shutdown_timeout();
+    let event = asked.map_or_else(|| events.recv(), Ok);
+    let (reason, mut signals, mut failure) = match event {
+        Ok(Event::Signal(name)) => (name.to_owned(), 1, None),
+        Ok(Event::Died(reason)) => (reason.clone(), 0, Some(reason)),
+        Ok(Event::Asked(reason)) => (reason, 0, None),
+        _ => ("nobody is left to ask for it".to_owned(), 0, None),
+    };
+    tracing::info!(reason, "asked to stop");
+    let deadline = Instant::now() + limit;
+    let progress = stop(*server, &sender)?;
+    loop {
+        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Event::Stopped(outcome)) => return outcome.and(failure.map_or(Ok(()), Err)),
+            Ok(Event::Died(reason)) => failure = failure.or(Some(reason)),
+            Ok(Event::Signal(name)) => {
+                signals += 1;
+                if signals > 1 {
+                    end_unfinished(&format!("a second signal, {name}"), &progress, log);
+                }
+            }
+            Ok(Event::Asked(_) | Event::Started(_)) => {}
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                end_unfinished(&format!("the stop took {} ms", limit.as_millis()), &progress, log);
+            }
+        }
+    }
+}
+
+/// Starts the server; also gives the event that asks for its stop, if one came meanwhile.
+fn started(
+    conf: Configuration,
+    sender: &Sender<Event>,
+    events: &Receiver<Event>,
+    log: &Log,
+) -> Result<(Box<Standalone>, Option<Event>), String> {
+    let (tell, ask) = (sender.clone(), sender.clone());
+    let start = move || {
+        let stop = Arc::new(move |reason: &str| drop(ask.send(Event::Asked(reason.to_owned()))));
+        let started = Standalone::start(conf, stop).map(Box::new);
+        drop(tell.send(Event::Started(started.map_err(|error| error.message().to_owned()))));
+        Ok(())
+    };
+    let supervisor = dies_with(sender);
+    thread::spawn_essential("start", &supervisor, start).map_err(|error| error.to_string())?;
+    let mut asked: Option<(Event, Instant)> = None;
+    let reason_of = |asked: Option<(Event, Instant)>| match asked {
+        Some((Event::Asked(reason) | Event::Died(reason), _)) => reason,
+        _ => "nobody starts the server any more".to_owned(),
+    };
+    loop {
+        let event = match &asked {
+            Some((_, by)) => events.recv_timeout(by.saturating_duration_since(Instant::now())),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(Event::Started(Ok(server))) => return Ok((server, asked.map(|(event, _)| event))),
+            Ok(Event::Started(Err(message))) if asked.is_none() => return Err(message),
+            Ok(Event::Started(Err(message))) => return Err(format!("{}; {message}", reason_of(asked))),
+            Ok(Event::Signal(name)) => {
+                tracing::info!(signal = name, "ends while it starts");
+                log.drain(LAST_LINES);
+                std::process::exit(UNFINISHED);
+            }
+            Ok(event @ (Event::Asked(_) | Event::Died(_))) => {
+                asked.get_or_insert((event, Instant::now() + START_AFTER_DEATH));
+            }
+            Ok(Event::Stopped(_)) => {}
+            Err(_) => return Err(reason_of(asked)),
+        }
+    }
+}
+
+/// How long a start may go on once the server has asked to be stopped: it may wait for the thread that died.
+const START_AFTER_DEATH: Duration = Duration::from_secs(10);
+
+/// Stops the server on a thread of its own.
+fn stop(server: Standalone, sender: &Sender<Event>) -> Result<StopProgress, String> {
+    let (progress, tell) = (StopProgress::default(), sender.clone());
+    let of_stop = progress.clone();
+    let stop = move || {
+        let outcome = server.stop_with(&of_stop).map_err(|error| error.message().to_owned());
+        drop(tell.send(Event::Stopped(outcome)));
+        Ok(())
+    };
+    let failed = sender.clone();
+    let supervisor = Supervisor::new(move |death| drop(failed.send(Event::Stopped(Err(death.to_string())))));
+    thread::spawn_essential("stop", &supervisor, stop).map_err(|error| error.to_string())?;
+    Ok(progress)
+}
+
+/// Ends the process now: what is not in store files is in the log.
+fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
+    let step = progress.step();
+    log.append(
+        format!(
+            "evenkeel: stopped unfinished, after {why}: {step} did not end; the next start replays the log\n"
+        )
+        .as_bytes(),
+    );
+    log.drain(LAST_LINES);
+    std::process::exit(UNFINISHED)
+}
+
+fn dies_with(sender: &Sender<Event>) -> Supervisor {
+    let sender = sender.clone();
+    Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
+}
+
+/// Prints the screen. Where standard output takes nothing, nobody waits for it.
+fn say(screen: String) {
+    let (tell, told) = channel();
+    let print = move || {
+        let mut out = io::stdout().lock();
+        let _nobody_looks = out.write_all(screen.as_bytes()).and_then(|()| out.flush());
+        let _nobody_waits = tell.send(());
+    };
+    if thread::spawn("screen", print).is_ok() {
+        let _ended = told.recv_timeout(LAST_LINES);
+    }
+}
+
+/// Sends an event at each SIGTERM and SIGINT, from when this returns.
+fn hear_signals(events: &Sender<Event>) -> Result<(), String> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let (mut terminate, mut interrupt) = {
+        let _entered = runtime.enter();
+        let hear = |kind| signal(kind).map_err(|error| format!("signals cannot be heard: {error}"));
+        (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?)
+    };
+    let sender = events.clone();
+    let wait = move || {
+        runtime.block_on(async {
+            loop {
+                let name = tokio::select! {
+                    Some(()) = terminate.recv() => "SIGTERM",
+                    Some(()) = interrupt.recv() => "SIGINT",
+                    else => return Err("no more signals are heard".to_owned()),
+                };
+                if sender.send(Event::Signal(name)).is_err() {
+                    return Ok(());
+                }
+            }
+        })
+    };
+    thread::spawn_essential("signals", &dies_with(events), wait).map(drop).map_err(|e| e.to_string())
+}

@@ -1,0 +1,304 @@
+//! The server's log on standard error, which never fails and never blocks the thread that logs.
+//!
+//! Standard error may be a file on a full disk, a pipe that is closed, or one that nobody reads. A write to the first two
+//! fails, and `eprintln!` then panics; a write to the last waits for ever. A thread of the server must survive either. So a
+//! line goes into a queue in memory, and a thread of its own writes the queue:
+//!
+//! ```text
+//! any thread -- one short lock, one copy --> queue, at most QUEUE_BYTES_MAX --> thread `log` --> standard error
+//! ```
+//!
+//! **Lost lines.** A line that finds the queue full, and a line whose write fails, is counted and dropped. When a write works
+//! again, the log says how many lines are missing, and why. While lines are missing, this is tried every [`RETRY`].
+//!
+//! **The end of the process.** [`Log::drain`] waits for the queue to be written, but no longer than it is told.
+//!
+//! Panics go the same way ([`Log::hear_panics`]): the hook of the standard library writes to standard error on the thread
+//! that panics, and would block there.
+
+use std::backtrace::BacktraceStatus;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::thread;
+use parking_lot::{Condvar, Mutex};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// Bytes of lines that wait to be written.
+const QUEUE_BYTES_MAX: usize = 1 << 20;
+/// How often a log that lacks lines tries to say so.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the writer waits where a write would block and says so, as a socket or a terminal may.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(20);
+
+/// The queue. Clones are one.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There are lines to write.
+    arrived: Condvar,
+    /// The queue is empty, and written.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<u8>,
+    lost: Lost,
+    /// The thread writes lines that it has taken.
+    is_writing: bool,
+}
+
+/// Lines that are missing in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    lines: usize,
+    /// Why the last of them is.
+    reason: String,
+}
+
+impl Lost {
+    fn add(&mut self, lines: usize, reason: impl FnOnce() -> String) {
+        self.lines += lines;
+        self.reason = reason();
+    }
+
+    /// The line that tells of them; nothing when there are none.
+    fn line(&self) -> String {
+        let mut time = String::new();
+        if self.lines == 0 || SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
+            return String::new();
+        }
+        let Self { lines, reason } = self;
+        format!("{time}  WARN evenkeel::log: {lines} lines of the log are missing here: {reason}\n")
+    }
+}
+
+impl Log {
+    /// Starts the thread that writes to `out`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let log = Self::default();
+        let (of_thread, out) = (log.clone(), Mutex::new(out));
+        thread::spawn_restarted("log", move || of_thread.write_lines(&mut *out.lock()))?;
+        Ok(log)
+    }
+
+    /// Appends whole lines, each with its end. Never waits for the disk or a reader.
+    pub fn append(&self, lines: &[u8]) {
+        let mut state = self.0.state.lock();
+        if state.lines.len() + lines.len() > QUEUE_BYTES_MAX {
+            let reason = || "they came faster than standard error took them".to_owned();
+            return state.lost.add(lines_in(lines), reason);
+        }
+        let was_empty = state.lines.is_empty();
+        state.lines.extend_from_slice(lines);
+        if was_empty {
+            self.0.arrived.notify_one();
+        }
+    }
+
+    /// Waits until all lines so far are written or lost, no longer than `limit`; says whether they are.
+    pub fn drain(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let mut state = self.0.state.lock();
+        while state.is_writing || !state.lines.is_empty() {
+            if self.0.written.wait_until(&mut state, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Has panics go to the log, with the thread and the place.
+    pub fn hear_panics(&self) {
+        std::panic::set_hook(Box::new(|panic| {
+            let (own, place) = (std::thread::current(), panic.location().map(ToString::to_string));
+            let name = own.name().unwrap_or("?");
+            let reason = thread::message_of(panic.payload());
+            // Empty unless `RUST_BACKTRACE` asks for it.
+            let backtrace = std::backtrace::Backtrace::capture();
+            match backtrace.status() {
+                BacktraceStatus::Captured => {
+                    tracing::error!(thread = name, place, reason, "panicked\n{backtrace}")
+                }
+                _ => tracing::error!(thread = name, place, reason, "panicked"),
+            }
+        }));
+    }
+
+    /// The life of the thread.
+    fn write_lines(&self, out: &mut dyn Write) {
+        loop {
+            let (lines, lost) = self.next();
+            let mut text = lost.line().into_bytes();
+            let lines_before = usize::from(!text.is_empty());
+            text.extend_from_slice(&lines);
+            let written = write_all(out, &text);
+            let mut state = self.0.state.lock();
+            state.is_writing = false;
+            if let Err((written, error)) = written {
+                let missing = lines_in(&text[written..]).min(lines_in(&lines));
+                let told = lines_before == 1 && written >= text.len() - lines.len();
+                state.lost.add(missing + if told { 0 } else { lost.lines }, || error.to_string());
+            }
+            if state.lines.is_empty() {
+                self.0.written.notify_all();
+            }
+        }
+    }
+
+    /// Waits for lines, or for the time to say that some are missing.
+    fn next(&self) -> (Vec<u8>, Lost) {
+        let mut state = self.0.state.lock();
+        while state.lines.is_empty() {
+            if state.lost.lines == 0 {
+                self.0.arrived.wait(&mut state);
+            } else if self.0.arrived.wait_for(&mut state, RETRY).timed_out() {
+                break;
+            }
+        }
+        state.is_writing = true;
+        (std::mem::take(&mut state.lines), std::mem::take(&mut state.lost))
+    }
+}
+
+/// What the subscriber writes one event with.
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.append(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lines_in(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Writes everything, or says how many bytes it has written and what went wrong then.
+fn write_all(out: &mut dyn Write, text: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut written = 0;
+    while written < text.len() {
+        match out.write(&text[written..]) {
+            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+            Ok(bytes) => written += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(BLOCKED_PAUSE),
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Writes what it is allowed to, and then fails.
+    #[derive(Clone, Default)]
+    struct Disk {
+        text: Arc<Mutex<Vec<u8>>>,
+        room: Arc<Mutex<usize>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut room = self.room.lock();
+            let taken = bytes.len().min(*room);
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *room -= taken;
+            self.text.lock().extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A pipe that nobody reads: each write waits for a word.
+    struct Pipe(Receiver<()>, Sender<String>);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv().map_err(io::Error::other)?;
+            self.1.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(Instant::now() < deadline, "in time");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_refused_are_counted_and_told_when_there_is_room() {
+        let disk = Disk::default();
+        *disk.room.lock() = 8;
+        let log = Log::start(disk.clone()).expect("a thread");
+        log.append(b"first\n");
+        assert!(log.drain(Duration::from_secs(20)));
+        for line in ["torn\n", "none\n", "none\n"] {
+            log.append(line.as_bytes());
+            assert!(log.drain(Duration::from_secs(20)), "a refused line holds up nothing");
+        }
+        *disk.room.lock() = usize::MAX;
+        let text = || String::from_utf8_lossy(&disk.text.lock()).into_owned();
+        wait_until(|| text().contains("missing"));
+        log.append(b"last\n");
+        assert!(log.drain(Duration::from_secs(20)));
+        let text = text();
+        assert!(text.starts_with("first\nto"), "{text}");
+        assert_eq!(
+            text.matches("3 lines of the log are missing here: no storage space").count(),
+            1,
+            "{text}"
+        );
+        assert!(text.ends_with("\nlast\n"), "{text}");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_that_does_not_come() {
+        let ((read, gate), (tell, told)) = (channel(), channel());
+        let log = Log::start(Pipe(gate, tell)).expect("a thread");
+        let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
+        let started = Instant::now();
+        for _ in 0..3000 {
+            log.append(&line);
+        }
+        assert!(!log.drain(Duration::from_millis(50)), "nothing is written");
+        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(log.0.state.lock().lines.capacity() <= 2 * QUEUE_BYTES_MAX);
+        (0..8).for_each(|_| read.send(()).expect("the thread waits"));
+        assert!(log.drain(Duration::from_secs(20)));
+        wait_until(|| log.0.state.lock().lost.lines == 0);
+        drop(read);
+        let text: String = told.try_iter().collect();
+        let line = text.lines().find(|line| line.contains("missing")).expect("it says so");
+        let lost: usize = line.split(' ').find_map(|word| word.parse().ok()).expect("a number");
+        assert_eq!(lost + text.matches(&"x".repeat(1023)).count(), 3000, "each line is written or counted");
+    }
+}
