@@ -8,25 +8,39 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 fn frame(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+    let len = u32::try_from(bytes.len()).expect("a frame");
+    [&len.to_be_bytes()[..], bytes].concat()
 }
 
 /// A request.
 pub fn call(id: u32, method: &str, param: &impl Message) -> Vec<u8> {
+    call_with_cells(id, method, param, &[])
+}
+
+/// A request with a cell block beside it, unless that is empty.
+pub fn call_with_cells(id: u32, method: &str, param: &impl Message, block: &[u8]) -> Vec<u8> {
+    let length = Some(u32::try_from(block.len()).expect("a block"));
     let header = pb::RequestHeader {
         call_id: Some(id),
         method_name: Some(method.to_owned()),
         request_param: Some(true),
+        cell_block_meta: (!block.is_empty()).then_some(pb::CellBlockMeta { length }),
         ..Default::default()
     };
-    frame(&[header.encode_length_delimited_to_vec(), param.encode_length_delimited_to_vec()].concat())
+    let message = [header.encode_length_delimited_to_vec(), param.encode_length_delimited_to_vec()].concat();
+    frame(&[&message[..], block].concat())
 }
 
 /// A connection to a RegionServer that takes cells beside messages.
 pub fn connect(port: u16) -> TcpStream {
+    connect_with(port, "org.apache.hadoop.hbase.codec.KeyValueCodec")
+}
+
+/// As [`connect`], with cells in this codec's form.
+pub fn connect_with(port: u16, codec: &str) -> TcpStream {
     let header = pb::ConnectionHeader {
         service_name: Some("ClientService".to_owned()),
-        cell_block_codec_class: Some("org.apache.hadoop.hbase.codec.KeyValueCodec".to_owned()),
+        cell_block_codec_class: Some(codec.to_owned()),
         version_info: Some(pb::VersionInfo {
             version_major: Some(2),
             version_minor: Some(6),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, turns};
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
@@ -470,6 +471,10 @@ impl Region {
     }
 
     fn check_target(&self, mutation: &Mutation) -> Result<()> {
+        if mutation.row.len() > ROW_BYTES_MAX {
+            let len = mutation.row.len();
+            return Err(HBaseError::do_not_retry(format!("Row length {len} is > {ROW_BYTES_MAX}")));
+        }
         self.check_row(&mutation.row, "batchMutate")?;
         if self.table.is_read_only() {
             return Err(HBaseError::do_not_retry("region is read only"));

@@ -173,7 +173,8 @@ fn cell_of_message(
     kind: MutationKind,
     default_timestamp: i64,
 ) -> Result<KeyValue> {
-    let tags = proto.tags.as_deref().unwrap_or_default();
+    // HBase does not look at tags in the message of a Delete.
+    let tags = proto.tags.as_deref().filter(|_| kind != MutationKind::Delete).unwrap_or_default();
     let cell_type = cell_type(proto, kind)?;
     let of_family = matches!(cell_type, CellType::DeleteFamily | CellType::DeleteFamilyVersion);
     let timestamp = proto.timestamp.map_or(default_timestamp, |timestamp| timestamp as i64);

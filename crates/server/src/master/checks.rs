@@ -1,8 +1,9 @@
 //! What HBase refuses in a table's description (`TableDescriptorChecker`), and what it adds to one.
 
 use bytes::Bytes;
+use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::config::Configuration;
-use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor};
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor};
 
 use crate::regionserver::coprocessor;
 
@@ -24,6 +25,18 @@ pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
 /// `DoNotRetryIOException` with HBase's words.
 pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_table(table, conf)
+}
+
+/// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key, which may be as long as
+/// any row.
+///
+/// # Errors
+/// `DoNotRetryIOException` with HBase's words.
+pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>) -> Result<()> {
+    match regions.into_iter().map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
+        Some(len) => refuse(format!("Row length {len} is > {ROW_BYTES_MAX}")),
+        None => Ok(()),
+    }
 }
 
 /// Checks a table's description.

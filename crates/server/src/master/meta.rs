@@ -29,6 +29,8 @@ use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
 use prost::Message;
 
+use super::checks;
+
 /// The catalog family.
 pub const INFO: &[u8] = b"info";
 /// The family of table states.
@@ -84,9 +86,11 @@ impl MetaTable {
     /// Makes writes, all or none, durable when this returns.
     ///
     /// # Errors
-    /// Whatever the region says; nothing was changed then.
+    /// Whatever the region says, or `DoNotRetryIOException` for a region whose name is too long for a row; nothing was
+    /// changed then.
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
         let timestamp = self.next_timestamp();
+        checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
         let mutations: Vec<_> =
             changes.into_iter().flat_map(|change| change.into_mutations(timestamp)).collect();
         if mutations.is_empty() {
@@ -202,6 +206,20 @@ pub enum MetaChange {
 }
 
 impl MetaChange {
+    /// The regions whose rows it changes.
+    fn regions(&self) -> &[RegionInfo] {
+        match self {
+            Self::Put(region, _)
+            | Self::Opened(region, ..)
+            | Self::SplitParent(region, _)
+            | Self::Merged(region, _)
+            | Self::Delete(region)
+            | Self::DeleteColumns(region, _) => std::slice::from_ref(region),
+            Self::Split(regions) => &regions[..],
+            Self::State(..) | Self::DeleteState(_) => &[],
+        }
+    }
+
     fn into_mutations(self, timestamp: i64) -> Vec<Mutation> {
         match self {
             Self::Put(region, state) => {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::cell::LATEST_TIMESTAMP;
+use evenkeel_common::cell::{KeyValueBuilder, LATEST_TIMESTAMP};
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellBuffer, CellType, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
@@ -80,8 +80,10 @@ impl NamespaceTable {
     /// # Errors
     /// Whatever the region says.
     pub fn put(&self, namespace: &pb::NamespaceDescriptor) -> Result<()> {
+        let (row, family, qualifier, kind) = (&namespace.name[..], FAMILY, QUALIFIER, CellType::Put);
+        let (timestamp, value) = (LATEST_TIMESTAMP, &namespace.encode_to_vec()[..]);
         let cell =
-            KeyValue::put(&namespace.name, FAMILY, QUALIFIER, LATEST_TIMESTAMP, &namespace.encode_to_vec());
+            KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.try_build()?;
         self.region
             .mutate_wait(Mutation::new(MutationKind::Put, namespace.name.clone(), vec![cell]))
             .map(drop)

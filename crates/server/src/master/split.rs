@@ -16,7 +16,7 @@ use evenkeel_region::region::Region;
 
 use super::meta::{MetaChange, MetaRegion, TableState};
 use super::tables::Nonce;
-use super::{Master, is_built_in, reconcile};
+use super::{Master, checks, is_built_in, reconcile};
 
 impl Master {
     /// Splits a region at a row, or where it is largest.
@@ -61,6 +61,7 @@ impl Master {
         let (start, end) = (info.start_key().clone(), info.end_key().clone());
         let a = RegionInfo::new(info.table().clone(), start, row.clone(), id);
         let b = RegionInfo::new(info.table().clone(), row.clone(), end, id);
+        checks::check_region_names([&a, &b])?;
         compact_to_own_files(parent)?;
         let descriptor = Arc::clone(parent.table());
         let seq_id = self.close_parent(parent)?;

@@ -30,6 +30,7 @@ impl Master {
         let table = checks::with_master_defaults(table);
         checks::check_new_table(&table, &self.parts.conf)?;
         let splits = checks::sorted_splits(splits)?;
+        checks::check_region_names(&regions_between(table.name(), &splits, self.clock().now_ms()))?;
         self.parts.namespaces.get(table.name().namespace())?;
         self.check_absent(table.name())?;
         let master = Arc::clone(self);

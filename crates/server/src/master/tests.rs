@@ -587,3 +587,22 @@ fn a_table_made_again_survives_a_clock_that_went_back() {
     assert_eq!(cluster.rows(), ["a"]);
     cluster.check_regions("made again");
 }
+
+/// A region's name is longer than its start key, and must fit a row of hbase:meta.
+#[test]
+fn a_region_whose_name_is_no_row_is_refused_and_the_table_stays_as_it_was() {
+    let cluster = Cluster::with_table();
+    let long = |len: usize| Bytes::from(vec![b'c'; len]);
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let table = TableDescriptor::new("long".parse().expect("legal")).with_family(family);
+    let made = cluster.run(|master| master.create_table(table.clone(), vec![long(32_767)], NO_NONCE));
+    let error = made.expect_err("its name is longer than a row");
+    assert!(error.is_do_not_retry() && error.message().contains("is > 32767"), "{error}");
+    let before = encoded(cluster.master());
+    let split = cluster.run(|master| master.split_region(&before[0], Some(long(32_760)), NO_NONCE));
+    let error = split.expect_err("the daughter's name is longer than a row");
+    assert!(error.is_do_not_retry() && error.message().contains("is > 32767"), "{error}");
+    assert_eq!(encoded(cluster.master()), before);
+    cluster.put("a").expect("the parent is served");
+    cluster.run(|master| master.create_table(table.clone(), vec![long(32_000)], NO_NONCE)).expect("made");
+}
