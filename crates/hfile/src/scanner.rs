@@ -115,6 +115,11 @@ impl HFileScanner {
         std::mem::take(&mut self.entered_bytes)
     }
 
+    /// Bytes of the blocks that it holds on to, of the bloom filter's among them.
+    pub fn held_bytes(&self) -> u64 {
+        self.place.block().into_iter().chain(&self.bloom_chunk).map(|block| block.data().len() as u64).sum()
+    }
+
     /// Whether the place is at a cell.
     #[inline]
     pub fn is_seeked(&self) -> bool {

@@ -266,6 +266,11 @@ impl Store {
         std::ptr::eq(Arc::as_ptr(&self.state.load()), Arc::as_ptr(state))
     }
 
+    /// Whether readers that start now would read this segment.
+    pub(crate) fn has_segment(&self, segment: &Arc<Segment>) -> bool {
+        self.state.load().segments().any(|own| Arc::ptr_eq(own, segment))
+    }
+
     /// All segments together.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.state.load().segments().map(|segment| segment.size()).sum()

@@ -16,7 +16,7 @@ use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor,
 
 /// Calls that wait are copied out of the connection's read buffer when they are at most this long: a few bytes must
 /// not pin a whole buffer.
-const COMPACT_BYTES_MAX: usize = 16 * 1024;
+pub const COMPACT_BYTES_MAX: usize = 16 * 1024;
 /// What a request may become in memory before it takes from the budget; and by how much it takes then.
 const DECODED_BYTES_FREE: u64 = 64 * 1024;
 const DECODED_BYTES_STEP: u64 = 256 * 1024;

@@ -56,7 +56,7 @@ mod wire;
 mod worker;
 
 pub use budget::{Budget, Charge};
-pub use call::{Call, ConnectionInfo, ConnectionLease};
+pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
 pub use connection::{InputBudget, late_at};

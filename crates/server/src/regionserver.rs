@@ -90,6 +90,7 @@ use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
+use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_rpc::{Budget, Executor, Service};
 
 pub use self::background::Background;
@@ -99,7 +100,7 @@ pub use self::config::RegionServerConfig;
 pub use self::load::RequestCounters;
 use self::memory::MemStoreGauge;
 pub use self::online::OnlineRegions;
-pub use self::scanners::Scanners;
+pub use self::scanners::{ScannerLimits, Scanners};
 use crate::convert;
 
 /// Called once with an outcome.
@@ -146,6 +147,8 @@ pub struct RegionServerParts {
     pub unsent: Arc<Budget>,
     /// Where its regions' MemStores have their memory from.
     pub chunks: Arc<ChunkPool>,
+    /// Nonces, the same as its regions use.
+    pub nonces: Arc<NonceManager>,
     /// Flush and compaction threads, the same as its regions report to.
     pub background: Arc<Background>,
     /// What the process around it does.
@@ -182,12 +185,17 @@ impl RegionServer {
         let lease_ms = parts.config.scanner_lease_ms;
         let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
             parts.config;
-        let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks));
+        let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
         parts.background.watch(&memory);
         Arc::new(Self {
             memory,
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
-            scanners: Scanners::new(&parts.name, lease_ms, parts.config.scanners_max, parts.clock.clone()),
+            scanners: Scanners::new(
+                &parts.name,
+                lease_ms,
+                ScannerLimits::of(&parts.config),
+                parts.clock.clone(),
+            ),
             counters: RequestCounters::default(),
             name: parts.name,
             info_port: parts.info_port,

@@ -116,6 +116,8 @@ pub struct Standalone {
     chore: Chore,
     master_chore: MasterChore,
     zookeeper: ZooKeeperThread,
+    znode_tree: Arc<ZnodeTree>,
+    nonces: Arc<NonceManager>,
     recovered: recovery::Recovered,
     started_in: Duration,
     /// Why the server cannot go on, once it cannot.
@@ -177,7 +179,8 @@ impl Standalone {
             replies: Arc::clone(&unsent),
         };
         let ports = take_ports(&settings, &conf, &cluster_id, &room, &limits)?;
-        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms));
+        let nonces = NonceManager::new(Arc::clone(&clock), settings.nonce_grace_ms);
+        let nonces = Arc::new(nonces.within(settings.nonce_bytes_max(), settings.nonce_kept_ms));
         let recovered = recovery::split_wals(&fs, &settings.root, &nonces)?;
         let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
 
@@ -235,6 +238,7 @@ impl Standalone {
             cache,
             unsent,
             chunks: Arc::clone(&user_env.stores.chunks),
+            nonces: Arc::clone(&nonces),
             background: Arc::clone(&background),
             hooks: Arc::new(Hooks { wals: wals.clone(), stop: Arc::clone(&stop) }),
             cluster: cluster_view(&cluster_id, &master_name, &name),
@@ -252,7 +256,8 @@ impl Standalone {
             },
         );
 
-        let znodes = announce(&conf, &clock, &cluster_id, &master_name, &name, &tables, &namespaces)?;
+        let tree = ZnodeTree::with_clock(Arc::clone(&clock)).within(settings.memory.zookeeper);
+        let znodes = announce(&conf, tree, &clock, &cluster_id, &master_name, &name, &tables, &namespaces)?;
         let tree = Arc::clone(znodes.tree());
         let stop_master = Arc::clone(&stop);
         let parts = MasterParts {
@@ -286,7 +291,7 @@ impl Standalone {
             room,
             ..ZkConfig::from_configuration(&conf).map_err(bad)?
         };
-        let zookeeper = ZooKeeperThread::start(ports.2, tree, zookeeper, &supervisor)?;
+        let zookeeper = ZooKeeperThread::start(ports.2, Arc::clone(&tree), zookeeper, &supervisor)?;
         master.tidy_up();
         let started_in = began.elapsed();
         Ok(Self {
@@ -301,6 +306,8 @@ impl Standalone {
             chore,
             master_chore,
             zookeeper,
+            znode_tree: tree,
+            nonces,
             recovered,
             started_in,
             failure,
@@ -363,7 +370,10 @@ impl Standalone {
             requests: self.rpc.first().map_or(0, |server| server.stats().inflight_bytes),
             replies: self.rpc.first().map_or(0, |server| server.stats().unsent_bytes),
             pages: pages::kept_bytes() as u64,
-            scanners: self.regionserver.scanners().len() as u64 * memory_plan::SCANNER_BYTES,
+            scanners: self.regionserver.scanners().bytes(),
+            system_scanners: self.regionserver.scanners().system_bytes(),
+            zookeeper: self.znode_tree.client_bytes(),
+            nonces: self.nonces.bytes(),
         }
     }
 
@@ -607,6 +617,7 @@ fn executor_config(
 #[allow(clippy::too_many_arguments)]
 fn announce(
     conf: &Configuration,
+    tree: ZnodeTree,
     clock: &Arc<dyn Clock>,
     cluster_id: &str,
     master: &ServerName,
@@ -614,9 +625,8 @@ fn announce(
     tables: &std::collections::BTreeMap<evenkeel_common::TableName, crate::master::Table>,
     namespaces: &NamespaceTable,
 ) -> Result<Arc<Znodes>> {
-    let tree = Arc::new(ZnodeTree::with_clock(Arc::clone(clock)));
     let paths = ZnodePaths::from_configuration(conf).map_err(bad)?;
-    let znodes = Arc::new(Znodes::new(tree, paths, &format!("master:{}", master.port)));
+    let znodes = Arc::new(Znodes::new(Arc::new(tree), paths, &format!("master:{}", master.port)));
     znodes.create_base_nodes().map_err(bad)?;
     znodes.set_cluster_id(cluster_id).map_err(bad)?;
     znodes.set_running(Some(&clock.now_ms().to_string())).map_err(bad)?;

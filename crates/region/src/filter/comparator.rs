@@ -39,11 +39,18 @@ pub fn comparator_from_proto(comparator: &pb::Comparator) -> Result<Box<dyn Byte
 #[derive(Default)]
 pub(super) struct RegexBudget {
     used: usize,
+    regexes: u64,
 }
 
 impl RegexBudget {
     /// All regular expressions of one filter, compiled.
     const BYTES_MAX: usize = 64 << 20;
+
+    /// What the regular expressions take, with `each` for what one of them takes while it searches. Each is compiled forwards
+    /// and backwards.
+    pub(super) fn bytes(&self, each: u64) -> u64 {
+        2 * self.used as u64 + self.regexes * each
+    }
 
     /// Compiles within what is left. Memory is charged in steps, as only a limit can be asked of the compiler.
     fn compile(&mut self, pattern: &str) -> Result<regex::Regex, regex::Error> {
@@ -60,6 +67,7 @@ impl RegexBudget {
                 Err(e) => return Err(e),
                 Ok(regex) => {
                     self.used += limit.min(left);
+                    self.regexes += 1;
                     return Ok(regex);
                 }
             }

@@ -18,6 +18,15 @@ pub const DEPTH_MAX: usize = 100;
 /// How many filters one request's filter may hold in all.
 pub const FILTERS_MAX: usize = 1 << 18;
 
+/// What a filter takes beside its arguments, keys of seek hints and the row at hand among it; an estimate from above.
+const FILTER_BYTES: u64 = 512;
+/// What an element of a filter's arguments (a range, a key, a prefix, a member of a list) takes beside its own bytes.
+const ELEMENT_BYTES: u64 = 256;
+/// What a byte of timestamps, which are packed, may become.
+const PACKED_FACTOR: u64 = 16;
+/// What a regular expression takes beside what it was compiled to: the states that it came by while it searched.
+const REGEX_BYTES: u64 = 320 << 10;
+
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
 /// The filter that a message describes.
@@ -26,7 +35,17 @@ const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 /// `DoNotRetryIOException` for a class that is not there, for bytes that are no message of it, for arguments that the
 /// class refuses, for regular expressions that cannot be run, and for filters past the bounds.
 pub fn from_proto(filter: &pb::Filter) -> Result<Box<dyn Filter>> {
-    Parser::default().filter(filter)
+    from_proto_sized(filter).map(|(filter, _)| filter)
+}
+
+/// As [`from_proto`], with the bytes that the filter takes at most while it is used, slices of the message not among them.
+///
+/// # Errors
+/// As [`from_proto`].
+pub fn from_proto_sized(filter: &pb::Filter) -> Result<(Box<dyn Filter>, u64)> {
+    let mut parser = Parser::default();
+    let filter = parser.filter(filter)?;
+    Ok((filter, parser.bytes + parser.regexes.bytes(REGEX_BYTES)))
 }
 
 /// The state of reading one filter: how deep, how many, and how much memory went to regular expressions.
@@ -34,6 +53,8 @@ pub fn from_proto(filter: &pb::Filter) -> Result<Box<dyn Filter>> {
 pub(super) struct Parser {
     depth: usize,
     filters: usize,
+    /// What the filters take, without regular expressions.
+    bytes: u64,
     regexes: RegexBudget,
 }
 
@@ -74,8 +95,19 @@ impl Parser {
         Ok(())
     }
 
+    /// Counts what a filter of a class takes. The arguments of a list or a wrapper are filters, which count themselves.
+    fn count(&mut self, class: &str, bytes: &[u8]) {
+        let own = match class {
+            "FilterList" | "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 0,
+            "TimestampsFilter" => bytes.len() as u64 * PACKED_FACTOR,
+            _ => bytes.len() as u64 * 4,
+        };
+        self.bytes += FILTER_BYTES + own + fields(bytes) * ELEMENT_BYTES;
+    }
+
     fn of_class(&mut self, filter: &pb::Filter) -> Result<Box<dyn Filter>> {
         let bytes = filter.serialized_filter.clone().unwrap_or_default();
+        self.count(filter.name.strip_prefix(PACKAGE).unwrap_or_default(), &bytes);
         match filter.name.strip_prefix(PACKAGE).unwrap_or_default() {
             "RowFilter" | "FamilyFilter" | "QualifierFilter" | "ValueFilter" => {
                 compare::parse(self, &filter.name[PACKAGE.len()..], &bytes)
@@ -153,6 +185,15 @@ pub(super) fn field(mut bytes: &[u8], number: u32) -> Option<&[u8]> {
         bytes = rest;
     }
     found
+}
+
+/// How many fields a message has.
+fn fields(mut bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some((_, _, rest)) = next_field(bytes) {
+        (count, bytes) = (count + 1, rest);
+    }
+    count
 }
 
 fn next_field(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {

@@ -35,6 +35,11 @@ impl SegmentScanner {
         Arc::ptr_eq(&self.segment, segment)
     }
 
+    /// The segment.
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
     /// Is at no cell from here on, and reads at this point once it is sought.
     pub fn rewind(&mut self, read_point: u64) {
         (self.at, self.cell) = (Cursor::NONE, None);

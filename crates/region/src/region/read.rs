@@ -16,6 +16,7 @@ use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
 use evenkeel_hfile::ROWS_AHEAD_MAX;
 
 use super::Region;
+use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::{RegionScanner, ScannerContext};
 use crate::store::{StoreView, StoreViews};
@@ -49,6 +50,15 @@ impl Region {
     pub fn scanner(self: &Arc<Self>, scan: Scan) -> Result<RegionScanner> {
         let read_point = self.read_point_of(&scan);
         self.open_scanner(scan, read_point)
+    }
+
+    /// The segments of MemStores that only readers such as this one keep: they were flushed since it began. Each by a number
+    /// of its own, with the bytes of its chunks. `is_served`: whether the region is; all segments of one that is not are kept
+    /// by readers alone.
+    pub fn segments_kept_by(&self, scanner: &RegionScanner, is_served: bool) -> Vec<(usize, u64)> {
+        let is_ours = |segment: &Arc<Segment>| self.stores.iter().any(|store| store.has_segment(segment));
+        let kept = scanner.segments().filter(|segment| !is_served || !is_ours(segment));
+        kept.map(|segment| (Arc::as_ptr(segment).addr(), segment.chunk_bytes())).collect()
     }
 
     /// Reads one row as it is now, for a write that holds the row's lock alone and has waited for those before it to be

@@ -7,11 +7,16 @@ use evenkeel_common::{RegionInfo, ServerName, TableDescriptor};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use super::nonce::NonceManager;
-use super::{NoEvents, Region, RegionConfig, RegionEnv};
+use super::{NoEvents, Region, RegionConfig, RegionEnv, RegionEvents};
 use crate::store::testing::{env, family};
 
 /// All rows of a table with the family `f`.
 pub(super) fn region() -> Arc<Region> {
+    region_with(Arc::new(NoEvents), RegionConfig::default().flush_bytes)
+}
+
+/// The same, with somebody to tell of flushes that are due from so many bytes on.
+pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Arc<Region> {
     let (stores, clock) = env();
     let [wal_dir, old_dir] = ["WALs", "oldWALs"].map(|dir| stores.root.join(dir));
     for dir in [&wal_dir, &old_dir] {
@@ -30,10 +35,10 @@ pub(super) fn region() -> Arc<Region> {
     let env = RegionEnv {
         stores,
         wal: wal.expect("opens"),
-        config: RegionConfig::default(),
+        config: RegionConfig { flush_bytes, block_multiplier: 1 << 30, ..RegionConfig::default() },
         server: ServerName::new("h", 16020, 1),
         nonces: Arc::new(NonceManager::new(clock, 1000)),
-        events: Arc::new(NoEvents),
+        events,
     };
     let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
     let info = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);

@@ -21,7 +21,7 @@ use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, Ke
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
-use super::nonce::{NonceKey, NonceStart};
+use super::nonce::{NonceKey, NonceStart, RunningNonce};
 use super::row_cache::HeldRows;
 use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region};
@@ -71,6 +71,33 @@ struct Applied {
     logged: Option<(Txid, SyncLevel)>,
     cells: Vec<KeyValue>,
     held: HeldRows,
+}
+
+/// A write number that was begun. When it is dropped before its cells are all there, by an error or a panic, they are taken
+/// back and the number is completed: the region's other writes wait for it.
+struct Begun<'a> {
+    region: &'a Region,
+    number: u64,
+    cells: Vec<KeyValue>,
+    is_applied: bool,
+}
+
+impl Begun<'_> {
+    fn applied(mut self) -> Vec<KeyValue> {
+        self.is_applied = true;
+        std::mem::take(&mut self.cells)
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.is_applied {
+            // Cells without the number were not added yet.
+            self.cells.retain(|cell| cell.as_cell().seq_id() == self.number);
+            self.region.take_back(&self.cells);
+            self.region.mvcc.complete(self.number);
+        }
+    }
 }
 
 impl Region {
@@ -214,6 +241,7 @@ impl Region {
         match started {
             NonceStart::Running => {}
             NonceStart::Duplicate => done(self.answer_duplicate(&mutations)),
+            NonceStart::Full => done(Err(self.too_many_nonces())),
             NonceStart::Proceed => self.write_started(mutations, conditions, key, done),
         }
     }
@@ -225,25 +253,32 @@ impl Region {
         nonce: NonceKey,
         done: Completion<CheckAndMutateResult>,
     ) {
-        let region = Arc::clone(self);
+        let running = RunningNonce::new(&self.env.nonces, nonce);
         match self.check_and_apply(&mutations, conditions, nonce, Wait::Allowed) {
             Ok(Some((applied, result))) => self.finish(applied, move |durable| {
-                region.env.nonces.end(nonce, durable.is_ok());
+                running.end(durable.is_ok());
                 done(durable.map(|()| result));
             }),
             Ok(None) => {
-                self.env.nonces.end(nonce, false);
+                running.end(false);
                 // What the verdict rests on was durable before it was read, and stayed under the row lock.
                 done(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
-                self.env.nonces.end(nonce, false);
+                running.end(false);
                 done(Err(match unapplied {
                     Unapplied::Failed(error) => error,
                     Unapplied::WouldWait => HBaseError::io("a write that may wait was not made"),
                 }));
             }
         }
+    }
+
+    fn too_many_nonces(&self) -> HBaseError {
+        let region = self.info.name_text();
+        let message =
+            format!("too many operations with nonces of late; try again later, regionName={region}");
+        HBaseError::new(ErrorKind::RegionTooBusy, message)
     }
 
     /// `None` when a condition does not hold.
@@ -311,7 +346,7 @@ impl Region {
     /// Gives the cells a write number, logs them and puts them into the MemStore.
     fn apply(
         self: &Arc<Self>,
-        mut cells: Vec<KeyValue>,
+        cells: Vec<KeyValue>,
         durability: Durability,
         nonce: NonceKey,
         wait: Wait,
@@ -335,14 +370,9 @@ impl Region {
             Wait::Allowed => self.mvcc.begin(in_order),
             Wait::Never => self.mvcc.try_begin(BRIEF, in_order).ok_or(Unapplied::WouldWait)?,
         };
-        let logged = match logged {
-            Ok(logged) => logged,
-            Err(unapplied) => {
-                self.mvcc.complete(number);
-                return Err(unapplied);
-            }
-        };
-        for cell in &mut cells {
+        let mut begun = Begun { region: self, number, cells, is_applied: false };
+        let logged = logged?;
+        for cell in &mut begun.cells {
             cell.set_seq_id(number);
             if let Some(store) = self.store_of(cell.as_cell().family()) {
                 store.add(&cell.as_cell());
@@ -352,13 +382,13 @@ impl Region {
             self.oldest_edit_ms.fetch_min(self.env.stores.clock.now_ms(), Ordering::Relaxed);
         }
         drop(updates);
-        let held = rows.map(|rows| rows.hold(number, &cells)).unwrap_or_default();
+        let held = rows.map(|rows| rows.hold(number, &begun.cells)).unwrap_or_default();
         // What a flush under way writes still counts; asking again would only flush the little that came since.
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
         self.ask_for_in_memory_flush();
-        Ok(Applied { number, logged, cells, held })
+        Ok(Applied { number, logged, cells: begun.applied(), held })
     }
 
     /// Waits, without a thread, until a write is durable, makes it visible and then calls `done`.
@@ -579,5 +609,87 @@ fn merge(outcomes: Vec<Result<MutationResult>>, durable: Result<()>) -> Vec<Resu
     match durable {
         Ok(()) => outcomes,
         Err(error) => outcomes.into_iter().map(|outcome| outcome.and_then(|_| Err(error.clone()))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use evenkeel_common::CellRef;
+
+    use super::*;
+    use crate::filter::{Filter, ReturnCode};
+    use crate::region::RegionEvents;
+    use crate::region::testing::{region, region_with};
+
+    struct Panics;
+
+    impl Filter for Panics {
+        fn filter_cell(&mut self, _cell: &CellRef<'_>) -> Result<ReturnCode> {
+            panic!("a filter's bug")
+        }
+    }
+
+    impl RegionEvents for Panics {
+        fn flush_wanted(&self, _: &Arc<Region>) {
+            panic!("a listener's bug")
+        }
+    }
+
+    fn increment(row: &str, nonce: u64) -> Mutation {
+        let cell = KeyValue::put(row.as_bytes(), b"f", b"q", i64::MAX, &1_u64.to_be_bytes());
+        Mutation { nonce, ..Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]) }
+    }
+
+    /// Answers, or `None` when nobody does.
+    fn answer(make: impl FnOnce(Completion<CheckAndMutateResult>)) -> Option<Result<CheckAndMutateResult>> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        drop(catch_unwind(AssertUnwindSafe(|| make(Box::new(move |outcome| drop(sender.send(outcome)))))));
+        receiver.recv_timeout(std::time::Duration::from_secs(5)).ok()
+    }
+
+    #[test]
+    fn a_write_that_panics_leaves_its_nonce_and_row_to_the_next() {
+        let region = region();
+        region.mutate_wait(increment("r", 0)).expect("made");
+        let condition = |filter: Option<Panics>| match filter {
+            Some(filter) => ConditionTest::Filter(Box::new(filter)),
+            None => ConditionTest::Column {
+                family: b"f".to_vec().into(),
+                qualifier: b"q".to_vec().into(),
+                op: CompareType::NotEqual,
+                comparator: crate::filter::comparator_from_proto(&evenkeel_protocol::pb::Comparator {
+                    name: "org.apache.hadoop.hbase.filter.NullComparator".to_owned(),
+                    serialized_comparator: None,
+                })
+                .expect("legal"),
+            },
+        };
+        let make = |filter: Option<Panics>| {
+            let test = condition(filter);
+            let condition =
+                Condition { row: b"r".to_vec().into(), test, time_range: crate::ops::TimeRange::ALL };
+            answer(|done| region.check_and_mutate(condition, vec![increment("r", 7)], 1, done))
+        };
+        assert!(make(Some(Panics)).is_none_or(|outcome| outcome.is_err()));
+        let outcome = make(None).expect("the nonce does not stay running").expect("made");
+        assert!(outcome.success);
+    }
+
+    #[test]
+    fn a_panic_between_the_log_and_the_memstore_does_not_hold_up_the_region() {
+        let region = region_with(Arc::new(Panics), 1);
+        let put = |row: &str, value: &[u8]| {
+            let cell = KeyValue::put(row.as_bytes(), b"f", b"q", 5, value);
+            Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), vec![cell])
+        };
+        // Every write is past the size of a flush, and so panics.
+        for row in ["a", "b", "a"] {
+            assert!(answer(|done| region.mutate_rows(vec![put(row, b"v")], Vec::new(), 0, done)).is_none());
+        }
+        assert!(region.get(Scan::get("a")).expect("read").is_empty(), "nobody was told that it was made");
+        let (read, written) = (region.mvcc.read_point(), region.mvcc.write_point());
+        assert_eq!(read, written, "no write number is left open");
     }
 }

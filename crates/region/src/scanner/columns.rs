@@ -48,6 +48,14 @@ impl ColumnTracker {
         }
     }
 
+    /// Bytes of the columns asked for, or of the one at hand.
+    pub(super) fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Explicit(tracker) => size_of_val(&tracker.columns[..]) as u64,
+            Self::Wildcard(tracker) => tracker.qualifier.capacity() as u64,
+        }
+    }
+
     pub(super) fn reset(&mut self) {
         match self {
             Self::Explicit(tracker) => tracker.reset(),

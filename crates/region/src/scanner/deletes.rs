@@ -42,6 +42,11 @@ struct ColumnMarker {
 }
 
 impl DeleteTracker {
+    /// Bytes of the markers that it knows.
+    pub(super) fn held_bytes(&self) -> u64 {
+        (self.family_versions.capacity() * size_of::<i64>() + self.qualifier.capacity()) as u64
+    }
+
     /// Forgets the row.
     #[inline]
     pub(super) fn reset(&mut self) {

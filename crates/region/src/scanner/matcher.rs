@@ -248,6 +248,11 @@ impl QueryMatcher {
         matches!(&self.kind, Kind::User(user) if user.saw_markers)
     }
 
+    /// Bytes of the columns asked for and of what is known of the row at hand.
+    pub fn held_bytes(&self) -> u64 {
+        self.trackers.held_bytes() + self.row.capacity() as u64
+    }
+
     /// The row that is being matched, when [`QueryMatcher::is_on_row`].
     pub fn row(&self) -> &[u8] {
         &self.row
@@ -538,6 +543,13 @@ impl FilteredVersions {
 }
 
 impl Trackers {
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Normal { deletes, columns } => deletes.held_bytes() + columns.held_bytes(),
+            Self::NewVersion(tracker) => tracker.held_bytes(),
+        }
+    }
+
     fn reset(&mut self) {
         match self {
             Self::Normal { deletes, columns } => {

@@ -21,6 +21,10 @@ use super::matcher::MatchCode;
 /// The end of time, in sequence ids.
 const OPEN: u64 = u64::MAX;
 
+/// What a live put takes in a tree, and what a tree with its first node takes.
+const PUT_BYTES: usize = 16;
+const NODE_BYTES: usize = 256;
+
 #[derive(Clone, Debug)]
 struct Span {
     /// Everything up to this timestamp is deleted at the span's end.
@@ -34,6 +38,13 @@ struct Span {
 impl Span {
     fn ending_in(timestamp: i64) -> Self {
         Self { timestamp, version_markers: BTreeMap::new(), live: BTreeMap::from([(OPEN, BTreeSet::new())]) }
+    }
+
+    /// About: what the nodes of the trees take.
+    fn held_bytes(&self) -> usize {
+        let puts = self.live.values().map(BTreeSet::len).sum::<usize>();
+        let markers = self.version_markers.values().map(BTreeSet::len).sum::<usize>();
+        size_of::<Self>() + puts * PUT_BYTES + (self.live.len() + markers) * NODE_BYTES
     }
 
     fn add_version_marker(&mut self, cell: &CellRef<'_>) {
@@ -97,6 +108,14 @@ impl NewVersionTracker {
         };
         tracker.reset();
         tracker
+    }
+
+    /// Bytes of the columns asked for and of what is known of the row at hand.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let columns = self.columns.as_deref().map_or(0, size_of_val);
+        let spans =
+            self.family_spans.values().chain(self.spans.values()).map(Span::held_bytes).sum::<usize>();
+        (size_of::<Self>() + columns + spans) as u64
     }
 
     pub(super) fn reset(&mut self) {

@@ -6,6 +6,7 @@
 //! there, and the filter is neither reset nor shown the row's key again.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 use super::heap::KeyValueHeap;
 use super::matcher::FilterSlot;
 use super::{LimitScope, NextState, ScannerContext, StoreScanner};
+use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::store::{StoreView, StoreViews};
 
@@ -165,6 +167,18 @@ impl RegionScanner {
     /// What the scanner sees: cells whose sequence ids are not beyond this.
     pub fn read_point(&self) -> u64 {
         self.read_point
+    }
+
+    /// Bytes of what it is made of and of the blocks that it holds on to, without the filter's.
+    pub fn held_bytes(&self) -> u64 {
+        let stores = self.stores.runs().iter().chain(self.joined.runs());
+        let own = size_of::<Self>() + self.row.capacity() + self.stop.row.len();
+        stores.map(StoreScanner::held_bytes).sum::<u64>() + own as u64
+    }
+
+    /// The segments of MemStores that it reads.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.stores.runs().iter().chain(self.joined.runs()).flat_map(StoreScanner::segments)
     }
 
     /// Whether a marker was among what was read so far.

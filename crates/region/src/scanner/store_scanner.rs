@@ -23,6 +23,9 @@ const STEPS_TO_COLUMN: usize = 4;
 /// Steps tried before a seek to the next row.
 const STEPS_TO_ROW: usize = 8;
 
+/// What a leaf takes beside the blocks that it holds on to: an estimate from above.
+const LEAF_BYTES: u64 = 1 << 10;
+
 /// A scanner of one segment or one file.
 pub enum Leaf {
     /// Of a segment of the MemStore.
@@ -72,6 +75,15 @@ impl Leaf {
             Leaf::Segment(_) => None,
             Leaf::File(leaf) => leaf.share_value(),
         }
+    }
+
+    /// Bytes that it takes and those of the blocks that it holds on to; cells of a segment are the MemStore's.
+    fn held_bytes(&self) -> u64 {
+        LEAF_BYTES
+            + match self {
+                Leaf::Segment(_) => 0,
+                Leaf::File(leaf) => leaf.held_bytes(),
+            }
     }
 
     /// Bytes of the block it stands in, when that was entered since this was last asked; else 0.
@@ -277,6 +289,20 @@ impl StoreScanner {
     /// Whether a marker was among what was read so far.
     pub fn saw_markers(&self) -> bool {
         self.matcher.saw_markers()
+    }
+
+    /// Bytes of what it is made of and of the blocks that it holds on to.
+    pub fn held_bytes(&self) -> u64 {
+        let leaves = self.heap.runs().iter().map(Leaf::held_bytes).sum::<u64>();
+        leaves + self.matcher.held_bytes() + size_of::<Self>() as u64
+    }
+
+    /// The segments of the MemStore that it reads.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.heap.runs().iter().filter_map(|leaf| match leaf {
+            Leaf::Segment(leaf) => Some(leaf.segment()),
+            Leaf::File(_) => None,
+        })
     }
 
     /// Whether there is no more cell.

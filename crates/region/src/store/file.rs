@@ -274,6 +274,11 @@ impl StoreFileScanner {
         self.scanner.share_value()
     }
 
+    /// See [`HFileScanner::held_bytes`].
+    pub fn held_bytes(&self) -> u64 {
+        self.scanner.held_bytes()
+    }
+
     /// See [`HFileScanner::take_entered_bytes`].
     #[inline]
     pub fn take_entered_bytes(&mut self) -> u64 {

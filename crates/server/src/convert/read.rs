@@ -20,6 +20,8 @@ const READ_UNCOMMITTED: u8 = 2;
 pub struct ScanRequest {
     /// What the region is asked.
     pub scan: Scan,
+    /// What its filter takes at most.
+    pub filter_bytes: u64,
     /// Bytes of a reply at most, when the client sets them.
     pub max_result_bytes: Option<u64>,
     /// Whether heartbeats tell the client how far the scan has come.
@@ -59,6 +61,8 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
     // A client that knows no flag means one row by start = stop.
     let same = !start_row.is_empty() && start_row == stop_row;
     let include_stop_row = proto.include_stop_row.unwrap_or(same);
+    let filter = proto.filter.as_ref().map(filter::from_proto_sized).transpose()?;
+    let (filter, filter_bytes) = filter.map_or((None, 0), |(filter, bytes)| (Some(filter), bytes));
     let scan = Scan {
         is_get: same && include_start_row && include_stop_row,
         start_row,
@@ -75,7 +79,7 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
         batch: proto.batch_size.map_or(-1, |batch| batch as i32),
         raw: boolean_attribute(&proto.attribute, ATTRIBUTE_RAW).unwrap_or(false),
         cache_blocks: proto.cache_blocks(),
-        filter: optional_filter(proto.filter.as_ref())?,
+        filter,
         read_uncommitted: is_read_uncommitted(&proto.attribute),
         mvcc_read_point: proto.mvcc_read_point.filter(|point| (1..=i64::MAX as u64).contains(point)),
         read_type: read_type(proto)?,
@@ -84,6 +88,7 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
     check_batch(&scan)?;
     Ok(ScanRequest {
         scan,
+        filter_bytes,
         max_result_bytes: proto.max_result_size.filter(|bytes| (1..=i64::MAX as u64).contains(bytes)),
         need_cursor: proto.need_cursor_result(),
     })

@@ -114,6 +114,7 @@ impl Cluster {
             cache: Arc::new(NoCache),
             unsent: evenkeel_rpc::Budget::new(1 << 30),
             chunks: Arc::clone(&env.stores.chunks),
+            nonces: Arc::clone(&env.nonces),
             background: Arc::clone(&background),
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),

@@ -1,5 +1,6 @@
 //! [`Caller`] and [`Reply`]: what request handlers know of RPC.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use evenkeel_common::{CellBuffer, Result};
@@ -16,6 +17,8 @@ pub struct Caller {
     pub codec: Option<(CellCodec, Option<Compressor>)>,
     /// The client's version; old clients tell none.
     pub version: Option<(u32, u32)>,
+    /// The client's address, which is its connection's alone; `None` where there is none, as in tests.
+    pub peer: Option<SocketAddr>,
     /// When the request had arrived.
     pub received_at: Instant,
     /// After this nobody waits for the answer.
@@ -29,6 +32,7 @@ impl Caller {
         Self {
             codec: connection.codec.map(|codec| (codec, connection.compressor)),
             version: connection.client_version,
+            peer: Some(connection.peer),
             received_at: call.received_at,
             deadline: call.deadline,
         }

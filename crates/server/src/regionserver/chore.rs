@@ -17,6 +17,7 @@ use evenkeel_region::region::Region;
 use super::RegionServer;
 use super::bell::Bell;
 use super::memory::Unflushed;
+use super::scanners::OpenScanner;
 use super::statistics;
 
 /// How often the chore looks.
@@ -95,6 +96,9 @@ pub struct Schedule {
     statistics_ms: AtomicI64,
 }
 
+/// Scanners may keep one part in so many of the bound on unflushed cells of what was flushed.
+const FLUSHED_PART: u64 = 8;
+
 /// How often regions are asked for how long they hold edits.
 const FLUSH_CHECK_MS: i64 = 10_000;
 
@@ -123,6 +127,7 @@ impl RegionServer {
         }
         let (regions, now_ms) = (self.regions.all(), self.clock.now_ms());
         self.check_memstores(&regions);
+        self.end_holders_of_flushed(&regions);
         self.background.compactions_are_wanted(compaction_pressure(&regions));
         self.background.retry_flushes(Instant::now());
         let low_bytes = self.config.global_memstore_low_bytes.max(1);
@@ -153,6 +158,28 @@ impl RegionServer {
             .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
+    }
+
+    /// Ends scanners that keep too much of what was flushed; see [`scanners`](super::scanners).
+    fn end_holders_of_flushed(&self, regions: &[Arc<Region>]) {
+        let bytes_max = self.config.global_memstore_bytes / FLUSHED_PART;
+        let out_bytes = self.memory.chunks_out();
+        // Most of the time there is nothing to look at chunk by chunk for.
+        if out_bytes <= bytes_max {
+            return;
+        }
+        let of_regions: u64 = regions.iter().map(|region| region.chunk_bytes().0).sum();
+        if out_bytes.saturating_sub(of_regions) <= bytes_max {
+            return;
+        }
+        let kept = |open: &OpenScanner| {
+            let is_served = self.regions.serves(&open.region);
+            open.region.segments_kept_by(&open.scanner, is_served)
+        };
+        let ended = self.scanners.end_holders_of_flushed(bytes_max, kept);
+        if ended > 0 {
+            tracing::warn!(ended, "scanners that held flushed MemStores were ended");
+        }
     }
 
     /// By cells; by chunks where these are what brings the limit nearer.

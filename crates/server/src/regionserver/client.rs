@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
@@ -162,8 +163,14 @@ impl ClientService {
             "Mutate" => self.handle_mutate(class, call, reply),
             "Multi" => self.handle_multi(class, call, reply),
             "Scan" => {
-                match call.decode().and_then(|request| scan::scan(&self.server, &request, &Caller::of(&call)))
-                {
+                // From a copy, where it is large: an open scanner keeps slices of its request, and must not pin the
+                // connection's buffer.
+                let request =
+                    call.decode_by(|param, allowance| evenkeel_protocol::decode(own(param), allowance));
+                let scanned = request.and_then(|request: pb::ScanRequest| {
+                    scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
+                });
+                match scanned {
                     Ok(None) => reply.silently_dropped(),
                     Ok(Some(page)) => reply.send_cells(&page.message, page.block),
                     Err(error) => reply.send_error(&error),
@@ -305,6 +312,11 @@ impl Service for ClientService {
     fn turn(&self, calls: &mut dyn FnMut()) {
         evenkeel_wal::together(|| turn::turn(self, calls));
     }
+}
+
+/// The same bytes, with no buffer of a connection behind them: large parameters are still in it.
+fn own(param: Bytes) -> Bytes {
+    if param.len() <= evenkeel_rpc::COMPACT_BYTES_MAX { param } else { Bytes::copy_from_slice(&param) }
 }
 
 /// Whether a full region name is of one of HBase's own tables.

@@ -4,6 +4,7 @@ use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
 use super::coprocessor::Coprocessors;
+use super::scanners::SCANNER_BYTES;
 use super::tuning::{CompactionTuning, FlushTuning};
 
 const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
@@ -21,9 +22,14 @@ const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 pub struct RegionServerConfig {
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
-    /// `evenkeel.regionserver.scanners.max`: open scanners; one too many ends the one that no call took for longest. Unless
-    /// set, as many as have their part of the memory, at 64 KiB each ([`MemoryPlan`](crate::standalone::MemoryPlan)).
+    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many ends, [`scanners`](super::scanners)
+    /// says. Unless set, as many as have their part of the memory, at 64 KiB each
+    /// ([`MemoryPlan`](crate::standalone::MemoryPlan)).
     pub scanners_max: usize,
+    /// Bytes that open scanners of users' tables may hold: their part of the memory.
+    pub scanner_bytes_max: u64,
+    /// The same of HBase's own tables.
+    pub system_scanner_bytes_max: u64,
     /// `hbase.rpc.timeout`: how long a client that tells no timeout is taken to wait.
     pub rpc_timeout_ms: u64,
     /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the least time a scan call may take.
@@ -75,6 +81,8 @@ impl Default for RegionServerConfig {
         Self {
             scanner_lease_ms: 60_000,
             scanners_max: 10_000,
+            scanner_bytes_max: 10_000 * SCANNER_BYTES,
+            system_scanner_bytes_max: 1_000 * SCANNER_BYTES,
             rpc_timeout_ms: 60_000,
             scan_time_min_ms: 10,
             result_bytes_max: 100 << 20,
@@ -117,6 +125,8 @@ impl RegionServerConfig {
         Ok(Self {
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
             scanners_max: conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1) as usize,
+            scanner_bytes_max: default.scanner_bytes_max,
+            system_scanner_bytes_max: default.system_scanner_bytes_max,
             rpc_timeout_ms: ms("hbase.rpc.timeout", default.rpc_timeout_ms as i64)?.max(0) as u64,
             scan_time_min_ms: ms("hbase.region.server.rpc.minimum.scan.time.limit.delta", 10)?.max(0) as u64,
             result_bytes_max: size("hbase.server.scanner.max.result.size", default.result_bytes_max)?.max(1),

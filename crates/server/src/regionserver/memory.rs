@@ -55,6 +55,10 @@
 //! pass the budget. Readers may keep chunks that were flushed: these count as well, for they are taken, but no region is
 //! flushed when flushes would free next to nothing.
 //!
+//! # Nonces
+//! What the server remembers of Increments and Appends counts as unflushed bytes, too: it comes from writes and goes by time.
+//! Its own bound is far below the limit (`evenkeel_region::region::nonce`).
+//!
 //! # What it knows when
 //! The chore measures the regions every period, when a flush has ended and when the flush mark is passed
 //! ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its hold is computed, so that a call as
@@ -68,6 +72,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::Mutation;
+use evenkeel_region::region::nonce::NonceManager;
 use parking_lot::Mutex;
 
 use super::brake;
@@ -134,6 +139,7 @@ pub struct MemStoreGauge {
     limit: u64,
     /// Where MemStores have their memory from.
     chunks: Option<Arc<ChunkPool>>,
+    nonces: Option<Arc<NonceManager>>,
     /// Unflushed bytes as last measured, and what was noted since.
     bytes: AtomicU64,
     brake_from: AtomicU64,
@@ -171,6 +177,7 @@ impl MemStoreGauge {
             low: low.min(limit),
             limit,
             chunks: None,
+            nonces: None,
             bytes: AtomicU64::new(0),
             brake_from: AtomicU64::new(0),
             flush_from: AtomicU64::new(0),
@@ -195,9 +202,19 @@ impl MemStoreGauge {
         gauge
     }
 
+    /// The same, and counts these nonces.
+    pub fn with_nonces(self, nonces: Arc<NonceManager>) -> Self {
+        Self { nonces: Some(nonces), ..self }
+    }
+
     /// Bytes of chunks that count, see the module.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.beyond_slack(self.limit))
+    }
+
+    /// Bytes of the chunks that regions and readers have.
+    pub fn chunks_out(&self) -> u64 {
+        self.chunks.as_ref().map_or(0, |chunks| chunks.out_bytes() as u64)
     }
 
     /// A region that takes a chunk brings all of it at once.
@@ -271,7 +288,8 @@ impl MemStoreGauge {
     fn take_in(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
         let of_regions: u64 = regions.iter().map(|region| region.bytes).sum();
         let cells: u64 = regions.iter().map(|region| region.cells).sum();
-        let total = cells.max(self.chunk_bytes());
+        let nonces = self.nonces.as_ref().map_or(0, |nonces| nonces.bytes());
+        let total = cells.max(self.chunk_bytes()) + nonces;
         let going: u64 = regions.iter().map(|region| region.going).sum();
         let mut measured = self.measured.lock();
         measured.written += counted.saturating_sub(measured.bytes);

@@ -12,6 +12,7 @@
 //!
 //! A reply that says no more results (in the region, or at all) means that the scanner is closed here already.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,11 +22,16 @@ use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 
+use evenkeel_rpc::ConnectionInfo;
+use prost::Message;
+
 use super::caller::{Caller, Reply};
 use super::scanners::{Missing, OpenScanner};
 use super::{RegionServer, load};
 use crate::convert::{self, read, result};
 
+/// What a column asked for takes beside its name.
+const COLUMN_BYTES: usize = 64;
 /// Results that a reply reserves room for at once.
 const RESULTS_RESERVED_MAX: u32 = 512;
 /// After so many results room is made for the rest, as if they were alike.
@@ -36,8 +42,22 @@ const RESULTS_TO_MEASURE: usize = 32;
 /// # Errors
 /// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
 /// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what went wrong while
-/// reading, at which clients open another scanner after the last row they have.
+/// reading, at which clients open another scanner after the last row they have; what [`Scanners::admit`](super::Scanners::admit)
+/// says.
 pub fn scan(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    caller: &Caller,
+) -> Result<Option<Reply<pb::ScanResponse>>> {
+    scan_on(None, server, request, caller)
+}
+
+/// As [`scan`], on a connection, which counts as in use for as long as a scanner of it is open.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_on(
+    connection: Option<&Arc<ConnectionInfo>>,
     server: &RegionServer,
     request: &pb::ScanRequest,
     caller: &Caller,
@@ -45,47 +65,80 @@ pub fn scan(
     load::count(&server.counters.scans);
     let mut response = pb::ScanResponse::default();
     let (id, mut scanner) = match request.scanner_id {
-        None => open(server, request, &mut response)?,
+        None => open(server, request, caller, &mut response)?,
         Some(id) => match known(server, request, id)? {
             Some(scanner) => (id, scanner),
             None => return Ok(Some(Reply::plain(response))),
         },
     };
+    let in_use = InUse { server, id: Some(id) };
     if let Err(error) = check_call_seq(request, &mut scanner) {
-        server.scanners.put_back(id, scanner);
+        in_use.put_back(scanner);
         return Err(error);
     }
     if request.renew() {
-        server.scanners.put_back(id, scanner);
+        in_use.put_back(scanner);
         return Ok(Some(Reply::plain(response)));
     }
     let outcome = Call { server, request, caller, started_at: Instant::now() }.run(&mut scanner, response);
-    finish(server, id, scanner, caller, outcome)
+    finish(connection, in_use, scanner, caller, outcome)
+}
+
+/// The scanner that a call has. Closes it when it is dropped, also by a panic.
+struct InUse<'a> {
+    server: &'a RegionServer,
+    id: Option<u64>,
+}
+
+impl InUse<'_> {
+    fn put_back(mut self, scanner: Box<OpenScanner>) {
+        if let Some(id) = self.id.take() {
+            self.server.scanners.put_back(id, scanner);
+        }
+    }
+
+    fn close(mut self, next_call_seq: u64) {
+        if let Some(id) = self.id.take() {
+            self.server.scanners.close(id, Some(next_call_seq));
+        }
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.server.scanners.close(id, None);
+        }
+    }
+}
+
+/// The scanner, with the connection that its client uses now.
+fn leased(mut scanner: Box<OpenScanner>, connection: Option<&Arc<ConnectionInfo>>) -> Box<OpenScanner> {
+    if let Some(connection) =
+        connection.filter(|connection| scanner.owner != Some(connection.peer) || scanner.lease.is_none())
+    {
+        (scanner.owner, scanner.lease) = (Some(connection.peer), Some(connection.lease()));
+    }
+    scanner
 }
 
 /// Closes the scanner or puts it back, by how the call went.
 fn finish(
-    server: &RegionServer,
-    id: u64,
+    connection: Option<&Arc<ConnectionInfo>>,
+    in_use: InUse<'_>,
     scanner: Box<OpenScanner>,
     caller: &Caller,
     outcome: Result<Ended>,
 ) -> Result<Option<Reply<pb::ScanResponse>>> {
     let too_late = caller.deadline.is_some_and(|deadline| Instant::now() > deadline);
     match outcome {
-        Err(error) => {
-            server.scanners.close(id, None);
-            Err(reset(error, caller))
-        }
+        Err(error) => Err(reset(error, caller)),
         // The client cannot know what it missed: it must not go on with this scanner.
-        Ok(_) if too_late => {
-            server.scanners.close(id, None);
-            Ok(None)
-        }
+        Ok(_) if too_late => Ok(None),
         Ok(ended) => {
             match ended.close {
-                true => server.scanners.close(id, Some(scanner.next_call_seq)),
-                false => server.scanners.put_back(id, scanner),
+                true => in_use.close(scanner.next_call_seq),
+                false => in_use.put_back(leased(scanner, connection)),
             }
             Ok(Some(ended.reply))
         }
@@ -95,6 +148,7 @@ fn finish(
 fn open(
     server: &RegionServer,
     request: &pb::ScanRequest,
+    caller: &Caller,
     response: &mut pb::ScanResponse,
 ) -> Result<(u64, Box<OpenScanner>)> {
     let missing = |what: &str| HBaseError::do_not_retry(format!("Missing required input: {what}"));
@@ -103,6 +157,11 @@ fn open(
     let region = server.region(specifier)?;
     let wanted = read::scan(proto, server.config.load_families_on_demand)?;
     let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
+    // The message, whose slices the scanner keeps, and the lists that were made of it.
+    let columns: usize =
+        wanted.scan.families.iter().map(|f| f.qualifiers.as_ref().map_or(0, |q| q.len())).sum();
+    let request_bytes =
+        (request.encoded_len() + (columns + wanted.scan.family_time_ranges.len()) * COLUMN_BYTES) as u64;
     let whole_rows = wanted.scan.filter.as_deref().is_some_and(Filter::has_filter_row);
     let scanner = region.scanner(wanted.scan)?;
     let id = server.scanners.new_id();
@@ -118,7 +177,11 @@ fn open(
         max_result_bytes: wanted.max_result_bytes,
         need_cursor: wanted.need_cursor,
         whole_rows,
+        request_bytes: request_bytes + wanted.filter_bytes,
+        owner: caller.peer,
+        lease: None,
     };
+    server.scanners.admit(id, &scanner)?;
     Ok((id, Box::new(scanner)))
 }
 

@@ -97,6 +97,7 @@ impl TestServer {
             cache,
             unsent: unsent.clone(),
             chunks,
+            nonces: env.nonces.clone(),
             background,
             hooks: Arc::new(NoHooks),
             cluster: ClusterView::default(),
@@ -179,6 +180,7 @@ pub fn caller() -> Caller {
     Caller {
         codec: Some((CellCodec::KeyValue, None)),
         version: Some((2, 6)),
+        peer: None,
         received_at: Instant::now(),
         deadline: None,
     }

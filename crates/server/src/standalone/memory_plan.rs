@@ -12,7 +12,11 @@
 //! | replies that clients have not taken | 4/16 of the rest |
 //! | buffers of replies that are kept | 1/16 of the rest, [`PAGE_BYTES_MAX`] at most |
 //! | open scanners | `evenkeel.regionserver.scanners.max`, of [`SCANNER_BYTES`] each; unless set, 3/16 of the rest |
-//! | reserve | what is left, 2/16 of the rest at least: blocks being read, entries that threads encode, connections |
+//! | open scanners of HBase's own tables | 1/64 of the rest |
+//! | watches, events and sessions of the ZooKeeper endpoint | 1/64 of the rest, [`ZOOKEEPER_BYTES_MAX`] at most |
+//! | reserve | what is left, 6/64 of the rest at least: blocks being read, entries that threads encode, connections |
+//!
+//! Nonces have no part of their own: they count as unflushed cells, of which they may be one part in [`NONCE_PART`].
 //!
 //! *The rest* is what the parts before leave, and what was set of those that have shares of it.
 //!
@@ -40,18 +44,21 @@ use super::bad;
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::background::BackgroundConfig;
 use crate::regionserver::config::SCANNERS_MAX;
+use crate::regionserver::scanners::SCANNER_BYTES;
 
 /// What a thread that flushes or compacts holds: blocks of each file that it reads, a block in the making and what it was
 /// compressed to, pieces of the index and of Bloom filters.
 pub const BACKGROUND_BYTES: u64 = 1 << 20;
-/// What an open scanner is taken to hold: a block of the default size.
-pub const SCANNER_BYTES: u64 = 64 << 10;
 /// A larger buffer of a log does not make it faster.
 pub const LOG_BUFFER_BYTES_MAX: u64 = 64 << 20;
 /// The same of hbase:meta's log, which has small entries.
 const META_LOG_BUFFER_BYTES_MAX: u64 = 4 << 20;
 /// HBase's default of `hbase.ipc.server.max.callqueue.size`.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
+/// Clients ask the ZooKeeper endpoint a handful of things in their life.
+const ZOOKEEPER_BYTES_MAX: u64 = 32 << 20;
+/// Nonces may take one part in so many of the part for unflushed cells.
+pub const NONCE_PART: u64 = 8;
 /// See [`MemoryPlan::pages`].
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// The rest has no less, or the server does not start.
@@ -95,8 +102,12 @@ pub struct MemoryPlan {
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
     pub pages: u64,
-    /// Open scanners.
+    /// Open scanners of users' tables.
     pub scanners: u64,
+    /// Open scanners of HBase's own tables.
+    pub system_scanners: u64,
+    /// Watches, events and sessions of the ZooKeeper endpoint.
+    pub zookeeper: u64,
     /// What is left.
     pub reserve: u64,
 }
@@ -171,6 +182,8 @@ impl MemoryPlan {
         self.replies = sixteenths(4);
         self.pages = sixteenths(1).min(PAGE_BYTES_MAX);
         self.scanners = fixed.scanners.unwrap_or(sixteenths(3));
+        self.system_scanners = rest / 64;
+        self.zookeeper = (rest / 64).min(ZOOKEEPER_BYTES_MAX);
         self.reserve = self.memory.saturating_sub(self.sum());
         self
     }
@@ -179,7 +192,8 @@ impl MemoryPlan {
     pub fn sum(&self) -> u64 {
         let before = [self.caches, self.cache_index, self.memstore, self.chunk_slack, self.background];
         let rest = [self.logs, self.requests, self.replies, self.pages, self.scanners, self.reserve];
-        before.iter().chain(&rest).sum()
+        let small = [self.system_scanners, self.zookeeper];
+        before.iter().chain(&rest).chain(&small).sum()
     }
 
     /// One line of the log.
@@ -195,6 +209,8 @@ impl MemoryPlan {
             ("replies", self.replies),
             ("buffers of replies", self.pages),
             ("scanners", self.scanners),
+            ("system scanners", self.system_scanners),
+            ("ZooKeeper", self.zookeeper),
             ("reserve", self.reserve),
         ];
         let parts = parts.map(|(name, bytes)| format!("{name} {}", mib(bytes)));
@@ -373,6 +389,6 @@ mod tests {
     fn the_line_names_every_part() {
         let line = plan("1g", &[]).line();
         assert!(line.starts_with("memory 1024.0 MiB: blocks 409.6 MiB, "), "{line}");
-        assert_eq!(line.matches(" MiB").count(), 12, "{line}");
+        assert_eq!(line.matches(" MiB").count(), 14, "{line}");
     }
 }

@@ -1,8 +1,9 @@
 //! [`MemoryUse`]: what each part of a [`MemoryPlan`] takes now.
 
 use super::MemoryPlan;
+use super::memory_plan::NONCE_PART;
 
-/// Bytes of each part now. Background work and the reserve are not counted, and scanners by their number.
+/// Bytes of each part now. Background work and the reserve are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Blocks and rows in memory, those that replies hold among them, and their index.
@@ -17,13 +18,19 @@ pub struct MemoryUse {
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
     pub pages: u64,
-    /// Open scanners, as the plan takes them.
+    /// Open scanners of users' tables.
     pub scanners: u64,
+    /// Open scanners of HBase's own tables.
+    pub system_scanners: u64,
+    /// Watches, events and sessions of the ZooKeeper endpoint.
+    pub zookeeper: u64,
+    /// Nonces.
+    pub nonces: u64,
 }
 
 impl MemoryUse {
     /// Each part by its name: what it takes, and what it may.
-    pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 7] {
+    pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 10] {
         [
             ("blocks", self.caches, plan.caches + plan.cache_index),
             ("chunks", self.chunks, plan.memstore + plan.chunk_slack),
@@ -32,12 +39,16 @@ impl MemoryUse {
             ("replies", self.replies, plan.replies),
             ("buffers of replies", self.pages, plan.pages),
             ("scanners", self.scanners, plan.scanners),
+            ("system scanners", self.system_scanners, plan.system_scanners),
+            ("ZooKeeper", self.zookeeper, plan.zookeeper),
+            ("nonces", self.nonces, plan.memstore / NONCE_PART),
         ]
     }
 
     /// All of them, which the plan's background work and reserve come on top of.
     pub fn sum(&self) -> u64 {
         let of_data = self.caches + self.chunks + self.logs;
-        of_data + self.requests + self.replies + self.pages + self.scanners
+        let of_clients = self.scanners + self.system_scanners + self.zookeeper + self.nonces;
+        of_data + self.requests + self.replies + self.pages + of_clients
     }
 }

@@ -13,9 +13,10 @@ use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
 use super::bad;
-use super::memory_plan::{MemoryPlan, SCANNER_BYTES};
+use super::memory_plan::{MemoryPlan, NONCE_PART};
 use crate::regionserver::RegionServerConfig;
 use crate::regionserver::config::SCANNERS_MAX;
+use crate::regionserver::scanners::SCANNER_BYTES;
 
 /// Where data goes when `hbase.rootdir` says nothing.
 const ROOT_DEFAULT: &str = "./evenkeel-data";
@@ -47,6 +48,8 @@ pub struct Settings {
     pub nonce_grace_ms: i64,
     /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it unfinished.
     pub shutdown_timeout: Duration,
+    /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its nonce is kept in any case.
+    pub nonce_kept_ms: i64,
     /// Limits of regions.
     pub region: RegionConfig,
     /// Limits of the RegionServer.
@@ -68,6 +71,8 @@ impl Settings {
         if !conf.is_set(SCANNERS_MAX) {
             regionserver.scanners_max = (memory.scanners / SCANNER_BYTES).max(1) as usize;
         }
+        regionserver.scanner_bytes_max = memory.scanners;
+        regionserver.system_scanner_bytes_max = memory.system_scanners;
         Ok(Self {
             root: root_dir(conf)?,
             bind_address,
@@ -81,9 +86,17 @@ impl Settings {
                 .map_err(bad)?,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             shutdown_timeout: shutdown_timeout(conf)?,
+            nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
             region: region_config(conf)?,
             regionserver,
         })
+    }
+}
+
+impl Settings {
+    /// Bytes that nonces may take.
+    pub fn nonce_bytes_max(&self) -> u64 {
+        self.memory.memstore / NONCE_PART
     }
 }
 

@@ -16,6 +16,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `server.rs` | [`serve`], [`ZkConfig`]: accepting, limits, expiry of sessions |
+//! | `account.rs` | what a connection keeps of the endpoint's part of the memory |
 //! | `connection.rs` | one connection: handshake, frames, replies, events |
 //! | `ops.rs` | what each request answers |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
@@ -36,9 +37,12 @@
 //! # Bounds
 //! Connections in all and per address, bytes per packet (a length is checked before a byte of it is kept), bytes of all packets
 //! that are not whole and of replies not taken (with those of the RPC ports), time for the handshake, for a packet that has
-//! begun and for each write, sessions, and per connection the watches it holds and the events it has not taken. Past
-//! a bound the connection is closed; the client reconnects and sets its watches again. Two locks, never held together.
+//! begun and for each write, sessions, and bytes of the watches that a connection holds and of the events that it has not
+//! taken: per connection, and of all connections together (`account.rs`). Past a bound the connection is closed, or the watch
+//! refused; the client reconnects and sets its watches again. All of it is given back with the connection; a session, which
+//! keeps its number alone, with its time-out. Two locks, never held together.
 
+mod account;
 mod connection;
 mod four_letter;
 mod jute;

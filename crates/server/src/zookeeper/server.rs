@@ -177,7 +177,7 @@ pub(super) struct Server {
 
 impl Server {
     fn new(tree: Arc<ZnodeTree>, config: ZkConfig, port: u16) -> Self {
-        let sessions = Sessions::new(config.clock.now_ms(), config.session_secret);
+        let sessions = Sessions::new(config.clock.now_ms(), config.session_secret, tree.client_bytes_max());
         let (peers, accepted, refused) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
         let (packets, started) = (AtomicU64::new(0), Instant::now());
         Self { tree, config, sessions, peers, accepted, refused, packets, started, port }

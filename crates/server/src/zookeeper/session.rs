@@ -13,7 +13,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Sessions in all, with or without a connection.
-const SESSIONS_MAX: usize = 1 << 16;
+const SESSIONS_MAX: u64 = 1 << 16;
+/// There may be so many whatever the memory is.
+const SESSIONS_MIN: u64 = 256;
+/// What a session takes.
+const SESSION_BYTES: u64 = 160;
+/// Sessions may take this part of the endpoint's memory.
+const MEMORY_PART: u64 = 4;
 
 /// A session bound to a connection.
 #[derive(Debug)]
@@ -40,6 +46,7 @@ pub(super) enum Refused {
 pub(super) struct Sessions {
     secret: u64,
     first_id: i64,
+    sessions_max: usize,
     table: Mutex<Table>,
 }
 
@@ -59,16 +66,20 @@ struct Session {
 
 impl Sessions {
     /// Ids start at the wall clock, as ZooKeeper's do: 40 bits of milliseconds above 16 bits of counter.
-    pub(super) fn new(now_ms: i64, secret: u64) -> Self {
+    /// `memory_bytes` are the endpoint's.
+    pub(super) fn new(now_ms: i64, secret: u64, memory_bytes: u64) -> Self {
         let first_id = ((now_ms & ((1 << 40) - 1)) << 16) + 1;
-        Self { secret, first_id, table: Mutex::new(Table { next_id: first_id, sessions: HashMap::new() }) }
+        let affordable = memory_bytes / MEMORY_PART / SESSION_BYTES;
+        let sessions_max = affordable.clamp(SESSIONS_MIN, SESSIONS_MAX) as usize;
+        let table = Mutex::new(Table { next_id: first_id, sessions: HashMap::new() });
+        Self { secret, first_id, sessions_max, table }
     }
 
     /// Binds a connection to a new session (`id` 0) or to the one it had.
     pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, Refused> {
         let mut table = self.table.lock();
         let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
-        if !table.has_room(id) {
+        if !table.make_room(id, self.sessions_max) {
             return Err(Refused::Full);
         }
         let session = Session { timeout, expires: None, taken_over: Arc::new(Notify::new()) };
@@ -131,8 +142,13 @@ impl Table {
         self.next_id
     }
 
-    fn has_room(&self, id: i64) -> bool {
-        self.sessions.len() < SESSIONS_MAX || self.sessions.contains_key(&id)
+    /// Makes room for a session, in the place of the one that has been without a connection for longest.
+    fn make_room(&mut self, id: i64, sessions_max: usize) -> bool {
+        if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {
+            return true;
+        }
+        let waiting = self.sessions.iter().filter_map(|(id, session)| Some((session.expires?, *id)));
+        waiting.min().is_some_and(|(_, id)| self.sessions.remove(&id).is_some())
     }
 }
 

@@ -31,9 +31,13 @@ struct TestServer {
 
 impl TestServer {
     async fn start(config: ZkConfig) -> Self {
+        Self::over(ZnodeTree::new(), config).await
+    }
+
+    async fn over(tree: ZnodeTree, config: ZkConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tree = Arc::new(ZnodeTree::new());
+        let tree = Arc::new(tree);
         tree.set("/hbase/hbaseid", "id").unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
@@ -403,7 +407,86 @@ async fn watches_can_be_added_checked_removed_and_are_bounded() {
     }
 }
 
+/// Waits until nothing is kept for any client.
+async fn given_back(tree: &ZnodeTree) {
+    let nothing = async {
+        while tree.client_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, nothing).await.expect("everything is given back");
+}
+
+#[tokio::test]
+async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
+    const PART: u64 = 256 << 10;
+    let server = TestServer::over(ZnodeTree::new().within(PART), ZkConfig::default()).await;
+    // Watches, in requests of their own and many at once.
+    let mut clients = Vec::new();
+    for at in 0..20 {
+        let mut client = server.client().await;
+        for watch in 0..20 {
+            client.read(op::EXISTS, &format!("/w{at}/{watch}"), true).await;
+        }
+        let paths: Vec<String> = (0..400).map(|watch| format!("/many{at}/{watch}")).collect();
+        client
+            .call(op::SET_WATCHES, |out| {
+                out.long(i64::MAX);
+                for list in [&[][..], &paths, &[]] {
+                    out.strings(list.iter().map(String::as_str));
+                }
+            })
+            .await;
+        assert!(server.tree.client_bytes() <= PART, "{}", server.tree.client_bytes());
+        clients.push(client);
+    }
+    assert!(server.tree.client_bytes() > PART / 2);
+    assert_eq!(
+        server.client().await.read(op::EXISTS, "/hbase/hbaseid", true).await.0,
+        0,
+        "one more finds room"
+    );
+    drop(clients);
+    given_back(&server.tree).await;
+
+    // Events that nobody takes: of a client that reads nothing.
+    let mut deaf = server.client().await;
+    deaf.call(op::ADD_WATCH, |out| {
+        out.buffer(b"/hbase");
+        out.int(1);
+    })
+    .await;
+    for at in 0..20_000 {
+        server.tree.set(&format!("/hbase/{}", at % 100), "x").unwrap();
+        assert!(server.tree.client_bytes() <= PART, "{}", server.tree.client_bytes());
+        if at % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    drop(deaf);
+    given_back(&server.tree).await;
+    assert_eq!(server.tree.watch_count(), 0);
+}
+
 // ---- sessions
+
+#[tokio::test]
+async fn sessions_without_a_connection_make_room_for_others() {
+    let server = TestServer::over(ZnodeTree::new().within(1 << 10), ZkConfig::default()).await;
+    let stays = server.client().await;
+    for _ in 0..600 {
+        drop(server.client().await);
+    }
+    let mut next = server.client().await;
+    assert_eq!(next.read(op::EXISTS, "/hbase", false).await.0, 0);
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"mntr").await.unwrap();
+    let mut text = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+    let sessions = text.lines().find_map(|line| line.strip_prefix("zk_global_sessions\t")).unwrap();
+    assert!(sessions.parse::<usize>().unwrap() <= 256, "{sessions}");
+    drop(stays);
+}
 
 #[tokio::test]
 async fn a_session_moves_to_its_next_connection() {

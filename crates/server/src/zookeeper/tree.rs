@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_rpc::Budget;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::account::{Account, BYTES_MAX};
 use super::jute::length;
 use super::protocol::Stat;
 use super::watch::{EventType, WatchEvent, Watcher};
@@ -38,6 +40,8 @@ impl std::error::Error for InvalidPath {}
 pub struct ZnodeTree {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
+    /// What all connections may make the endpoint keep.
+    memory: Arc<Budget>,
 }
 
 /// Which connection's watches are meant.
@@ -87,7 +91,28 @@ impl ZnodeTree {
         let zxid = clock.now_ms().max(0) << ZXID_CLOCK_SHIFT;
         let nodes = HashMap::from([("/".to_owned(), Node::default())]);
         let state = State { nodes, zxid, watchers: HashMap::new(), watchers_opened: 0 };
-        Self { state: Mutex::new(state), clock }
+        Self { state: Mutex::new(state), clock, memory: Budget::new(BYTES_MAX) }
+    }
+
+    /// The same, with so many bytes for what clients can make the endpoint keep.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        Self { memory: Budget::new(bytes), ..self }
+    }
+
+    /// Bytes of what clients make the endpoint keep: watches, and events that they have not taken.
+    pub fn client_bytes(&self) -> u64 {
+        self.memory.used()
+    }
+
+    /// Bytes that these may be.
+    pub fn client_bytes_max(&self) -> u64 {
+        self.memory.max()
+    }
+
+    /// An account for a connection.
+    pub(super) fn account(&self) -> Account {
+        Account::new(&self.memory)
     }
 
     /// Sets the data of a node, creating it and what is missing above it. Fires watches. Returns the node's new stat.
@@ -173,7 +198,7 @@ impl ZnodeTree {
         let mut state = self.state.lock();
         state.watchers_opened += 1;
         let id = WatcherId(state.watchers_opened);
-        let watcher = Watcher::default();
+        let watcher = Watcher::new(self.account());
         let due = watcher.due();
         state.watchers.insert(id, watcher);
         (id, due)

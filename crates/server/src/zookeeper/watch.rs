@@ -9,16 +9,14 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use super::account::Account;
 use super::protocol::WatcherType;
 
-/// Bytes that the watches of one connection may take, each counted as its path and [`WATCH_BYTES`].
-const WATCHES_BYTES_MAX: usize = 4 << 20;
+/// What a watch costs beside its path: its place in a table that may be less than half full, and rounding of the path.
+const WATCH_BYTES: usize = 128;
 
-/// What a watch costs beside its path.
-const WATCH_BYTES: usize = 64;
-
-/// Events a connection may leave untaken.
-const EVENTS_MAX: usize = 1 << 16;
+/// What an event that was not taken costs beside its path.
+const EVENT_BYTES: usize = 96;
 
 /// What happened to a node, in ZooKeeper's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +40,32 @@ pub(super) struct WatchEvent {
 pub(super) struct TooManyWatches;
 
 /// Watches and events of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watcher {
     data: HashSet<String>,
     child: HashSet<String>,
     /// Whether it is recursive.
     persistent: HashMap<String, bool>,
-    bytes: usize,
+    account: Account,
     events: VecDeque<WatchEvent>,
     overflowed: bool,
     due: Arc<Notify>,
 }
 
 impl Watcher {
+    /// No watches; those to come are charged to this account.
+    pub(super) fn new(account: Account) -> Self {
+        Self {
+            data: HashSet::new(),
+            child: HashSet::new(),
+            persistent: HashMap::new(),
+            account,
+            events: VecDeque::new(),
+            overflowed: false,
+            due: Arc::default(),
+        }
+    }
+
     /// Notified when events are due.
     pub(super) fn due(&self) -> Arc<Notify> {
         self.due.clone()
@@ -66,7 +77,9 @@ impl Watcher {
 
     /// Events due, or `None` when some were lost for want of room.
     pub(super) fn take_events(&mut self) -> Option<VecDeque<WatchEvent>> {
-        (!self.overflowed).then(|| std::mem::take(&mut self.events))
+        let events = std::mem::take(&mut self.events);
+        events.iter().for_each(|event| self.account.give(event.path.len() + EVENT_BYTES));
+        (!self.overflowed).then_some(events)
     }
 
     pub(super) fn watch_data(&mut self, path: &str) -> Result<(), TooManyWatches> {
@@ -94,16 +107,11 @@ impl Watcher {
     }
 
     fn charge(&mut self, path: &str) -> Result<(), TooManyWatches> {
-        let bytes = self.bytes + path.len() + WATCH_BYTES;
-        if bytes > WATCHES_BYTES_MAX {
-            return Err(TooManyWatches);
-        }
-        self.bytes = bytes;
-        Ok(())
+        if self.account.take(path.len() + WATCH_BYTES) { Ok(()) } else { Err(TooManyWatches) }
     }
 
     fn release(&mut self, path: &str) {
-        self.bytes -= path.len() + WATCH_BYTES;
+        self.account.give(path.len() + WATCH_BYTES);
     }
 
     fn take_data(&mut self, path: &str) -> bool {
@@ -168,10 +176,10 @@ impl Watcher {
 
     /// Queues an event.
     pub(super) fn tell(&mut self, kind: EventType, path: &str) {
-        if self.events.len() >= EVENTS_MAX {
-            self.overflowed = true;
-        } else {
+        if self.account.take(path.len() + EVENT_BYTES) {
             self.events.push_back(WatchEvent { kind, path: path.to_owned() });
+        } else {
+            self.overflowed = true;
         }
         self.due.notify_one();
     }

@@ -10,4 +10,5 @@ mod multi;
 mod reads_and_writes;
 mod replies;
 mod scan;
+mod scanners;
 mod turn;

@@ -277,7 +277,8 @@ fn ids_differ_between_scanners_and_between_lives_of_a_server() {
     use evenkeel_common::ServerName;
     use evenkeel_common::clock::ManualClock;
     let scanners = |start| {
-        crate::regionserver::Scanners::new(&ServerName::new("h", 1, start), 1, 10, ManualClock::at(0))
+        let limits = crate::regionserver::ScannerLimits::of(&RegionServerConfig::default());
+        crate::regionserver::Scanners::new(&ServerName::new("h", 1, start), 1, limits, ManualClock::at(0))
     };
     let (first, second) = (scanners(1), scanners(2));
     let mut ids = vec![first.new_id(), first.new_id(), second.new_id(), second.new_id()];
