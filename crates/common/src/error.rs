@@ -161,7 +161,8 @@ impl HBaseError {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
-            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
             message.push_str("...");
             message.shrink_to_fit();
         }
