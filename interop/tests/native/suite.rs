@@ -116,6 +116,11 @@ async fn schema(admin: &Admin) {
     admin.disable_table(&table).await.expect("disabled");
     admin.delete_table(&table).await.expect("deleted");
     assert!(!admin.table_exists(&table).await.expect("an answer"));
+    let foreign = TableDescriptor::new(name("foreign")).with_family(family("f"));
+    let foreign = foreign.with("coprocessor$1", "|com.example.Observer|1001|");
+    let refused = admin.create_table(&foreign, &[]).await.expect_err("no such class");
+    assert_eq!(refused.kind(), Some(ErrorKind::DoNotRetry));
+    assert!(refused.to_string().contains("Class com.example.Observer cannot be loaded"), "{refused}");
     let unknown = admin.describe(&table).await.expect_err("gone");
     assert!(unknown.to_string().contains("schema"), "{unknown}");
 }
