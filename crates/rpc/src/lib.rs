@@ -59,7 +59,7 @@ pub use budget::{Budget, Charge};
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
-pub use connection::{InputBudget, late_at};
+pub use connection::{InputBudget, Progress};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use responder::{DetachedResponder, Respond, Responder};

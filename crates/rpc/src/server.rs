@@ -21,15 +21,12 @@ use tokio::task::LocalSet;
 use crate::config::RpcServerConfig;
 use crate::connection;
 use crate::service::{Service, Services};
-use crate::worker::{Counters, Shared, Worker};
+use crate::worker::{Complaints, Counters, Shared, Worker};
 
 /// Sockets accepted and not yet taken over by their thread.
 const HANDOVER_SOCKETS_MAX: usize = 256;
 /// Pause after a failed accept, which is a lack of file descriptors usually.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-
-/// Time between two lines of the log about the same thing.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When running calls must be over, once the server stops.
 type Stop = watch::Receiver<Option<Instant>>;
@@ -249,23 +246,6 @@ fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStre
     socket.set_tcp_nodelay(config.tcp_no_delay)?;
     socket.set_keepalive(config.tcp_keep_alive)?;
     stream.into_std()
-}
-
-/// Lines of the log about clients that were not let in: one a second at most, whatever clients do.
-#[derive(Default)]
-struct Complaints {
-    count: u64,
-    last: Option<Instant>,
-}
-
-impl Complaints {
-    fn add(&mut self, reason: &str) {
-        self.count += 1;
-        if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
-            tracing::warn!(times = self.count, "{reason}");
-            *self = Complaints { count: 0, last: Some(Instant::now()) };
-        }
-    }
 }
 
 /// Gives the socket to the next thread that has room; closes it, and returns false, when there is none or too many are open.

@@ -3,7 +3,7 @@
 //! | what | is ended |
 //! |---|---|
 //! | no ConnectionHeader | after `handshake_timeout`; after [`PLACE_AGE`] when places are short, or room for input is |
-//! | a request that does not go on | after `receive_timeout`, or a second when room for input is short ([`late_at`](super::late_at)) |
+//! | a request that does not go on | after `receive_timeout`, or a second when room for input is short ([`Progress`](super::Progress)) |
 //! | a connection that nobody uses | by HBase's settings ([`IdleConfig`](super::IdleConfig)); after [`PLACE_AGE`] when places are short, or room for input is and its ConnectionHeader takes some |
 //!
 //! Places are short when all but a 16th of `connections_max` are taken. Those go first that have no ConnectionHeader, then
@@ -79,10 +79,11 @@ impl Worker {
     }
 
     fn end_late(&self, now: Instant) {
-        let timeout = self.input().timeout(self.config().receive_timeout);
+        let timeout = self.config().receive_timeout;
+        let allowed = self.input().timeout(timeout);
         let mut ended = 0;
         self.each_connection(|connection| {
-            if connection.has_late_input(now, timeout) {
+            if connection.has_late_input(now, timeout, allowed) {
                 connection.want(Wanted::Gone);
                 ended += 1;
             }

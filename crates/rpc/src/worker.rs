@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
@@ -18,6 +19,30 @@ use crate::watch::Newcomer;
 /// How often answers that are not taken are looked for.
 const WATCH_MIN: Duration = Duration::from_millis(10);
 const WATCH_MAX: Duration = Duration::from_secs(1);
+
+/// Time between two lines of the log about clients that were not let in.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lines of the log about clients that were not let in: one a second at most, whatever clients do.
+#[derive(Default)]
+pub(crate) struct Complaints {
+    count: u64,
+    last: Option<Instant>,
+}
+
+impl Complaints {
+    /// Logs the reason, if the last line is old enough.
+    pub fn add(&mut self, reason: &str) {
+        self.count += 1;
+        if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
+            tracing::warn!(times = self.count, "{reason}");
+            *self = Complaints { count: 0, last: Some(Instant::now()) };
+        }
+    }
+}
+
+/// Connections of a thread that may keep a large read buffer while they wait.
+const LARGE_BUFFERS_MAX: usize = 32;
 
 /// Counters of one thread. Only that thread writes them; anyone may read.
 #[derive(Debug, Default)]
@@ -71,6 +96,9 @@ pub(crate) struct Worker {
     pub(crate) connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
     /// Connections whose ConnectionHeader is not there yet.
     pub(crate) newcomers: RefCell<HashMap<u64, Rc<Newcomer>>>,
+    /// Held by the connection whose ConnectionHeader is decoded.
+    pub handshakes: Semaphore,
+    complaints: RefCell<Complaints>,
     next_connection: Cell<u64>,
     open: Cell<usize>,
     last_closed: Notify,
@@ -111,6 +139,8 @@ impl Worker {
             drain: Notify::new(),
             connections: RefCell::default(),
             newcomers: RefCell::default(),
+            handshakes: Semaphore::new(1),
+            complaints: RefCell::default(),
             next_connection: Cell::new(0),
             open: Cell::new(0),
             last_closed: Notify::new(),
@@ -154,6 +184,16 @@ impl Worker {
     /// Gives them back.
     pub fn give_bytes(&self, bytes: usize) {
         self.bytes.give(bytes as u64);
+    }
+
+    /// Logs that a ConnectionHeader was refused.
+    pub fn complain(&self, peer: SocketAddr, reason: &str) {
+        self.complaints.borrow_mut().add(&format!("connection header of {peer} refused: {reason}"));
+    }
+
+    /// Whether so many connections are open that none keeps a large read buffer while it waits.
+    pub fn has_many_connections(&self) -> bool {
+        self.open.get() > LARGE_BUFFERS_MAX
     }
 
     pub fn is_draining(&self) -> bool {

@@ -62,6 +62,11 @@ fn what_comes_before_the_connection_header_is_short() {
     header.attribute.push(message("k", &[7; 60_000]));
     assert_eq!(server.client_with(&header).call(1, "Echo", "x").message().name, "x");
     header.attribute.push(message("k", &[7; 10_000]));
+    let too_long = header.clone();
+    header.attribute = (0..1001).map(|_| message("", b"")).collect();
+    let mut client = server.client_with(&header);
+    eventually("it is closed", || is_ended(&mut client));
+    let header = too_long;
     let mut client = server.client_with(&header);
     eventually("it is closed", || is_ended(&mut client));
 }

@@ -16,6 +16,8 @@ const READ_BYTES_MIN: usize = 8 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 /// Room made at once for a frame of known length; a longer frame's room grows with what arrives.
 const RESERVE_BYTES_MAX: usize = 1024 * 1024;
+/// A larger buffer is given up as soon as nothing is in it: it is counted no more.
+const KEPT_BYTES_MAX: usize = 128 * 1024;
 const LENGTH_BYTES: usize = 4;
 
 /// What the buffer begins with.
@@ -58,6 +60,12 @@ impl FrameReader {
         self.frame_bytes_max = frame_bytes_max;
     }
 
+    /// Whether the buffer is larger than small requests need, and nothing is in it.
+    #[inline]
+    pub fn has_large_buffer(&self) -> bool {
+        self.allocated > 2 * READ_BYTES_MIN && self.buffer.is_empty()
+    }
+
     /// Whether there is a buffer.
     #[inline]
     pub fn has_buffer(&self) -> bool {
@@ -87,9 +95,9 @@ impl FrameReader {
     pub fn room(&mut self) -> &mut BytesMut {
         let expected = self.announced().filter(|len| *len <= self.frame_bytes_max).unwrap_or(0);
         let missing = (expected + LENGTH_BYTES).saturating_sub(self.buffer.len());
-        if self.buffer.is_empty() && self.buffer.capacity() > RESERVE_BYTES_MAX {
-            // A long frame has passed: do not keep its room for ever.
-            self.buffer = BytesMut::new();
+        if self.buffer.is_empty() && self.allocated > KEPT_BYTES_MAX {
+            // A long frame has passed, or was refused.
+            self.release();
         }
         let before = self.buffer.as_ptr();
         if missing <= self.read_bytes {
@@ -199,7 +207,7 @@ mod tests {
             feed(&mut reader, &framed_zeros(10));
             assert!(matches!(reader.next_frame(), Frame::Whole(_)));
         }
-        assert!(reader.room().capacity() <= RESERVE_BYTES_MAX, "{}", reader.room().capacity());
+        assert!(reader.room().capacity() <= KEPT_BYTES_MAX, "{}", reader.room().capacity());
     }
 
     #[test]

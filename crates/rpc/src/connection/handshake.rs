@@ -36,6 +36,7 @@ use crate::exception::preamble_exception;
 use crate::gather::Gather;
 use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
 use crate::service::ServiceEntry;
+use crate::wire::{skip_field, take_varint};
 use crate::worker::Worker;
 
 const PREAMBLE_BYTES: usize = 6;
@@ -48,6 +49,8 @@ const AUTH_KERBEROS: u8 = 81;
 const AUTH_DIGEST: u8 = 82;
 /// SASL status SUCCESS, then -88: the server does without SASL, go on as a simple client.
 const SWITCH_TO_SIMPLE: [u8; 8] = [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xa8];
+/// Fields of a ConnectionHeader, of which each attribute is one.
+const HEADER_FIELDS_MAX: usize = 1000;
 /// A client that was refused has this long to read why and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -72,21 +75,28 @@ pub(crate) async fn handshake(
         next_frame(stream, frames, &mut held).await?;
     }
     let header = next_frame(stream, frames, &mut held).await?;
+    let established = {
+        // One header a turn: however many come at once, calls of other connections run between them.
+        let _turn = worker.handshakes.acquire().await.ok()?;
+        tokio::task::yield_now().await;
+        established(header, held, worker, peer)
+    };
+    established.map_err(|reason| worker.complain(peer, &reason)).ok()
+}
+
+fn established(
+    header: Bytes,
+    mut held: HeldInput,
+    worker: &Rc<Worker>,
+    peer: SocketAddr,
+) -> Result<Established, String> {
+    let (info, service) = connection_info(header, worker, peer)?;
     held.clear();
-    match connection_info(header, worker, peer) {
-        Ok((info, service)) => {
-            let bytes = header_bytes(&info);
-            if bytes > HEADER_BYTES_UNCOUNTED && !held.grow_to(bytes) {
-                tracing::warn!(%peer, bytes, "no room for a connection header");
-                return None;
-            }
-            Some(Established { info: Arc::new(info), service, header: held })
-        }
-        Err(reason) => {
-            tracing::warn!(%peer, reason, "connection header refused");
-            None
-        }
+    let bytes = header_bytes(&info);
+    if bytes > HEADER_BYTES_UNCOUNTED && !held.grow_to(bytes) {
+        return Err(format!("no room for {bytes} bytes"));
     }
+    Ok(Established { info: Arc::new(info), service, header: held })
 }
 
 /// What is kept of a ConnectionHeader.
@@ -240,7 +250,7 @@ async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut
             Frame::Whole(frame) => return Some(frame),
             Frame::Partial(_) => receive(stream, frames, held).await?,
             Frame::TooLong(bytes) => {
-                tracing::warn!(bytes, "frame before the connection header is too long");
+                tracing::debug!(bytes, "frame before the connection header is too long");
                 return None;
             }
         }
@@ -252,6 +262,9 @@ fn connection_info(
     worker: &Worker,
     peer: SocketAddr,
 ) -> Result<(ConnectionInfo, Arc<ServiceEntry>), String> {
+    if fields(&header).ok_or("a field of the connection header cannot be read")? > HEADER_FIELDS_MAX {
+        return Err(format!("a connection header has more than {HEADER_FIELDS_MAX} fields"));
+    }
     let header = pb::ConnectionHeader::decode(header).map_err(|error| error.to_string())?;
     let name = header.service_name.as_deref().unwrap_or_default();
     let service =
@@ -278,6 +291,17 @@ fn connection_info(
         cell_block_bytes_max: worker.config().request_bytes_max,
     };
     Ok((info, service))
+}
+
+/// Number of a message's own fields, counted before anything is made of them.
+fn fields(mut message: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while !message.is_empty() {
+        let tag = take_varint(&mut message).ok()?;
+        skip_field(&mut message, tag & 7).ok()?;
+        count += 1;
+    }
+    Some(count)
 }
 
 /// Codec and compressor by their class names; a compressor without a codec has nothing to compress.

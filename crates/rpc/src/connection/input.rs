@@ -12,7 +12,7 @@
 //! | a request being received | CallQueueTooBigException once its header is there, else the connection is closed |
 //! | whole requests that wait because their connection has too many | the connection is closed |
 //!
-//! A request that has begun must go on: [`late_at`] says when its connection is closed for that.
+//! A request that has begun must go on: [`Progress`] says when its connection is closed for that.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,10 +94,32 @@ impl InputBudget {
     }
 }
 
-/// When input of `bytes` that began at `since` is late: it has `timeout`, and as long again as its bytes take at 64 KiB a
-/// second. One byte a second is late after little more than `timeout`.
-pub fn late_at(since: Instant, bytes: usize, timeout: Duration) -> Instant {
-    since + timeout + Duration::from_secs_f64(bytes as f64 / RATE_BYTES_PER_SECOND)
+/// The time that a client has to end what it has begun. It has a timeout, from which the time is taken that its bytes do not
+/// earn: each is worth what it takes at 64 KiB a second, and none earns more than the timeout. So a steady stream is never
+/// late; one byte a second is after little more than the timeout, however much came before.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    due: Instant,
+    bytes: usize,
+}
+
+impl Progress {
+    /// Input that begins at `now`.
+    pub fn begin(now: Instant, timeout: Duration) -> Self {
+        Progress { due: now + timeout, bytes: 0 }
+    }
+
+    /// As it is with `bytes` there, at `now`.
+    pub fn with(self, bytes: usize, now: Instant, timeout: Duration) -> Self {
+        let more = bytes.saturating_sub(self.bytes);
+        let earned = Duration::from_secs_f64(more as f64 / RATE_BYTES_PER_SECOND);
+        Progress { due: (self.due + earned).min(now + timeout), bytes }
+    }
+
+    /// Whether it is late at `now`, when only `allowed` of the `timeout` may be used up.
+    pub fn is_late(self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
+        now + timeout.saturating_sub(allowed) > self.due
+    }
 }
 
 /// Input bytes that one connection has taken from the budgets. Gives them back when dropped.
@@ -154,9 +176,24 @@ mod tests {
     #[test]
     fn a_byte_a_second_is_late_and_a_steady_stream_is_not() {
         let (began, timeout) = (Instant::now(), Duration::from_secs(30));
-        let late_after = |bytes| (late_at(began, bytes, timeout) - began).as_secs();
-        assert_eq!((late_after(4), late_after(31)), (30, 30));
-        assert_eq!(late_after(256 << 20), 30 + 4096, "64 KiB a second");
+        let after = |seconds: u64| began + Duration::from_secs(seconds);
+        let late_at = |first: usize, each_second: usize| {
+            let mut progress = Progress::begin(began, timeout);
+            (0..4000_u64).find(|second| {
+                let is_late = progress.is_late(after(*second), timeout, timeout);
+                let bytes = first + each_second * *second as usize;
+                progress = progress.with(bytes, after(*second), timeout);
+                is_late
+            })
+        };
+        assert_eq!(late_at(4, 0), Some(31), "a length alone");
+        assert_eq!(late_at(4, 1), Some(31));
+        assert_eq!(late_at(100 << 20, 1), Some(31), "what came at once earns no more");
+        assert_eq!(late_at(4, 32 << 10), Some(60), "half of the rate");
+        assert_eq!(late_at(4, 64 << 10), None);
+        let progress = Progress::begin(began, timeout);
+        let short = Duration::from_secs(1);
+        assert!(!progress.is_late(after(1), timeout, short) && progress.is_late(after(2), timeout, short));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-pub use input::{InputBudget, late_at};
+pub use input::{InputBudget, Progress};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
@@ -128,10 +128,8 @@ pub(crate) struct Outgoing {
     read_at: Cell<Instant>,
     /// When the watch last found the connection in use.
     busy_at: Cell<Instant>,
-    /// Since when there is input that is no whole request yet, or that waits.
-    input_since: Cell<Option<Instant>>,
-    /// How long that input is.
-    input_bytes: Cell<usize>,
+    /// How input goes on that is no whole request yet, or that waits.
+    input: Cell<Option<Progress>>,
     /// Whether the connection is read from: it is below its limits.
     reads: Cell<bool>,
     /// Whether bytes came since the read buffer was last given back.
@@ -163,8 +161,7 @@ impl Outgoing {
             wanted: Cell::new(Wanted::Nothing),
             read_at: Cell::new(now),
             busy_at: Cell::new(now),
-            input_since: Cell::new(None),
-            input_bytes: Cell::new(0),
+            input: Cell::new(None),
             reads: Cell::new(true),
             has_buffer: Cell::new(true),
             header_bytes: Cell::new(0),
@@ -246,20 +243,19 @@ impl Outgoing {
 
     /// Notes input that is no whole request yet, or that waits, and how long it is.
     pub fn note_input(&self, bytes: usize, now: Instant) {
-        if self.input_since.get().is_none() {
-            self.input_since.set(Some(now));
-        }
-        self.input_bytes.set(bytes);
+        let timeout = self.worker.config().receive_timeout;
+        let progress = self.input.get().unwrap_or_else(|| Progress::begin(now, timeout));
+        self.input.set(Some(progress.with(bytes, now, timeout)));
     }
 
     /// Whether the input noted takes too long. Time in which the connection is not read from is not the client's.
-    pub fn has_late_input(&self, now: Instant, timeout: Duration) -> bool {
-        let Some(since) = self.input_since.get() else { return false };
+    pub fn has_late_input(&self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
+        let Some(progress) = self.input.get() else { return false };
         if !self.reads.get() {
-            self.input_since.set(Some(now));
+            self.input.set(Some(Progress::begin(now, timeout)));
             return false;
         }
-        now > late_at(since, self.input_bytes.get(), timeout)
+        progress.is_late(now, timeout, allowed)
     }
 
     /// Since when nobody uses the connection; `None` if somebody does: a call runs, a reply or a request is under way, a scanner
@@ -267,7 +263,7 @@ impl Outgoing {
     pub fn idle_since(&self, now: Instant) -> Option<Instant> {
         let is_busy = self.calls.get() > 0
             || self.unsent_bytes() > 0
-            || self.input_since.get().is_some()
+            || self.input.get().is_some()
             || self.info.is_leased();
         if is_busy {
             self.busy_at.set(now);

@@ -41,8 +41,6 @@ use crate::worker::{OpenConnection, Worker, count};
 const CALLS_PER_TURN: usize = 128;
 /// After so long the thread's other connections get a turn, whatever the calls were.
 const TURN_MAX: Duration = Duration::from_millis(1);
-/// Bytes written before the thread's other connections get a turn: a client that takes them as they come could go on for long.
-const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 /// Answers that end a turn early: they should be on their way.
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// A connection with answers that its client does not take may hold one part in so many of what is free.
@@ -284,7 +282,7 @@ impl Connection {
     /// Gives back what was held: a request is whole, or dropped.
     fn release_held(&mut self) {
         self.held.clear();
-        self.outgoing.input_since.set(None);
+        self.outgoing.input.set(None);
     }
 
     /// The call id of the frame at the front, once its header has arrived.
@@ -328,7 +326,7 @@ impl Connection {
     }
 
     fn request(&mut self, mut frame: Bytes) -> Result<(), Fatal> {
-        if self.outgoing.input_since.get().is_some() {
+        if self.outgoing.input.get().is_some() {
             self.release_held();
         }
         let frame_bytes = frame.len();
@@ -428,6 +426,9 @@ impl Connection {
             Poll::Ready(Ok(bytes)) => Poll::Ready(Event::Read(bytes)),
             Poll::Pending => {
                 self.calls_in_row = 0;
+                if self.frames.has_large_buffer() && self.worker.has_many_connections() {
+                    self.frames.release();
+                }
                 Poll::Pending
             }
         }
@@ -460,10 +461,6 @@ impl Connection {
         let mut outbox = self.outgoing.outbox.borrow_mut();
         let before = outbox.len();
         while !outbox.is_empty() {
-            if before.saturating_sub(outbox.len()) >= FLUSH_BYTES_MAX {
-                cx.waker().wake_by_ref();
-                break;
-            }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = outbox.fill_slices(&mut slices);
             match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..filled]) {

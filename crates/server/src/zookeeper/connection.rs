@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use evenkeel_rpc::late_at;
+use evenkeel_rpc::Progress;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Serves a connection to its end.
 pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut wire = Wire::new(stream, server.room().clone());
+    let mut wire = Wire::new(stream, server.room().clone(), server.receive_timeout());
     let Some(first) = timeout(HANDSHAKE_MAX, first_packet(server, &mut wire)).await?? else { return Ok(()) };
     let Some(attached) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
     drop(first);
@@ -155,7 +155,7 @@ impl Connection<'_> {
 
     /// Refuses to wait for a packet that has begun and does not go on.
     fn check_progress(&self) -> io::Result<()> {
-        match self.wire.is_late(self.server.receive_timeout()) {
+        match self.wire.is_late() {
             true => Err(invalid("a packet that does not go on")),
             false => Ok(()),
         }
@@ -208,8 +208,9 @@ struct Wire {
     room: Room,
     /// Bytes of the input that were taken from the room.
     held: u64,
-    /// When the packet began that is not whole.
-    since: Option<Instant>,
+    /// How the packet goes on that is not whole.
+    progress: Option<Progress>,
+    receive_timeout: Duration,
 }
 
 impl Drop for Wire {
@@ -219,9 +220,18 @@ impl Drop for Wire {
 }
 
 impl Wire {
-    fn new(stream: TcpStream, room: Room) -> Self {
+    fn new(stream: TcpStream, room: Room, receive_timeout: Duration) -> Self {
         let packet_bytes_max = CONNECT_BYTES_MAX;
-        Self { stream, input: BytesMut::new(), out: Vec::new(), packet_bytes_max, room, held: 0, since: None }
+        Self {
+            stream,
+            input: BytesMut::new(),
+            out: Vec::new(),
+            packet_bytes_max,
+            room,
+            held: 0,
+            progress: None,
+            receive_timeout,
+        }
     }
 
     /// Takes a whole packet off the input, without its length. A length out of bounds is an error before its bytes are kept.
@@ -245,7 +255,9 @@ impl Wire {
             self.input = BytesMut::new();
             return Ok(None);
         }
-        self.since.get_or_insert_with(Instant::now);
+        let now = Instant::now().into_std();
+        let progress = self.progress.unwrap_or_else(|| Progress::begin(now, self.receive_timeout));
+        self.progress = Some(progress.with(self.input.len(), now, self.receive_timeout));
         let more = (self.input.len() as u64).saturating_sub(self.held);
         if !self.room.take_input(more) {
             return Err(invalid("no room for a packet that has begun"));
@@ -257,12 +269,12 @@ impl Wire {
     /// Gives back what was taken for a packet.
     fn release(&mut self) {
         self.room.give_input(std::mem::take(&mut self.held));
-        self.since = None;
+        self.progress = None;
     }
 
     /// When to look at the connection next, at `deadline` at the latest.
     fn look_at(&self, deadline: Instant) -> Instant {
-        match self.since {
+        match self.progress {
             Some(_) => deadline.min(Instant::now() + LOOK),
             None => deadline,
         }
@@ -276,11 +288,9 @@ impl Wire {
     }
 
     /// Whether a packet has begun and does not go on.
-    fn is_late(&self, timeout: Duration) -> bool {
-        let timeout = self.room.timeout(timeout);
-        self.since.is_some_and(|since| {
-            Instant::now().into_std() > late_at(since.into_std(), self.input.len(), timeout)
-        })
+    fn is_late(&self) -> bool {
+        let (now, timeout) = (Instant::now().into_std(), self.receive_timeout);
+        self.progress.is_some_and(|progress| progress.is_late(now, timeout, self.room.timeout(timeout)))
     }
 
     /// Reads some more; the end of the stream is an error. Loses nothing when it is dropped half way.
