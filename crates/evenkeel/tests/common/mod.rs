@@ -109,7 +109,7 @@ impl Server {
 
     /// The command that starts it, with `more` settings last.
     pub fn command(&self, more: &[(&str, &str)]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        let mut command = Command::new(binary());
         command.arg("start").env_remove("HBASE_CONF_DIR").stdin(Stdio::null());
         let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         for (key, value) in self.settings().into_iter().chain(more) {
@@ -130,10 +130,21 @@ impl Server {
         self.start_as(command);
     }
 
+    /// As [`Server::start`], with so many open files, of which its soft limit is a half.
+    pub fn start_with_descriptors(&mut self, count: u32) {
+        let command = self.under(&format!("ulimit -Sn {}; ulimit -Hn {count}", count / 2));
+        self.start_as(command);
+    }
+
     fn limited(&self, file_kib: u32) -> Command {
+        self.under(&format!("trap '' XFSZ; ulimit -f {file_kib}"))
+    }
+
+    /// The command that starts it behind a shell's limits.
+    fn under(&self, limits: &str) -> Command {
         let server = self.command(&[]);
         let mut command = Command::new("bash");
-        command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {file_kib}; exec \"$@\"")).arg("bash");
+        command.arg("-c").arg(format!("{limits}; exec \"$@\"")).arg("bash");
         command
             .arg(server.get_program())
             .args(server.get_args())
@@ -230,6 +241,12 @@ impl Server {
         kib << 10
     }
 
+    /// Descriptors that the running server has open (Linux).
+    pub fn descriptors(&self) -> usize {
+        let pid = self.process.as_ref().expect("it runs").id();
+        fs::read_dir(format!("/proc/{pid}/fd")).expect("the kernel tells").count()
+    }
+
     /// Whether it runs.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(|p| p.try_wait().is_ok_and(|status| status.is_none()))
@@ -239,6 +256,12 @@ impl Server {
     pub async fn connect(&self) -> Connection {
         Connection::connect(config(&self.bootstrap())).await.expect("the server answers")
     }
+}
+
+/// The server's binary: the one that was built with the tests, or `EVENKEEL_TEST_SERVER`, to see what another one does.
+fn binary() -> PathBuf {
+    let other = std::env::var_os("EVENKEEL_TEST_SERVER").map(PathBuf::from);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_evenkeel").into())
 }
 
 /// A client's settings with timeouts for tests.

@@ -1,13 +1,14 @@
 //! Requests as they go over the wire, for clients that do what the client library would not.
 
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-fn frame(bytes: &[u8]) -> Vec<u8> {
+/// Bytes behind their length.
+pub fn frame(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).expect("a frame");
     [&len.to_be_bytes()[..], bytes].concat()
 }
@@ -39,19 +40,55 @@ pub fn connect(port: u16) -> TcpStream {
 /// As [`connect`], with cells in this codec's form.
 pub fn connect_with(port: u16, codec: &str) -> TcpStream {
     let header = pb::ConnectionHeader {
-        service_name: Some("ClientService".to_owned()),
         cell_block_codec_class: Some(codec.to_owned()),
+        ..connection_header("ClientService")
+    };
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.write_all(&opening(&header)).expect("sent");
+    stream
+}
+
+/// A request whose parameter is any bytes.
+pub fn call_of_bytes(id: u32, method: &str, param: &[u8]) -> Vec<u8> {
+    let header = pb::RequestHeader {
+        call_id: Some(id),
+        method_name: Some(method.to_owned()),
+        request_param: Some(true),
+        ..Default::default()
+    };
+    let mut length = Vec::new();
+    prost::encoding::encode_varint(param.len() as u64, &mut length);
+    frame(&[&header.encode_length_delimited_to_vec(), &length, param].concat())
+}
+
+/// A ConnectionHeader of a client that takes cells beside messages.
+pub fn connection_header(service: &str) -> pb::ConnectionHeader {
+    pb::ConnectionHeader {
+        service_name: Some(service.to_owned()),
+        cell_block_codec_class: Some("org.apache.hadoop.hbase.codec.KeyValueCodec".to_owned()),
         version_info: Some(pb::VersionInfo {
             version_major: Some(2),
             version_minor: Some(6),
             ..Default::default()
         }),
         ..Default::default()
-    };
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.write_all(b"HBas\0\x50").expect("sent");
-    stream.write_all(&frame(&header.encode_to_vec())).expect("sent");
-    stream
+    }
+}
+
+/// What a client sends first.
+pub fn opening(header: &pb::ConnectionHeader) -> Vec<u8> {
+    [&b"HBas\0\x50"[..], &frame(&header.encode_to_vec())].concat()
+}
+
+/// Reads a reply: its header, and what is behind it.
+pub fn reply(stream: &mut TcpStream) -> io::Result<(pb::ResponseHeader, Bytes)> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut body = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut body)?;
+    let mut body = Bytes::from(body);
+    let header = pb::ResponseHeader::decode_length_delimited(&mut body).map_err(io::Error::other)?;
+    Ok((header, body))
 }
 
 /// Gets of these rows.

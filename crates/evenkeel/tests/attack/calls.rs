@@ -1,0 +1,314 @@
+//! Attacks by calls.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_protocol::pb;
+use prost::Message;
+
+use super::{Attack, BIG_ROWS, Held, SMALL_ROWS, Stage, drain, push};
+use crate::common::raw;
+
+const MIB: usize = 1 << 20;
+const FILTERS: &str = "org.apache.hadoop.hbase.filter.";
+
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("batches of many empty actions", empty_actions),
+    Attack::new("batches of many Gets", many_gets),
+    Attack::new("scans with a costly filter", costly_scans),
+    Attack::that_writes("Puts of large values", large_puts),
+    Attack::new("scanners that are left", scanners_left),
+    Attack::new("scanners with large filters", scanners_with_large_filters),
+    Attack::new("scanners of hbase:meta", scanners_of_meta),
+    Attack::that_writes("nonces", nonces),
+    Attack::new("calls that fill the priority handlers", priority_calls),
+    Attack::new("any bytes to every method", every_method),
+];
+
+/// See [`super::unmet`].
+pub const UNMET: &[Attack] = &[
+    Attack::new("Gets with a costly filter", costly_gets),
+    Attack::that_writes("Increments of one row", increments_of_one_row),
+];
+
+/// Sends a request again and again on some connections, and reads the replies or leaves them.
+fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> Held {
+    let open = || {
+        let stream = stage.client()?;
+        stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
+        Some(stream)
+    };
+    stage.keep(count, open, |stream| {
+        if reads {
+            drain(stream);
+        }
+        // Half a request has no second half: the connection is of no use then.
+        push(stream, request)
+    })
+}
+
+/// A Multi whose one region has these actions, encoded.
+fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
+    let region = pb::RegionAction { region: stage.target.clone(), ..Default::default() };
+    let mut region = region.encode_to_vec();
+    region.extend_from_slice(actions);
+    let mut request = vec![0x0a];
+    prost::encoding::encode_varint(region.len() as u64, &mut request);
+    request.extend(region);
+    raw::call_of_bytes(1, "Multi", &request)
+}
+
+/// Actions of two bytes each: a tag and no length. Each has an answer of its own.
+fn empty_actions(stage: &Stage) -> Held {
+    again(stage, 2, &multi(stage, &[0x1a, 0x00].repeat(4 * MIB)), false)
+}
+
+fn many_gets(stage: &Stage) -> Held {
+    let action = |n: usize| {
+        let get = pb::Get { row: Bytes::from(format!("r{:04}", n % SMALL_ROWS)), ..Default::default() };
+        pb::RegionAction {
+            action: vec![pb::Action { get: Some(get), ..Default::default() }],
+            region: pb::RegionSpecifier::default(),
+            ..Default::default()
+        }
+    };
+    let bare = pb::RegionAction::default().encode_to_vec().len();
+    let actions: Vec<u8> = (0..200_000).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
+    again(stage, 2, &multi(stage, &actions), true)
+}
+
+/// A filter of values by a regular expression that is slow for long ones.
+fn costly_filter() -> pb::Filter {
+    let regex = pb::RegexStringComparator {
+        pattern: "(.*)(.*)(.*)(.*)(.*)(x{1,50}){1,20}y".to_owned(),
+        pattern_flags: 0,
+        charset: "UTF-8".to_owned(),
+        engine: None,
+    };
+    let compare = pb::CompareFilter {
+        compare_op: pb::CompareType::Equal as i32,
+        comparator: Some(pb::Comparator {
+            name: format!("{FILTERS}RegexStringComparator"),
+            serialized_comparator: Some(regex.encode_to_vec().into()),
+        }),
+    };
+    let value = pb::ValueFilter { compare_filter: compare };
+    pb::Filter {
+        name: format!("{FILTERS}ValueFilter"),
+        serialized_filter: Some(value.encode_to_vec().into()),
+    }
+}
+
+fn costly_gets(stage: &Stage) -> Held {
+    let get = |n: usize| {
+        let row = Bytes::from(format!("b{}", n % BIG_ROWS));
+        let get = pb::Get { row, filter: Some(costly_filter()), ..Default::default() };
+        raw::call(n as u32, "Get", &pb::GetRequest { region: stage.target.clone(), get })
+    };
+    again(stage, 4, &(0..3).flat_map(get).collect::<Vec<_>>(), true)
+}
+
+fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Filter>) -> Vec<u8> {
+    let request = pb::ScanRequest {
+        region: Some(region.clone()),
+        scan: Some(pb::Scan { filter, ..Default::default() }),
+        number_of_rows: Some(rows),
+        client_handles_partials: Some(true),
+        client_handles_heartbeats: Some(true),
+        ..Default::default()
+    };
+    raw::call(id, "Scan", &request)
+}
+
+fn costly_scans(stage: &Stage) -> Held {
+    let scans: Vec<u8> = (0..3).flat_map(|id| scan(&stage.target, id, 1000, Some(costly_filter()))).collect();
+    again(stage, 4, &scans, true)
+}
+
+fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
+    let value = pb::mutation_proto::column_value::QualifierValue {
+        qualifier: Some(Bytes::from_static(b"n")),
+        value: Some(Bytes::copy_from_slice(&1_u64.to_be_bytes())),
+        ..Default::default()
+    };
+    let mut request = super::put_request(&stage.target, row, vec![value]);
+    request.mutation.mutate_type = Some(pb::mutation_proto::MutationType::Increment as i32);
+    request.mutation.nonce = nonce;
+    request.nonce_group = nonce.map(|_| 7);
+    raw::call(1, "Mutate", &request)
+}
+
+fn increments_of_one_row(stage: &Stage) -> Held {
+    let put = |n: usize| {
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from(format!("q{n}"))),
+            value: Some(Bytes::from_static(b"v")),
+            ..Default::default()
+        };
+        raw::call(1, "Mutate", &super::put_request(&stage.target, "hot", vec![value]))
+    };
+    let both: Vec<u8> = (0..100).flat_map(|n| [increment(stage, "hot", None), put(n)].concat()).collect();
+    again(stage, 4, &both, true)
+}
+
+fn large_puts(stage: &Stage) -> Held {
+    let value = |n: usize| pb::mutation_proto::column_value::QualifierValue {
+        qualifier: Some(Bytes::from(format!("q{n}"))),
+        value: Some(Bytes::from(vec![n as u8; 200_000])),
+        ..Default::default()
+    };
+    let puts: Vec<u8> = (0..10)
+        .flat_map(|n| raw::call(1, "Mutate", &super::put_request(&stage.target, "large", vec![value(n)])))
+        .collect();
+    again(stage, 6, &puts, true)
+}
+
+/// Opens scanners, a row each, on connections that go.
+fn scanners_left(stage: &Stage) -> Held {
+    let scans: Vec<u8> = (0..200).flat_map(|id| scan(&stage.target, id, 1, None)).collect();
+    let mut kept = Vec::new();
+    while stage.runs() {
+        if let Some(mut stream) = stage.client() {
+            push(&mut stream, &scans);
+            let _ = raw::reply(&mut stream);
+            kept.push(stream);
+        }
+        if kept.len() > 10 {
+            kept.clear();
+        }
+    }
+    Box::new(kept)
+}
+
+/// A list of filters of about a MiB, none of which takes long.
+fn large_filter() -> pb::Filter {
+    let prefix = pb::PrefixFilter { prefix: Some(Bytes::from(vec![b'r'; 1])) };
+    let small = pb::Filter {
+        name: format!("{FILTERS}PrefixFilter"),
+        serialized_filter: Some(prefix.encode_to_vec().into()),
+    };
+    let list = pb::FilterList {
+        operator: pb::filter_list::Operator::MustPassOne as i32,
+        filters: vec![small; 20_000],
+    };
+    pb::Filter { name: format!("{FILTERS}FilterList"), serialized_filter: Some(list.encode_to_vec().into()) }
+}
+
+fn scanners_with_large_filters(stage: &Stage) -> Held {
+    let one = scan(&stage.target, 1, 1, Some(large_filter()));
+    again(stage, 8, &one, true)
+}
+
+fn meta() -> pb::RegionSpecifier {
+    pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(b"hbase:meta,,1") }
+}
+
+fn scanners_of_meta(stage: &Stage) -> Held {
+    let scans: Vec<u8> = (0..100).flat_map(|id| scan(&meta(), id, 1, None)).collect();
+    again(stage, 4, &scans, true)
+}
+
+fn nonces(stage: &Stage) -> Held {
+    let mut nonce = 0;
+    let open = || {
+        let stream = stage.client()?;
+        stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
+        Some(stream)
+    };
+    stage.keep(4, open, |stream| {
+        drain(stream);
+        let batch: Vec<u8> = (0..200)
+            .flat_map(|_| {
+                nonce += 1;
+                increment(stage, &format!("nonce{}", nonce % 50), Some(nonce))
+            })
+            .collect();
+        push(stream, &batch)
+    })
+}
+
+/// Flushes, compactions, and lists of all that there is.
+fn priority_calls(stage: &Stage) -> Held {
+    let flush = pb::FlushRegionRequest { region: stage.target.clone(), ..Default::default() };
+    let compact =
+        pb::CompactRegionRequest { region: stage.target.clone(), major: Some(true), ..Default::default() };
+    let region_server: Vec<u8> = (0..50)
+        .flat_map(|id| {
+            [raw::call(id, "FlushRegion", &flush), raw::call(id, "CompactRegion", &compact)].concat()
+        })
+        .collect();
+    let tables = pb::GetTableDescriptorsRequest { include_sys_tables: Some(true), ..Default::default() };
+    let status = pb::GetClusterStatusRequest::default();
+    let master: Vec<u8> = (0..50)
+        .flat_map(|id| {
+            [raw::call(id, "GetTableDescriptors", &tables), raw::call(id, "GetClusterStatus", &status)]
+                .concat()
+        })
+        .collect();
+    let mut turn = 0;
+    let open = || {
+        turn += 1;
+        match turn % 2 {
+            0 => stage.service(stage.regionserver, "AdminService"),
+            _ => stage.service(stage.master, "MasterService"),
+        }
+    };
+    let mut requests = [&region_server, &master].into_iter().cycle();
+    stage.keep(10, open, |stream| {
+        drain(stream);
+        push(stream, requests.next().expect("a cycle"))
+    })
+}
+
+/// Names of a service's methods, from its .proto file.
+fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
+    proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).map(str::trim)
+}
+
+/// What an administrator may do: the server ends.
+const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
+
+fn every_method(stage: &Stage) -> Held {
+    let services = [
+        (stage.regionserver, "ClientService", include_str!("../../../protocol/proto/Client.proto")),
+        (stage.regionserver, "AdminService", include_str!("../../../protocol/proto/Admin.proto")),
+        (stage.master, "MasterService", include_str!("../../../protocol/proto/Master.proto")),
+    ];
+    let mut seed = 99_u64;
+    let mut body = |n: usize| -> Vec<u8> {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let random = |i: u64| (seed.rotate_left((i * 7 % 64) as u32) >> 40) as u8;
+        let length = (seed >> 50) as usize % 200;
+        match n % 4 {
+            0 => Vec::new(),
+            1 => (0..length as u64).map(random).collect(),
+            // Fields of lengths that fit, nested.
+            2 => (0..20).flat_map(|field| [((field % 15 + 1) << 3 | 2) as u8, 2, 0x0a, 0]).collect(),
+            // A region that is there, with whatever follows.
+            _ => {
+                let region =
+                    pb::CompactRegionRequest { region: stage.bystander.clone(), ..Default::default() };
+                let mut bytes = region.encode_to_vec();
+                bytes.truncate(bytes.len() - 1 - length % 3);
+                bytes
+            }
+        }
+    };
+    let (mut streams, mut turn) = (Vec::<TcpStream>::new(), 0);
+    while stage.runs() {
+        for (port, service, proto) in &services {
+            let Some(mut stream) = stage.service(*port, service) else { continue };
+            for method in methods(proto).filter(|method| !ENDS_THE_SERVER.contains(method)) {
+                turn += 1;
+                let _ = stream.write(&raw::call_of_bytes(turn, method, &body(turn as usize)));
+            }
+            streams.push(stream);
+        }
+        if streams.len() > 50 {
+            streams.clear();
+        }
+    }
+    Box::new(streams)
+}

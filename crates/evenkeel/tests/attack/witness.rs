@@ -1,0 +1,208 @@
+//! Other clients: small Gets and Puts to a table of their own while an attack runs.
+//!
+//! Each sends its next request a little after the last answer, so a stall is one long answer. What counts is time: every
+//! request that would have been sent meanwhile waits for the rest of the stall. So one stall of 300 ms in 1.5 s is a fifth of
+//! all waits, and shows in the 99th percentile, however many quick answers there are.
+//!
+//! An echo over loopback that works for a millisecond is timed in the same way. On a busy machine it waits for processors as the
+//! server's threads do, and what others may wait grows with it, for a Put passes three threads; but never beyond
+//! [`WAIT_MAX_BUSY`].
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_protocol::pb;
+
+use super::{Stage, bystander_row, put_request};
+use crate::common::raw;
+
+/// What the 99th of hundred answers may take on a machine that does nothing else.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// And on one that does.
+const WAIT_MAX_BUSY: Duration = Duration::from_millis(250);
+/// Between an answer and the next request.
+const PAUSE: Duration = Duration::from_millis(3);
+/// Work of the echo.
+const WORK: Duration = Duration::from_millis(1);
+/// No answer in this time is a failure.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+type Waits = JoinHandle<Result<Vec<Duration>, String>>;
+
+/// Clients that run.
+pub struct Witness {
+    stop: Arc<AtomicBool>,
+    gets: Vec<Waits>,
+    puts: Vec<Waits>,
+    echo: Waits,
+}
+
+/// What they waited: the 99th of hundred, and the longest.
+#[derive(Debug)]
+pub struct WitnessReport {
+    pub gets: (Duration, Duration),
+    pub puts: (Duration, Duration),
+    pub echo: (Duration, Duration),
+    pub failed: Vec<String>,
+}
+
+impl Witness {
+    /// Two clients of each kind: the server's connection threads take turns at new connections.
+    pub fn start(stage: &Stage) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = |request: fn(&Stage, u32) -> Vec<u8>| {
+            let (stage, stop) = (stage.clone(), Arc::clone(&stop));
+            let mut stream = raw::connect(stage.regionserver);
+            stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
+            stream.set_nodelay(true).expect("set");
+            std::thread::spawn(move || {
+                waits(&stop, |n| {
+                    stream.write_all(&request(&stage, n)).map_err(|e| e.to_string())?;
+                    let (header, _) = raw::reply(&mut stream).map_err(|e| e.to_string())?;
+                    let class = header.exception.map(|e| e.exception_class_name.unwrap_or_default());
+                    class.map_or(Ok(()), Err)
+                })
+            })
+        };
+        let gets = vec![client(get), client(get)];
+        let puts = vec![client(put), client(put)];
+        Self { gets, puts, echo: echo(&stop), stop }
+    }
+
+    pub fn stop(self) -> WitnessReport {
+        self.stop.store(true, Relaxed);
+        let mut failed = Vec::new();
+        let mut of = |kind: &str, clients: Vec<Waits>| {
+            let mut all = Vec::new();
+            for client in clients {
+                match client.join().expect("a client") {
+                    Ok(waits) => all.extend(waits),
+                    Err(error) => failed.push(format!("{kind}: {error}")),
+                }
+            }
+            longest(all)
+        };
+        let (gets, puts, echo) =
+            (of("a Get", self.gets), of("a Put", self.puts), of("the echo", vec![self.echo]));
+        WitnessReport { gets, puts, echo, failed }
+    }
+}
+
+impl WitnessReport {
+    /// What the 99th of hundred answers may take.
+    fn wait_max(&self) -> Duration {
+        (WAIT_MAX + 3 * self.echo.0).min(WAIT_MAX_BUSY)
+    }
+
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.failed.clone();
+        for (kind, (p99, max)) in [("Gets", self.gets), ("Puts", self.puts)] {
+            if p99 > self.wait_max() {
+                let (limit, echo) = (self.wait_max(), self.echo.0);
+                faults.push(format!(
+                    "{kind} of others: P99 {p99:?}, longest {max:?}; {limit:?} allowed (the echo {echo:?})"
+                ));
+            }
+        }
+        faults
+    }
+}
+
+fn get(stage: &Stage, n: u32) -> Vec<u8> {
+    let get = pb::Get { row: Bytes::from(bystander_row(n as usize)), ..Default::default() };
+    raw::call(n, "Get", &pb::GetRequest { region: stage.bystander.clone(), get })
+}
+
+fn put(stage: &Stage, n: u32) -> Vec<u8> {
+    let value = pb::mutation_proto::column_value::QualifierValue {
+        qualifier: Some(Bytes::from_static(b"q")),
+        value: Some(Bytes::from_static(b"value")),
+        ..Default::default()
+    };
+    raw::call(n, "Mutate", &put_request(&stage.bystander, &bystander_row(n as usize), vec![value]))
+}
+
+/// The time of each round until it is to stop.
+fn waits(
+    stop: &AtomicBool,
+    mut round: impl FnMut(u32) -> Result<(), String>,
+) -> Result<Vec<Duration>, String> {
+    let mut waits = Vec::new();
+    for n in (0..).take_while(|_| !stop.load(Relaxed)) {
+        let began = Instant::now();
+        round(n)?;
+        waits.push(began.elapsed());
+        sleep(PAUSE);
+    }
+    Ok(waits)
+}
+
+fn echo(stop: &Arc<AtomicBool>) -> Waits {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut client = TcpStream::connect(listener.local_addr().expect("its address")).expect("connects");
+    client.set_nodelay(true).expect("set");
+    std::thread::spawn(move || {
+        let (mut server, _) = listener.accept().expect("a connection");
+        let rounds = rounds_of(WORK);
+        let mut byte = [0; 1];
+        while server.read_exact(&mut byte).is_ok() {
+            work(rounds);
+            if server.write_all(&byte).is_err() {
+                break;
+            }
+        }
+    });
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        waits(&stop, |_| {
+            client.write_all(&[1]).map_err(|e| e.to_string())?;
+            client.read_exact(&mut [0; 1]).map_err(|e| e.to_string())
+        })
+    })
+}
+
+/// Keeps a processor busy.
+fn work(rounds: u64) {
+    for round in 0..rounds {
+        std::hint::black_box(round);
+    }
+}
+
+/// Rounds of [`work`] that take so long on a processor that does nothing else: by the shortest of some tries.
+fn rounds_of(time: Duration) -> u64 {
+    let tries = (0..20).map(|_| {
+        let began = Instant::now();
+        work(10_000);
+        began.elapsed()
+    });
+    let shortest = tries.min().unwrap_or_default().max(Duration::from_nanos(1));
+    u64::try_from(10_000 * time.as_nanos() / shortest.as_nanos()).unwrap_or(0)
+}
+
+/// The 99th of hundred waits, with those that stalls put off, and the longest.
+fn longest(answers: Vec<Duration>) -> (Duration, Duration) {
+    let mut waits = Vec::new();
+    for answer in answers {
+        let mut rest = Some(answer);
+        while let Some(wait) = rest {
+            waits.push(wait);
+            rest = wait.checked_sub(PAUSE).filter(|wait| *wait > PAUSE);
+        }
+    }
+    waits.sort_unstable();
+    let p99 = waits.get(waits.len() * 99 / 100).copied().unwrap_or_default();
+    (p99, waits.last().copied().unwrap_or_default())
+}
+
+#[test]
+fn a_stall_shows_however_many_answers_are_quick() {
+    let mut answers = vec![Duration::from_micros(100); 500];
+    assert!(longest(answers.clone()).0 < Duration::from_millis(1));
+    answers.push(Duration::from_millis(300));
+    assert!(longest(answers).0 > Duration::from_millis(250));
+}

@@ -1,0 +1,145 @@
+//! Attacks on the ZooKeeper endpoint.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::{Attack, Held, Stage, push};
+use crate::common::raw::frame;
+
+const MANY: usize = 300;
+const EXISTS: i32 = 3;
+const GET_CHILDREN: i32 = 8;
+const SET_WATCHES: i32 = 101;
+
+pub const ATTACKS: &[Attack] = &[
+    Attack::new("ZooKeeper: silent connections", silent),
+    Attack::new("ZooKeeper: half a connect request", half_connect),
+    Attack::new("ZooKeeper: endless connect requests", endless_connect),
+    Attack::new("ZooKeeper: half packets", half_packets),
+    Attack::new("ZooKeeper: garbage", garbage),
+    Attack::new("ZooKeeper: sessions", sessions),
+    Attack::new("ZooKeeper: watches", watches),
+    Attack::new("ZooKeeper: replies never read", never_read),
+];
+
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+fn strings(all: &[String]) -> Vec<u8> {
+    let mut bytes = (all.len() as u32).to_be_bytes().to_vec();
+    all.iter().for_each(|text| bytes.extend(string(text)));
+    bytes
+}
+
+fn connect_request() -> Vec<u8> {
+    let fixed = [&0_i32.to_be_bytes()[..], &0_i64.to_be_bytes(), &30_000_i32.to_be_bytes()].concat();
+    frame(&[&fixed[..], &0_i64.to_be_bytes(), &16_u32.to_be_bytes(), &[0; 16], &[0]].concat())
+}
+
+fn request(op: i32, body: &[u8]) -> Vec<u8> {
+    frame(&[&1_i32.to_be_bytes()[..], &op.to_be_bytes(), body].concat())
+}
+
+fn session(stage: &Stage) -> Option<TcpStream> {
+    let mut stream = stage.connect(stage.zookeeper)?;
+    push(&mut stream, &connect_request());
+    stream.read_exact(&mut [0; 41]).ok()?;
+    Some(stream)
+}
+
+fn sent(stage: &Stage, bytes: &[u8]) -> Held {
+    let open = || {
+        let mut stream = stage.connect(stage.zookeeper)?;
+        push(&mut stream, bytes);
+        Some(stream)
+    };
+    stage.keep(MANY, open, |_| true)
+}
+
+fn silent(stage: &Stage) -> Held {
+    sent(stage, b"")
+}
+
+fn half_connect(stage: &Stage) -> Held {
+    sent(stage, &connect_request()[..20])
+}
+
+fn endless_connect(stage: &Stage) -> Held {
+    sent(stage, &[&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat())
+}
+
+fn half_packets(stage: &Stage) -> Held {
+    let half = [&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat();
+    let open = || {
+        let mut stream = session(stage)?;
+        push(&mut stream, &half);
+        Some(stream)
+    };
+    stage.keep(MANY, open, |stream| push(stream, &[0]))
+}
+
+fn garbage(stage: &Stage) -> Held {
+    let mut turn = 0_u32;
+    let open = || {
+        turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let bytes: Vec<u8> = (0..500_u32).map(|n| (turn.wrapping_mul(n + 1) >> 13) as u8).collect();
+        let mut stream = if turn & 4 == 0 { stage.connect(stage.zookeeper)? } else { session(stage)? };
+        match turn & 8 {
+            0 => push(&mut stream, &bytes),
+            _ => push(&mut stream, &request((turn >> 8) as i32 % 110, &bytes)),
+        };
+        Some(stream)
+    };
+    stage.keep(20, open, |stream| {
+        push(stream, &request(0, b""));
+        false
+    })
+}
+
+/// Sessions whose connections go: they are kept until they expire.
+fn sessions(stage: &Stage) -> Held {
+    while stage.runs() {
+        drop(session(stage));
+    }
+    Box::new(())
+}
+
+/// Watches of nodes that are not there, as many as the server takes.
+fn watches(stage: &Stage) -> Held {
+    let mut next = 0_u64;
+    let mut batch = || -> Vec<u8> {
+        let exists = |n: u64| {
+            let path = format!("/{n:0>900}");
+            request(EXISTS, &[&string(&path)[..], &[1]].concat())
+        };
+        next += 500;
+        (next..next + 500).flat_map(exists).collect()
+    };
+    stage.keep(
+        40,
+        || session(stage),
+        |stream| {
+            super::drain(stream);
+            push(stream, &batch())
+        },
+    )
+}
+
+fn never_read(stage: &Stage) -> Held {
+    let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();
+    let nothing = 0_u32.to_be_bytes();
+    let set = [&0_i64.to_be_bytes()[..], &strings(&paths), &nothing, &nothing].concat();
+    let children = request(GET_CHILDREN, &[&string("/hbase")[..], &[0]].concat()).repeat(2000);
+    let requests = [request(SET_WATCHES, &set), children];
+    let mut turn = 0;
+    let open = || {
+        turn += 1;
+        let mut stream = session(stage)?;
+        stream.set_write_timeout(Some(Duration::from_millis(20))).ok()?;
+        let _ = stream.write(&requests[turn % 2]);
+        Some(stream)
+    };
+    stage.keep(60, open, |_| true)
+}
