@@ -153,10 +153,20 @@ pub struct HBaseError {
     moved_to: Option<Box<(String, u16)>>,
 }
 
+/// Bytes of a message at most: it may repeat what a client sent, in each of many answers.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
+
 impl HBaseError {
-    /// An error of a class.
+    /// An error of a class. What a message has beyond 8 KiB is left out.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), moved_to: None }
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
+            message.push_str("...");
+            message.shrink_to_fit();
+        }
+        Self { kind, message, moved_to: None }
     }
 
     /// `java.io.IOException`.
@@ -209,7 +219,7 @@ impl HBaseError {
 
     /// The same error with words put before its message.
     pub fn context(mut self, what: impl fmt::Display) -> Self {
-        self.message = format!("{what}: {}", self.message);
+        self.message = Self::new(self.kind, format!("{what}: {}", self.message)).message;
         self
     }
 }
@@ -233,9 +243,27 @@ impl From<std::io::Error> for HBaseError {
     }
 }
 
+/// Bytes as errors quote them: escaped, and no more than the first [`QUOTED_BYTES_MAX`].
+pub fn quoted(bytes: &[u8]) -> impl fmt::Display {
+    let shown = bytes.get(..QUOTED_BYTES_MAX).unwrap_or(bytes).escape_ascii();
+    format!("{shown}{}", if bytes.len() > QUOTED_BYTES_MAX { "..." } else { "" })
+}
+
+/// Bytes that an error quotes at most, of what a client sent.
+pub const QUOTED_BYTES_MAX: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_client_sent_is_repeated_within_bounds() {
+        let error = HBaseError::io("\u{e9}".repeat(100_000));
+        assert_eq!(error.message().len(), MESSAGE_BYTES_MAX + 3);
+        assert!(error.context("more").message().len() <= MESSAGE_BYTES_MAX + 3);
+        assert_eq!(quoted(b"a\x00").to_string(), "a\\x00");
+        assert_eq!(quoted(&[0; 1 << 20]).to_string().len(), 4 * QUOTED_BYTES_MAX + 3);
+    }
 
     #[test]
     fn moved_regions_read_as_clients_parse_them() {

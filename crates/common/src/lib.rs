@@ -49,6 +49,6 @@ pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
 pub use config::{ConfigError, Configuration, TimeUnit};
 pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, TableDescriptor};
-pub use error::{ErrorKind, HBaseError, Result};
+pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};
 pub use region_info::RegionInfo;

@@ -224,7 +224,8 @@ pub trait FileSystem: Send + Sync + Debug {
         self.delete(path)
     }
 
-    /// Makes a file that somebody else has written survive the machine, with its name.
+    /// Makes a file that somebody else has written survive the machine, with its name; or a directory's entries, with its own
+    /// name.
     ///
     /// # Errors
     /// `NotFound`, or whatever the storage says.

@@ -23,7 +23,7 @@
 //! | `rename` | rename, sync the directory it came to and that it came from |
 //! | `delete` | everything out, leaves first; sync the parent |
 //! | `discard`, `delete_empty_dir` | the same without the sync |
-//! | `sync_file` | sync the file and its directory |
+//! | `sync_file` | sync the file or directory, and the directory that it is in |
 
 #[cfg(test)]
 mod tests;
@@ -604,8 +604,8 @@ impl FileSystem for PowerCutFileSystem {
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        let node = self.look(|disk| disk.find(path))?;
-        self.take(Step::SyncFile(node))?;
+        let (node, is_dir) = self.look(|disk| Ok((disk.find(path)?, disk.status(path)?.is_dir)))?;
+        self.take(if is_dir { Step::SyncDir(path.to_owned()) } else { Step::SyncFile(node) })?;
         self.sync_parent(path)
     }
 

@@ -6,12 +6,18 @@
 //! **A change has one moment.** Each change prepares everything on disk, then makes one atomic write to hbase:meta (or,
 //! for an altered table, one rename of its descriptor), then removes what is no longer spoken of. A crash before that
 //! moment leaves the table as it was, a crash after it as it should be; what was prepared or not yet removed is found
-//! at the next start by [`reconcile`]. So there is no procedure log.
+//! at the next start by [`reconcile`], which goes by a note of the change (`change_note`). So there is no procedure log.
+//!
+//! **Each step is on the disk before the next.** A directory, a descriptor or a note is synced before the moment, the moment
+//! (FSYNC_WAL) before anything is removed and before the client is told. So a power cut is like any other crash.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
 //! | [`descriptors`] | table descriptors on disk |
+//! | `change_note` | what a change under way makes and removes |
+//! | [`reconcile`] | directories and hbase:meta brought together at start |
+//! | `orphans` | regions on disk that hbase:meta does not know |
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes under way, and their outcomes |
 //! | `tables`, `alter`, `split` | the changes |
@@ -24,6 +30,7 @@
 //! | [`service`] | MasterService |
 
 mod alter;
+pub(crate) mod change_note;
 mod checks;
 pub mod chore;
 pub mod cleaner;
@@ -31,6 +38,7 @@ pub mod descriptors;
 pub mod links;
 pub mod meta;
 pub mod namespaces;
+mod orphans;
 pub mod procedures;
 pub mod reconcile;
 pub mod service;

@@ -314,6 +314,12 @@ impl RegionServer {
         self.config.result_bytes_max.min(share)
     }
 
+    /// As [`RegionServer::result_bytes_max`], of a client that does not know how to ask for the rest: as much as leaves two
+    /// thirds of the room to others.
+    fn result_bytes_max_uncut(&self) -> u64 {
+        (self.unsent.free() / 3).max(REPLY_BYTES_MIN)
+    }
+
     /// An empty buffer for the cells of a reply. It shares large values with their blocks as long as there is room for
     /// replies: blocks that clients hold on to cannot leave the cache.
     fn cells_for(&self, caller: &Caller) -> CellBuffer {

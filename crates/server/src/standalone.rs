@@ -228,6 +228,7 @@ impl Standalone {
         let namespace_region = regions::open_namespace(&user_env, &meta, &mut tables)?;
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region));
         namespaces.ensure_built_in()?;
+        namespaces.ensure_those_of(tables.keys())?;
 
         let master_name = ServerName::new(&settings.host, settings.master_port, name.start_code);
         let regionserver = RegionServer::new(RegionServerParts {
@@ -524,23 +525,25 @@ fn open_wals(
         failure: Arc::clone(failure),
         stop: Arc::clone(stop),
     });
-    let open = |prefix: String, suffix: &str, buffer: u64| {
+    let open = |prefix: String, suffix: &str, buffer: u64, hsync: bool| {
         let config = settings::wal_config(conf, settings.memory.memstore)?;
+        let hsync = hsync || config.hsync;
         Wal::open(WalOptions {
             fs: Arc::clone(fs),
             wal_dir: dir.clone(),
             old_dir: settings.root.join(layout::OLD_WALS_DIR),
             prefix,
             suffix: suffix.to_owned(),
-            config: WalConfig { queue_bytes_max: buffer as usize, ..config },
+            config: WalConfig { queue_bytes_max: buffer as usize, hsync, ..config },
             clock: Arc::clone(clock),
             listener: Arc::clone(&listener),
         })
     };
     let (plan, names) =
         (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
-    let user = open(names.0, "", plan.log_buffer)?;
-    let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer)?;
+    let user = open(names.0, "", plan.log_buffer, false)?;
+    // What is written to hbase:meta survives the machine, whoever writes it: directories are made and removed by it.
+    let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
     Ok(Wals { user, meta, dir })
 }
 

@@ -1,7 +1,8 @@
 //! Bulk loads: HFiles that somebody else wrote become store files, of several families at once.
 //!
 //! ```text
-//! check every file; copy those whose source stays into .tmp     no lock of the region's, and nothing changed yet
+//! check every file; copy those whose source stays into .tmp,    no lock of the region's, and nothing changed yet
+//! sync the others                                               so that what the note names survives the machine
 //! flush lock:   flush, for a sequence id between the edits before and those after
 //!               the note (`manifest`)                            from here on it happens
 //!               rename every file into place, open it
@@ -257,13 +258,16 @@ fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     Ok(misfits)
 }
 
-/// Copies what must stay where it is. What was made is in `prepared`, also after an error.
+/// Copies what must stay where it is, and syncs what its writer may not have synced. What was made is in `prepared`, also after an error.
 fn prepare<'a>(
     files: &[(&BulkFile, &'a Arc<Store>, String)],
     prepared: &mut Vec<Prepared<'a>>,
 ) -> Result<()> {
     for (file, store, stem) in files {
-        let from = if file.keep_source { store.copy_in(&file.source, stem)? } else { file.source.clone() };
+        let from = match file.keep_source {
+            true => store.copy_in(&file.source, stem)?,
+            false => store.sync_staged(&file.source).map(|()| file.source.clone())?,
+        };
         prepared.push(Prepared { store, from, stem: stem.clone(), is_copy: file.keep_source });
     }
     Ok(())

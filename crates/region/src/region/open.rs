@@ -155,9 +155,18 @@ impl Region {
     }
 
     /// Takes out the files that a compaction had replaced when the server died. A marker may be of a region that this one
-    /// came from, and of a family that is gone.
+    /// came from, and of a family that is gone. One that cannot be read, for markers are not synced, is left out: the
+    /// compaction's own output says which files it replaces.
     fn replay_compaction(&self, cell: &KeyValue) -> Result<()> {
-        let Some(Marker::Compaction(marker)) = markers::parse(&cell.as_cell())? else { return Ok(()) };
+        let marker = match markers::parse(&cell.as_cell()) {
+            Ok(Some(Marker::Compaction(marker))) => marker,
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                let region = self.info.name_text();
+                tracing::error!(%region, %error, "a compaction's marker cannot be read, and is left out");
+                return Ok(());
+            }
+        };
         if marker.encoded_region_name != self.encoded_name {
             return Ok(());
         }

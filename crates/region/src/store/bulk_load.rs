@@ -41,6 +41,17 @@ impl Store {
         Ok(true)
     }
 
+    /// Makes a client's file in a staging directory survive the machine, with the directories that lead to it: its writer may
+    /// not have synced it, and its loading is about to be promised.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn sync_staged(&self, path: &Path) -> Result<()> {
+        let staging = self.env.root.join(layout::STAGING_DIR);
+        let dirs = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&staging) && **dir != *staging);
+        std::iter::once(path).chain(dirs).try_for_each(|path| Ok(self.env.fs.sync_file(path)?))
+    }
+
     /// Copies a file to where this store's unfinished files are, under a name of the caller's: gone with the next open,
     /// unless somebody moves it.
     ///
@@ -138,6 +149,7 @@ impl Store {
                 let message = format!("Recovered hfile {} does not fit inside region", status.path.display());
                 return Err(HBaseError::new(ErrorKind::WrongRegion, message));
             }
+            self.env.fs.sync_file(&status.path)?;
             self.env.fs.rename(&status.path, &self.dirs.family.join(status.name()))?;
             files.push(self.open_file(status.name())?);
         }

@@ -41,6 +41,8 @@ use crate::worker::{OpenConnection, Worker, count};
 const CALLS_PER_TURN: usize = 128;
 /// After so long the thread's other connections get a turn, whatever the calls were.
 const TURN_MAX: Duration = Duration::from_millis(1);
+/// Bytes written before the thread's other connections get a turn: a client that takes them as they come could go on for long.
+const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 /// Answers that end a turn early: they should be on their way.
 const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// A connection with answers that its client does not take may hold one part in so many of what is free.
@@ -461,6 +463,10 @@ impl Connection {
         let mut outbox = self.outgoing.outbox.borrow_mut();
         let before = outbox.len();
         while !outbox.is_empty() {
+            if before.saturating_sub(outbox.len()) >= FLUSH_BYTES_MAX {
+                cx.waker().wake_by_ref();
+                break;
+            }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = outbox.fill_slices(&mut slices);
             match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..filled]) {

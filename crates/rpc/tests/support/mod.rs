@@ -12,8 +12,8 @@ use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{
-    Call, CallClass, ConnectionLease, DetachedResponder, Executor, ExecutorConfig, Respond, Responder,
-    RpcServer, RpcServerConfig, RpcServerHandle, Service,
+    Call, CallClass, CellBlockReader, ConnectionLease, DetachedResponder, Executor, ExecutorConfig, Respond,
+    Responder, RpcServer, RpcServerConfig, RpcServerHandle, Service,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Answers in every way a service can.
 pub struct TestService {
     executor: Executor,
-    held: Mutex<Vec<DetachedResponder>>,
+    /// With their cells.
+    held: Mutex<Vec<(DetachedResponder, CellBlockReader)>>,
     leases: Mutex<Vec<ConnectionLease>>,
     pub ran: AtomicUsize,
     /// A value that stands for a block of a cache: what is beyond the first count are replies that hold it.
@@ -55,7 +56,10 @@ impl Service for TestService {
         self.ran.fetch_add(1, Ordering::Relaxed);
         match call.method {
             "Echo" => echo(&call, reply),
-            "Hold" => self.held.lock().push(reply.detach()),
+            "Hold" => match call.cell_reader() {
+                Ok(cells) => self.held.lock().push((reply.detach(), cells)),
+                Err(error) => reply.send_error(&error),
+            },
             "Release" => self.release(reply),
             "Sleep" => self.executor.submit(CallClass::General, call, reply, |call, reply| {
                 std::thread::sleep(Duration::from_millis(number(&call)));
@@ -102,7 +106,7 @@ impl TestService {
     fn release(&self, reply: Responder) {
         let held = std::mem::take(&mut *self.held.lock());
         std::thread::spawn(move || {
-            held.into_iter().rev().for_each(|reply| reply.send(&message("released", b"")));
+            held.into_iter().rev().for_each(|(reply, _)| reply.send(&message("released", b"")));
         });
         reply.send(&message("release", b""));
     }

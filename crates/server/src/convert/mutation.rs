@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KeyValueBuilder, LATEST_TIMESTAMP};
-use evenkeel_common::{CellType, Durability, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellType, Durability, HBaseError, KeyValue, Result, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{DeleteType, MutationType};
@@ -103,7 +103,7 @@ fn take(proto: &pb::MutationProto, block: &mut CellBlockReader) -> Result<Option
 }
 
 fn short(proto: &pb::MutationProto) -> String {
-    let row = proto.row.as_deref().unwrap_or_default().escape_ascii();
+    let row = quoted(proto.row.as_deref().unwrap_or_default());
     format!("row={row}, type={}", proto.mutate_type().as_str_name())
 }
 
@@ -127,8 +127,8 @@ fn check_cell(cell: &KeyValue, row: &[u8], kind: MutationKind) -> Result<()> {
     if cell.row() != row {
         return Err(HBaseError::do_not_retry(format!(
             "The row in {} doesn't match the original one {}",
-            cell.row().escape_ascii(),
-            row.escape_ascii()
+            quoted(cell.row()),
+            quoted(row)
         )));
     }
     if cell.family().is_empty() {

@@ -1,7 +1,7 @@
 //! RegionSpecifier: which region a request is for.
 
 use evenkeel_common::region_info::encoded_name_of;
-use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 
@@ -17,7 +17,7 @@ pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
         RegionSpecifierType::RegionName => encoded_name_of(&specifier.value).ok().or_else(whole),
     };
     by_type.ok_or_else(|| {
-        let name = specifier.value.escape_ascii();
+        let name = quoted(&specifier.value);
         HBaseError::new(ErrorKind::NotServingRegion, format!("{name} is not a region's name"))
     })
 }

@@ -47,6 +47,11 @@ pub fn exception(error: &HBaseError) -> pb::NameBytesPair {
     pb::NameBytesPair { name: error.kind().class_name().to_owned(), value: Some(text.into()) }
 }
 
+/// Bytes of [`exception`], about.
+pub fn exception_bytes(error: &HBaseError) -> u64 {
+    (2 * error.kind().class_name().len() + error.message().len() + FRAME_LINE.len() + 16) as u64
+}
+
 fn contiguous(cells: CellBuffer) -> Vec<u8> {
     if cells.as_contiguous().is_some() {
         return cells.into_parts().0;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 
+use super::change_note::ChangeNote;
 use super::meta::TableState;
 use super::tables::Nonce;
 use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
@@ -104,6 +105,14 @@ impl Master {
 
     fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         let name = changed.name();
+        let gone = || before.descriptor.families().filter(|f| changed.family(f.name()).is_none());
+        let note = match gone().next() {
+            Some(_) => {
+                let families = gone().map(ColumnFamilyDescriptor::name_text);
+                Some(ChangeNote::write(self.fs(), &self.table_dir(name), [], families)?)
+            }
+            None => None,
+        };
         descriptors::write(self.fs(), &self.table_dir(name), &changed)?;
         self.remember(Arc::clone(&changed), before.state);
         if before.state == TableState::Enabled {
@@ -113,11 +122,12 @@ impl Master {
             self.parts.meta.commit(self.opened(&regions))?;
             self.serve(regions);
         }
-        for gone in before.descriptor.families().filter(|f| changed.family(f.name()).is_none()) {
+        for gone in gone() {
             for region in self.live_regions(name)? {
                 reconcile::archive_family(self.fs(), self.root(), &region, gone.name())?;
             }
         }
+        note.into_iter().for_each(|note| note.forget(self.fs()));
         tracing::info!(table = %name, "table altered");
         Ok(Vec::new())
     }

@@ -126,7 +126,7 @@ impl Cleaner {
         }
         let mut cleaned = all;
         for file in free.into_iter().chain(strangers) {
-            if self.shared.fs.delete(&file.path)? {
+            if self.shared.fs.discard(&file.path)? {
                 cleaned = Cleaned {
                     files: cleaned.files + 1,
                     bytes: cleaned.bytes + file.len,

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{
-    CellBuffer, CellType, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableName,
+    CellBuffer, CellType, Durability, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableName,
 };
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
@@ -83,7 +83,8 @@ impl MetaTable {
         &self.region
     }
 
-    /// Makes writes, all or none, durable when this returns.
+    /// Makes writes, all or none. They survive the machine when this returns (FSYNC_WAL), for what is done next builds on
+    /// them: directories are removed, clients are told.
     ///
     /// # Errors
     /// Whatever the region says, or `DoNotRetryIOException` for a region whose name is too long for a row; nothing was
@@ -91,8 +92,9 @@ impl MetaTable {
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
         let timestamp = self.next_timestamp();
         checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
-        let mutations: Vec<_> =
+        let mut mutations: Vec<_> =
             changes.into_iter().flat_map(|change| change.into_mutations(timestamp)).collect();
+        mutations.iter_mut().for_each(|mutation| mutation.durability = Durability::FsyncWal);
         if mutations.is_empty() {
             return Ok(());
         }

@@ -1,11 +1,11 @@
 //! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without PBUF
-//! (`TableNamespaceManager`).
+//! (`TableNamespaceManager`). Each write survives the machine when it returns, as those to hbase:meta do.
 
 use std::sync::Arc;
 
 use evenkeel_common::cell::{KeyValueBuilder, LATEST_TIMESTAMP};
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
-use evenkeel_common::{CellBuffer, CellType, ErrorKind, HBaseError, Result};
+use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
@@ -37,6 +37,24 @@ impl NamespaceTable {
     pub fn ensure_built_in(&self) -> Result<()> {
         for name in [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE] {
             if self.find(name)?.is_none() {
+                self.put(&pb::NamespaceDescriptor {
+                    name: name.to_owned().into(),
+                    configuration: Vec::new(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the namespaces of tables that are there and whose namespaces are not.
+    ///
+    /// # Errors
+    /// Whatever the region says.
+    pub fn ensure_those_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
+        for table in tables {
+            let name = table.namespace();
+            if self.find(name)?.is_none() {
+                tracing::error!(namespace = name, %table, "the table's namespace is not known: it is made again, without its settings");
                 self.put(&pb::NamespaceDescriptor {
                     name: name.to_owned().into(),
                     configuration: Vec::new(),
@@ -84,14 +102,16 @@ impl NamespaceTable {
         let (timestamp, value) = (LATEST_TIMESTAMP, &namespace.encode_to_vec()[..]);
         let cell =
             KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.try_build()?;
-        self.region
-            .mutate_wait(Mutation::new(MutationKind::Put, namespace.name.clone(), vec![cell]))
-            .map(drop)
+        self.write(Mutation::new(MutationKind::Put, namespace.name.clone(), vec![cell]))
     }
 
     fn delete(&self, name: &str) -> Result<()> {
         let row = name.as_bytes().to_vec();
-        self.region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new())).map(drop)
+        self.write(Mutation::new(MutationKind::Delete, row, Vec::new()))
+    }
+
+    fn write(&self, mutation: Mutation) -> Result<()> {
+        self.region.mutate_wait(Mutation { durability: Durability::FsyncWal, ..mutation }).map(drop)
     }
 }
 

@@ -1,25 +1,38 @@
 //! Directories and hbase:meta brought together at start, and files moved to the archive.
 //!
-//! hbase:meta decides (see [`super`]): a table or region directory that it does not speak of is what a change prepared
-//! or had not yet removed when the process died. It is moved to the archive, never deleted, and the log says so.
+//! hbase:meta decides (see [`super`]). What it does not speak of is one of two things:
+//!
+//! | | |
+//! |---|---|
+//! | what a change that was cut short had prepared or not yet removed: a note names it ([`change_note`](super::change_note)) | goes to the archive |
+//! | what hbase:meta should speak of | is data of users, and stays: rows of hbase:meta are made again for tables and regions ([`orphans`]), families go to `.hbck`, which no cleaner looks at |
+//!
+//! Each of the second kind is named in an error line. So is a table of hbase:meta without a descriptor: it is disabled, with
+//! the families that its directories have, for an operator to alter it and to enable it. Nothing here ends a start.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::archive::archive_file;
 use evenkeel_region::layout;
 
+use super::change_note::Noted;
 use super::meta::{MetaChange, MetaTable, TableState};
-use super::{Table, descriptors};
+use super::{Table, descriptors, orphans};
+
+/// Where data goes that belongs nowhere (`HConstants.HBCK_SIDELINEDIR_NAME`).
+const SIDELINE_DIR: &str = ".hbck";
+/// How many things of one name may be in it.
+const SIDELINED_MAX: u32 = 10_000;
 
 /// The tables that hbase:meta speaks of, with what a dead process left behind put right. With `meta_is_whole` false, part
-/// of hbase:meta's log was lost: what it does not speak of stays where it is, for a person to judge.
+/// of a log was lost: then nothing goes to the archive.
 ///
 /// # Errors
-/// What the file system says, or `IOException` when a table's descriptor is missing.
+/// What the file system or hbase:meta says.
 pub fn reconcile(
     fs: &dyn FileSystem,
     root: &Path,
@@ -30,26 +43,58 @@ pub fn reconcile(
     let regions: HashSet<String> =
         meta.regions(None)?.iter().map(|region| region.info.encoded_name().to_owned()).collect();
     for (name, state) in meta.table_states()? {
-        descriptors::settle(fs, &layout::table_dir(root, &name), |region| regions.contains(region))?;
-        let descriptor = descriptors::read(fs, &layout::table_dir(root, &name))?
-            .ok_or_else(|| HBaseError::io(format!("table {name} is in hbase:meta and has no descriptor")))?;
+        let dir = layout::table_dir(root, &name);
+        let settled = descriptors::settle(fs, &dir, |region| regions.contains(region));
+        let descriptor = settled.and_then(|()| descriptors::read(fs, &dir));
         // A change of state that had begun is taken as made.
         let state = match state {
             TableState::Disabling => TableState::Disabled,
             TableState::Enabling => TableState::Enabled,
             settled => settled,
         };
-        tables.insert(name, Table { descriptor: Arc::new(descriptor), state });
+        tables.insert(name.clone(), table_of(fs, &dir, &name, descriptor, state)?);
     }
     settle(meta, &tables)?;
-    if meta_is_whole {
-        archive_unknown(fs, root, meta, &tables)?;
-    } else {
-        tracing::error!(
-            "a log was damaged: directories that hbase:meta does not speak of are left as they are"
-        );
+    if !meta_is_whole {
+        tracing::error!("a log was damaged: directories that hbase:meta does not speak of are not archived");
+    }
+    for (name, dir) in table_dirs(fs, root)?.into_iter().filter(|(name, _)| !name.is_meta()) {
+        Reconciler { fs, root, meta, name, dir, is_certain: meta_is_whole }.run(&mut tables)?;
     }
     Ok(tables)
+}
+
+/// A table by its descriptor; without one, disabled, with the families of its directories.
+fn table_of(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    name: &TableName,
+    descriptor: Result<Option<TableDescriptor>>,
+    state: TableState,
+) -> Result<Table> {
+    let error = match descriptor {
+        Ok(Some(descriptor)) => return Ok(Table { descriptor: Arc::new(descriptor), state }),
+        Ok(None) => HBaseError::io("there is none"),
+        Err(error) => error,
+    };
+    tracing::error!(
+        table = %name, path = %dir.display(), %error,
+        "the table has no descriptor that can be read: it is disabled, with the families that are there; alter it, then enable it"
+    );
+    Ok(Table { descriptor: Arc::new(descriptor_of_dirs(fs, dir, name)?), state: TableState::Disabled })
+}
+
+/// A descriptor of the families that a table's regions have directories for.
+fn descriptor_of_dirs(fs: &dyn FileSystem, dir: &Path, name: &TableName) -> Result<TableDescriptor> {
+    let mut descriptor = TableDescriptor::new(name.clone());
+    for region in region_dirs(fs, dir)? {
+        for family in family_dirs(fs, &region.path)? {
+            if let Ok(family) = ColumnFamilyDescriptor::new(family.name().as_bytes()) {
+                descriptor = descriptor.with_family(family);
+            }
+        }
+    }
+    Ok(descriptor)
 }
 
 /// Makes hbase:meta tell of every table what [`reconcile`] took its state to be.
@@ -72,52 +117,130 @@ fn settle(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
     meta.commit(changes)
 }
 
-fn archive_unknown(
-    fs: &dyn FileSystem,
-    root: &Path,
-    meta: &MetaTable,
-    tables: &BTreeMap<TableName, Table>,
-) -> Result<()> {
-    let mut known: HashSet<String> = HashSet::new();
-    for region in meta.regions(None)? {
-        known.insert(region.info.encoded_name().to_owned());
-        known.extend(region.merge_parents.iter().map(|parent| parent.encoded_name().to_owned()));
-    }
-    for (name, dir) in table_dirs(fs, root)?.into_iter().filter(|(name, _)| !name.is_meta()) {
-        match tables.get(&name) {
-            None => {
-                tracing::warn!(table = %name, "not in hbase:meta: left by a change that was cut short; archived");
-                archive_table(fs, root, &name)?;
-            }
-            Some(table) => archive_unknown_regions(fs, root, &dir, table, &known)?,
-        }
-    }
-    Ok(())
+/// Brings one table's directory and hbase:meta together.
+struct Reconciler<'a> {
+    fs: &'a dyn FileSystem,
+    root: &'a Path,
+    meta: &'a MetaTable,
+    name: TableName,
+    dir: PathBuf,
+    /// Whether hbase:meta speaks of everything that it was told.
+    is_certain: bool,
 }
 
-fn archive_unknown_regions(
-    fs: &dyn FileSystem,
-    root: &Path,
-    table_dir: &Path,
-    table: &Table,
-    known: &HashSet<String>,
-) -> Result<()> {
-    let name = table.descriptor.name();
-    for region in region_dirs(fs, table_dir)? {
-        if !known.contains(region.name()) {
-            tracing::warn!(table = %name, region = region.name(), "region not in hbase:meta; archived");
-            archive_region_dir(fs, &region.path, &layout::archive_table_dir(root, name).join(region.name()))?;
-            continue;
+impl Reconciler<'_> {
+    fn run(&self, tables: &mut BTreeMap<TableName, Table>) -> Result<()> {
+        let noted = Noted::read(self.fs, &self.dir)?;
+        if !tables.contains_key(&self.name) {
+            if self.is_explained(&noted)? {
+                return self.archive_table();
+            }
+            tables.insert(self.name.clone(), self.adopt_table()?);
         }
-        for family in family_dirs(fs, &region.path)? {
-            if table.descriptor.family(family.name().as_bytes()).is_none() {
-                tracing::warn!(table = %name, region = region.name(), family = family.name(), "family not in the table; archived");
-                let target = layout::archive_table_dir(root, name).join(region.name()).join(family.name());
-                archive_files(fs, &family.path, &target)?;
+        let Some(table) = tables.get(&self.name) else { return Ok(()) };
+        self.put_regions_right(&noted)?;
+        for region in region_dirs(self.fs, &self.dir)? {
+            self.put_families_right(table, &region, &noted)?;
+        }
+        if self.is_certain { noted.forget(self.fs) } else { Ok(()) }
+    }
+
+    /// Whether a change that was cut short is why hbase:meta does not know this table: then no region of it is there that the
+    /// change does not name.
+    fn is_explained(&self, noted: &Noted) -> Result<bool> {
+        let regions = region_dirs(self.fs, &self.dir)?;
+        Ok(regions.iter().all(|region| noted.regions.contains(region.name())))
+    }
+
+    fn archive_table(&self) -> Result<()> {
+        let (table, archived) = (&self.name, self.is_certain);
+        tracing::warn!(%table, archived, "not in hbase:meta: left by a change that was cut short");
+        if archived { archive_table(self.fs, self.root, table) } else { Ok(()) }
+    }
+
+    /// Makes the row of a table that hbase:meta has lost.
+    fn adopt_table(&self) -> Result<Table> {
+        let descriptor = descriptors::read(self.fs, &self.dir);
+        let table = table_of(self.fs, &self.dir, &self.name, descriptor, TableState::Enabled)?;
+        tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are made again");
+        self.meta.commit(vec![MetaChange::State(self.name.clone(), table.state)])?;
+        Ok(table)
+    }
+
+    fn put_regions_right(&self, noted: &Noted) -> Result<()> {
+        let known = self.meta.regions(Some(&self.name))?;
+        let mut names: HashSet<&str> = HashSet::new();
+        for region in &known {
+            names.insert(region.info.encoded_name());
+            names.extend(region.merge_parents.iter().map(RegionInfo::encoded_name));
+        }
+        let unknown = region_dirs(self.fs, &self.dir)?.into_iter().filter(|dir| !names.contains(dir.name()));
+        let (explained, orphans): (Vec<_>, Vec<_>) =
+            unknown.partition(|dir| noted.regions.contains(dir.name()));
+        for region in explained.iter().filter(|_| self.is_certain) {
+            tracing::warn!(table = %self.name, region = region.name(), "region left by a change that was cut short; archived");
+            let archive = layout::archive_table_dir(self.root, &self.name).join(region.name());
+            archive_region_dir(self.fs, &region.path, &archive)?;
+        }
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        let mut live: Vec<_> =
+            known.iter().map(|region| region.info.clone()).filter(|info| !info.is_split_parent()).collect();
+        let adopted = orphans::adopt(self.fs, self.root, &self.name, orphans, &live, self.is_certain)?;
+        if !adopted.is_empty() {
+            live.extend(adopted.iter().cloned());
+            orphans::name_holes(&self.name, &live);
+        }
+        self.meta.commit(adopted.into_iter().map(|info| MetaChange::Put(info, "CLOSED")).collect())
+    }
+
+    fn put_families_right(&self, table: &Table, region: &FileStatus, noted: &Noted) -> Result<()> {
+        for family in family_dirs(self.fs, &region.path)? {
+            if table.descriptor.family(family.name().as_bytes()).is_some() {
+                continue;
+            }
+            let (name, region) = (&self.name, region.name());
+            let below = Path::new(region).join(family.name());
+            if self.is_certain && noted.families.contains(family.name()) {
+                tracing::warn!(table = %name, region, family = family.name(), "family left by a change that was cut short; archived");
+                archive_files(
+                    self.fs,
+                    &family.path,
+                    &layout::archive_table_dir(self.root, name).join(below),
+                )?;
+            } else if self.fs.list(&family.path)?.is_empty() {
+                self.fs.delete_empty_dir(&family.path)?;
+            } else {
+                let to = sideline(self.fs, self.root, name, &family.path, &below)?;
+                tracing::error!(table = %name, region, family = family.name(), path = %to.display(), "family is not in the table's descriptor; its files are put aside");
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Moves a directory of a table to where no cleaner looks; `below` is its path within the table's. Gives its new path.
+fn sideline(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    dir: &Path,
+    below: &Path,
+) -> Result<PathBuf> {
+    let place = layout::table_dir(&root.join(SIDELINE_DIR), table).join(below);
+    let mut to = place.clone();
+    for attempt in 1..=SIDELINED_MAX {
+        if !fs.exists(&to)? {
+            break;
+        }
+        to = place.with_extension(attempt.to_string());
+    }
+    if let Some(parent) = to.parent() {
+        fs.mkdirs(parent)?;
+    }
+    fs.rename(dir, &to)?;
+    Ok(to)
 }
 
 /// Whether a region's directory holds files that stand for those of another region.
@@ -134,7 +257,7 @@ pub fn has_references(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> 
 }
 
 /// `<file>.<encoded name of the region it is in>`.
-fn is_reference(name: &str) -> bool {
+pub(super) fn is_reference(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, region)| is_encoded_name(region))
 }
 
@@ -168,7 +291,7 @@ pub fn region_dirs(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<FileStat
     Ok(regions)
 }
 
-fn family_dirs(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<FileStatus>> {
+pub(super) fn family_dirs(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<FileStatus>> {
     let mut families = directories(fs, region_dir)?;
     families.retain(|dir| !dir.name().starts_with('.') && dir.name() != layout::RECOVERED_EDITS_DIR);
     Ok(families)
@@ -183,7 +306,8 @@ fn directories(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     Ok(entries)
 }
 
-/// Moves all files of a table to the archive and removes its directory.
+/// Moves all files of a table to the archive and removes its directory: regions first, one after the other, so that what is
+/// left of it when the power goes is explained by its notes, or holds nothing.
 ///
 /// # Errors
 /// What the file system says.
@@ -204,7 +328,7 @@ pub fn archive_region(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> 
     archive_region_dir(fs, &layout::region_dir(root, region), &layout::archive_region_dir(root, region))
 }
 
-fn archive_region_dir(fs: &dyn FileSystem, dir: &Path, archive: &Path) -> Result<()> {
+pub(super) fn archive_region_dir(fs: &dyn FileSystem, dir: &Path, archive: &Path) -> Result<()> {
     for family in family_dirs(fs, dir)? {
         archive_files(fs, &family.path, &archive.join(family.name()))?;
     }

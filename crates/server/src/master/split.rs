@@ -15,7 +15,7 @@ use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 
 use super::meta::{MetaChange, MetaRegion, TableState};
-use super::tables::Nonce;
+use super::tables::{Nonce, with_merge_parents};
 use super::{Master, checks, is_built_in, reconcile};
 
 impl Master {
@@ -197,11 +197,13 @@ impl Master {
         let (start, end) = (first.info().start_key().clone(), last.info().end_key().clone());
         let merged = RegionInfo::new(first.info().table().clone(), start, end, id);
         parents.iter().try_for_each(compact_to_own_files)?;
+        let ancestors = self.ancestors(parents)?;
         let descriptor = Arc::clone(first.table());
         let seq_id = self.close_parents(parents)?;
         let infos: Vec<_> = parents.iter().map(|p| p.info().clone()).collect();
         let whole = parents.iter().map(|p| (p, p.info().start_key(), pb::reference::Range::Top));
-        let mut changes = vec![MetaChange::Merged(merged.clone(), infos.clone())];
+        let origins = infos.iter().chain(&ancestors).cloned().collect();
+        let mut changes = vec![MetaChange::Merged(merged.clone(), origins)];
         changes.extend(infos.iter().cloned().map(MetaChange::Delete));
         let prepared =
             self.prepare_child(&merged, whole, seq_id).and_then(|()| self.parts.meta.commit(changes));
@@ -241,8 +243,11 @@ impl Master {
             // A change or a snapshot of the table is under way: another time.
             let Some(_lock) = self.locks.try_lock(region.info.table()) else { continue };
             if region.info.is_split_parent() && self.are_free_of_references(&region.daughters)? {
+                // The row goes last: a directory without one would be taken for a region that was lost.
+                for parent in with_merge_parents(std::slice::from_ref(&region)) {
+                    reconcile::archive_region(self.fs(), self.root(), parent)?;
+                }
                 self.parts.meta.commit(vec![MetaChange::Delete(region.info.clone())])?;
-                reconcile::archive_region(self.fs(), self.root(), &region.info)?;
                 archived += 1;
             } else if !region.merge_parents.is_empty()
                 && self.are_free_of_references(std::slice::from_ref(&region.info))?
@@ -262,6 +267,15 @@ impl Master {
             }
         }
         Ok(true)
+    }
+
+    /// The regions that these were merged from and that the janitor has not let go of. Nothing reads them any more but
+    /// references that are replaced, and they must be known until those are gone.
+    fn ancestors(&self, regions: &[Arc<Region>]) -> Result<Vec<RegionInfo>> {
+        let Some(first) = regions.first() else { return Ok(Vec::new()) };
+        let mut known = self.parts.meta.regions(Some(first.info().table()))?;
+        known.retain(|known| regions.iter().any(|region| *region.info() == known.info));
+        Ok(known.into_iter().flat_map(|region| region.merge_parents).collect())
     }
 
     fn forget_merge_parents(&self, region: &MetaRegion) -> Result<usize> {

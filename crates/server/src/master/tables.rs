@@ -7,7 +7,8 @@ use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 
-use super::meta::{MetaChange, TableState};
+use super::change_note::ChangeNote;
+use super::meta::{MetaChange, MetaRegion, TableState};
 use super::{Master, Table, checks, descriptors, reconcile};
 
 /// A client's nonce: group and number; a number of 0 is none.
@@ -54,8 +55,9 @@ impl Master {
         let dir = self.table_dir(table.name());
         // What a change that did not come to its moment left behind.
         reconcile::archive_table(self.fs(), self.root(), table.name())?;
-        descriptors::write(self.fs(), &dir, &table)?;
         let infos = regions_between(table.name(), splits, self.clock().now_ms());
+        let note = ChangeNote::write(self.fs(), &dir, &infos, [])?;
+        descriptors::write(self.fs(), &dir, &table)?;
         let regions = self.open_regions(&table, infos)?;
         let mut changes = self.opened(&regions);
         changes.push(MetaChange::State(table.name().clone(), TableState::Enabled));
@@ -63,6 +65,7 @@ impl Master {
             regions.iter().for_each(|region| drop(region.close(true)));
             return Err(error);
         }
+        note.forget(self.fs());
         tracing::info!(table = %table.name(), regions = regions.len(), "table created");
         self.serve(regions);
         self.remember(table, TableState::Enabled);
@@ -89,6 +92,9 @@ impl Master {
             let _lock = master.locks.lock(&name);
             master.check_disabled(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
+            // It goes with the table's directory.
+            let _note =
+                ChangeNote::write(master.fs(), &master.table_dir(&name), with_merge_parents(&regions), [])?;
             let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Delete(r.info)).collect();
             changes.push(MetaChange::DeleteState(name.clone()));
             master.parts.meta.commit(changes)?;
@@ -209,16 +215,20 @@ impl Master {
         };
         let newest = before.iter().map(|r| r.info.region_id()).max().unwrap_or(0);
         let id = self.clock().now_ms().max(newest + 1);
-        let regions = self.open_regions(&table.descriptor, regions_between(name, &splits, id))?;
+        let infos = regions_between(name, &splits, id);
+        let changed = with_merge_parents(&before).chain(&infos);
+        let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
+        let regions = self.open_regions(&table.descriptor, infos)?;
         let mut changes: Vec<_> = before.iter().map(|r| MetaChange::Delete(r.info.clone())).collect();
         changes.extend(self.opened(&regions));
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
         self.serve(regions);
         self.remember(Arc::clone(&table.descriptor), TableState::Enabled);
-        for region in &before {
-            reconcile::archive_region(self.fs(), self.root(), &region.info)?;
+        for region in with_merge_parents(&before) {
+            reconcile::archive_region(self.fs(), self.root(), region)?;
         }
+        note.forget(self.fs());
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())
     }
@@ -255,6 +265,11 @@ impl Master {
     pub(super) fn region_dir(&self, region: &RegionInfo) -> std::path::PathBuf {
         layout::region_dir(self.root(), region)
     }
+}
+
+/// Regions, and those that they were merged from whose files may still be there.
+pub(super) fn with_merge_parents(regions: &[MetaRegion]) -> impl Iterator<Item = &RegionInfo> {
+    regions.iter().flat_map(|region| std::iter::once(&region.info).chain(&region.merge_parents))
 }
 
 /// Those of `families` that a table does not have.

@@ -1,6 +1,7 @@
 //! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
 
 mod histories;
+mod lost_rows;
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};

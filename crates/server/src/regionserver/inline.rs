@@ -34,8 +34,8 @@ pub const FRAME_BYTES_MAX: usize = 128 << 10;
 pub const COMPRESSED_BYTES_MAX: usize = 1 << 10;
 /// Requests of more actions are run by handlers.
 pub const ACTIONS_MAX: usize = 256;
-/// How long reads may compute, and writes.
-pub const SLICE: Duration = Duration::from_millis(1);
+/// How long reads may compute, and writes. Long enough that a thread that was preempted meanwhile has mostly not used it up.
+pub const SLICE: Duration = Duration::from_millis(2);
 /// Longer filters are read by handlers.
 pub const FILTER_BYTES_MAX: usize = 1 << 10;
 

@@ -14,17 +14,24 @@
 //! The cells of Gets with nothing between them that may have cells of its own lie in one buffer ([`Gets`]), in their order.
 //!
 //! A region that cannot be had fails its own actions only; their cells are skipped.
+//!
+//! # Bounds
+//! What a request becomes was counted when it was decoded ([`crate::convert::multi`]). What the answer grows to is counted as it
+//! grows: cells that were read, in steps taken from the room for replies, and what actions left to be told (exceptions, cells
+//! of Increments and Appends, values of services). When it has come to [`RegionServer::result_bytes_max`], or there is no room,
+//! the rest of the actions is not tried: each gets the same MultiActionResultTooLarge, which tells the client to ask again.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, turns};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, quoted, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::{self, Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
-use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Executor};
+use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Charge, Executor};
 use parking_lot::Mutex;
 use prost::Message;
 
@@ -140,9 +147,13 @@ pub fn multi(
         gathering: &gathering,
         block,
         nonce_group: request.nonce_group.unwrap_or(0),
-        result_bytes_max: server.result_bytes_max(),
+        result_bytes_max: match caller.has_version(1, 2) {
+            true => server.result_bytes_max(),
+            false => server.result_bytes_max_uncut(),
+        },
         result_bytes: 0,
-        exception_bytes: 0,
+        room: Charge::none(Arc::clone(&server.unsent)),
+        has_no_room: false,
         written_bytes: 0,
     };
     look_ahead(server, actions);
@@ -209,7 +220,7 @@ fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
             request
                 .region_actions
                 .first()
-                .map(|action| action.region.value.escape_ascii().to_string())
+                .map(|action| quoted(&action.region.value).to_string())
                 .unwrap_or_default()
         ))),
     }
@@ -235,8 +246,10 @@ struct Run<'a> {
     result_bytes_max: u64,
     /// Bytes of cells read so far.
     result_bytes: u64,
-    /// Bytes of the exceptions of actions that were not read.
-    exception_bytes: u64,
+    /// The room for replies that these take.
+    room: Charge,
+    /// There was none for more.
+    has_no_room: bool,
     /// What the mutations begun so far add to MemStores.
     written_bytes: u64,
 }
@@ -276,6 +289,9 @@ impl Run<'_> {
     ) {
         // All cells are taken before anything else is judged.
         let mutations = self.mutations(action);
+        if let Some(error) = self.too_large() {
+            return self.gathering.fail_region(at, error);
+        }
         let parsed = proto.map(condition::read).transpose().and_then(|condition| {
             let mutations = mutations?;
             self.server.check_memstore_limit(region)?;
@@ -324,8 +340,7 @@ impl Run<'_> {
             }
             if let Some(error) = self.too_large() {
                 self.skip(action);
-                self.exception_bytes += result::exception(&error).encoded_len() as u64;
-                self.gathering.set(at, slot, Outcome::Failed(error));
+                self.gathering.set_too_large(at, slot, error);
             } else {
                 match &action.what {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
@@ -436,6 +451,10 @@ impl Run<'_> {
         }
         read?;
         self.result_bytes += bytes as u64;
+        // Small replies touch no count that others share.
+        if self.result_bytes > self.room.units() + ROOM_STEP {
+            self.has_no_room |= !self.room.take(self.result_bytes - self.room.units());
+        }
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
         }
@@ -465,12 +484,15 @@ impl Run<'_> {
         endpoint::call(self.server, region, call, done);
     }
 
-    /// The error of actions for which the reply has no room. Clients that do not know it get everything.
+    /// The error of actions for which the reply has no room. Clients that do not know it get as much as there is room for.
     fn too_large(&self) -> Option<HBaseError> {
         let knows = self.gathering.caller.has_version(1, 2);
-        let is_full = self.result_bytes > self.result_bytes_max
-            || self.context.block_size + self.exception_bytes > self.server.config.result_bytes_max;
-        (knows && is_full).then(|| {
+        let told_bytes = self.gathering.told_bytes.load(Ordering::Relaxed);
+        let is_full = self.has_no_room
+            || self.result_bytes > self.result_bytes_max
+            || told_bytes > self.result_bytes_max
+            || (knows && self.context.block_size + told_bytes > self.server.config.result_bytes_max);
+        is_full.then(|| {
             let message = format!(
                 "Max size exceeded CellSize: {} BlockSize: {}",
                 self.result_bytes, self.context.block_size
@@ -512,6 +534,9 @@ struct Batch {
 const BATCH_MUTATIONS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 
+/// What a reply grows by before it takes more room.
+const ROOM_STEP: u64 = 64 << 10;
+
 /// How an action ended.
 enum Outcome {
     Cells(CellBuffer),
@@ -523,6 +548,20 @@ enum Outcome {
     Exists(bool),
     Service(pb::NameBytesPair),
     Failed(HBaseError),
+    /// It was not tried, as the reply has no room. All have one error.
+    TooLarge,
+}
+
+impl Outcome {
+    /// Bytes that it adds to the reply, beside the cells of rows, which are counted when they are read.
+    fn told_bytes(&self) -> u64 {
+        match self {
+            Outcome::Cells(cells) => cells.encoded_len() as u64,
+            Outcome::Service(value) => value.encoded_len() as u64,
+            Outcome::Failed(error) => result::exception_bytes(error),
+            Outcome::Rows { .. } | Outcome::Exists(_) | Outcome::TooLarge => 0,
+        }
+    }
 }
 
 /// How the actions of one region ended.
@@ -549,6 +588,10 @@ struct Gathering {
     caller: Caller,
     global_condition: bool,
     slots: Mutex<Slots>,
+    /// What actions have left to be told so far.
+    told_bytes: AtomicU64,
+    /// The error of actions that were not tried.
+    too_large: OnceLock<HBaseError>,
     /// Makes the response, if that takes long: the last action may end on the log's thread.
     responds: Option<Arc<Executor>>,
 }
@@ -568,7 +611,8 @@ impl Gathering {
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
         let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
-        Arc::new(Self { asked, caller, global_condition, slots, responds })
+        let (told_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
+        Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
     }
 
     /// Holds the response. For the request itself, before its own end.
@@ -585,7 +629,16 @@ impl Gathering {
         Arc::clone(self)
     }
 
+    fn set_too_large(&self, at: usize, slot: usize, error: HBaseError) {
+        self.too_large.get_or_init(|| error);
+        self.set(at, slot, Outcome::TooLarge);
+    }
+
     fn set(&self, at: usize, slot: usize, outcome: Outcome) {
+        let told_bytes = outcome.told_bytes();
+        if told_bytes > 0 {
+            self.told_bytes.fetch_add(told_bytes, Ordering::Relaxed);
+        }
         let mut slots = self.slots.lock();
         let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
         if let Some(place) = outcomes.get_mut(slot) {
@@ -610,10 +663,13 @@ impl Gathering {
 
     fn set_whole(&self, at: usize, result: CheckAndMutateResult) {
         let conditional = self.asked.get(at).is_some_and(|asked| asked.1);
+        let bytes = result.cells.as_ref().map_or(0, CellBuffer::encoded_len);
+        self.told_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.set_region(at, RegionOutcome::Whole { result, conditional });
     }
 
     fn fail_region(&self, at: usize, error: HBaseError) {
+        self.told_bytes.fetch_add(result::exception_bytes(&error), Ordering::Relaxed);
         self.set_region(at, RegionOutcome::Failed(error));
     }
 
@@ -681,6 +737,10 @@ impl Gathering {
             RegionOutcome::Each(outcomes) => {
                 let mut entries = Entries::with_capacity(outcomes.len());
                 for (index, outcome) in indices.iter().zip(outcomes) {
+                    let outcome = match (outcome, self.too_large.get()) {
+                        (Some(Outcome::TooLarge), Some(error)) => Some(Outcome::Failed(error.clone())),
+                        (outcome, _) => outcome,
+                    };
                     add_entry(&mut entries, index.unwrap_or(0), outcome, block.as_deref_mut());
                 }
                 return entries.finish();
@@ -724,7 +784,7 @@ fn add_entry(
             entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
         }
         (Some(Outcome::Failed(error)), _) => entry.exception = Some(result::exception(&error)),
-        (None, _) => {
+        (None | Some(Outcome::TooLarge), _) => {
             entry.exception = Some(result::exception(&HBaseError::io("the action was dropped unanswered")))
         }
     }

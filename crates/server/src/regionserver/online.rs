@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName, TableName};
+use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName, TableName, quoted};
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
@@ -134,7 +134,7 @@ impl OnlineRegions {
                 moved.seq_num,
             );
         }
-        let name = asked.escape_ascii().to_string();
+        let name = quoted(asked).to_string();
         if transitions.opening.contains(encoded_name) {
             let message = format!("Region {name} is opening on {}", self.server);
             return HBaseError::new(ErrorKind::RegionOpening, message);

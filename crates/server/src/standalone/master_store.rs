@@ -122,7 +122,8 @@ fn open_wal(env: &RegionEnv, root: &Path) -> Result<Arc<Wal>> {
         old_dir: root.join(layout::OLD_WALS_DIR),
         prefix: evenkeel_wal::names::prefix(&env.server),
         suffix: String::new(),
-        config: WalConfig::default(),
+        // As HBase's (`hbase.master.store.region.wal.hsync`).
+        config: WalConfig { hsync: true, ..WalConfig::default() },
         clock: Arc::clone(&env.stores.clock),
         listener: Arc::new(NoListener),
     };

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use evenkeel_common::thread::{catch, spawn_scoped};
-use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
 
+use crate::master::change_note::ChangeNote;
 use crate::master::meta::{MetaChange, MetaTable, TableState};
 use crate::master::{Table, descriptors, reconcile};
 use crate::regionserver::RegionServer;
@@ -20,17 +21,14 @@ const OPENERS: usize = 4;
 /// Opens hbase:meta, making it when the directory is new.
 ///
 /// # Errors
-/// `IOException` when there are tables and no hbase:meta: starting would take them all for garbage.
+/// What the file system says.
 pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
     let info = RegionInfo::meta();
     if !fs.exists(&layout::region_dir(root, &info))? {
         let tables = reconcile::table_dirs(fs, root)?;
         if let Some((name, _)) = tables.iter().find(|(name, _)| !name.is_system()) {
-            return Err(HBaseError::io(format!(
-                "{}: table {name} is there and hbase:meta is not",
-                root.display()
-            )));
+            tracing::error!(root = %root.display(), table = %name, "hbase:meta is gone and tables are there: it is made again from their directories");
         }
     }
     let descriptor = match descriptors::read(fs, &layout::table_dir(root, info.table()))? {
@@ -55,17 +53,22 @@ pub fn open_namespace(
 ) -> Result<Arc<Region>> {
     let name = TableName::namespace_table();
     if let Some(table) = tables.get(&name) {
-        let mut regions = meta.regions(Some(&name))?;
-        let region =
-            regions.pop().ok_or_else(|| HBaseError::io("hbase:namespace has no region in hbase:meta"))?;
-        return open_one(env, meta, region.info, &table.descriptor);
+        if let Some(region) = meta.regions(Some(&name))?.pop() {
+            return open_one(env, meta, region.info, &table.descriptor);
+        }
+        tracing::error!(
+            "hbase:namespace has no region: it is made again, without the settings of namespaces"
+        );
     }
     let descriptor = Arc::new(descriptors::namespace()?);
-    descriptors::write(&*env.stores.fs, &layout::table_dir(&env.stores.root, &name), &descriptor)?;
+    let (fs, dir) = (&*env.stores.fs, layout::table_dir(&env.stores.root, &name));
     let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), env.stores.clock.now_ms());
+    let note = ChangeNote::write(fs, &dir, [&info], [])?;
+    descriptors::write(fs, &dir, &descriptor)?;
     let region = Region::open(Arc::clone(env), info.clone(), Arc::clone(&descriptor))?;
     let opened = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
     meta.commit(vec![opened, MetaChange::State(name.clone(), TableState::Enabled)])?;
+    note.forget(fs);
     tables.insert(name, Table { descriptor, state: TableState::Enabled });
     Ok(region)
 }

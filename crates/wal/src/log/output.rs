@@ -275,7 +275,7 @@ impl FileMaker {
     }
 
     fn discard(&self, path: &Path) {
-        if let Err(error) = self.fs.delete(path) {
+        if let Err(error) = self.fs.discard(path) {
             tracing::warn!(path = %path.display(), %error, "a WAL file without entries could not be deleted");
         }
     }

@@ -20,8 +20,9 @@ use super::layout::Layout;
 use super::store::Snapshot;
 use super::verify::verify;
 use super::{check_name, check_not_expired, is_running, table_of, text_of};
+use crate::master::change_note::ChangeNote;
 use crate::master::meta::{MetaChange, MetaRegion, TableState};
-use crate::master::tables::Nonce;
+use crate::master::tables::{Nonce, with_merge_parents};
 use crate::master::{Master, Table, checks, descriptors, is_built_in, reconcile};
 
 const TRACKER: &str = "hbase.store.file-tracker.impl";
@@ -86,6 +87,8 @@ impl Master {
         // What a change that did not come to its moment left behind.
         reconcile::archive_table(self.fs(), self.root(), name)?;
         let layout = Layout::plan(snapshot, name, self.clock().now_ms())?;
+        let made = layout.all().map(|region| &region.info);
+        let note = ChangeNote::write(self.fs(), &self.table_dir(name), made, [])?;
         let prepared = descriptors::write(self.fs(), &self.table_dir(name), &table)
             .and_then(|()| layout.write(self.fs(), self.root(), &table))
             .and_then(|()| self.open_regions(&table, layout.live_infos()));
@@ -102,6 +105,7 @@ impl Master {
             regions.iter().for_each(|region| drop(region.close(true)));
             return Err(error);
         }
+        note.forget(self.fs());
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
         self.serve(regions.clone());
         self.remember(table, TableState::Enabled);
@@ -135,6 +139,8 @@ impl Master {
         let restored = Arc::new(clone_of(&snapshot.table, name, None));
         let first = layout.live_infos().into_iter().next();
         let first = first.ok_or_else(|| restore_error("the snapshot has no regions".to_owned()))?;
+        let changed = with_merge_parents(&before).chain(layout.all().map(|region| &region.info));
+        let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
         let prepared = layout
             .write(self.fs(), self.root(), &restored)
             .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first));
@@ -149,9 +155,10 @@ impl Master {
         // From here on the table is the restored one, whatever else fails.
         self.remember(Arc::clone(&restored), TableState::Disabled);
         descriptors::settle(self.fs(), &self.table_dir(name), |region| region == first.encoded_name())?;
-        for region in before.iter().flat_map(|r| std::iter::once(&r.info).chain(&r.merge_parents)) {
+        for region in with_merge_parents(&before) {
             reconcile::archive_region(self.fs(), self.root(), region)?;
         }
+        note.forget(self.fs());
         tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");
         Ok(Vec::new())
     }

@@ -49,6 +49,11 @@ impl Served {
     }
 
     fn over(fs: FaultyFileSystem, wal: WalConfig) -> Self {
+        Self::with(fs, wal, 1 << 30)
+    }
+
+    /// With so many bytes for requests.
+    fn with(fs: FaultyFileSystem, wal: WalConfig, request_bytes: u64) -> Self {
         let server = TestServer::over(Arc::new(fs), RegionServerConfig::default(), wal);
         let region = server.open(b"", b"x", table());
         let quiet = server.open(b"x", b"", table());
@@ -56,6 +61,7 @@ impl Served {
         let executor = Arc::new(Executor::start(&ExecutorConfig::default()).expect("threads"));
         let mut config = RpcServerConfig::at(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.connection_threads = 1;
+        config.inflight_bytes_max = request_bytes;
         config.unsent = server.unsent.clone();
         let rpc = RpcServer::bind(config).expect("an address");
         let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
@@ -390,6 +396,60 @@ fn a_cell_block_that_expands_holds_up_nobody() {
         }
     });
     latencies.assert_short();
+}
+
+/// Requests that become many times as large: refused before that, and what they took is given back.
+#[test]
+fn requests_that_become_more_than_their_budget_are_refused() {
+    const BUDGET: u64 = 32 << 20;
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let served = Served::with(fs, WalConfig::default(), BUDGET);
+    let region = specifier(&served.region).encode_to_vec();
+    let of_region = |tag: u8, part: &[u8], times: usize| {
+        let mut bytes =
+            pb::RegionAction { region: specifier(&served.region), ..Default::default() }.encode_to_vec();
+        bytes.extend(
+            std::iter::repeat_n([&[tag << 3 | 2][..], &[part.len() as u8], part].concat(), times).flatten(),
+        );
+        bytes
+    };
+    let field = |tag: u8, payload: &[u8]| {
+        let mut bytes = vec![tag << 3 | 2];
+        prost::encoding::encode_varint(payload.len() as u64, &mut bytes);
+        [&bytes[..], payload].concat()
+    };
+    const MANY: usize = 2 << 20;
+    let bombs = [
+        ("Multi", field(1, &of_region(3, b"", MANY))),
+        ("Multi", [0x0a, 0].repeat(MANY)),
+        ("Multi", field(1, &of_region(3, &[0x12, 0], MANY))),
+        ("Mutate", [field(1, &region), field(2, &[0x1a, 0].repeat(MANY))].concat()),
+        ("Get", [field(1, &region), field(2, &[0x12, 0].repeat(MANY))].concat()),
+        ("Scan", [field(1, &region), field(2, &[0x0a, 0].repeat(MANY))].concat()),
+        ("Scan", field(2, &field(1, &[0x12, 0].repeat(MANY)))),
+        ("BulkLoadHFile", [field(1, &region), [0x12, 0].repeat(MANY)].concat()),
+        ("ExecService", [0x12, 0].repeat(MANY)),
+    ];
+    let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
+    for (at, (method, param)) in bombs.iter().enumerate() {
+        match client.call_bytes(method, param, &[]) {
+            // Of messages that repeat what is one, the parts are one.
+            Ok(_) => panic!("{method} {at}"),
+            Err(error) => {
+                let class = error.exception_class_name.unwrap_or_default();
+                let is_refused =
+                    class.ends_with("CallQueueTooBigException") || class.ends_with("RequestTooBigException");
+                assert!(is_refused || *method == "ExecService", "{method} {at}: {class}");
+            }
+        }
+    }
+    let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+    let error = client.call_bytes("Mutate", &put_request(&served.region, b"r").encode_to_vec(), &block);
+    let class = error.expect_err("too large").exception_class_name.unwrap_or_default();
+    assert!(class.ends_with("CallQueueTooBigException"), "{class}");
+    served.get_and_put(&mut served.client());
+    let used = served.rpc.as_ref().expect("serves").stats().inflight_bytes;
+    assert!(used <= BUDGET / 8, "{used} bytes are not given back");
 }
 
 #[test]

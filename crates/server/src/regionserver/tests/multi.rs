@@ -6,6 +6,7 @@ use bytes::Bytes;
 use evenkeel_common::{HBaseError, KeyValue};
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_protocol::{Allowance, pb};
+use evenkeel_region::ops::Scan;
 use evenkeel_region::region::Region;
 use prost::Message;
 
@@ -302,6 +303,58 @@ fn a_reply_that_is_full_sends_the_rest_back() {
     let old = Caller { version: None, ..caller() };
     let answer = run_as(&server, &request, &cells, old).expect("answered");
     assert_eq!(errors(&answer), ["", "", ""], "an old client would not understand");
+}
+
+#[test]
+fn what_is_told_of_writes_and_of_failures_fills_a_reply_too() {
+    let config = RegionServerConfig { result_bytes_max: 150_000, ..RegionServerConfig::default() };
+    let server = TestServer::new(config);
+    let region = server.open(b"", b"", table());
+    put(&region, &[cell(b"a", b"q", &[7; 100_000])]);
+    let append = |index| mutation(index, MutationType::Append, b"a", 1);
+    let too_large = |answer: &Answer<pb::MultiResponse>| -> Vec<bool> {
+        let entries = answer.message.region_action_result.iter().flat_map(|of| &of.result_or_exception);
+        entries.map(|entry| name(entry.exception.as_ref()) == "MultiActionResultTooLarge").collect()
+    };
+    let appends = on(&region, (0..50).map(append).collect());
+    let answer = run(&server, vec![appends], &vec![cell(b"a", b"q", b"x"); 50]);
+    let (made, refused): (Vec<_>, Vec<_>) = too_large(&answer).into_iter().partition(|too_large| !too_large);
+    // An Append may begin before the last one has told.
+    assert!(made.len() >= 2 && refused.len() >= 30, "{} made, {} refused", made.len(), refused.len());
+    let value_bytes = region.get(Scan::get("a")).expect("read").get(0).value().len();
+    assert_eq!(value_bytes, 100_000 + made.len(), "what is refused is not made");
+    // Puts without a row.
+    let nameless = pb::MutationProto { mutate_type: Some(MutationType::Put as i32), ..Default::default() };
+    let wrong =
+        |index| pb::Action { index: Some(index), mutation: Some(nameless.clone()), ..Default::default() };
+    let failing = |count| {
+        let of_region = on(&region, (0..count).map(wrong).collect());
+        let answer = run(&server, vec![of_region], &[]);
+        (too_large(&answer), answer.message.encoded_len())
+    };
+    let (told, _) = failing(3000);
+    assert!(!told[0] && told[2999], "the first are told why");
+    let answer_bytes = failing(6000).1 - failing(3000).1;
+    assert!(answer_bytes < 3000 * 250, "{answer_bytes} bytes for 3000 more");
+}
+
+#[test]
+fn an_old_client_gets_as_much_as_leaves_room_to_others() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", &[7; 60_000])]);
+    let nearly_all = server.unsent.max() - 900_000;
+    server.unsent.add(nearly_all);
+    let request = pb::MultiRequest {
+        region_action: vec![on(&region, (0..20).map(|index| get_action(index, b"a")).collect())],
+        ..pb::MultiRequest::default()
+    };
+    let old = Caller { version: None, ..caller() };
+    let answer = run_as(&server, &request, &[], old).expect("answered");
+    server.unsent.give(nearly_all);
+    assert_eq!(server.unsent.used(), 0, "everything is given back");
+    let entries = &answer.message.region_action_result[0].result_or_exception;
+    let failed = entries.iter().filter(|entry| entry.exception.is_some()).count();
+    assert!((10..18).contains(&failed) && answer.cells.len() == 20 - failed, "{failed} failed");
 }
 
 #[test]

@@ -1,0 +1,223 @@
+//! The power is cut at every step of what a master does, and the next start serves a state from before or after it.
+//!
+//! A whole server runs in this process on a disk that writes down each step ([`PowerCutFileSystem`]). A [`SCENARIOS`] entry
+//! prepares some tables, then does its steps while the disk records: operations of the master, and Puts with FSYNC_WAL. Each
+//! recorded step gives a disk as a power cut there may leave it, by a number that chooses what is left of everything that
+//! was not synced. On that disk a server must start, without exception, and:
+//!
+//! - all that is compared of a cluster ([`World`]: tables, states, families, regions, rows, namespaces, snapshots) is as after the
+//!   last step that was answered, or as after the step that was under way;
+//! - so every row that was acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the archive;
+//! - regions cover all keys, every table can be read, and written while it is enabled.
+//!
+//! That start is recorded, too, and cut at some step: the start after it must come to the same.
+//!
+//! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices each;
+//! `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED` repeats a run.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod life;
+mod scenarios;
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use common::seed;
+use evenkeel_fs::{PowerCutFileSystem, Recording};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use life::Life;
+use scenarios::{SCENARIOS, Scenario};
+use world::World;
+
+/// Cuts of a run that is not told how many.
+const CUTS: usize = 112;
+/// Choices for each step of a full run: nothing that was not synced is left, or some parts of it.
+const CHOICES_OF_ALL: u64 = 2;
+/// Threads that go through scenarios: a start mostly waits.
+const THREADS: usize = 3;
+/// Failures that are told in full.
+const TOLD_MAX: usize = 12;
+
+/// A scenario as it went.
+struct Run {
+    recording: Recording,
+    /// What was seen before the first step and after each, and how many steps of the disk there were by its answer.
+    worlds: Vec<(usize, World)>,
+}
+
+impl Run {
+    fn of(scenario: &Scenario, root: &Path) -> Result<Self, String> {
+        let fs = PowerCutFileSystem::new();
+        let life = Life::start(&fs, root)?;
+        for step in scenario.prepared {
+            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+        }
+        let mut worlds = vec![(0, life.world()?)];
+        fs.record();
+        for step in scenario.steps {
+            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+            worlds.push((fs.steps(), life.world()?));
+        }
+        let recording = fs.recorded().ok_or("nothing was recorded")?;
+        Ok(Self { recording, worlds })
+    }
+
+    /// What may be found after a cut, with the number of steps of the scenario that it is of.
+    fn expected(&self, at: usize) -> Vec<(usize, &World)> {
+        let answered = self.worlds.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
+        self.worlds
+            .iter()
+            .enumerate()
+            .map(|(step, (_, world))| (step, world))
+            .skip(answered)
+            .take(2)
+            .collect()
+    }
+}
+
+/// A cut, and a number for what it leaves and whether the next start is cut as well.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    at: usize,
+    choice: u64,
+    again: Option<u64>,
+}
+
+/// Starts on the disk that a cut left; gives the number of the scenario's step that was found.
+fn check(run: &Run, cut: Cut, root: &Path) -> Result<usize, String> {
+    let fs = run.recording.cut(cut.at, cut.choice);
+    fs.record();
+    let life = Life::start(&fs, root)?;
+    let start = fs.recorded().ok_or("nothing was recorded")?;
+    let expected = run.expected(cut.at);
+    let found = compare(&life, &expected)?;
+    life.use_tables()?;
+    drop(life);
+    if let Some(random) = cut.again {
+        let at = usize::try_from(random).unwrap_or_default() % (start.len() + 1);
+        let after =
+            |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.around(at));
+        let life = Life::start(&start.cut(at, random >> 8), root).map_err(after)?;
+        compare(&life, &expected).map_err(after)?;
+    }
+    Ok(found)
+}
+
+fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
+    let found = life.settled(|world| expected.iter().any(|(_, expected)| *expected == world))?;
+    let step = expected.iter().find(|(_, world)| **world == found).map(|(step, _)| *step);
+    step.ok_or_else(|| {
+        let expected: Vec<_> = expected.iter().map(|(_, world)| world.differences(&found)).collect();
+        format!("neither before nor after:\n{}", expected.join("\n and\n"))
+    })
+}
+
+/// The cuts of a run: all, or so many of it.
+fn cuts(run: &Run, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
+    let len = run.recording.len();
+    match count {
+        None => (0..=len)
+            .flat_map(|at| (0..CHOICES_OF_ALL).map(move |choice| (at, choice)))
+            .map(|(at, choice)| {
+                let choice = if choice == 0 { 0 } else { random.random() };
+                Cut { at, choice, again: (choice > 0).then(|| random.random()) }
+            })
+            .collect(),
+        // A part of the steps each, so that none is left out for long.
+        Some(count) => (0..count)
+            .map(|part| {
+                let (from, to) = (part * (len + 1) / count, (part + 1) * (len + 1) / count);
+                let at = random.random_range(from..to.max(from + 1)).min(len);
+                let choice = if random.random_bool(0.4) { 0 } else { random.random() };
+                Cut { at, choice, again: random.random_bool(0.25).then(|| random.random()) }
+            })
+            .collect(),
+    }
+}
+
+/// What went wrong in a scenario, and how many cuts were made by the step that was found.
+#[derive(Default)]
+struct Outcome {
+    failures: Vec<String>,
+    found: BTreeMap<usize, usize>,
+    cuts: usize,
+}
+
+fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let root = folder.path().join("hbase");
+    std::fs::create_dir(&root).expect("made");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut outcome = Outcome::default();
+    let run = match Run::of(scenario, &root) {
+        Ok(run) => run,
+        Err(what) => {
+            outcome.failures.push(format!("{}: it does not even run: {what}", scenario.name));
+            return outcome;
+        }
+    };
+    for cut in cuts(&run, count, &mut random) {
+        outcome.cuts += 1;
+        match check(&run, cut, &root) {
+            Ok(found) => *outcome.found.entry(found).or_default() += 1,
+            Err(what) => outcome.failures.push(format!(
+                "{}, {cut:?} of {}, {} steps answered:\n{what}\n{}",
+                scenario.name,
+                run.recording.len(),
+                run.expected(cut.at)[0].0,
+                run.recording.around(cut.at)
+            )),
+        }
+    }
+    outcome
+}
+
+#[test]
+fn a_power_cut_at_any_step_leaves_a_cluster_from_before_or_after() {
+    let seed = seed();
+    let only = std::env::var("EVENKEEL_SERVER_POWER_CUT_SCENARIO").ok();
+    let scenarios: Vec<_> =
+        SCENARIOS.iter().filter(|s| only.as_deref().is_none_or(|name| name == s.name)).collect();
+    let count = match std::env::var("EVENKEEL_SERVER_POWER_CUTS").as_deref() {
+        Ok("all") => None,
+        Ok(number) => Some(number.parse::<usize>().expect("a number, or all")),
+        Err(_) => Some(CUTS),
+    };
+    let each = count.map(|count| count.div_ceil(scenarios.len()));
+    let (next, failures, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some((at, scenario)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    scenarios.get(at).map(|scenario| (at, scenario))
+                } {
+                    let outcome = go_through(scenario, each, seed.wrapping_add(at as u64));
+                    let (name, found) = (scenario.name, &outcome.found);
+                    println!(
+                        "{name:12} {:4} cuts, {} failed; by the step found: {found:?}",
+                        outcome.cuts,
+                        outcome.failures.len()
+                    );
+                    failures.lock().expect("no panic").extend(outcome.failures);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no panic");
+    println!("{:?}", began.elapsed());
+    let told: Vec<_> = failures.iter().take(TOLD_MAX).map(String::as_str).collect();
+    assert!(
+        failures.is_empty(),
+        "{} failures, EVENKEEL_TEST_SEED={seed}\n\n{}",
+        failures.len(),
+        told.join("\n\n")
+    );
+}

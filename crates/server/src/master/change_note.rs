@@ -1,0 +1,149 @@
+//! Notes of changes under way: the regions that a change makes and removes, and the families that it removes.
+//!
+//! ```text
+//! <table dir>/.tabledesc/.change.<32 hex digits>      text, a line each:
+//!   region <encoded name>      made or removed by the change
+//!   family <name>              removed by it
+//!   end
+//! ```
+//! A note is durable before the first directory of a change is made and before its moment, and goes when nothing of the
+//! change is left to do. So a start can tell what hbase:meta does not know: a region that a note names is what a change that
+//! was cut short had prepared or not yet removed, and goes to the archive; a region that no note names is data of users
+//! ([`super::reconcile`]). A note that names what hbase:meta does know says nothing. HBase does not look at files of
+//! that name.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use evenkeel_common::{RegionInfo, Result};
+use evenkeel_fs::FileSystem;
+
+use super::descriptors::DESCRIPTOR_DIR;
+
+const PREFIX: &str = ".change.";
+const REGION: &str = "region ";
+const FAMILY: &str = "family ";
+const END: &str = "end";
+/// The largest note that is read back: more than a million regions.
+const NOTE_BYTES_MAX: u64 = 64 << 20;
+
+/// A note on disk.
+#[derive(Debug)]
+#[must_use = "a note that is not forgotten explains what it names for as long as it is there"]
+pub struct ChangeNote(PathBuf);
+
+/// What all notes of a table name.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Encoded names of regions.
+    pub regions: HashSet<String>,
+    /// Names of families.
+    pub families: HashSet<String>,
+    paths: Vec<PathBuf>,
+}
+
+impl ChangeNote {
+    /// Writes a note into a table's directory, which is made when it is not there.
+    ///
+    /// # Errors
+    /// What the file system says; there is no note then, or one that names what is to be made and was not.
+    pub fn write<'a>(
+        fs: &dyn FileSystem,
+        table_dir: &Path,
+        regions: impl IntoIterator<Item = &'a RegionInfo>,
+        families: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let regions = regions.into_iter().map(|region| format!("{REGION}{}\n", region.encoded_name()));
+        let families = families.into_iter().map(|family| format!("{FAMILY}{family}\n"));
+        let text = regions.chain(families).collect::<String>() + END;
+        let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
+        let path = table_dir.join(DESCRIPTOR_DIR).join(name);
+        fs.mkdirs(&table_dir.join(DESCRIPTOR_DIR))?;
+        fs.write_atomically(&path, text.as_bytes())?;
+        Ok(Self(path))
+    }
+
+    /// The change is over. A note that cannot be removed is void: hbase:meta knows what it names, or nothing of that is left.
+    pub fn forget(self, fs: &dyn FileSystem) {
+        if let Err(error) = fs.delete(&self.0) {
+            tracing::warn!(note = %self.0.display(), %error, "the note of a change that is over stays until the next start");
+        }
+    }
+}
+
+impl Noted {
+    /// Reads every note of a table. One that cannot be read explains nothing, and stays.
+    ///
+    /// # Errors
+    /// What listing the directory says.
+    pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Self> {
+        let (dir, mut noted) = (table_dir.join(DESCRIPTOR_DIR), Self::default());
+        if !fs.exists(&dir)? {
+            return Ok(noted);
+        }
+        for file in fs.list(&dir)?.into_iter().filter(|file| is_note(file.name())) {
+            match fs.read_all(&file.path, NOTE_BYTES_MAX) {
+                Ok(bytes) if noted.add(&bytes) => noted.paths.push(file.path),
+                outcome => {
+                    let error = outcome.err();
+                    tracing::error!(note = %file.path.display(), ?error, "the note of a change cannot be read");
+                }
+            }
+        }
+        Ok(noted)
+    }
+
+    /// Takes a note in; false when it is not whole.
+    fn add(&mut self, bytes: &[u8]) -> bool {
+        let Some(text) = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_suffix(END)) else {
+            return false;
+        };
+        for line in text.lines() {
+            if let Some(region) = line.strip_prefix(REGION) {
+                self.regions.insert(region.to_owned());
+            } else if let Some(family) = line.strip_prefix(FAMILY) {
+                self.families.insert(family.to_owned());
+            }
+        }
+        true
+    }
+
+    /// Removes the notes: what they explain is dealt with.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
+        self.paths.iter().try_for_each(|path| Ok(fs.delete(path).map(drop)?))
+    }
+}
+
+/// Not one that was being written.
+fn is_note(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_fs::MemoryFileSystem;
+
+    use super::*;
+
+    #[test]
+    fn notes_add_up_until_they_are_forgotten() {
+        let (fs, dir) = (MemoryFileSystem::new(), Path::new("/data/default/t"));
+        let region =
+            |id| RegionInfo::new("t".parse().expect("legal"), Default::default(), Default::default(), id);
+        let first = ChangeNote::write(&fs, dir, [&region(1)], ["f".to_owned()]).expect("written");
+        let second = ChangeNote::write(&fs, dir, [&region(2)], []).expect("written");
+        fs.write_atomically(&dir.join(".tabledesc/.change.0123456789abcdef0123456789abcdef"), b"region x")
+            .expect("written");
+        let noted = Noted::read(&fs, dir).expect("read");
+        let names = [1, 2].map(|id| region(id).encoded_name().to_owned());
+        assert_eq!((noted.regions, noted.families.len()), (names.into(), 1), "not those of a note cut short");
+        first.forget(&fs);
+        assert!(Noted::read(&fs, dir).expect("read").families.is_empty());
+        Noted::read(&fs, dir).expect("read").forget(&fs).expect("removed");
+        assert!(Noted::read(&fs, dir).expect("read").regions.is_empty());
+        second.forget(&fs);
+    }
+}

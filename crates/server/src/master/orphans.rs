@@ -1,0 +1,142 @@
+//! Regions on disk that hbase:meta does not know, and that no change explains: rows of hbase:meta were lost, or somebody has
+//! put directories here. Their data is never thrown away.
+//!
+//! A region that has its `.regioninfo` and overlaps no other gets its row back, as by HBCK2's `addFsRegionsMissingInMeta`. Of
+//! those that overlap each other the newest does: a region that was split or merged is older than what came of it. Every
+//! other one stays where it is, for references of other regions may lead to its files, and an error line names it.
+//!
+//! A region without data of its own (no store file but references, no recovered edits, no bulk load under way) that cannot
+//! be served is what a split or merge had prepared. It goes to the archive.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use evenkeel_common::{RegionInfo, Result, TableName};
+use evenkeel_fs::{FileStatus, FileSystem};
+use evenkeel_protocol::{PB_MAGIC, pb};
+use evenkeel_region::layout;
+use prost::Message;
+
+use super::reconcile::{archive_region_dir, family_dirs, is_reference};
+
+/// The largest `.regioninfo` that is read.
+const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
+/// How the notes of bulk loads under way begin, in a region's `.tmp`.
+const BULK_LOAD_PREFIX: &str = ".bulkload-";
+
+/// A region's directory that hbase:meta does not know.
+struct Orphan {
+    dir: FileStatus,
+    info: Option<RegionInfo>,
+}
+
+/// The regions among these directories that can be served beside the `known` ones. With `is_certain` false what is not
+/// needed stays, too.
+///
+/// # Errors
+/// What the file system says.
+pub(super) fn adopt(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    dirs: Vec<FileStatus>,
+    known: &[RegionInfo],
+    is_certain: bool,
+) -> Result<Vec<RegionInfo>> {
+    let mut orphans: Vec<_> =
+        dirs.into_iter().map(|dir| Orphan { info: region_info(fs, &dir, table), dir }).collect();
+    orphans.sort_by_key(|orphan| std::cmp::Reverse(orphan.info.as_ref().map(RegionInfo::region_id)));
+    let mut adopted: Vec<RegionInfo> = Vec::new();
+    for Orphan { dir, info } in orphans {
+        let other =
+            info.as_ref().and_then(|info| known.iter().chain(&adopted).find(|other| overlap(info, other)));
+        let why = match (&info, other) {
+            (Some(info), None) => {
+                tracing::error!(%table, region = %info.name_text(), "region was not in hbase:meta: its row is made again");
+                adopted.push(info.clone());
+                continue;
+            }
+            (Some(_), Some(other)) => format!("it overlaps {}", other.name_text()),
+            (None, _) => "it has no .regioninfo that can be read".to_owned(),
+        };
+        if is_certain && !holds_data(fs, &dir.path)? {
+            tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");
+            archive_region_dir(fs, &dir.path, &layout::archive_table_dir(root, table).join(dir.name()))?;
+        } else {
+            tracing::error!(path = %dir.path.display(), why, "region is not in hbase:meta and is not served; its files stay here");
+        }
+    }
+    Ok(adopted)
+}
+
+/// What a region's directory says of itself, if that can be right.
+fn region_info(fs: &dyn FileSystem, dir: &FileStatus, table: &TableName) -> Option<RegionInfo> {
+    let bytes = fs.read_all(&dir.path.join(layout::REGION_INFO_FILE), REGION_INFO_BYTES_MAX).ok()?;
+    let message = pb::RegionInfo::decode_length_delimited(bytes.strip_prefix(PB_MAGIC)?).ok()?;
+    let info = RegionInfo::try_from(&message).ok()?.with_flags(false, false);
+    (info.encoded_name() == dir.name() && info.table() == table && info.replica_id() == 0).then_some(info)
+}
+
+/// Whether some row belongs to both regions.
+fn overlap(a: &RegionInfo, b: &RegionInfo) -> bool {
+    let is_below = |start: &Bytes, end: &Bytes| end.is_empty() || start < end;
+    is_below(a.start_key(), b.end_key()) && is_below(b.start_key(), a.end_key())
+}
+
+/// Names the rows of a table that no region has.
+pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
+    let mut regions: Vec<_> = regions.iter().collect();
+    regions.sort_by(|a, b| a.start_key().cmp(b.start_key()));
+    let mut end = Some(Bytes::new());
+    let ends = regions.iter().map(|region| (region.start_key(), Some(region.end_key().clone())));
+    let empty = Bytes::new();
+    for (start, next) in ends.chain([(&empty, None)]) {
+        let is_hole = match (&end, &next) {
+            (Some(end), Some(_)) => end < start,
+            (Some(end), None) => regions.is_empty() || !end.is_empty(),
+            (None, _) => false,
+        };
+        if is_hole {
+            let from = end.as_ref().map(|end| end.escape_ascii().to_string());
+            tracing::error!(%table, from, to = %start.escape_ascii(), "rows of the table are in no region");
+        }
+        end = next.filter(|end| !end.is_empty());
+        if end.is_none() {
+            break;
+        }
+    }
+}
+
+/// Whether a region's directory holds anything but references, links being data: what they stand for may be nowhere else
+/// in use.
+fn holds_data(fs: &dyn FileSystem, region_dir: &Path) -> Result<bool> {
+    for family in family_dirs(fs, region_dir)? {
+        if fs.list(&family.path)?.iter().any(|entry| entry.is_dir || !is_reference(entry.name())) {
+            return Ok(true);
+        }
+    }
+    let has = |dir: &str, is_data: &dyn Fn(&FileStatus) -> bool| -> Result<bool> {
+        let dir = region_dir.join(dir);
+        Ok(fs.exists(&dir)? && fs.list(&dir)?.iter().any(is_data))
+    };
+    let is_edits = |file: &FileStatus| !file.is_dir && file.name().bytes().all(|byte| byte.is_ascii_digit());
+    Ok(has(layout::RECOVERED_EDITS_DIR, &is_edits)?
+        || has(layout::TMP_DIR, &|file| file.name().starts_with(BULK_LOAD_PREFIX))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: &'static str, end: &'static str, id: i64) -> RegionInfo {
+        RegionInfo::new("t".parse().expect("legal"), Bytes::from(start), Bytes::from(end), id)
+    }
+
+    #[test]
+    fn regions_overlap_where_a_row_is_in_both() {
+        let (all, low, high) = (region("", "", 1), region("", "m", 2), region("m", "", 3));
+        assert!(overlap(&all, &low) && overlap(&high, &all) && overlap(&low, &low));
+        assert!(!overlap(&low, &high) && !overlap(&high, &low));
+        assert!(overlap(&region("a", "n", 4), &high));
+    }
+}
