@@ -62,9 +62,32 @@ enum Effect {
     Tear(io::ErrorKind),
     ShortRead(usize),
     Flip { offset: u64, mask: u8 },
+    Damage(Damage),
     Block(Gate),
     Take(Duration),
     Panic,
+}
+
+/// What an append writes in place of its bytes, while it reports success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Its bytes, one of them changed by exclusive or with `mask`; counted from the first, modulo their number.
+    Flip {
+        /// Which byte.
+        at: usize,
+        /// Its change; not 0.
+        mask: u8,
+    },
+    /// Nothing.
+    Drop,
+    /// The first half.
+    Truncate,
+    /// All bytes, twice.
+    Duplicate,
+    /// As many zeros.
+    Zero,
+    /// The bytes of the next append first. What nothing follows is never written.
+    Swap,
 }
 
 impl Fault {
@@ -119,6 +142,12 @@ impl Fault {
     /// An append (only) writes the first half of its bytes, flushes them, and fails.
     pub fn tears(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::Tear(kind), ..self }
+    }
+
+    /// An append (only) reports success, and something else is in the file. Positions are those of a writer that does not
+    /// know.
+    pub fn damages(self, damage: Damage) -> Self {
+        Self { effect: Effect::Damage(damage), ..self }
     }
 
     /// A read (only) returns at most `bytes`.
@@ -305,7 +334,9 @@ impl FileSystem for FaultyFileSystem {
 
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
         let inner = self.run(Op::Create, path, || self.inner.create(path, options))?;
-        Ok(Box::new(FaultyAppendFile { inner, path: path.to_owned(), script: Arc::clone(&self.script) }))
+        let position = inner.position();
+        let (path, script) = (path.to_owned(), Arc::clone(&self.script));
+        Ok(Box::new(FaultyAppendFile { inner, path, script, position, held: Vec::new() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -383,7 +414,7 @@ impl FaultyReader {
                 gate.pass();
                 read(buf)
             }
-            Some(Effect::Take(_) | Effect::Panic) | None => read(buf),
+            Some(Effect::Take(_) | Effect::Damage(_) | Effect::Panic) | None => read(buf),
         }
     }
 }
@@ -408,6 +439,38 @@ struct FaultyAppendFile {
     inner: Box<dyn AppendFile>,
     path: PathBuf,
     script: Arc<Script>,
+    /// What the writer was told.
+    position: u64,
+    /// What goes behind the next append.
+    held: Vec<u8>,
+}
+
+impl FaultyAppendFile {
+    fn damaged(&mut self, bytes: &[u8], damage: Damage) -> io::Result<()> {
+        match damage {
+            Damage::Flip { at, mask } => {
+                let mut flipped = bytes.to_vec();
+                if let Some(byte) = flipped.get_mut(at % bytes.len().max(1)) {
+                    *byte ^= mask;
+                }
+                self.inner.append(&flipped)
+            }
+            Damage::Drop => Ok(()),
+            Damage::Truncate => self.inner.append(&bytes[..bytes.len() / 2]),
+            Damage::Duplicate => self.inner.append(bytes).and_then(|()| self.inner.append(bytes)),
+            Damage::Zero => self.inner.append(&vec![0; bytes.len()]),
+            Damage::Swap => {
+                self.held.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.append(bytes)?;
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() { Ok(()) } else { self.inner.append(&held) }
+    }
 }
 
 impl AppendFile for FaultyAppendFile {
@@ -420,7 +483,9 @@ impl AppendFile for FaultyAppendFile {
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.position += bytes.len() as u64;
         match strike(&self.script, Op::Append, &self.path) {
+            Some(Effect::Damage(damage)) => self.damaged(bytes, damage),
             Some(Effect::Fail(kind)) => Err(failure(Op::Append, &self.path, kind)),
             Some(Effect::FailAfter(kind)) => {
                 self.inner.append(bytes).and(Err(failure(Op::Append, &self.path, kind)))
@@ -433,7 +498,7 @@ impl AppendFile for FaultyAppendFile {
                 gate.pass();
                 self.inner.append(bytes)
             }
-            _ => self.inner.append(bytes),
+            _ => self.whole(bytes),
         }
     }
 
@@ -446,7 +511,7 @@ impl AppendFile for FaultyAppendFile {
     }
 
     fn position(&self) -> u64 {
-        self.inner.position()
+        self.position
     }
 }
 
@@ -481,6 +546,41 @@ mod tests {
         fs.inject(Fault::on(Op::Append, "a").tears(io::ErrorKind::StorageFull));
         file_with(&fs, "/a", b"1234").expect_err("torn");
         assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"12");
+    }
+
+    #[test]
+    fn a_damaged_append_succeeds_and_leaves_something_else() {
+        let left = |damage| {
+            let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+            fs.inject(Fault::on(Op::Append, "a").damages(damage));
+            let mut file = fs.create("/a".as_ref(), CreateOptions::default()).expect("created");
+            file.append(b"1234").and_then(|()| file.append(b"56")).expect("told of nothing");
+            assert_eq!(file.position(), 6);
+            file.flush().expect("flushed");
+            String::from_utf8(fs.read_all("/a".as_ref(), 10).expect("readable")).expect("text")
+        };
+        assert_eq!(left(Damage::Flip { at: 6, mask: 1 }), "122456");
+        assert_eq!(left(Damage::Drop), "56");
+        assert_eq!(left(Damage::Truncate), "1256");
+        assert_eq!(left(Damage::Duplicate), "1234123456");
+        assert_eq!(left(Damage::Zero), "\0\0\0\056");
+        assert_eq!(left(Damage::Swap), "561234");
+    }
+
+    #[test]
+    fn a_small_file_that_does_not_read_back_is_not_put_in_place() {
+        for damage in
+            [Damage::Flip { at: 1, mask: 8 }, Damage::Drop, Damage::Truncate, Damage::Duplicate, Damage::Zero]
+        {
+            let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+            fs.write_atomically("/a".as_ref(), b"before").expect("written");
+            fs.inject(Fault::on(Op::Append, "/a").damages(damage));
+            let error = fs.write_atomically("/a".as_ref(), b"after").expect_err("something else is there");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+            assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"before");
+            fs.write_atomically("/a".as_ref(), b"after").expect("sound again");
+            assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"after");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod side_sums;
 mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
-pub use faulty::{Fault, FaultyFileSystem, Gate, Op};
+pub use faulty::{Damage, Fault, FaultyFileSystem, Gate, Op};
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use memory::{Keep, MemoryFileSystem};
 pub use power_cut::{PowerCutFileSystem, Recording};
@@ -292,10 +292,11 @@ pub trait FileSystem: Send + Sync + Debug {
     }
 
     /// Writes a small file so that a reader sees either what was there before or all of `bytes`: to a temporary name
-    /// beside it, synced, then renamed.
+    /// beside it, synced, read back, then renamed.
     ///
     /// # Errors
-    /// As [`FileSystem::create`] and [`FileSystem::rename`].
+    /// As [`FileSystem::create`] and [`FileSystem::rename`]; `InvalidData` when other bytes are read back than were
+    /// written: `path` is as it was before then.
     fn write_atomically(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".tmp");
@@ -305,6 +306,10 @@ pub trait FileSystem: Send + Sync + Debug {
         file.append(bytes)?;
         file.sync()?;
         drop(file);
+        if self.read_all(&temporary, bytes.len() as u64)? != bytes {
+            let message = format!("{}: other bytes are read back than were written", temporary.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
         self.rename(&temporary, path)
     }
 }
