@@ -199,6 +199,12 @@ impl BlockReader {
         .map(|loaded| loaded.block)
     }
 
+    /// As [`BlockReader::load_unsized`], of a block that is looked at once: its cells are not walked for seek points.
+    pub fn load_next(&self, offset: u64) -> Result<Block> {
+        let (at, _) = self.header_at(offset)?;
+        self.load(at, Walk::Never).map(|loaded| loaded.block)
+    }
+
     /// The error for damage at a place.
     pub fn corrupt(&self, offset: u64, what: impl std::fmt::Display) -> HBaseError {
         corrupt(&self.name, offset, what)

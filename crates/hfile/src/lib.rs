@@ -4,6 +4,7 @@
 //! * [`HFileWriter`] turns ordered cells into a file.
 //! * [`HFileReader`] is an open file: its index root, its file info, its bloom filters.
 //! * [`HFileScanner`] is a place in it.
+//! * [`ReadBack`] reads a file that was just written, and compares it with what the writer was given.
 //!
 //! The format is drawn byte by byte in `docs/formats/hfile.md`; each module's header draws its part.
 //!
@@ -33,6 +34,7 @@ mod bloom;
 mod cache_on_write;
 mod checksum;
 mod context;
+mod digest;
 mod encoding;
 mod error;
 mod file_info;
@@ -42,6 +44,7 @@ mod index;
 mod inspect;
 mod place;
 mod read_ahead;
+mod read_back;
 mod reader;
 mod reference;
 mod scanner;
@@ -54,8 +57,10 @@ pub use block_reader::checksum_failures_count;
 pub use bloom::BloomHash;
 pub use cache_on_write::{CacheOnWrite, OnWrite, Warmth};
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
+pub use digest::CellDigest;
 pub use file_info::{FileInfo, keys};
 pub use inspect::{BloomSummary, IndexEntry};
+pub use read_back::ReadBack;
 pub use reader::{HFileReader, OpenOptions};
 pub use reference::{HFileLink, Half, Range, StoreFileName};
 pub use scanner::{HFileScanner, ScanOptions};

@@ -422,6 +422,17 @@ impl HFileReader {
         &self.blocks
     }
 
+    /// Where the chunks of all bloom filters are, in the order of the file; `None` when it has a filter that cannot be asked.
+    pub(crate) fn bloom_chunks(&self) -> Option<Vec<BlockAt>> {
+        if self.general_bloom.is_none() && self.info.get(keys::BLOOM_FILTER_TYPE).is_some() {
+            return None;
+        }
+        let blooms = [&self.general_bloom, &self.delete_family_bloom].into_iter().flatten();
+        let mut chunks: Vec<_> = blooms.flat_map(BloomMeta::chunks).collect();
+        chunks.sort_by_key(|at| at.offset);
+        Some(chunks)
+    }
+
     pub(crate) fn half(&self) -> Option<&Half> {
         self.half.as_ref()
     }

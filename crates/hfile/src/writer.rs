@@ -27,6 +27,7 @@ use crate::block_writer::{BlockWriter, reset};
 use crate::bloom::BloomWriter;
 use crate::cache_on_write::CacheOnWrite;
 use crate::context::{BloomType, DataBlockEncoding, HFileContext};
+use crate::digest::CellDigest;
 use crate::encoding::{DataBlockEncoder, key_body, shared_bytes};
 use crate::error::io_at;
 use crate::file_info::{FileInfo, compaction_event, keys};
@@ -64,6 +65,10 @@ pub struct WrittenFile {
     pub time_range: Option<(i64, i64)>,
     /// The file info as written.
     pub file_info: FileInfo,
+    /// The trailer as written.
+    pub trailer: Trailer,
+    /// Of all cells, if it was asked for ([`HFileWriter::digest_cells`]).
+    pub digest: Option<CellDigest>,
 }
 
 /// Writes one store file. Dropping it unfinished leaves a file without a trailer, for the caller to delete.
@@ -84,6 +89,7 @@ pub struct HFileWriter {
     first_data_block: Option<u64>,
     last_data_block: Option<u64>,
     totals: Totals,
+    digest: Option<CellDigest>,
     info: FileInfo,
     name: String,
 }
@@ -128,6 +134,7 @@ impl HFileWriter {
             first_data_block: None,
             last_data_block: None,
             totals: Totals::default(),
+            digest: None,
             info: FileInfo::default(),
             name,
             context,
@@ -137,6 +144,12 @@ impl HFileWriter {
     /// Keeps blocks in a cache as they are written. If the file is given up, the caller must make the cache forget it.
     pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
         self.blocks.cache_on_write(cache);
+    }
+
+    /// Makes a digest of all cells from here on, to compare the file with when it is read back ([`crate::ReadBack`]). To be
+    /// called before the first cell.
+    pub fn digest_cells(&mut self) {
+        self.digest = Some(CellDigest::default());
     }
 
     /// Adds a cell. Cells come in the context's order; those with the same key one after the other, and they stay in
@@ -175,6 +188,9 @@ impl HFileWriter {
         }
         self.encoder.append(cell, self.last_key.bytes(), shared, &mut self.data);
         self.totals.add(cell);
+        if let Some(digest) = &mut self.digest {
+            digest.add(cell);
+        }
         self.last_key.set_to(cell);
         Ok(())
     }
@@ -210,7 +226,7 @@ impl HFileWriter {
         let trailer = self.trailer(load_on_open_offset, file_info_offset);
         self.blocks.append(&trailer.encode())?;
         let bytes = self.blocks.sync()?;
-        Ok(self.written(bytes))
+        Ok(self.written(bytes, trailer))
     }
 
     /// Whether the cell's key is the last one's again. `shared`: bytes that both have in common up to the qualifier's end.
@@ -393,7 +409,7 @@ impl HFileWriter {
         }
     }
 
-    fn written(self, bytes: u64) -> WrittenFile {
+    fn written(self, bytes: u64, trailer: Trailer) -> WrittenFile {
         let key = |key: KeyBuf| (!key.is_empty()).then_some(key);
         WrittenFile {
             bytes,
@@ -402,6 +418,8 @@ impl HFileWriter {
             last_key: key(self.last_key),
             time_range: self.totals.time_range(),
             file_info: self.info,
+            trailer,
+            digest: self.digest,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! <root>/data/<namespace>/<table>/<encoded region>/<family>/recovered.hfiles/   split WALs, as store files
 //! <root>/archive/data/<namespace>/<table>/<encoded region>/<family>/      files no longer served
 //! <root>/staging/<user>__<table>__<random>/                               a client's bulk load
+//! <root>/corrupt/                                                         damaged WALs, and files that did not read back
 //! <root>/WALs/<server>/   <root>/oldWALs/   <root>/.tmp/   <root>/hbase.id   <root>/hbase.version
 //! ```
 
@@ -32,6 +33,8 @@ pub const REGION_INFO_FILE: &str = ".regioninfo";
 pub const WALS_DIR: &str = "WALs";
 /// WALs whose edits are all flushed.
 pub const OLD_WALS_DIR: &str = "oldWALs";
+/// What is damaged and kept for somebody to look at; no cleaner does (`HConstants.CORRUPT_DIR_NAME`).
+pub const CORRUPT_DIR: &str = "corrupt";
 
 /// The directory of a namespace.
 pub fn namespace_dir(root: &Path, namespace: &str) -> PathBuf {

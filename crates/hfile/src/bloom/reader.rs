@@ -45,6 +45,11 @@ impl BloomMeta {
         self.index.entries_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
+    /// Where its chunks are, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = BlockAt> + '_ {
+        (0..self.index.len()).map(|i| self.index.entry(i))
+    }
+
     /// Bytes of memory.
     pub fn heap_bytes(&self) -> usize {
         self.index.heap_bytes()

@@ -100,6 +100,28 @@ impl IndexCursor {
         }
     }
 
+    /// The key of the data block at hand; `None` when an index block is malformed.
+    pub fn key<'a>(&'a self, root: &'a RootIndex) -> Option<&'a [u8]> {
+        self.key_at(root, self.frames.len())
+    }
+
+    /// The key of the entry at hand, `level` levels below the root.
+    fn key_at<'a>(&'a self, root: &'a RootIndex, level: usize) -> Option<&'a [u8]> {
+        match level.checked_sub(1).map(|below| self.frames.get(below)) {
+            Some(frame) => frame.and_then(|frame| LeafView::new(frame.block.data())?.key(frame.entry)),
+            None => (self.root_entry < root.len()).then(|| root.key(self.root_entry)),
+        }
+    }
+
+    /// Whether each level's entry at hand has the key of the first entry of the block that it points to, where the place is
+    /// at that first entry.
+    pub fn levels_agree(&self, root: &RootIndex) -> bool {
+        self.frames
+            .iter()
+            .enumerate()
+            .all(|(above, frame)| frame.entry > 0 || self.key_at(root, above) == self.key_at(root, above + 1))
+    }
+
     /// The key of the next data block: all cells up to it are in blocks up to this one.
     pub fn next_key<'a>(&'a self, root: &'a RootIndex) -> Option<&'a [u8]> {
         match self.frames.iter().rfind(|frame| frame.entry + 1 < frame.len) {

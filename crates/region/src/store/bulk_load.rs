@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
-use evenkeel_fs::CreateOptions;
+use evenkeel_fs::{CreateOptions, RandomAccessFile};
 use evenkeel_hfile::{HFileReader, OpenOptions, ScanOptions};
 
 use super::{Store, StoreFile, sorted};
@@ -84,7 +84,32 @@ impl Store {
         if at != source.len() {
             return Err(HBaseError::io(format!("{}: {at} bytes of {}", from.display(), source.len())));
         }
-        Ok(target.sync()?)
+        target.sync()?;
+        drop(target);
+        self.check_copy(&*source, to)
+    }
+
+    /// Reads a copy back: the source may go once its answer is sent.
+    fn check_copy(&self, source: &dyn RandomAccessFile, to: &Path) -> Result<()> {
+        let copy = self.env.fs.open(to)?;
+        let differs =
+            || HBaseError::new(ErrorKind::CorruptHFile, format!("{}: not what was copied", to.display()));
+        if copy.len() != source.len() {
+            return Err(differs());
+        }
+        let len = COPY_BYTES.min(usize::try_from(source.len()).unwrap_or(COPY_BYTES));
+        let (mut is, mut was) = (vec![0; len], vec![0; len]);
+        let mut at = 0;
+        while at < source.len() {
+            let here = usize::try_from(source.len() - at).unwrap_or(len).min(len);
+            source.read_exact_at(at, &mut was[..here])?;
+            copy.read_exact_at(at, &mut is[..here])?;
+            if is[..here] != was[..here] {
+                return Err(differs());
+            }
+            at += here as u64;
+        }
+        Ok(())
     }
 
     /// Removes what [`Store::copy_in`] made.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! select_compaction     files are marked busy, until the request is dropped
-//! compact               merge to .tmp/<family>/<uuid>                 readers go on
+//! compact               merge to .tmp/<family>/<uuid>, read back      readers go on
 //! install_compaction    rename into the family's directory, open
 //! swap_compaction       new files in, old files out, at once
 //! archive_replaced      old files to the archive, as readers let go of them
@@ -295,7 +295,7 @@ impl Store {
             smallest_read_point,
             earliest_put_timestamp: facts.earliest_put_timestamp,
         };
-        let scanner = self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode)?;
+        let scanner = || self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode);
         let context = self.hfile_context(facts.includes_mvcc, facts.includes_tags)?;
         let meta = StoreFileMeta {
             max_seq_id: Some(facts.max_seq_id),
@@ -303,12 +303,12 @@ impl Store {
             compacted_files: self.replaced_by(request),
             stripe: None,
         };
-        let file = self.compacted_file(context, request.bytes(), warmth);
+        let file = self.compacted_file(context, request.bytes(), Arc::clone(&warmth));
         let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
         let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
         let patience = patience.filter(|_| request.bytes() >= patience::BYTES_MIN);
         let Written { paths, cells } =
-            self.write_files(scanner, order, Pace::Compaction(&self.env.pace, patience))?;
+            self.write_files(&scanner, order, Pace::Compaction(&self.env.pace, patience))?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 

@@ -58,6 +58,8 @@ pub struct StoreConfig {
     pub bloom_error_rate: f32,
     /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
     pub verify_bulk_loads: bool,
+    /// `evenkeel.hfile.verify.writes`: read back what a flush or compaction wrote before it is used.
+    pub verify_writes: bool,
     /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
     pub flush_bytes: u64,
     /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless it is cut before.
@@ -99,6 +101,7 @@ impl Default for StoreConfig {
             delete_family_bloom: true,
             bloom_error_rate: 0.01,
             verify_bulk_loads: false,
+            verify_writes: true,
             flush_bytes: 128 << 20,
             row_bytes_max: 1 << 30,
             cache: StoreCacheConfig::default(),
@@ -121,6 +124,7 @@ const MAJOR_JITTER: &str = "hbase.hregion.majorcompaction.jitter";
 const PURGE_DELETES: &str = "hbase.hstore.time.to.purge.deletes";
 const KEEP_SEQ_ID_DAYS: &str = "hbase.hstore.compaction.keep.seqId.period";
 const VERIFY_BULK_LOADS: &str = "hbase.hstore.bulkload.verify";
+const VERIFY_WRITES: &str = "evenkeel.hfile.verify.writes";
 const CHECKSUM: &str = "hbase.hstore.checksum.algorithm";
 const BYTES_PER_CHECKSUM: &str = "hbase.hstore.bytes.per.checksum";
 const INDEX_BLOCK_BYTES: &str = "hfile.index.block.max.size";
@@ -160,6 +164,7 @@ impl StoreConfig {
             PURGE_DELETES,
             KEEP_SEQ_ID_DAYS,
             VERIFY_BULK_LOADS,
+            VERIFY_WRITES,
             CHECKSUM,
             BYTES_PER_CHECKSUM,
             INDEX_BLOCK_BYTES,
@@ -247,6 +252,7 @@ impl StoreConfig {
             },
             ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
             VERIFY_BULK_LOADS => parse_switch(value, |verify| self.verify_bulk_loads = verify),
+            VERIFY_WRITES => parse_switch(value, |verify| self.verify_writes = verify),
             "MEMSTORE_FLUSHSIZE" => parse(value, |n| self.flush_bytes = n),
             _ => drop(self.engine.set(key, value)),
         }

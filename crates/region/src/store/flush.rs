@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start_flush      pipeline and active segment -> frozen, a new one begins   caller keeps writers out
-//! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>                   readers and writers go on
+//! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>, read back        readers and writers go on
 //! install_flush    rename into the family's directory, open
 //! swap_flush       frozen segments out, files in, at once
 //! ```
@@ -56,11 +56,12 @@ impl Store {
         }
         let split = self.split_of_flush(&state.files, size.cells);
         drop(state);
-        let leaves =
-            frozen.into_iter().rev().map(|segment| Leaf::Segment(SegmentScanner::new(segment, u64::MAX)));
-        let mode =
-            CompactionMode { drop_deletes: false, smallest_read_point, earliest_put_timestamp: i64::MIN };
-        let scanner = self.compaction_scanner(leaves.collect(), mode)?;
+        let scanner = || {
+            let leaf = |segment: &Arc<_>| Leaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
+            let mode =
+                CompactionMode { drop_deletes: false, smallest_read_point, earliest_put_timestamp: i64::MIN };
+            self.compaction_scanner(frozen.iter().rev().map(leaf).collect(), mode)
+        };
         let context = self.hfile_context(true, true)?;
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
         let file = self.flushed_file(context);
@@ -70,7 +71,7 @@ impl Store {
             Some(patience) if size.data_bytes >= patience::BYTES_MIN => Pace::Flush(patience),
             _ => Pace::Free,
         };
-        let written = self.write_files(scanner, order, pace)?.paths;
+        let written = self.write_files(&scanner, order, pace)?.paths;
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }

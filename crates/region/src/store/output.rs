@@ -3,6 +3,14 @@
 //! Of several files only the last tells which ones they replace, and it is put in place last. A crash before leaves the
 //! inputs in service, beside some files whose cells they hold, too; a crash after, none of them. Likewise only the last file
 //! of a flush tells up to which sequence id all edits are in files: before it is in place, they are replayed.
+//!
+//! Every file is read back before it is put in place ([`ReadBack`], `evenkeel.hfile.verify.writes`): only then may the log's
+//! edits go, or the files that a compaction merged. One that is not what was written is put aside below `corrupt` (one a
+//! store, so that a disk which damages every file is not filled by them), and all files are written once more, with
+//! blocks neither encoded nor compressed: a cell that an encoding does not keep is kept so. If these do not read back
+//! either, the flush or compaction fails, and what it was made of stays. Reading back is part of the work: it yields to
+//! others as writing does, and a compaction can be cancelled meanwhile. It waits its turn at the pace of compactions, but
+//! its bytes do not count there: they come from the page cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +18,15 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, Result};
-use evenkeel_hfile::{CacheOnWrite, HFileContext, HFileWriter, OnWrite, StoreFileMeta, Warmth};
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result};
+use evenkeel_hfile::{
+    CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileWriter, OnWrite, ReadBack,
+    StoreFileMeta, Warmth, WrittenFile,
+};
 
 use super::patience::{self, Work};
 use super::{CompactionPace, Patience, Store};
+use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
 
 /// Cells taken from a scanner at a time.
@@ -68,7 +80,22 @@ pub(super) struct Written {
     pub cells: u64,
 }
 
+/// Why files were not written.
+enum Failure {
+    /// They could not be, or what they are made of could not be read.
+    Write(HBaseError),
+    /// One of them is not what was written.
+    ReadBack(PathBuf, HBaseError),
+}
+
+impl From<HBaseError> for Failure {
+    fn from(error: HBaseError) -> Self {
+        Self::Write(error)
+    }
+}
+
 /// What is to be written: how, what the file info says, and how the cells are divided.
+#[derive(Clone)]
 pub(super) struct Order {
     pub file: NewFile,
     pub meta: StoreFileMeta,
@@ -81,16 +108,108 @@ pub(super) struct Order {
 
 impl Store {
     /// Writes what a scanner gives to new files in `.tmp`; none when it gives nothing, unless they are to replace others:
-    /// then one without cells. Nothing is left when it fails.
-    pub(super) fn write_files(&self, scanner: StoreScanner, order: Order, pace: Pace<'_>) -> Result<Written> {
+    /// then one without cells. `scanner` gives the same cells each time
+    /// it is asked, but for those that expired meanwhile. Nothing is left when it fails.
+    ///
+    /// # Errors
+    /// What the scanner or the file system says; `CorruptHFileException` when the files do not read back.
+    pub(super) fn write_files(
+        &self,
+        scanner: &dyn Fn() -> Result<StoreScanner>,
+        mut order: Order,
+        pace: Pace<'_>,
+    ) -> Result<Written> {
         self.env.fs.mkdirs(&self.dirs.tmp)?;
-        let mut outputs = Outputs { store: self, order, open: Vec::new(), written: Written::default() };
-        match outputs.write_all(scanner, pace).and_then(|()| outputs.finish()) {
-            Ok(()) => Ok(outputs.written),
-            Err(error) => {
-                outputs.discard();
+        match self.write_and_read_back(scanner()?, order.clone(), pace) {
+            Ok(written) => return Ok(written),
+            Err(Failure::Write(error)) => return Err(error),
+            Err(Failure::ReadBack(path, error)) => self.put_aside(&path, &error),
+        }
+        order.file.make_plain();
+        match self.write_and_read_back(scanner()?, order, pace) {
+            Ok(written) => Ok(written),
+            Err(Failure::Write(error)) => Err(error),
+            Err(Failure::ReadBack(path, error)) => {
+                self.put_aside(&path, &error);
                 Err(error)
             }
+        }
+    }
+
+    fn write_and_read_back(
+        &self,
+        scanner: StoreScanner,
+        order: Order,
+        pace: Pace<'_>,
+    ) -> Result<Written, Failure> {
+        let mut outputs =
+            Outputs { store: self, order, open: Vec::new(), written: Written::default(), unread: Vec::new() };
+        let done = outputs.write_all(scanner, pace).and_then(|()| outputs.finish());
+        match done.map_err(Failure::Write).and_then(|()| outputs.read_back(pace)) {
+            Ok(()) => Ok(outputs.written),
+            Err(failure) => {
+                if let Failure::ReadBack(path, _) = &failure {
+                    outputs.written.paths.retain(|other| other != path);
+                    self.forget_blocks(path);
+                }
+                outputs.discard();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Reads a file back that was just written.
+    fn read_back(&self, path: &Path, written: WrittenFile, pace: Pace<'_>) -> Result<()> {
+        let mut file = ReadBack::open(&*self.env.fs, path, written)?;
+        let mut beat = || -> Result<bool> {
+            let mut bytes = 0;
+            while bytes < BEAT_BYTES {
+                match file.step()? {
+                    Some(more) => bytes += more,
+                    None => return Ok(false),
+                }
+            }
+            Ok(true)
+        };
+        match pace {
+            Pace::Free => {
+                while beat()? {}
+                Ok(())
+            }
+            Pace::Flush(patience) => patience::run(Work::Flush, patience, beat),
+            Pace::Compaction(pace, patience) => {
+                let mut paced = || match beat()? {
+                    true if pace.writes().wrote(0, || self.cancelled.load(Ordering::Relaxed)) => Ok(true),
+                    true => Err(self.error("the compaction is cancelled")),
+                    false => Ok(false),
+                };
+                match patience {
+                    Some(patience) => patience::run(Work::Compaction, patience, paced),
+                    None => {
+                        while paced()? {}
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves a file that did not read back to where somebody may look at it; one a store, the first.
+    fn put_aside(&self, path: &Path, error: &HBaseError) {
+        let dir = self.env.root.join(layout::CORRUPT_DIR);
+        let kept = dir.join(format!("{}-{}", self.region.encoded_name(), self.family.name_text()));
+        let fs = &self.env.fs;
+        let moved = fs.exists(&kept).and_then(|is_there| match is_there {
+            true => fs.delete(path).map(drop),
+            false => fs.mkdirs(&dir).and_then(|()| fs.rename(path, &kept)),
+        });
+        let (store, kept) = (self.label(), kept.display());
+        tracing::error!(
+            %store, %error, %kept,
+            "a file that was just written is not what was written: it is not used, and what it was made of stays"
+        );
+        if let Err(error) = moved {
+            tracing::warn!(%store, path = %path.display(), %error, "it could not be put aside");
         }
     }
 
@@ -119,12 +238,22 @@ fn file_id(path: &Path) -> FileId {
     FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
 }
 
+impl NewFile {
+    /// Its blocks are to be as cells are in memory.
+    fn make_plain(&mut self) {
+        self.context.encoding = DataBlockEncoding::None;
+        self.context.compression = Compression::None;
+    }
+}
+
 struct Outputs<'a> {
     store: &'a Store,
     order: Order,
     /// Of stripes the last; of windows, all that have cells.
     open: Vec<Part>,
     written: Written,
+    /// What the files of `written` are to be; none once they were read back.
+    unread: Vec<WrittenFile>,
 }
 
 /// A file being written.
@@ -298,6 +427,9 @@ impl Outputs<'_> {
         let path = store.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
         let file = &self.order.file;
         let mut writer = HFileWriter::create(&*store.env.fs, &path, file.context.clone())?;
+        if store.config.verify_writes {
+            writer.digest_cells();
+        }
         writer.cache_on_write(store.cache_on_write(&path, file));
         self.open.push(Part { writer, path, at, start, end, last_row: None });
         Ok(self.open.len() - 1)
@@ -318,7 +450,23 @@ impl Outputs<'_> {
             meta.stripe = Some((part.start, part.end));
         }
         self.written.paths.push(part.path);
-        part.writer.finish(meta).map(drop)
+        self.unread.push(part.writer.finish(meta)?);
+        Ok(())
+    }
+
+    /// Reads the files back, unless a setting says not to.
+    fn read_back(&mut self, pace: Pace<'_>) -> Result<(), Failure> {
+        let unread = std::mem::take(&mut self.unread);
+        if !self.store.config.verify_writes {
+            return Ok(());
+        }
+        for (path, written) in self.written.paths.iter().zip(unread) {
+            self.store.read_back(path, written, pace).map_err(|error| match error.kind() {
+                ErrorKind::CorruptHFile => Failure::ReadBack(path.clone(), error),
+                _ => Failure::Write(error),
+            })?;
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -600,3 +600,29 @@ fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
         });
     }
 }
+
+/// Tags that are none have a place in files, but not where tags are compressed. Whatever comes past those who refuse such cells
+/// does not take other rows with it, nor holds up flushes for ever.
+#[test]
+fn cells_that_an_encoding_does_not_keep_are_flushed_and_compacted_without_it() {
+    for encoding in ["FAST_DIFF", "DIFF", "PREFIX", "ROW_INDEX_V1", "NONE"] {
+        let mut test = TestStore::new(&[("DATA_BLOCK_ENCODING", encoding), ("COMPRESSION", "SNAPPY")]);
+        for (row, tags) in [("a", &[][..]), ("b", &[7]), ("c", &[0, 9, 1]), ("d", &[0, 2, 70, 1]), ("e", &[])]
+        {
+            let (row, family, qualifier) = (row.as_bytes(), &b"f"[..], &b"q"[..]);
+            let (timestamp, kind) = (1, CellType::Put);
+            test.add_cell(
+                KeyValueBuilder { row, family, qualifier, timestamp, kind, value: b"v", tags }.build(),
+            );
+        }
+        let expected = ["a/q/1/v", "b/q/1/v", "c/q/1/v", "d/q/1/v", "e/q/1/v"];
+        for _ in 0..2 {
+            test.flush(u64::MAX);
+            assert_eq!(test.scan(Scan::default()), expected, "{encoding}");
+            test.reopen();
+            assert_eq!(test.scan(Scan::default()), expected, "{encoding}");
+            test.compact(true, u64::MAX).expect("compacted");
+        }
+        assert_eq!(test.scan(Scan::default()), expected, "{encoding}");
+    }
+}

@@ -8,5 +8,6 @@ mod harness;
 mod memstore_limits;
 mod model;
 mod power_cut;
+mod read_back;
 mod row_cache;
 mod watched;

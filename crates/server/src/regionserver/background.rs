@@ -26,6 +26,11 @@
 //! A flush of a region that failed is asked for again after a pause, so many times; the threads do other work meanwhile, so
 //! that one region whose directory fails does not hold up the flushes of the others.
 //!
+//! A compaction that failed, because a file of the region cannot be read, say, or what it wrote does not read back, is not
+//! made again by itself at once, though every flush finds it due: it reads as much as the one before did, and most likely
+//! ends where that ended. The pause is ten times `hbase.server.pause`, twice as long each time, up to an hour; a user's
+//! request goes ahead of it.
+//!
 //! In-memory flushes are of the priority of requests: they are short, and spare a flush. All let requests in that wake
 //! while they run. The thread that keeps chunks ready for
 //! MemStores is of that of compactions when files pile up.
@@ -57,6 +62,11 @@ const QUEUE_JOBS_MAX: usize = 100_000;
 /// From this compaction pressure on compactions are urgent: seven files in a store, by default, where three make a compaction and
 /// sixteen hold up flushes.
 const PRESSING: f64 = 0.25;
+
+/// The first pause after a compaction that failed, in pauses of `hbase.server.pause`.
+const COMPACTION_PAUSES: u32 = 10;
+/// The longest pause after a compaction that failed.
+const COMPACTION_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
 const FLUSH_TRIES: &str = "hbase.hstore.flush.retries.number";
 
@@ -250,6 +260,16 @@ struct Shared {
     /// Regions whose last flush failed, by encoded name.
     flush_retries: Mutex<HashMap<String, FlushRetry>>,
     flush_pace: WritePace,
+    /// Regions whose last compaction failed, by encoded name.
+    compaction_pauses: Mutex<HashMap<String, CompactionPause>>,
+}
+
+/// A compaction that failed.
+struct CompactionPause {
+    /// How often in a row.
+    failures: u32,
+    /// Until when none is made that no user asks for.
+    until: Instant,
 }
 
 /// A flush that failed.
@@ -298,6 +318,7 @@ impl Background {
             flush_pause: config.flush_pause,
             flush_retries: Mutex::default(),
             flush_pace: WritePace::default(),
+            compaction_pauses: Mutex::default(),
         });
         let (brake, pace) = (WriteBrake::start(&config.supervisor)?, Arc::default());
         let (threads, supervisor) = (Mutex::default(), config.supervisor.clone());
@@ -372,6 +393,11 @@ impl Background {
     /// Asks for the flushes again that failed long enough ago.
     pub fn retry_flushes(&self, now: Instant) {
         self.shared.retry_flushes(now);
+    }
+
+    /// Asks for the compaction that is due of a region, unless one failed not long ago; says whether that is new.
+    pub fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {
+        self.shared.request_due_compaction(region, now)
     }
 
     /// Asks for a compaction of one family or all; says whether that is new. A table may have them switched off
@@ -548,8 +574,30 @@ impl Shared {
 
     fn compact_after(&self, region: &Arc<Region>, flush: &Result<FlushOutcome>) {
         if flush.is_ok() && region.needs_compaction() {
-            self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
+            self.request_due_compaction(region, Instant::now());
         }
+    }
+
+    fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {
+        let name = region.info().encoded_name();
+        if self.compaction_pauses.lock().get(name).is_some_and(|pause| now < pause.until) {
+            return false;
+        }
+        self.request_compaction(Compaction { region: region.clone(), family: None, major: false })
+    }
+
+    /// How often a compaction of the region failed in a row, and how long none is made by itself.
+    fn note_failed_compaction(&self, region: &Arc<Region>) -> (u32, Duration) {
+        let mut pauses = self.compaction_pauses.lock();
+        let now = Instant::now();
+        // Of those that are closed nothing tells; they are forgotten in time.
+        pauses.retain(|_, pause| now < pause.until + COMPACTION_PAUSE_MAX);
+        let name = region.info().encoded_name();
+        let failures = pauses.get(name).map_or(0, |pause| pause.failures).saturating_add(1);
+        let first = self.flush_pause.saturating_mul(COMPACTION_PAUSES);
+        let pause = first.saturating_mul(1 << (failures - 1).min(16)).min(COMPACTION_PAUSE_MAX);
+        pauses.insert(name.to_owned(), CompactionPause { failures, until: now + pause });
+        (failures, pause)
     }
 
     fn request_compaction(&self, compaction: Compaction) -> bool {
@@ -626,9 +674,19 @@ impl Shared {
 
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
-        match region.compact_patiently(family.as_deref(), *major, &UntilFilesPileUp(self)) {
+        let outcome = region.compact_patiently(family.as_deref(), *major, &UntilFilesPileUp(self));
+        if outcome.is_ok() {
+            self.compaction_pauses.lock().remove(region.info().encoded_name());
+        }
+        match outcome {
             Err(_) if region.is_closed() => {}
-            Err(error) => tracing::error!(region = %region.info().name_text(), %error, "compaction failed"),
+            Err(error) => {
+                let (failures, pause) = self.note_failed_compaction(region);
+                tracing::error!(
+                    region = %region.info().name_text(), %error, failures, ?pause,
+                    "compaction failed; its files stay as they are, and the next one that nobody asks for is after a pause"
+                );
+            }
             Ok(true) if region.needs_compaction() => {
                 self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
             }

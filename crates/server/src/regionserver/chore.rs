@@ -206,7 +206,7 @@ impl RegionServer {
             region.needs_compaction() || region.next_compaction_bytes(None, false) > 0
         };
         for region in regions.iter().filter(due) {
-            self.background.request_compaction(region, None, false);
+            self.background.request_due_compaction(region, Instant::now());
         }
     }
 

@@ -429,3 +429,49 @@ fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
     flush(13);
     assert_eq!(retry(later()), (13, 2), "the next one is tried as often");
 }
+
+/// Every flush finds the compaction due: only what a user asks for is made before its pause is over.
+#[test]
+fn a_compaction_that_failed_is_not_made_again_at_once() {
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
+    let region = server.open(b"", b"", table());
+    let background = server.server.background();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let settle = || {
+        while background.compaction_state(region.info().encoded_name()) != CompactionState::None {
+            assert!(Instant::now() < deadline, "the compaction does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let flush = |row: &[u8]| {
+        put(&region, &[cell(row, b"q", b"1")]);
+        background.flush(&region).expect("flushed");
+        settle();
+    };
+    background.switch_compactions(false);
+    (0..3).for_each(|row| flush(&[row]));
+    let damaged = region.stores()[0].files()[0].name.clone();
+    fs.inject(Fault::on(Op::Read, &damaged).always());
+    background.switch_compactions(true);
+    assert!(background.request_due_compaction(&region, Instant::now()));
+    settle();
+    let inputs =
+        |region: &Arc<Region>| region.stores()[0].files().iter().map(|f| f.name.clone()).collect::<Vec<_>>();
+    assert_eq!((inputs(&region).len(), inputs(&region)[0].clone()), (3, damaged), "the inputs stay");
+    flush(b"a");
+    assert!(!background.request_due_compaction(&region, Instant::now()));
+    let after = |seconds| Instant::now() + Duration::from_secs(seconds);
+    assert!(
+        !background.request_due_compaction(&region, after(9))
+            && background.request_due_compaction(&region, after(11))
+    );
+    settle();
+    assert!(!background.request_due_compaction(&region, after(11)), "the pause is longer the second time");
+    fs.clear();
+    assert!(background.request_compaction(&region, None, true), "a user need not wait");
+    settle();
+    assert_eq!(region.load().store_files, 1);
+    (0..2).for_each(|row| flush(&[row]));
+    assert_eq!(region.load().store_files, 1, "what succeeded needs no pause");
+}

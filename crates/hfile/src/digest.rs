@@ -1,0 +1,117 @@
+//! [`CellDigest`]: one number that stands for a run of cells, so that those written can be compared with those read back.
+//!
+//! It goes over key, value, tags and sequence id of each cell, and over the order of the cells. Two runs that differ have the
+//! same digest with a probability of about 2^-64. It protects from faults, not from somebody who wants a collision: it has
+//! no secret.
+//!
+//! 16 bytes are folded at a time, each pair by one multiplication that waits for nothing before it: the cost of a cell of
+//! 100 bytes is some 50 instructions.
+
+use evenkeel_common::CellRef;
+
+/// A digest of cells in their order. See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CellDigest {
+    state: u64,
+    cells: u64,
+}
+
+/// Odd numbers with as many ones as zeros, of no pattern.
+const K1: u64 = 0x9e37_79b9_7f4a_7c15;
+const K2: u64 = 0xc2b2_ae3d_27d4_eb4f;
+const K3: u64 = 0xd6e8_feb8_6659_fd93;
+
+const STEP: usize = 16;
+
+impl CellDigest {
+    /// Adds a cell behind those before.
+    #[inline]
+    pub fn add(&mut self, cell: &CellRef<'_>) {
+        let (key, value, tags) = (cell.key(), cell.value(), cell.tags());
+        // A key is at most 64 KiB and a little, tags less than 64 KiB; both are less than 2^24.
+        let lengths = (key.len() as u64) << 40 ^ (tags.len() as u64) << 16 ^ (value.len() as u64) << 2;
+        let mut state = mix(self.state, lengths ^ K2, cell.seq_id());
+        state = run(state, key);
+        state = run(state, value);
+        if !tags.is_empty() {
+            state = run(state, tags);
+        }
+        *self = Self { state, cells: self.cells + 1 };
+    }
+
+    /// How many cells were added.
+    pub fn cells(&self) -> u64 {
+        self.cells
+    }
+}
+
+#[inline]
+fn mix(state: u64, a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ K1) * u128::from(b ^ K2);
+    let folded = (product >> 64) as u64 ^ product as u64;
+    (state.rotate_left(29) ^ folded).wrapping_mul(K3)
+}
+
+#[inline]
+fn run(mut state: u64, bytes: &[u8]) -> u64 {
+    let (whole, rest) = bytes.as_chunks::<STEP>();
+    for chunk in whole {
+        let number = u128::from_le_bytes(*chunk);
+        state = mix(state, number as u64, (number >> 64) as u64);
+    }
+    if rest.is_empty() {
+        return state;
+    }
+    let mut last = [0; STEP];
+    last[..rest.len()].copy_from_slice(rest);
+    let number = u128::from_le_bytes(last);
+    mix(state, number as u64, (number >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_common::KeyValue;
+    use evenkeel_common::cell::KeyValueBuilder;
+
+    use super::*;
+
+    fn digest(cells: &[KeyValue]) -> CellDigest {
+        let mut digest = CellDigest::default();
+        cells.iter().for_each(|cell| digest.add(&cell.as_cell()));
+        digest
+    }
+
+    fn cell(value: &[u8], tags: &[u8], seq_id: u64) -> KeyValue {
+        let kind = evenkeel_common::CellType::Put;
+        let (row, family, qualifier, timestamp) = (&b"row"[..], &b"f"[..], &b"qualifier"[..], 7);
+        let mut cell = KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags }.build();
+        cell.set_seq_id(seq_id);
+        cell
+    }
+
+    #[test]
+    fn every_bit_length_place_and_number_counts() {
+        let value: Vec<u8> = (0..40).collect();
+        let cells = [cell(&value, &[0, 2, 8, 1], 5), cell(b"", b"", 6), cell(&value[..17], b"", 7)];
+        let mut seen = std::collections::HashSet::from([digest(&cells).state]);
+        let mut is_new = |cells: &[KeyValue]| assert!(seen.insert(digest(cells).state), "{cells:?}");
+        for bit in 0..value.len() * 8 {
+            let mut changed = value.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            is_new(&[cell(&changed, &[0, 2, 8, 1], 5), cells[1].clone(), cells[2].clone()]);
+        }
+        is_new(&[cell(&value, &[0, 2, 8, 1], 6), cells[1].clone(), cells[2].clone()]);
+        is_new(&[cell(&value, b"", 5), cells[1].clone(), cells[2].clone()]);
+        for swapped in [[1, 0, 2], [0, 2, 1], [2, 1, 0]] {
+            is_new(&swapped.map(|i| cells[i].clone()));
+        }
+        is_new(&cells[..2]);
+        is_new(&[cells[0].clone(), cells[0].clone(), cells[1].clone(), cells[2].clone()]);
+        // Zeros at the end of a value are not padding.
+        for len in 0..40 {
+            is_new(&[cell(&vec![0; len], b"", 1)]);
+        }
+        assert_eq!(digest(&cells), digest(&cells));
+        assert_eq!(digest(&cells).cells(), 3);
+    }
+}

@@ -1,0 +1,210 @@
+//! A file that was just written is read back: sound ones pass, of every form; any that is not what was written does not.
+
+mod support;
+
+use std::path::Path;
+
+use evenkeel_common::{CellType, KeyValue, Result};
+use evenkeel_fs::{CreateOptions, Damage, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
+use evenkeel_hfile::{
+    BloomType, Compression, DataBlockEncoding, HFileContext, HFileWriter, ReadBack, StoreFileMeta,
+    WrittenFile,
+};
+use support::{Random, Shape, random_cells};
+
+const PATH: &str = "/f/0a";
+const ENCODINGS: [DataBlockEncoding; 5] = [
+    DataBlockEncoding::None,
+    DataBlockEncoding::Prefix,
+    DataBlockEncoding::Diff,
+    DataBlockEncoding::FastDiff,
+    DataBlockEncoding::RowIndexV1,
+];
+
+/// Small blocks, so that a few hundred cells make several levels of index and several bloom chunks.
+fn context(encoding: DataBlockEncoding, compression: Compression) -> HFileContext {
+    HFileContext {
+        encoding,
+        compression,
+        block_bytes: 512,
+        index_block_bytes_max: 200,
+        index_block_entries_min: 2,
+        bloom: BloomType::Row,
+        bloom_block_bytes: 128,
+        includes_tags: true,
+        includes_mvcc: true,
+        ..HFileContext::default()
+    }
+}
+
+fn cells(count: usize) -> Vec<KeyValue> {
+    let shape = Shape {
+        cells: count,
+        tags: true,
+        mvcc: true,
+        deletes: true,
+        value_bytes_max: 30,
+        negative_timestamps: false,
+    };
+    random_cells(&mut Random::new(11), shape)
+}
+
+fn write(fs: &dyn FileSystem, cells: &[KeyValue], context: HFileContext) -> Result<WrittenFile> {
+    let mut writer = HFileWriter::create(fs, Path::new(PATH), context)?;
+    writer.digest_cells();
+    cells.iter().try_for_each(|cell| writer.append(&cell.as_cell()))?;
+    writer.finish(StoreFileMeta { max_seq_id: Some(9), ..StoreFileMeta::default() })
+}
+
+/// How many blocks were read.
+fn read_back(fs: &dyn FileSystem, written: WrittenFile) -> Result<usize> {
+    let mut file = ReadBack::open(fs, Path::new(PATH), written)?;
+    let mut blocks = 0;
+    while file.step()?.is_some() {
+        blocks += 1;
+    }
+    Ok(blocks)
+}
+
+#[test]
+fn what_was_written_passes_in_every_form() {
+    for encoding in ENCODINGS {
+        for compression in [Compression::None, Compression::Snappy, Compression::Gz, Compression::Zstd] {
+            for count in [0, 1, 600] {
+                let fs = MemoryFileSystem::new();
+                let written = write(&fs, &cells(count), context(encoding, compression)).expect("written");
+                let blocks = read_back(&fs, written).expect("what was written");
+                assert!(blocks >= 3 && (count < 600 || blocks > 30), "{encoding:?} {count}: {blocks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_byte_that_is_another_is_found() {
+    let fs = MemoryFileSystem::new();
+    let cells = cells(120);
+    let written =
+        write(&fs, &cells, context(DataBlockEncoding::FastDiff, Compression::None)).expect("written");
+    let sound = fs.read_all(Path::new(PATH), 1 << 20).expect("readable");
+    // Behind the trailer's message are zeros that nobody reads.
+    let ends = sound.iter().rposition(|byte| !matches!(byte, 0 | 3)).expect("a trailer");
+    for at in 0..=ends {
+        let mask = 1 << (at % 8);
+        let mut damaged = sound.clone();
+        damaged[at] ^= mask;
+        assert!(fails(&damaged, &written), "{at} by {mask}");
+    }
+    for at in (0..sound.len()).step_by(61) {
+        let cut = [&sound[..at], &sound[at + 1..]].concat();
+        let longer = [&sound[..at], &sound[at..at + 1], &sound[at..]].concat();
+        assert!(fails(&sound[..at], &written) && fails(&cut, &written) && fails(&longer, &written), "{at}");
+        let mut zeros = sound.clone();
+        zeros[at..(at + 64).min(sound.len())].fill(0);
+        assert!(zeros == sound || at > ends || fails(&zeros, &written), "{at}");
+    }
+    assert!(!fails(&sound, &written));
+}
+
+fn fails(bytes: &[u8], written: &WrittenFile) -> bool {
+    let fs = MemoryFileSystem::new();
+    let mut file = fs
+        .create(Path::new(PATH), CreateOptions { parents: true, ..CreateOptions::default() })
+        .expect("created");
+    file.append(bytes).and_then(|()| file.sync()).expect("written");
+    read_back(&fs, written.clone()).is_err()
+}
+
+#[test]
+fn an_append_that_wrote_something_else_is_found_wherever_it_is() {
+    let damages = [
+        Damage::Flip { at: 40, mask: 0x10 },
+        Damage::Drop,
+        Damage::Truncate,
+        Damage::Duplicate,
+        Damage::Zero,
+        Damage::Swap,
+    ];
+    let cells = cells(200);
+    for compression in [Compression::None, Compression::Snappy] {
+        for damage in damages {
+            for nth in 0.. {
+                let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+                fs.inject(Fault::on(Op::Append, PATH).after(nth).damages(damage));
+                let written = write(&fs, &cells, context(DataBlockEncoding::None, compression))
+                    .expect("told of nothing");
+                let outcome = read_back(&fs, written);
+                fs.clear();
+                if outcome.is_ok() {
+                    assert!(nth > 20, "{damage:?} of append {nth} was not found");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// What an encoder that does its work wrong leaves: a sound file, of other cells.
+#[test]
+fn a_sound_file_of_other_cells_is_found() {
+    let cells = cells(60);
+    let written_of = |cells: &[KeyValue]| {
+        let fs = MemoryFileSystem::new();
+        let written =
+            write(&fs, cells, context(DataBlockEncoding::None, Compression::None)).expect("written");
+        (fs, written)
+    };
+    let (_, written) = written_of(&cells);
+    let at = cells.iter().position(|cell| cell.as_cell().value() == b"same").expect("some");
+    let other = |value: &[u8], seq_id: u64| {
+        let cell = cells[at].as_cell();
+        let kind = cell.cell_type().unwrap_or(CellType::Put);
+        let (row, family, qualifier) = (cell.row(), cell.family(), cell.qualifier());
+        let timestamp = cell.timestamp();
+        let tags = cell.tags();
+        let mut cell =
+            evenkeel_common::cell::KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags }
+                .build();
+        cell.set_seq_id(seq_id);
+        let mut cells = cells.clone();
+        cells[at] = cell;
+        cells
+    };
+    let seq_id = cells[at].seq_id();
+    let (fs, _) = written_of(&other(b"sane", seq_id));
+    let error = read_back(&fs, written.clone()).expect_err("another value");
+    assert!(error.message().contains("not what was written"), "{error}");
+    let (fs, _) = written_of(&other(b"same", seq_id ^ 1));
+    read_back(&fs, written.clone()).expect_err("another sequence id");
+    let (fs, _) = written_of(&other(b"same", seq_id));
+    read_back(&fs, written).expect("the same cells");
+}
+
+/// Tags that are none cannot be told apart where tags are compressed: what is read back is not what was written.
+#[test]
+fn cells_that_an_encoding_does_not_keep_are_found() {
+    for encoding in ENCODINGS {
+        for tags in [&[7][..], &[0, 9, 1]] {
+            let fs = MemoryFileSystem::new();
+            let cell = |row: &str, tags: &[u8]| {
+                let (row, family, qualifier) = (row.as_bytes(), &b"f"[..], &b"q"[..]);
+                let kind = CellType::Put;
+                evenkeel_common::cell::KeyValueBuilder {
+                    row,
+                    family,
+                    qualifier,
+                    timestamp: 1,
+                    kind,
+                    value: b"v",
+                    tags,
+                }
+                .build()
+            };
+            let cells = [cell("a", &[]), cell("b", tags), cell("c", &[0, 2, 8, 1])];
+            let context = context(encoding, Compression::None);
+            let compresses = encoding != DataBlockEncoding::None && context.compress_tags;
+            let outcome = write(&fs, &cells, context).and_then(|written| read_back(&fs, written));
+            assert_eq!(outcome.is_err(), compresses, "{encoding:?} {tags:?}: {outcome:?}");
+        }
+    }
+}

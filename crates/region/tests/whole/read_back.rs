@@ -1,0 +1,132 @@
+//! Nothing is lost to a file that is not what was written, whatever of it is another: a flush keeps its edits and their log, a
+//! compaction its inputs, a bulk load its source.
+
+use evenkeel_fs::{Damage, Fault, FileSystem, Keep, Op};
+use evenkeel_region::region::bulk_load::BulkLoadOutcome;
+
+use crate::bulk_load::{file, hfile, load};
+use crate::harness::{Cluster, values};
+
+const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
+const DAMAGES: [Damage; 6] = [
+    Damage::Flip { at: 50, mask: 4 },
+    Damage::Drop,
+    Damage::Truncate,
+    Damage::Duplicate,
+    Damage::Zero,
+    Damage::Swap,
+];
+
+/// Some blocks of 64 KiB.
+fn fill(cluster: &Cluster, name: &str) {
+    let value = format!("{name}-").repeat(2500);
+    (0..12).for_each(|i| cluster.put(&format!("row{i:02}{name}"), "f", "q", &value).expect("written"));
+}
+
+fn names(cluster: &Cluster) -> Vec<String> {
+    cluster.region().stores()[0].files().iter().map(|file| file.name.clone()).collect()
+}
+
+/// For every kind of damage and each append in turn, as often as it is tried or once: `cluster` makes a cluster, `work`
+/// writes files below `.tmp`. Says what the work did, the file with the damage being struck `times`.
+fn for_each_damage(times: u64, cluster: impl Fn() -> Cluster, work: impl Fn(&mut Cluster, Damage, bool)) {
+    for damage in DAMAGES {
+        for nth in 0.. {
+            let mut cluster = cluster();
+            let before = cluster.all();
+            cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").after(nth).times(times).damages(damage));
+            work(&mut cluster, damage, times == 1);
+            cluster.fs.clear();
+            assert!(cluster.all() == before, "{damage:?} of append {nth}: other cells");
+            let is_found = !cluster.files("/corrupt/").is_empty();
+            cluster.crash(Keep::Flushed);
+            assert!(cluster.all() == before, "{damage:?} of append {nth}: other cells after a crash");
+            if !is_found {
+                assert!(nth >= 6, "{damage:?} of append {nth} was not found");
+                break;
+            }
+        }
+    }
+}
+
+fn with_edits() -> Cluster {
+    let cluster = Cluster::new(ONE);
+    fill(&cluster, "a");
+    cluster
+}
+
+fn with_files() -> Cluster {
+    let cluster = Cluster::new(ONE);
+    for name in ["a", "b"] {
+        fill(&cluster, name);
+        cluster.flush_and_roll();
+    }
+    cluster
+}
+
+#[test]
+fn a_flush_that_does_not_read_back_is_written_again() {
+    for_each_damage(1, with_edits, |cluster, damage, _| {
+        assert!(cluster.region().flush().expect("the second file is sound").flushed, "{damage:?}");
+        assert_eq!(names(cluster).len(), 1);
+    });
+}
+
+#[test]
+fn a_flush_that_never_reads_back_keeps_its_edits_and_their_log() {
+    for_each_damage(u64::MAX, with_edits, |cluster, damage, _| {
+        if cluster.region().flush().is_err() {
+            assert_eq!((names(cluster).len(), cluster.files("/corrupt/").len()), (0, 1), "{damage:?}");
+            assert!(cluster.files("/.tmp/f/").is_empty(), "{:?}", cluster.files("/.tmp/f/"));
+            cluster.wal().roll().expect("rolled");
+            cluster.wal().wait_for_archiver();
+            assert!(!cluster.wal().closed_paths().is_empty(), "the log went");
+        }
+    });
+}
+
+#[test]
+fn a_compaction_that_does_not_read_back_leaves_its_inputs() {
+    for times in [1, u64::MAX] {
+        for_each_damage(times, with_files, |cluster, damage, once| {
+            let inputs = names(cluster);
+            match cluster.region().compact(None, true) {
+                Ok(done) => assert!(done && names(cluster).len() == 1),
+                Err(error) => {
+                    assert!(!once && names(cluster) == inputs, "{damage:?}: {error}");
+                    assert!(cluster.files("/.tmp/f/").is_empty(), "{:?}", cluster.files("/.tmp/f/"));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn of_files_that_do_not_read_back_one_a_store_is_kept() {
+    let cluster = with_edits();
+    cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").always().damages(Damage::Zero));
+    for _ in 0..3 {
+        let error = cluster.region().flush().expect_err("not what was written");
+        assert!(error.message().contains("/.tmp/f/"), "the file is named: {error}");
+    }
+    assert_eq!(cluster.files("/corrupt/").len(), 1);
+    cluster.fs.clear();
+    assert!(cluster.region().flush().expect("sound").flushed);
+}
+
+#[test]
+fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
+    for damage in DAMAGES {
+        let cluster = with_edits();
+        let before = cluster.all();
+        let cell = evenkeel_common::KeyValue::put(b"loaded", b"f", b"q", 5, b"v");
+        let path = hfile(&cluster, "/hbase/in/1", &[cell]);
+        let load = load("token", vec![file("f", path.clone(), true)]);
+        cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").damages(damage));
+        cluster.region().bulk_load(&load).expect_err("the copy is another");
+        assert!(cluster.all() == before && cluster.fs.exists(&path).expect("known"), "{damage:?}");
+        cluster.fs.clear();
+        assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded));
+        assert!(values(&cluster.all()).contains(&"v"));
+    }
+}
