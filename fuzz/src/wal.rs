@@ -27,13 +27,28 @@ pub(crate) fn read_recovered_edits(input: &[u8]) {
     read_all("/region/recovered.edits/0000000000000000001", input);
 }
 
-/// The entries, each with the offset of its end.
+/// The entries, each with the offset of its end. Goes on behind damage.
 fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
     let fs = MemoryFileSystem::new();
     fs.write_atomically(path.as_ref(), input).unwrap_or_else(|e| panic!("{e}"));
     let Ok(mut reader) = WalReader::open(&fs, path.as_ref()) else { return Vec::new() };
-    let mut entries = Vec::new();
-    while let Ok(Some(entry)) = reader.next() {
+    let (mut entries, mut gaps_end) = (Vec::new(), 0);
+    loop {
+        let entry = match reader.next() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => break,
+            Err(_) => match reader.skip_damage() {
+                Ok(Some(gap)) => {
+                    assert!(
+                        gaps_end <= gap.from && gap.from < gap.to.max(1) && gap.to <= input.len() as u64,
+                        "{gap:?}"
+                    );
+                    gaps_end = gap.to;
+                    continue;
+                }
+                _ => break,
+            },
+        };
         assert!(entry.cells.iter().all(|cell| cell.seq_id() == entry.seq_id));
         let end = reader.position();
         assert!(end <= input.len() as u64 && entries.last().is_none_or(|(before, _)| *before < end));

@@ -27,5 +27,5 @@ pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
 pub use log::{SyncLevel, Txid, Wal, WalOptions, WalStats, together, wake_waiting};
-pub use reader::{End, ReadError, WalReader};
+pub use reader::{End, EntryName, Gap, ReadError, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

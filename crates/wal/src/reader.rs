@@ -1,19 +1,30 @@
 //! [`WalReader`]: the entries of one file, front to back.
 //!
+//! | module | noun |
+//! |---|---|
+//! | `resync` | [`Gap`]s: what cannot be read, and where to go on |
+//! | `plausible` | what bytes must look like to be an entry |
+//!
 //! A log ends in one of three ways ([`End`]): with a trailer, because it was closed; at the end of an entry; or inside
 //! one, because its writer died. The last is normal, and the part of an entry is dropped. What cannot be explained by a
-//! death is damage ([`ReadError::Corrupt`]), and is never skipped:
-//! * an entry that ends early though the file has a trailer,
+//! death is damage ([`ReadError::Corrupt`]), and is never skipped unless the caller says so ([`WalReader::skip_damage`], which
+//! tells what is lost):
+//! * an entry that ends early though the file has a trailer, or though entries follow,
 //! * lengths that disagree with each other, keys that are no keys, dictionary indexes that nobody wrote.
 //!
 //! A machine that dies may leave zeros where the last bytes should be, for a file's length can reach the disk before its
 //! content. An entry that cannot be read because its bytes are zeros *up to the end of the file* counts as cut off.
 //!
-//! The format has no checksum: a damaged length that points past the end of a file without trailer looks like a death.
+//! The format has no checksum: a changed byte of a value, a timestamp or a name is not seen, only one that changes where
+//! something ends, or what no entry has. A damaged length that points past the end of a file without trailer looks like a
+//! death when no entry follows.
 //!
 //! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]; entries are bounded by
 //! [`ENTRY_BYTES_MAX`], and nothing is allocated for bytes that are not in the file (but a dictionary-compressed cell,
 //! which is bounded by the same limit, and its value by what the codec could make of the bytes that are there).
+
+mod plausible;
+mod resync;
 
 use std::fmt;
 use std::io;
@@ -31,6 +42,8 @@ use crate::entry::{ClusterUuid, FamilyScope, Scope, WalEntry};
 use crate::format::compression::{CompressionContext, DictionaryKind};
 use crate::format::{HEADER_BYTES_MAX, KEY_BYTES_MAX, MAGIC, TRAILER, TRAILER_MAGIC};
 use crate::names::RECOVERED_EDITS_DIR;
+
+pub use self::resync::{EntryName, Gap};
 
 /// The longest entry that is read, decoded.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
@@ -121,6 +134,8 @@ pub(crate) enum Stop {
     /// The bytes end.
     Torn,
     Corrupt(String),
+    /// The entry is whole, but uses strings of a dictionary that were lost with another. It was passed over.
+    Lost,
     Io(io::Error),
 }
 
@@ -144,19 +159,33 @@ pub struct WalReader {
     /// Whether the file has a trailer.
     closed: bool,
     outcome: Option<Outcome>,
+    /// What the key of the entry read last says; `None` when it could not be read.
+    at_hand: Option<EntryName>,
+    history: resync::History,
 }
 
 #[derive(Clone, Debug)]
 enum Outcome {
     Ended(End),
-    Corrupt { offset: u64, what: String },
+    Corrupt { offset: u64, what: String, next: Next },
+}
+
+/// Where reading can go on behind damage.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// It is to be looked for.
+    Unknown,
+    At(u64),
+    /// At the end: what could be found before it cannot be told from what is no entry.
+    Nowhere,
 }
 
 impl WalReader {
-    /// Opens a file and reads its header. A file that ends within it has no entries.
+    /// Opens a file and reads its header. A file that ends within it has no entries; of one that is no WAL,
+    /// [`WalReader::next`] says so.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] when it is no WAL; [`ReadError::Unsupported`] when it is encrypted or compresses values by
+    /// What the storage says; [`ReadError::Unsupported`] when it is encrypted or compresses values by
     /// a codec that is not supported.
     pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, ReadError> {
         let file = fs.open(path)?;
@@ -169,8 +198,11 @@ impl WalReader {
                 pb::WalHeader::default()
             }
             Err(Stop::Io(error)) => return Err(error.into()),
-            Err(Stop::Corrupt(what)) => {
-                return Err(ReadError::Corrupt { path: path.to_owned(), offset: 0, what });
+            Err(stop) => {
+                let what = if let Stop::Corrupt(what) = stop { what } else { String::new() };
+                outcome = Some(Outcome::Corrupt { offset: 0, what, next: Next::Unknown });
+                input.go_to(0);
+                pb::WalHeader::default()
             }
         };
         let unsupported = |what: String| ReadError::Unsupported { path: path.to_owned(), what };
@@ -183,7 +215,10 @@ impl WalReader {
         let compression = CompressionContext::of_header(&header, recovered_edits).map_err(unsupported)?;
         input.start_next();
         let closed = input.find_trailer()?;
-        Ok(Self { path: path.to_owned(), header, compression, input, closed, outcome })
+        let (path, history) = (path.to_owned(), resync::History::default());
+        let mut reader = Self { path, header, compression, input, closed, outcome, at_hand: None, history };
+        reader.note_checkpoint();
+        Ok(reader)
     }
 
     /// The next entry, or `None` at the end.
@@ -200,7 +235,7 @@ impl WalReader {
             }
         }
         match &self.outcome {
-            Some(Outcome::Corrupt { offset, what }) => {
+            Some(Outcome::Corrupt { offset, what, .. }) => {
                 Err(ReadError::Corrupt { path: self.path.clone(), offset: *offset, what: what.clone() })
             }
             _ => Ok(None),
@@ -237,53 +272,93 @@ impl WalReader {
             self.outcome = Some(Outcome::Ended(end));
             return Ok(None);
         }
+        let start = self.input.start;
         match self.parse_entry() {
             Ok(entry) => {
-                self.input.start_next();
+                let end = start + self.input.at as u64;
+                if let Some((what, next)) = self.contradiction(start, end)? {
+                    self.outcome = Some(corrupt_at(start, what.to_owned(), next));
+                    self.input.go_to(start);
+                    return Ok(None);
+                }
+                self.input.go_to(end);
+                self.history.note(&entry);
+                self.note_checkpoint();
                 return Ok(Some(entry));
             }
             Err(Stop::Io(error)) => {
-                self.input.at = 0; // the same entry can be tried again, unless a dictionary has seen half of it
+                // The same entry can be tried again, unless a dictionary has seen half of it.
+                self.input.go_to(start);
                 if self.compression.is_some() {
-                    self.outcome = Some(self.corrupt_here(format!("reading failed: {error}")));
+                    self.outcome = Some(corrupt_at(start, format!("reading failed: {error}"), Next::Nowhere));
                 }
                 return Err(error);
             }
-            Err(Stop::Torn) if self.closed => {
-                self.outcome = Some(self.corrupt_here("it runs into the trailer".into()));
+            Err(Stop::Lost) => {
+                let next = Next::At(start + self.input.at as u64);
+                let what = "it uses strings that a damaged entry brought into a dictionary".to_owned();
+                self.outcome = Some(corrupt_at(start, what, next));
             }
-            Err(Stop::Torn) => self.outcome = Some(self.torn_here()),
+            Err(Stop::Torn) => {
+                let at_hand = self.at_hand.take();
+                self.outcome = Some(self.outcome_of_torn(start)?);
+                self.at_hand = at_hand;
+            }
             Err(Stop::Corrupt(what)) => {
                 let cut = !self.closed && (self.input.is_partial_trailer()? || self.input.ends_in_zeros()?);
-                self.outcome = Some(if cut { self.torn_here() } else { self.corrupt_here(what) });
+                self.outcome = Some(match cut {
+                    true => self.torn_at(start),
+                    false => corrupt_at(start, what, Next::Unknown),
+                });
             }
         }
+        self.input.go_to(start);
         Ok(None)
     }
 
-    fn torn_here(&self) -> Outcome {
-        Outcome::Ended(End::Torn { bytes: self.input.end - self.input.start })
+    fn outcome_of_torn(&mut self, start: u64) -> io::Result<Outcome> {
+        if self.closed {
+            let next = self.next_before_trailer(start)?;
+            return Ok(corrupt_at(start, "it runs into the trailer".to_owned(), next));
+        }
+        let what = "it runs past the end of the file, and entries follow".to_owned();
+        Ok(match self.cut_or_damaged(start)? {
+            None => self.torn_at(start),
+            Some(next) => corrupt_at(start, what, next),
+        })
     }
 
-    fn corrupt_here(&self, what: String) -> Outcome {
-        Outcome::Corrupt { offset: self.input.start, what }
+    /// The outcome of an entry that is cut.
+    fn torn_at(&self, start: u64) -> Outcome {
+        Outcome::Ended(End::Torn { bytes: self.input.end - start })
     }
 
     fn parse_entry(&mut self) -> Result<WalEntry, Stop> {
+        self.at_hand = None;
         let key_len = self.input.varint()?;
         if key_len == 0 || key_len > KEY_BYTES_MAX as u64 {
             return corrupt(format!("key of {key_len} bytes"));
         }
         let key = Bytes::copy_from_slice(self.input.take(key_len as usize)?);
         let key = pb::WalKey::decode(key).or_else(|e| corrupt(format!("key: {e}")))?;
-        let count = key.following_kv_count.unwrap_or(0);
-        let mut entry = entry_of(key, self.compression.as_mut())?;
-        entry.cells = match &mut self.compression {
-            None => self.input.plain_cells(count, entry.seq_id)?,
-            Some(context) => context.read_cells(&mut self.input, count, entry.seq_id)?,
+        let (count, seq_id) = (key.following_kv_count.unwrap_or(0), key.log_sequence_number);
+        if seq_id == 0 {
+            return corrupt("no sequence id");
+        }
+        let entry = entry_of(key, self.compression.as_mut())?;
+        self.at_hand = entry.as_ref().map(EntryName::of);
+        let cells = match &mut self.compression {
+            None => Some(self.input.plain_cells(count, seq_id)?),
+            Some(context) => context.read_cells(&mut self.input, count, seq_id)?,
         };
+        let (Some(mut entry), Some(cells)) = (entry, cells) else { return Err(Stop::Lost) };
+        entry.cells = cells;
         Ok(entry)
     }
+}
+
+fn corrupt_at(offset: u64, what: String, next: Next) -> Outcome {
+    Outcome::Corrupt { offset, what, next }
 }
 
 impl fmt::Debug for WalReader {
@@ -309,32 +384,43 @@ fn read_header(input: &mut Input) -> Result<pb::WalHeader, Stop> {
     }
 }
 
-/// The fields of a key, its names looked up in the dictionaries of a compressed file in the order they were written.
-fn entry_of(key: pb::WalKey, mut context: Option<&mut CompressionContext>) -> Result<WalEntry, Stop> {
+/// The fields of a key, its names looked up in the dictionaries of a compressed file in the order they were written; `None`
+/// when one of them was lost.
+fn entry_of(key: pb::WalKey, mut context: Option<&mut CompressionContext>) -> Result<Option<WalEntry>, Stop> {
+    let mut is_whole = context.as_ref().is_none_or(|context| !context.skims);
     let mut plain = |bytes: Bytes, kind| match &mut context {
-        Some(context) => context.expand(&bytes, kind),
+        Some(context) => {
+            let bytes = context.expand(&bytes, kind)?;
+            is_whole &= bytes.is_some();
+            Ok::<_, Stop>(bytes.unwrap_or_default())
+        }
         None => Ok(bytes),
     };
     let region = plain(key.encoded_region_name, DictionaryKind::Region)?;
+    let table = plain(key.table_name, DictionaryKind::Table)?;
+    let (mut scopes, mut attributes) = (Vec::new(), Vec::new());
+    for scope in key.scopes {
+        let family = plain(scope.family, DictionaryKind::Family)?;
+        scopes.push(FamilyScope { family, scope: Scope::from_number(scope.scope_type) });
+    }
+    for attribute in key.extended_attributes {
+        attributes.push((attribute.key, plain(attribute.value, DictionaryKind::Table)?));
+    }
+    if !is_whole {
+        return Ok(None);
+    }
     if region.is_empty() {
         return corrupt("no region name");
     }
-    let table = plain(key.table_name, DictionaryKind::Table)?;
     let table = TableName::from_bytes(&table).or_else(|e| corrupt(e.to_string()))?;
     let mut entry = WalEntry::new(region, table, key.log_sequence_number, key.write_time as i64, Vec::new());
-    for scope in key.scopes {
-        let family = plain(scope.family, DictionaryKind::Family)?;
-        entry.scopes.push(FamilyScope { family, scope: Scope::from_number(scope.scope_type) });
-    }
-    for attribute in key.extended_attributes {
-        entry.attributes.push((attribute.key, plain(attribute.value, DictionaryKind::Table)?));
-    }
+    (entry.scopes, entry.attributes) = (scopes, attributes);
     let uuid = |id: &pb::Uuid| ClusterUuid { most: id.most_sig_bits, least: id.least_sig_bits };
     entry.cluster_ids = key.cluster_ids.iter().chain(&key.cluster_id).map(uuid).collect();
     entry.nonce_group = key.nonce_group.unwrap_or(0);
     entry.nonce = key.nonce.unwrap_or(0);
     entry.orig_seq_id = key.orig_sequence_number.unwrap_or(0);
-    Ok(entry)
+    Ok(Some(entry))
 }
 
 /// The file's bytes from the start of the current entry on, as far as they were needed.

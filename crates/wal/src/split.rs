@@ -11,11 +11,15 @@
 //! from another attempt, the one with more edits stays: that which begins earlier.
 //!
 //! Splitting the same file again, by anyone, at any time, gives the same result; a failure leaves no finished file that
-//! lacks an edit. Damage ends the reading: what came before it is kept, and [`SplitOutcome::corrupt`] tells.
+//! lacks an edit. Damage takes the entries that it is in and no others, as far as the format allows to find those behind it
+//! ([`WalReader::skip_damage`]): each gap is named in the log, and [`SplitOutcome::corrupt`] tells that the file is to be kept.
+//!
+//! A file of edits is read back before it gets its name: once it has it, the log may go.
 //!
 //! Memory: edits gather up to [`SplitOptions::buffer_bytes_max`] over all regions, then the fullest region's go to disk.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +31,7 @@ use crate::entry::{META_FAMILY, WalEntry};
 use crate::format::{TRAILER, encode};
 use crate::markers;
 use crate::names::RECOVERED_EDITS_DIR;
-use crate::reader::{ReadError, WalReader};
+use crate::reader::{End, EntryName, Gap, ReadError, WalReader};
 
 /// How many digits a sequence id has in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
@@ -85,9 +89,14 @@ pub struct SplitOutcome {
     pub entries: u64,
     /// Entries of these that no region needs.
     pub skipped: u64,
-    /// The damage at which reading ended, if any.
+    /// The first damage, if any. The file is to be kept then.
     pub corrupt: Option<String>,
+    /// What could not be read, in order; no more than [`GAPS_MAX`], the last of which reaches over all later ones.
+    pub gaps: Vec<Gap>,
 }
+
+/// How many gaps of one file are told apart.
+pub const GAPS_MAX: usize = 1000;
 
 /// Splits one file. A file that is not there was split before: nothing to do.
 ///
@@ -99,12 +108,10 @@ pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
         Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(SplitOutcome::default());
         }
-        Err(error @ ReadError::Corrupt { .. }) => {
-            return Ok(SplitOutcome { corrupt: Some(error.to_string()), ..SplitOutcome::default() });
-        }
         Err(error) => return Err(error.into()),
     };
-    let mut split = Split { options, regions: HashMap::new(), buffered: 0, outcome: SplitOutcome::default() };
+    let outcome = SplitOutcome::default();
+    let mut split = Split { options, regions: HashMap::new(), buffered: 0, outcome, is_gap_open: false };
     match split.run(&mut reader) {
         Ok(()) => Ok(split.outcome),
         Err(error) => {
@@ -123,6 +130,8 @@ struct Split<'a> {
     regions: HashMap<Bytes, Region>,
     buffered: usize,
     outcome: SplitOutcome,
+    /// The last gap is not logged yet: the entry behind it is not known.
+    is_gap_open: bool,
 }
 
 enum Region {
@@ -137,6 +146,8 @@ struct Edits {
     buffer: Vec<u8>,
     first: u64,
     max: u64,
+    entries: u64,
+    digest: DefaultHasher,
 }
 
 impl Split<'_> {
@@ -146,9 +157,9 @@ impl Split<'_> {
                 Ok(Some(entry)) => self.entry(entry)?,
                 Ok(None) => break,
                 Err(error @ ReadError::Corrupt { .. }) => {
-                    tracing::warn!(%error, "split ends early");
-                    self.outcome.corrupt = Some(error.to_string());
-                    break;
+                    self.outcome.corrupt.get_or_insert_with(|| error.to_string());
+                    let gap = reader.skip_damage()?;
+                    gap.into_iter().for_each(|gap| self.gap(gap));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -159,11 +170,40 @@ impl Split<'_> {
                 )));
             }
         }
+        self.log_gap(None);
         self.finish()
+    }
+
+    /// Gaps that lie side by side, as those of entries that use what another one brought do, are one.
+    fn gap(&mut self, gap: Gap) {
+        let is_full = self.outcome.gaps.len() >= GAPS_MAX;
+        match self.outcome.gaps.last_mut() {
+            Some(last) if last.to == gap.from || is_full => last.to = gap.to,
+            _ => {
+                self.log_gap(None);
+                self.outcome.gaps.push(gap);
+                self.is_gap_open = true;
+            }
+        }
+    }
+
+    fn log_gap(&mut self, after: Option<&EntryName>) {
+        if let Some(gap) = self.outcome.gaps.last().filter(|_| std::mem::take(&mut self.is_gap_open)) {
+            let after = after.map_or_else(
+                || "no entry is after it".to_owned(),
+                |after| format!("the entry after is {after}"),
+            );
+            tracing::error!(wal = %self.options.wal.display(), "edits are lost: {gap}; {after}");
+        }
     }
 
     fn entry(&mut self, mut entry: WalEntry) -> Result<()> {
         self.outcome.entries += 1;
+        if self.is_gap_open {
+            let name =
+                EntryName { region: entry.region.clone(), table: entry.table.clone(), seq_id: entry.seq_id };
+            self.log_gap(Some(&name));
+        }
         (self.options.seen)(&entry);
         if !self.filter(&mut entry)? {
             self.outcome.skipped += 1;
@@ -230,8 +270,10 @@ impl Split<'_> {
     }
 
     fn finish(&mut self) -> Result<()> {
+        let fs = self.options.fs;
         for region in self.regions.values_mut().filter_map(Region::edits) {
             region.complete()?;
+            region.read_back(fs)?;
         }
         for (name, region) in &mut self.regions {
             if let Some(edits) = region.edits() {
@@ -273,7 +315,8 @@ impl Edits {
         let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
         let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
         let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
-        Ok(Self { temporary, file, buffer: encode::header(None), first, max: first })
+        let (buffer, digest) = (encode::header(None), DefaultHasher::new());
+        Ok(Self { temporary, file, buffer, first, max: first, entries: 0, digest })
     }
 
     /// Adds an entry; how many bytes that took.
@@ -282,6 +325,8 @@ impl Edits {
         let size = encode::measure(&entry.key(), cells.clone());
         encode::write(&mut self.buffer, size, &entry.key(), cells);
         self.max = entry.seq_id.max(self.max);
+        self.entries += 1;
+        digest(&mut self.digest, entry);
         size.total
     }
 
@@ -297,6 +342,27 @@ impl Edits {
         self.file.sync()
     }
 
+    /// Reads a complete file back.
+    fn read_back(&self, fs: &dyn FileSystem) -> Result<()> {
+        let differs = || {
+            HBaseError::io(format!(
+                "{}: other edits are read back than were written",
+                self.temporary.display()
+            ))
+        };
+        let mut reader = WalReader::open(fs, &self.temporary)?;
+        let (mut entries, mut read) = (0, DefaultHasher::new());
+        while let Some(entry) = reader.next().map_err(|error| match error {
+            ReadError::Io(error) => error.into(),
+            _ => differs(),
+        })? {
+            entries += 1;
+            digest(&mut read, &entry);
+        }
+        let is_same = entries == self.entries && read.finish() == self.digest.finish();
+        if is_same && reader.end() == Some(End::Closed) { Ok(()) } else { Err(differs()) }
+    }
+
     /// Gives the file its name, unless one that holds more has it.
     pub(crate) fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
         let name = format!("{:0width$}", self.max, width = SEQ_ID_DIGITS);
@@ -307,6 +373,22 @@ impl Edits {
             fs.rename(&self.temporary, &path)?;
         }
         Ok(path)
+    }
+}
+
+/// Adds an entry to a digest: what of it is replayed.
+fn digest(digest: &mut DefaultHasher, entry: &WalEntry) {
+    for number in [entry.seq_id, entry.nonce_group, entry.nonce, entry.write_time_ms as u64] {
+        digest.write_u64(number);
+    }
+    digest.write(&entry.region);
+    digest.write(entry.table.qualifier().as_bytes());
+    digest.write(entry.table.namespace().as_bytes());
+    for cell in entry.cells.iter().map(KeyValue::as_cell) {
+        [cell.key(), cell.value(), cell.tags()].iter().for_each(|bytes| {
+            digest.write_usize(bytes.len());
+            digest.write(bytes);
+        });
     }
 }
 

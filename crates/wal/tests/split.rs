@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use common::*;
 use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
+use evenkeel_fs::{Damage, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::{self, Marker};
 use evenkeel_wal::{End, SplitOptions, SplitOutcome, StoreSeqIds, SyncLevel, WalEntry, WalReader, split_wal};
@@ -133,7 +133,7 @@ fn a_file_that_is_gone_or_empty_has_nothing_to_split() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_damage_keeps_what_came_before() {
+fn a_torn_end_is_cut_and_damage_takes_its_own_entry_alone() {
     let fs = MemoryFileSystem::new();
     let wal = write_wal(&fs, &[entry(1), entry(2), entry(3)]);
     fs.damage(&wal, |bytes| bytes.truncate(bytes.len() - 1)).expect("damage");
@@ -148,8 +148,12 @@ fn a_torn_end_is_cut_and_damage_keeps_what_came_before() {
     })
     .expect("damage");
     let outcome = split(&fs, &wal).expect("split");
-    assert_eq!(edit_names(&fs, &REGION), ["0000000000000000001"]);
+    assert_eq!(edit_names(&fs, &REGION), ["0000000000000000003"]);
+    assert_eq!(seq_ids(&read_dir(&fs, &edits_dir(&REGION))), [1, 3]);
     assert!(outcome.corrupt.expect("told").contains("corrupt WAL entry"));
+    let [gap] = &outcome.gaps[..] else { panic!("{:?}", outcome.gaps) };
+    let lost = gap.lost.as_ref().expect("its key is whole");
+    assert_eq!((&lost.region, lost.seq_id, outcome.entries), (&REGION, 2, 2));
 }
 
 #[test]
@@ -183,6 +187,31 @@ fn a_failure_leaves_nothing_and_can_be_repeated() {
         split(&fs, &wal).expect("again");
         assert_eq!(seq_ids(&read_dir(&memory, &edits_dir(&REGION))), [1, 3]);
         assert_eq!(seq_ids(&read_dir(&memory, &edits_dir(&OTHER))), [2]);
+    }
+}
+
+/// What is written is read back before the log may go: not what was written is an error, and the split can be repeated.
+#[test]
+fn edits_that_do_not_read_back_get_no_name() {
+    let damages = [
+        Damage::Flip { at: 200, mask: 1 },
+        Damage::Drop,
+        Damage::Truncate,
+        Damage::Duplicate,
+        Damage::Zero,
+        Damage::Swap,
+    ];
+    for damage in damages {
+        for nth in 0..2 {
+            let memory = MemoryFileSystem::new();
+            let wal = write_wal(&memory, &[entry(1), entry(2), entry(3)]);
+            let fs = FaultyFileSystem::new(memory.clone());
+            fs.inject(Fault::on(Op::Append, "recovered.edits").after(nth).damages(damage));
+            assert!(split(&fs, &wal).is_err(), "{damage:?} of append {nth}");
+            assert!(edit_names(&memory, &REGION).is_empty(), "{damage:?}");
+            split(&fs, &wal).expect("again");
+            assert_eq!(seq_ids(&read_dir(&memory, &edits_dir(&REGION))), [1, 2, 3]);
+        }
     }
 }
 

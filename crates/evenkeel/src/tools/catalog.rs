@@ -153,7 +153,12 @@ impl Reading<'_> {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return,
-                Err(error) => return self.warnings.push(error.to_string()),
+                Err(error) => {
+                    self.warnings.push(error.to_string());
+                    if !matches!(reader.skip_damage(), Ok(Some(_))) {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `evenkeel wal`: the entries of WAL files, with the options and the output of HBase's `hbase wal`.
 //!
-//! Differences: after the entries of a file comes a line that tells how it ends; sizes are bytes in the file's plain
+//! Differences: after the entries of a file comes a line that tells how it ends; damage ends a file only where no entry is found
+//! behind it, and each gap is told on standard error, which makes the exit status 1; sizes are bytes in the file's plain
 //! form, not those of Java objects; dates are UTC.
 
 use std::io::{self, BufWriter, Write};
@@ -57,7 +58,7 @@ pub struct WalArgs {
 /// Runs it.
 ///
 /// # Errors
-/// A file that cannot be read; what was before the damage is printed.
+/// A file that cannot be read, or is damaged; what could be read is printed.
 pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
     let mut printer = Printer { args, out: BufWriter::new(io::stdout().lock()), is_first: true };
     let result = printer.print_all();
@@ -107,12 +108,24 @@ impl Printer<'_> {
 
     fn print_file(&mut self, path: &Path) -> Result<(), Stop> {
         let mut reader = WalReader::open(&LocalFileSystem::new(), path)?;
+        let mut damage = None;
         if !self.args.json {
             self.print_header(&reader)?;
         }
         loop {
             let at = reader.position();
-            let Some(entry) = reader.next()? else { break };
+            let entry = match reader.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error @ ReadError::Corrupt { .. }) => {
+                    let gap = reader.skip_damage()?;
+                    self.out.flush()?;
+                    gap.iter().for_each(|gap| eprintln!("{}: {gap}", path.display()));
+                    damage.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             if at >= self.args.goto && self.wants(&entry) {
                 self.print_entry(&entry, reader.position())?;
             }
@@ -120,7 +133,7 @@ impl Printer<'_> {
         if !self.args.json && !self.args.only_rows {
             writeln!(self.out, "{}", end_text(reader.end(), reader.position()))?;
         }
-        Ok(())
+        damage.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn print_header(&mut self, reader: &WalReader) -> io::Result<()> {

@@ -7,7 +7,8 @@
 //! Nonces are taken from every entry, also of regions that were split or merged since, and of edits that are in store files:
 //! a client may repeat an Increment at the region that has the row now.
 //!
-//! A damaged WAL, and what is no WAL at all, goes to `corrupt` instead, which no cleaner looks at.
+//! A damaged WAL, and what is no WAL at all, goes to `corrupt` instead, which no cleaner looks at. Of a damaged one every entry
+//! is put back that can be read, those behind the damage too; what is lost is named in the log ([`evenkeel_wal::Gap`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +16,13 @@ use std::time::Instant;
 
 use evenkeel_common::{Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
-use evenkeel_region::layout;
+use evenkeel_region::layout::{self, CORRUPT_DIR};
 use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
 use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
 /// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
-/// Where damaged WALs go (`HConstants.CORRUPT_DIR_NAME`).
-const CORRUPT_DIR: &str = "corrupt";
 /// Tells the temporary files of this process from another's.
 const WORKER: &str = "standalone";
 
@@ -36,7 +35,7 @@ pub struct Recovered {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
-    /// Files with damage, whose entries after it are lost.
+    /// Files with damage, in which some entries are lost.
     pub damaged: u64,
 }
 
@@ -93,9 +92,12 @@ fn split_one(
         buffer_bytes_max: BUFFER_BYTES_MAX,
     })?;
     if let Some(damage) = &outcome.corrupt {
+        let bytes: u64 = outcome.gaps.iter().map(|gap| gap.to - gap.from).sum();
         tracing::error!(
             damage,
-            "a WAL is damaged: edits before the damage are kept, the file is in {CORRUPT_DIR}"
+            gaps = outcome.gaps.len(),
+            bytes,
+            "a WAL is damaged: its edits are put back but for those in the gaps, the file is kept in {CORRUPT_DIR}"
         );
     }
     recovered.files += 1;

@@ -17,7 +17,7 @@ use evenkeel_common::codec::read_varint;
 use evenkeel_compression::{Compression, check_supported};
 use evenkeel_protocol::pb;
 
-use super::dictionary::Dictionary;
+use super::dictionary::{Dictionary, Found};
 use super::value_compression;
 use crate::config::VALUE_COMPRESSION_KEY;
 use crate::reader::{ENTRY_BYTES_MAX, Input, Stop, corrupt};
@@ -41,6 +41,7 @@ const SMALL: u16 = i8::MAX as u16;
 pub(crate) const NOT_IN_DICTIONARY: u8 = 0xff;
 
 /// The dictionaries of one file.
+#[derive(Clone)]
 pub(crate) struct Dictionaries {
     region: Dictionary,
     table: Dictionary,
@@ -64,6 +65,21 @@ impl Dictionaries {
         }
     }
 
+    /// Freezes all of them after `bytes` that hold entries nobody can tell apart. Each string that was added there took some
+    /// bytes of its own and some of the key or cell around it, so there cannot have been too many.
+    pub(crate) fn freeze(&mut self, bytes: u64) {
+        for (dictionary, bytes_each) in [
+            (&mut self.region, KEY_BYTES_MIN),
+            (&mut self.table, ATTRIBUTE_BYTES_MIN),
+            (&mut self.family, SCOPE_BYTES_MIN),
+            (&mut self.qualifier, CELL_BYTES_MIN),
+            (&mut self.row, CELL_BYTES_MIN),
+            (&mut self.tag, NEW_ITEM_BYTES_MIN),
+        ] {
+            dictionary.freeze(bytes / bytes_each + 1);
+        }
+    }
+
     pub(crate) fn of(&mut self, kind: DictionaryKind) -> &mut Dictionary {
         match kind {
             DictionaryKind::Region => &mut self.region,
@@ -75,6 +91,17 @@ impl Dictionaries {
         }
     }
 }
+
+/// `0xFF`, a length, and a byte.
+const NEW_ITEM_BYTES_MIN: u64 = 3;
+/// A key's length, and four fields, one of them with a new string.
+const KEY_BYTES_MIN: u64 = 14;
+/// Tag and length of the attribute, of its name and of its value, and a new string.
+const ATTRIBUTE_BYTES_MIN: u64 = 6 + NEW_ITEM_BYTES_MIN;
+/// Tag and length of the scope and of its family, a new string, and the type.
+const SCOPE_BYTES_MIN: u64 = 4 + NEW_ITEM_BYTES_MIN + 2;
+/// Three lengths, three items of which one is new, timestamp and type.
+const CELL_BYTES_MIN: u64 = 3 + 2 + 2 + NEW_ITEM_BYTES_MIN + 9;
 
 /// How a header says that values are compressed.
 fn values_of_header(header: &pb::WalHeader) -> Result<Option<Compression>, String> {
@@ -89,8 +116,12 @@ fn values_of_header(header: &pb::WalHeader) -> Result<Option<Compression>, Strin
 }
 
 /// What the reader of a compressed file remembers.
+#[derive(Clone)]
 pub(crate) struct CompressionContext {
-    dictionaries: Dictionaries,
+    pub(crate) dictionaries: Dictionaries,
+    /// Goes over an entry that is damaged, part by part, and believes nothing that it says but where its parts end: its new
+    /// strings are unknown from here on, and there is no cell.
+    pub(crate) skims: bool,
     compressed_tags: bool,
     /// How values are compressed, if they are.
     values: Option<Compression>,
@@ -104,6 +135,7 @@ impl CompressionContext {
         }
         Ok(Some(Self {
             dictionaries: Dictionaries::new(recovered_edits),
+            skims: false,
             compressed_tags: header.has_tag_compression(),
             values: values_of_header(header)?,
         }))
@@ -113,8 +145,8 @@ impl CompressionContext {
         self.dictionaries.of(kind)
     }
 
-    /// The string of an item that fills a field of a key.
-    pub(crate) fn expand(&mut self, item: &Bytes, kind: DictionaryKind) -> Result<Bytes, Stop> {
+    /// The string of an item that fills a field of a key; `None` when it was lost.
+    pub(crate) fn expand(&mut self, item: &Bytes, kind: DictionaryKind) -> Result<Option<Bytes>, Stop> {
         match **item {
             [NOT_IN_DICTIONARY, ref rest @ ..] => {
                 let (len, len_bytes) = read_varint(rest).ok_or_else(|| bad_item(kind))?;
@@ -122,22 +154,40 @@ impl CompressionContext {
                 if bytes.len() as u64 != len {
                     return Err(bad_item(kind));
                 }
-                drop(self.dictionary(kind).add(bytes.clone()));
-                Ok(bytes)
+                self.add(kind, &bytes);
+                Ok(Some(bytes))
             }
             [high, low] => self.look_up(kind, high, low),
             _ => Err(bad_item(kind)),
         }
     }
 
-    fn look_up(&mut self, kind: DictionaryKind, high: u8, low: u8) -> Result<Bytes, Stop> {
-        let index = u16::from_be_bytes([high, low]);
-        let found = self.dictionary(kind).get(index);
-        found.ok_or_else(|| Stop::Corrupt(format!("no {index} in the dictionary of {kind:?}")))
+    fn add(&mut self, kind: DictionaryKind, bytes: &Bytes) {
+        let skims = self.skims;
+        let dictionary = self.dictionary(kind);
+        match skims {
+            false => drop(dictionary.add(bytes.clone())),
+            true if bytes.is_empty() => {}
+            true => dictionary.add_unknown(),
+        }
     }
 
-    /// An item among the cells.
-    fn item(&mut self, input: &mut Input, kind: DictionaryKind, bytes_max: usize) -> Result<Bytes, Stop> {
+    fn look_up(&mut self, kind: DictionaryKind, high: u8, low: u8) -> Result<Option<Bytes>, Stop> {
+        let index = u16::from_be_bytes([high, low]);
+        match self.dictionary(kind).get(index) {
+            Found::Known(bytes) => Ok(Some(bytes)),
+            Found::Unknown => Ok(None),
+            Found::Nothing => corrupt(format!("no {index} in the dictionary of {kind:?}")),
+        }
+    }
+
+    /// An item among the cells; `None` when it was lost.
+    fn item(
+        &mut self,
+        input: &mut Input,
+        kind: DictionaryKind,
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, Stop> {
         let bytes = match input.byte()? {
             NOT_IN_DICTIONARY => {
                 let len = input.varint()?;
@@ -145,38 +195,42 @@ impl CompressionContext {
                     return corrupt(format!("{kind:?} of {len} bytes"));
                 }
                 let bytes = Bytes::copy_from_slice(input.take(len as usize)?);
-                drop(self.dictionary(kind).add(bytes.clone()));
-                bytes
+                self.add(kind, &bytes);
+                Some(bytes)
             }
             high => {
                 let low = input.byte()?;
                 self.look_up(kind, high, low)?
             }
         };
-        if bytes.len() > bytes_max {
-            return corrupt(format!("{kind:?} of {} bytes", bytes.len()));
+        match bytes {
+            Some(bytes) if bytes.len() > bytes_max => corrupt(format!("{kind:?} of {} bytes", bytes.len())),
+            bytes => Ok(bytes),
         }
-        Ok(bytes)
     }
 
-    /// The cells of an entry.
+    /// The cells of an entry; `None` when a string of one was lost. Then all of them were passed over nonetheless.
     pub(crate) fn read_cells(
         &mut self,
         input: &mut Input,
         count: u32,
         seq_id: u64,
-    ) -> Result<Vec<KeyValue>, Stop> {
-        let mut cells = Vec::new();
+    ) -> Result<Option<Vec<KeyValue>>, Stop> {
+        let (mut cells, mut is_whole) = (Vec::new(), !self.skims);
         let mut room = ENTRY_BYTES_MAX;
         for _ in 0..count {
-            let mut cell = self.read_cell(input, &mut room)?;
-            cell.set_seq_id(seq_id);
-            cells.push(cell);
+            match self.read_cell(input, &mut room)? {
+                Some(mut cell) => {
+                    cell.set_seq_id(seq_id);
+                    cells.push(cell);
+                }
+                None => is_whole = false,
+            }
         }
-        Ok(cells)
+        Ok(is_whole.then_some(cells))
     }
 
-    fn read_cell(&mut self, input: &mut Input, room: &mut usize) -> Result<KeyValue, Stop> {
+    fn read_cell(&mut self, input: &mut Input, room: &mut usize) -> Result<Option<KeyValue>, Stop> {
         let lengths = [input.varint()?, input.varint()?, input.varint()?];
         let total = lengths.iter().fold(10u64, |sum, len| sum.saturating_add(*len));
         if total > *room as u64 {
@@ -187,21 +241,33 @@ impl CompressionContext {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&(key_len as u32).to_be_bytes());
         bytes.extend_from_slice(&(value_len as u32).to_be_bytes());
-        self.read_key(input, key_len, &mut bytes)?;
+        let is_key_known = self.read_key(input, key_len, &mut bytes)?;
         self.read_value(input, value_len, &mut bytes)?;
         if tags_len > 0 {
             self.read_tags(input, tags_len, &mut bytes)?;
         }
-        KeyValue::parse(bytes.into()).or_else(|e| corrupt(e.to_string()))
+        if self.skims || !is_key_known {
+            return Ok(None);
+        }
+        KeyValue::parse(bytes.into()).map(Some).or_else(|e| corrupt(e.to_string()))
     }
 
-    fn read_key(&mut self, input: &mut Input, key_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
+    /// Whether all of the key is known.
+    fn read_key(&mut self, input: &mut Input, key_len: usize, out: &mut Vec<u8>) -> Result<bool, Stop> {
         let row = self.item(input, DictionaryKind::Row, ROW_BYTES_MAX)?;
         let family = self.item(input, DictionaryKind::Family, FAMILY_BYTES_MAX)?;
-        let fixed = KEY_FIXED_BYTES + row.len() + family.len();
-        let qualifier_max =
-            key_len.checked_sub(fixed).ok_or_else(|| Stop::Corrupt("key too short".into()))?;
+        let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+        let fixed = KEY_FIXED_BYTES + len(&row) + len(&family);
+        let qualifier_max = match self.skims {
+            true => ENTRY_BYTES_MAX,
+            false => key_len.checked_sub(fixed).ok_or_else(|| Stop::Corrupt("key too short".into()))?,
+        };
         let qualifier = self.item(input, DictionaryKind::Qualifier, qualifier_max)?;
+        let rest = input.take(9)?; // timestamp and type
+        let (Some(row), Some(family), Some(qualifier)) = (row, family, qualifier) else { return Ok(false) };
+        if self.skims {
+            return Ok(false);
+        }
         if qualifier.len() != qualifier_max {
             return corrupt(format!("key of {} bytes, {key_len} announced", fixed + qualifier.len()));
         }
@@ -210,13 +276,16 @@ impl CompressionContext {
         out.push(family.len() as u8);
         out.extend_from_slice(&family);
         out.extend_from_slice(&qualifier);
-        out.extend_from_slice(input.take(9)?); // timestamp and type
-        Ok(())
+        out.extend_from_slice(rest);
+        Ok(true)
     }
 
     fn read_value(&mut self, input: &mut Input, value_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
         let Some(kind) = self.values else {
-            out.extend_from_slice(input.take(value_len)?);
+            let value = input.take(value_len)?;
+            if !self.skims {
+                out.extend_from_slice(value);
+            }
             return Ok(());
         };
         let body_len = input.varint()?;
@@ -224,6 +293,9 @@ impl CompressionContext {
             return corrupt(format!("compressed value of {body_len} bytes"));
         }
         let body = input.take(body_len as usize)?;
+        if self.skims {
+            return Ok(());
+        }
         let value = value_compression::read(kind, body, value_len);
         out.extend_from_slice(&value.ok_or_else(|| bad_value(kind, value_len))?);
         Ok(())
@@ -239,8 +311,13 @@ impl CompressionContext {
         let end = out.len() + tags_len;
         while out.len() < end {
             let room = end - out.len();
+            if room < 2 && self.skims {
+                break; // a writer has no item for it
+            }
             let tag_max = room.checked_sub(2).ok_or_else(|| Stop::Corrupt("a tag of 1 byte".into()))?;
+            // How many more there are depends on how long it is.
             let tag = self.item(input, DictionaryKind::Tag, tag_max)?;
+            let tag = tag.ok_or_else(|| Stop::Corrupt("a tag that a damaged entry brought".into()))?;
             out.extend_from_slice(&(tag.len() as u16).to_be_bytes());
             out.extend_from_slice(&tag);
         }

@@ -3,6 +3,13 @@
 //! Writer and reader keep equal dictionaries by doing the same to them in the same order: a string met for the first
 //! time is added at the head; one met again moves to the head. Indexes count up from 0 until the dictionary is full; from
 //! then on a new string takes the place, and the index, of the one at the tail. Strings of no bytes are never added.
+//!
+//! A reader that went past a damaged entry knows less, and says so ([`Found::Unknown`]) instead of guessing:
+//! * The damaged entry's parts could be told apart: the dictionary has as many strings as the writer's, but those that this
+//!   entry added may be other ones. Indexes of those are unknown, all others are as before.
+//! * They could not: how many strings it added is not known. The dictionary is *frozen*: an index of a string that was there
+//!   before is known as long as the writer's dictionary cannot have been full since, for only a full one gives an index
+//!   to another string. Every string that came later is unknown.
 
 use std::collections::HashMap;
 
@@ -12,7 +19,7 @@ use bytes::Bytes;
 const NONE: u16 = u16::MAX;
 
 /// Index to string; and for writers, who use [`Dictionary::find_or_add`] alone, string to index.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Dictionary {
     slots: Vec<Slot>,
     /// What a writer has in `slots`; empty in a reader.
@@ -20,10 +27,24 @@ pub(crate) struct Dictionary {
     capacity: usize,
     head: u16,
     tail: u16,
+    /// How many strings at most were added since it was frozen; `None` while it is not.
+    frozen: Option<u64>,
 }
 
-#[derive(Debug)]
+/// What a reader's dictionary has at an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A string.
+    Known(Bytes),
+    /// One that was lost.
+    Unknown,
+    /// Nothing: no writer used this index.
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
 struct Slot {
+    /// Empty when it is not known.
     bytes: Bytes,
     /// Towards the head.
     prev: u16,
@@ -35,7 +56,7 @@ impl Dictionary {
     /// A dictionary of at most so many strings.
     pub(crate) fn new(capacity: u16) -> Self {
         let capacity = usize::from(capacity);
-        Self { slots: Vec::new(), indexes: HashMap::new(), capacity, head: NONE, tail: NONE }
+        Self { slots: Vec::new(), indexes: HashMap::new(), capacity, head: NONE, tail: NONE, frozen: None }
     }
 
     /// The index of a string, which moves to the head; `None` when it was not there, and is now.
@@ -53,15 +74,49 @@ impl Dictionary {
     }
 
     /// The string of an index, which moves to the head.
-    pub(crate) fn get(&mut self, index: u16) -> Option<Bytes> {
-        let bytes = self.slots.get(usize::from(index))?.bytes.clone();
+    pub(crate) fn get(&mut self, index: u16) -> Found {
+        if let Some(added) = self.frozen {
+            return self.get_frozen(index, added);
+        }
+        let Some(slot) = self.slots.get(usize::from(index)) else { return Found::Nothing };
+        let bytes = slot.bytes.clone();
         self.move_to_head(index);
-        Some(bytes)
+        if bytes.is_empty() { Found::Unknown } else { Found::Known(bytes) }
+    }
+
+    fn get_frozen(&self, index: u16, added: u64) -> Found {
+        let is_full = self.slots.len() as u64 + added > self.capacity as u64;
+        match self.slots.get(usize::from(index)) {
+            Some(slot) if !slot.bytes.is_empty() && !is_full => Found::Known(slot.bytes.clone()),
+            None if usize::from(index) >= self.capacity => Found::Nothing,
+            _ => Found::Unknown,
+        }
+    }
+
+    /// From here on at most `added` more strings were added than are here, and more as [`Dictionary::add`] says.
+    pub(crate) fn freeze(&mut self, added: u64) {
+        self.frozen = Some(self.frozen.unwrap_or(0).saturating_add(added));
     }
 
     /// Adds a string that was met for the first time; its index, and the string that had it before.
     pub(crate) fn add(&mut self, bytes: Bytes) -> Option<(u16, Bytes)> {
-        if bytes.is_empty() || self.capacity == 0 {
+        if bytes.is_empty() {
+            return None;
+        }
+        self.put(bytes)
+    }
+
+    /// Adds a string that was met for the first time and that is not known.
+    pub(crate) fn add_unknown(&mut self) {
+        drop(self.put(Bytes::new()));
+    }
+
+    fn put(&mut self, bytes: Bytes) -> Option<(u16, Bytes)> {
+        if let Some(added) = &mut self.frozen {
+            *added = added.saturating_add(1);
+            return None;
+        }
+        if self.capacity == 0 {
             return None;
         }
         if self.slots.len() < self.capacity {
@@ -121,14 +176,17 @@ mod tests {
         for name in ["a", "b", "c"] {
             dictionary.add(text(name));
         }
-        assert_eq!(dictionary.get(0), Some(text("a"))); // order now: a c b
+        assert_eq!(dictionary.get(0), Found::Known(text("a"))); // order now: a c b
         dictionary.add(text("d")); // takes b's place
-        assert_eq!(dictionary.get(1), Some(text("d")));
+        assert_eq!(dictionary.get(1), Found::Known(text("d")));
         dictionary.add(text("e")); // order was d a c: takes c's
-        assert_eq!((dictionary.get(2), dictionary.get(0)), (Some(text("e")), Some(text("a"))));
+        assert_eq!(
+            (dictionary.get(2), dictionary.get(0)),
+            (Found::Known(text("e")), Found::Known(text("a")))
+        );
         dictionary.add(text("f")); // order was a e d: takes d's
-        assert_eq!(dictionary.get(1), Some(text("f")));
-        assert_eq!(dictionary.get(3), None);
+        assert_eq!(dictionary.get(1), Found::Known(text("f")));
+        assert_eq!(dictionary.get(3), Found::Nothing);
     }
 
     #[test]
@@ -137,7 +195,7 @@ mod tests {
         for i in 0..2000usize {
             let name = Bytes::from(format!("{}", i * i % 7 + i % 3));
             match writer.find_or_add(&name) {
-                Some(index) => assert_eq!(reader.get(index), Some(name)),
+                Some(index) => assert_eq!(reader.get(index), Found::Known(name)),
                 None => drop(reader.add(name)),
             }
         }
@@ -148,11 +206,35 @@ mod tests {
     #[test]
     fn a_dictionary_of_one_holds_the_last() {
         let mut dictionary = Dictionary::new(1);
-        assert_eq!(dictionary.get(0), None);
+        assert_eq!(dictionary.get(0), Found::Nothing);
         dictionary.add(text("a"));
         dictionary.add(text(""));
-        assert_eq!(dictionary.get(0), Some(text("a")));
+        assert_eq!(dictionary.get(0), Found::Known(text("a")));
         dictionary.add(text("b"));
-        assert_eq!(dictionary.get(0), Some(text("b")));
+        assert_eq!(dictionary.get(0), Found::Known(text("b")));
+    }
+
+    #[test]
+    fn a_string_that_was_lost_keeps_its_index() {
+        let mut dictionary = Dictionary::new(3);
+        dictionary.add(text("a"));
+        dictionary.add_unknown();
+        dictionary.add(text("c"));
+        assert_eq!((dictionary.get(0), dictionary.get(1)), (Found::Known(text("a")), Found::Unknown));
+        dictionary.add(text("d")); // order was ? a c: takes c's place
+        assert_eq!((dictionary.get(2), dictionary.get(3)), (Found::Known(text("d")), Found::Nothing));
+    }
+
+    #[test]
+    fn a_frozen_dictionary_knows_what_cannot_have_been_replaced() {
+        let mut dictionary = Dictionary::new(5);
+        dictionary.add(text("a"));
+        dictionary.add(text("b"));
+        dictionary.freeze(2);
+        assert_eq!((dictionary.get(1), dictionary.get(2)), (Found::Known(text("b")), Found::Unknown));
+        dictionary.add(text("c")); // may be the fifth
+        assert_eq!((dictionary.get(0), dictionary.get(4)), (Found::Known(text("a")), Found::Unknown));
+        dictionary.add(text("d")); // may have taken a's place
+        assert_eq!((dictionary.get(0), dictionary.get(5)), (Found::Unknown, Found::Nothing));
     }
 }

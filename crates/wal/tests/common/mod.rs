@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{KeyValue, TableName};
 use evenkeel_fs::{FaultyFileSystem, FileSystem, LocalFileSystem, MemoryFileSystem};
 use evenkeel_wal::{
-    NoListener, ReadError, SyncLevel, Wal, WalConfig, WalEntry, WalListener, WalOptions, WalReader,
+    ClusterUuid, Compression, FamilyScope, NoListener, ReadError, Scope, SyncLevel, Wal, WalCompression,
+    WalConfig, WalEntry, WalListener, WalOptions, WalReader,
 };
 use parking_lot::Mutex;
 
@@ -139,4 +141,58 @@ pub fn append_synced(wal: &Wal, seq_id: u64) -> evenkeel_common::Result<()> {
 pub fn faulty() -> (MemoryFileSystem, FaultyFileSystem) {
     let memory = MemoryFileSystem::new();
     (memory.clone(), FaultyFileSystem::new(memory))
+}
+
+/// An entry with everything that one may have.
+pub fn rich_entry(seq_id: u64) -> WalEntry {
+    let mut entry = entry_of(REGION, seq_id, 40);
+    let tagged = KeyValueBuilder {
+        row: b"row",
+        family: b"g",
+        qualifier: b"",
+        timestamp: -1,
+        kind: evenkeel_common::CellType::DeleteFamily,
+        value: b"",
+        tags: &[0, 2, 8, 1],
+    };
+    let mut cell = tagged.build();
+    cell.set_seq_id(seq_id);
+    entry.cells.push(cell);
+    entry.nonce = 7;
+    entry.nonce_group = 8;
+    entry.scopes = vec![FamilyScope { family: Bytes::from_static(b"f"), scope: Scope::Serial }];
+    entry.cluster_ids = vec![ClusterUuid { most: 1, least: 2 }];
+    entry.attributes = vec![("name".into(), Bytes::from_static(b"value"))];
+    entry
+}
+
+/// Every form of a file: plain, by dictionaries, and with values by each codec.
+pub fn forms() -> Vec<Option<WalCompression>> {
+    let dictionaries = WalCompression::default();
+    let values = |kind, zstd_framed| WalCompression { values: Some(kind), zstd_framed, tags: true };
+    let by_codec =
+        [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::Bzip2];
+    let mut forms = vec![None, Some(dictionaries), Some(WalCompression { tags: false, ..dictionaries })];
+    forms.extend(by_codec.map(|kind| Some(values(kind, false))));
+    forms.push(Some(values(Compression::Zstd, true)));
+    forms.push(Some(values(Compression::None, false)));
+    forms
+}
+
+/// The bytes of a file of these entries, and where each entry starts; the last offset is where the entries end.
+pub fn file_in(form: Option<WalCompression>, entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
+    let fs = MemoryFileSystem::new();
+    let config = WalConfig { compression: form, ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    let path = wal.current_path();
+    let mut offsets = vec![fs.status(&path).expect("status").len as usize];
+    for entry in entries {
+        let txid = wal.append(entry).expect("append");
+        wal.sync(txid, SyncLevel::Flush).expect("sync");
+        offsets.push(fs.status(&path).expect("status").len as usize);
+    }
+    if closed {
+        wal.close().expect("close");
+    }
+    (fs.read_all(&path, 1 << 20).expect("read"), offsets)
 }

@@ -126,28 +126,38 @@ fn read_all(fs: &dyn FileSystem, items: &[Item], verbose: bool, bytes: u64, repo
 }
 
 fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
-    match read_wal(fs, path) {
+    match read_wal(fs, path, report) {
         Ok((_, Some(End::Torn { bytes }), position)) => report.note(format_args!(
             "{} at offset {position}: torn tail of {bytes} bytes, as the death of a server leaves it",
             path.display()
         )),
         Ok(_) => {}
         Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => report.vanished(path),
-        Err(ReadError::Corrupt { offset, what, .. }) => {
-            report.fault_at(path, offset, format_args!("corrupt WAL entry: {what}"));
-        }
         Err(error) => report.fault(format_args!("{}: {error}", path.display())),
     }
 }
 
-/// Entries, how the file ends, and where.
-fn read_wal(fs: &dyn FileSystem, path: &Path) -> Result<(u64, Option<End>, u64), ReadError> {
+/// Entries, how the file ends, and where. Damage is a fault, and is passed over.
+fn read_wal(
+    fs: &dyn FileSystem,
+    path: &Path,
+    report: &mut Report<'_>,
+) -> Result<(u64, Option<End>, u64), ReadError> {
     let mut reader = WalReader::open(fs, path)?;
     let mut entries = 0;
-    while reader.next()?.is_some() {
-        entries += 1;
+    loop {
+        match reader.next() {
+            Ok(Some(_)) => entries += 1,
+            Ok(None) => return Ok((entries, reader.end(), reader.position())),
+            Err(ReadError::Corrupt { .. }) => {
+                let gap = reader.skip_damage()?;
+                gap.iter().for_each(|gap| {
+                    report.fault_at(path, gap.from, format_args!("corrupt WAL entry: {gap}"))
+                });
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok((entries, reader.end(), reader.position()))
 }
 
 /// Where faults and notes go.

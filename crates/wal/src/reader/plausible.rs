@@ -1,0 +1,277 @@
+//! What bytes must look like to be an entry's key or a cell, wherever they are found.
+//!
+//! A reader that comes to an entry from the end of the one before takes more than this; HBase may add fields one day. One that
+//! looks for entries behind damage ([`super::resync`]) takes nothing less: a key has its fields once and in their order, as
+//! every protobuf writer puts them, a region's encoded name is what HBase makes of one (32 hexadecimal digits, or the digits
+//! of the first names), a cell is of a family and of a known type, and its tags are whole. Random bytes look like a key
+//! with a probability far below 2^-100, like a cell with one below 2^-50.
+
+use evenkeel_common::codec::read_varint;
+use evenkeel_common::{CellRef, CellType, TableName};
+
+/// A key that is looked for is no longer: names, numbers, and some attributes.
+pub(super) const KEY_BYTES_MAX: usize = 64 << 10;
+
+const NOT_IN_DICTIONARY: u8 = crate::format::compression::NOT_IN_DICTIONARY;
+/// Digits of an encoded name, and of one as it was made at first.
+const REGION_DIGITS: usize = 32;
+const OLD_REGION_DIGITS_MAX: usize = 10;
+/// Fields that every key has, a bit each: region, table, sequence id, time.
+const REQUIRED: u32 = 0b1_1110;
+/// Bytes of a cell before its KeyValue, and of a KeyValue before its key.
+pub(super) const CELL_HEAD_BYTES: usize = 12;
+/// A key of a KeyValue has at least these bytes: lengths, timestamp and type.
+const CELL_KEY_BYTES_MIN: usize = 12;
+/// Two lengths and 64 KiB of row, family and qualifier at most, and then some.
+const CELL_KEY_BYTES_MAX: usize = 1 << 20;
+/// Length and bytes of the longest tags.
+const TAGS_BYTES_MAX: usize = 2 + u16::MAX as usize;
+
+/// Whether bytes are a key (`whole`), or the beginning of one.
+pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
+    let (mut rest, mut last, mut seen) = (bytes, 0, 0);
+    while !rest.is_empty() {
+        match field(rest, compressed) {
+            Field::Whole { number, len } => {
+                let repeats = matches!(number, 6 | 8 | 12);
+                if number < last || number == last && !repeats {
+                    return false;
+                }
+                last = number;
+                seen |= 1 << number;
+                rest = &rest[len..];
+            }
+            Field::Cut => return !whole,
+            Field::Wrong => return false,
+        }
+    }
+    !whole || seen & REQUIRED == REQUIRED
+}
+
+enum Field {
+    Whole {
+        number: u64,
+        len: usize,
+    },
+    /// The bytes end in it.
+    Cut,
+    Wrong,
+}
+
+fn field(bytes: &[u8], compressed: bool) -> Field {
+    // Tags of the known fields are of one byte.
+    let (number, wire_type) = (u64::from(bytes[0] >> 3), bytes[0] & 7);
+    let expected = match number {
+        1 | 2 | 5 | 6 | 8 | 12 => 2,
+        3 | 4 | 7 | 9 | 10 | 11 => 0,
+        _ => return Field::Wrong,
+    };
+    if wire_type != expected {
+        return Field::Wrong;
+    }
+    let rest = &bytes[1..];
+    let Some((value, value_bytes)) = read_varint(rest) else {
+        return if rest.len() < 10 && rest.iter().all(|byte| byte & 0x80 != 0) {
+            Field::Cut
+        } else {
+            Field::Wrong
+        };
+    };
+    if wire_type == 0 {
+        let is_id = number != 3 || value > 0;
+        return if is_id { Field::Whole { number, len: 1 + value_bytes } } else { Field::Wrong };
+    }
+    if value > KEY_BYTES_MAX as u64 {
+        return Field::Wrong;
+    }
+    let content_end = value_bytes + value as usize;
+    match rest.get(value_bytes..content_end) {
+        None => Field::Cut,
+        Some(content) if is_content(number, content, compressed) => {
+            Field::Whole { number, len: 1 + content_end }
+        }
+        Some(_) => Field::Wrong,
+    }
+}
+
+fn is_content(number: u64, content: &[u8], compressed: bool) -> bool {
+    let is_name: fn(&[u8]) -> bool = match number {
+        1 => is_region,
+        2 => |name| TableName::from_bytes(name).is_ok(),
+        _ => return true,
+    };
+    if !compressed {
+        return is_name(content);
+    }
+    match content {
+        [NOT_IN_DICTIONARY, rest @ ..] => {
+            read_varint(rest).is_some_and(|(len, at)| len == (rest.len() - at) as u64 && is_name(&rest[at..]))
+        }
+        [high, _] => *high < 0x80,
+        _ => false,
+    }
+}
+
+fn is_region(name: &[u8]) -> bool {
+    match name.len() {
+        REGION_DIGITS => name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+        len => (1..=OLD_REGION_DIGITS_MAX).contains(&len) && name.iter().all(u8::is_ascii_digit),
+    }
+}
+
+/// Whether an entry may begin here, by its first bytes: a length, and the tag of the key's first field.
+pub(super) fn may_be_entry(bytes: &[u8]) -> bool {
+    const REGION_TAG: u8 = 1 << 3 | 2;
+    // Four fields, two of them names or two bytes of a dictionary.
+    const LEN_MIN: u8 = 12;
+    match *bytes {
+        [len, tag, ..] if len < 0x80 => len >= LEN_MIN && tag == REGION_TAG,
+        [_, len, tag, ..] if len < 0x80 => len > 0 && tag == REGION_TAG,
+        [_, _, len, tag, ..] if len < 0x80 => len > 0 && tag == REGION_TAG,
+        _ => false,
+    }
+}
+
+/// Whether a plain cell may begin here, by its lengths; how many bytes it has then.
+pub(super) fn may_be_cell(bytes: &[u8]) -> Option<usize> {
+    let lengths = lengths(bytes.first_chunk::<CELL_HEAD_BYTES>()?);
+    lengths.are_possible().then_some(4 + lengths.key_value)
+}
+
+/// The three lengths that a plain cell begins with.
+struct Lengths {
+    key_value: usize,
+    key: usize,
+    value: usize,
+}
+
+fn lengths(head: &[u8; CELL_HEAD_BYTES]) -> Lengths {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
+    let number = |bytes| u32::from_be_bytes(bytes) as usize;
+    Lengths { key_value: number([a, b, c, d]), key: number([e, f, g, h]), value: number([i, j, k, l]) }
+}
+
+impl Lengths {
+    /// Bytes behind the value: none, or tags and their length.
+    fn of_tags(&self) -> Option<usize> {
+        self.key_value.checked_sub(8)?.checked_sub(self.key)?.checked_sub(self.value)
+    }
+
+    fn are_possible(&self) -> bool {
+        (CELL_KEY_BYTES_MIN..=CELL_KEY_BYTES_MAX).contains(&self.key)
+            && self.of_tags().is_some_and(|bytes| bytes == 0 || (3..=TAGS_BYTES_MAX).contains(&bytes))
+    }
+}
+
+/// Whether these are all bytes of a cell's KeyValue.
+pub(super) fn is_cell(key_value: &[u8]) -> bool {
+    let Ok(cell) = CellRef::parse(key_value, 0) else { return false };
+    let is_known = cell.cell_type().is_some() && !cell.family().is_empty() && is_family(cell.family());
+    let tags: usize = cell.tag_iter().map(|(_, value)| 3 + value.len()).sum();
+    is_known && tags == cell.tags().len()
+}
+
+/// Whether these are the first bytes of a cell that is longer. `bytes` begins with its length.
+pub(super) fn is_cell_beginning(bytes: &[u8]) -> bool {
+    let Some(head) = bytes.first_chunk::<CELL_HEAD_BYTES>() else { return true };
+    let lengths = lengths(head);
+    if !lengths.are_possible() {
+        return false;
+    }
+    let body = &bytes[CELL_HEAD_BYTES..];
+    let key = &body[..lengths.key.min(body.len())];
+    let is_key = is_cell_key_beginning(key, lengths.key);
+    let tags = body.get(lengths.key + lengths.value..).and_then(|tags| tags.first_chunk::<2>());
+    let tags_agree = tags.is_none_or(|len| {
+        lengths.of_tags().is_some_and(|bytes| bytes == 2 + usize::from(u16::from_be_bytes(*len)))
+    });
+    is_key && tags_agree
+}
+
+fn is_cell_key_beginning(key: &[u8], len: usize) -> bool {
+    let Some(row) = key.first_chunk::<2>().map(|row| usize::from(u16::from_be_bytes(*row))) else {
+        return true;
+    };
+    let family_len = key.get(2 + row).map(|family| usize::from(*family));
+    let family = key.get(3 + row..).map(|rest| &rest[..family_len.unwrap_or(0).min(rest.len())]);
+    let is_type_known =
+        key.len() < len || key.last().is_some_and(|code| CellType::from_code(*code).is_some());
+    CELL_KEY_BYTES_MIN + row + family_len.unwrap_or(1) <= len
+        && family_len != Some(0)
+        && family.is_none_or(is_family)
+        && is_type_known
+}
+
+/// Whether bytes may be, or begin, the name of a family.
+fn is_family(name: &[u8]) -> bool {
+    name.iter().all(|byte| !byte.is_ascii_control() && !matches!(byte, b':' | b'/' | b'\\'))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_common::KeyValue;
+    use evenkeel_common::cell::KeyValueBuilder;
+
+    use super::*;
+    use crate::entry::{ClusterUuid, FamilyScope, Scope, WalEntry};
+    use crate::format::encode;
+
+    fn entry() -> WalEntry {
+        let (row, family, qualifier) = (&b"row"[..], &b"f"[..], &b"q"[..]);
+        let kind = evenkeel_common::CellType::Put;
+        let tags = &[0, 3, 8, 1, 2];
+        let cell =
+            KeyValueBuilder { row, family, qualifier, timestamp: 1, kind, value: &[7; 50], tags }.build();
+        let region = bytes::Bytes::from_static(b"0123456789abcdef0123456789abcdef");
+        let mut entry =
+            WalEntry::new(region, "ns:t".parse().expect("legal"), 300, 1_700_000_000_000, vec![cell]);
+        entry.nonce = 7;
+        entry.scopes = vec![FamilyScope { family: bytes::Bytes::from_static(b"f"), scope: Scope::Serial }];
+        entry.cluster_ids = vec![ClusterUuid { most: 1, least: 2 }, ClusterUuid { most: 3, least: 4 }];
+        entry.attributes = vec![("a".into(), bytes::Bytes::from_static(b"b"))];
+        entry
+    }
+
+    fn encoded() -> (Vec<u8>, usize) {
+        let (entry, mut out) = (entry(), Vec::new());
+        let cells = || entry.cells.iter().map(KeyValue::as_cell);
+        let size = encode::measure(&entry.key(), cells());
+        encode::write(&mut out, size, &entry.key(), cells());
+        let (len, at) = read_varint(&out).expect("a length");
+        (out.split_off(at), len as usize)
+    }
+
+    #[test]
+    fn what_is_written_is_plausible_and_so_is_its_beginning() {
+        let (bytes, key_len) = encoded();
+        let (key, cell) = bytes.split_at(key_len);
+        assert!(is_key(key, true, false) && !is_key(key, true, true));
+        assert!((0..key.len()).all(|len| is_key(&key[..len], false, false)));
+        assert_eq!(may_be_cell(cell), Some(cell.len()));
+        assert!(is_cell(&cell[4..]));
+        assert!((0..cell.len()).all(|len| is_cell_beginning(&cell[..len])));
+    }
+
+    #[test]
+    fn a_key_that_goes_on_into_cells_is_none() {
+        let (bytes, key_len) = encoded();
+        assert!((key_len + 1..bytes.len()).all(|len| !is_key(&bytes[..len], false, false)));
+        let twice = [&bytes[..key_len], &bytes[..key_len]].concat();
+        assert!(!is_key(&twice, false, false), "a field twice");
+        assert!(!is_key(&bytes[..key_len - 20], true, false) || key_len < 60);
+    }
+
+    #[test]
+    fn changed_lengths_are_not_the_beginning_of_a_cell() {
+        let (bytes, key_len) = encoded();
+        let cell = &bytes[key_len..];
+        for at in 0..CELL_HEAD_BYTES + 2 {
+            for bit in 0..8 {
+                let mut changed = cell.to_vec();
+                changed[at] ^= 1 << bit;
+                let is_whole = may_be_cell(&changed) == Some(cell.len()) && is_cell(&changed[4..]);
+                assert!(!is_whole, "{at}.{bit}");
+            }
+        }
+    }
+}
