@@ -563,7 +563,7 @@ mod tests {
         assert_eq!(left(Damage::Drop), "56");
         assert_eq!(left(Damage::Truncate), "1256");
         assert_eq!(left(Damage::Duplicate), "1234123456");
-        assert_eq!(left(Damage::Zero), "\0\0\0\056");
+        assert_eq!(left(Damage::Zero), "\0\0\0\0".to_owned() + "56");
         assert_eq!(left(Damage::Swap), "561234");
     }
 

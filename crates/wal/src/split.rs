@@ -136,7 +136,7 @@ struct Split<'a> {
 
 enum Region {
     Gone,
-    Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Edits> },
+    Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Box<Edits>> },
 }
 
 /// The recovered edits of one region.
@@ -253,7 +253,7 @@ impl Split<'_> {
         };
         let edits = match edits {
             Some(edits) => edits,
-            None => edits.insert(Edits::create(fs, dir, wal, worker, entry.seq_id)?),
+            None => edits.insert(Box::new(Edits::create(fs, dir, wal, worker, entry.seq_id)?)),
         };
         let bytes = edits.push(entry);
         self.buffered += bytes;
@@ -297,7 +297,7 @@ impl Split<'_> {
 impl Region {
     fn edits(&mut self) -> Option<&mut Edits> {
         match self {
-            Self::Here { edits, .. } => edits.as_mut(),
+            Self::Here { edits, .. } => edits.as_deref_mut(),
             Self::Gone => None,
         }
     }

@@ -112,11 +112,7 @@ fn moved(damage: &Damage, from: usize, to: usize) -> Option<u64> {
     if to <= damage.from {
         return Some(from as u64);
     }
-    (from >= damage.to && from > damage.from || from >= damage.to && damage.to > damage.from)
-        .then(|| (from - damage.to + damage.from + damage.with.len()) as u64)
-        .or_else(|| {
-            (from == damage.from && damage.from == damage.to).then(|| (from + damage.with.len()) as u64)
-        })
+    (from >= damage.to).then(|| (from - damage.to + damage.from + damage.with.len()) as u64)
 }
 
 fn is_touched(damage: &Damage, from: u64, to: u64) -> bool {
@@ -239,12 +235,13 @@ fn cell_of(value: &[u8], tags: &[u8]) -> KeyValue {
     KeyValueBuilder { row, family, qualifier, timestamp: 1, kind, value, tags }.build()
 }
 
-/// A tag field of one byte, which no client should get in: what a writer makes of it ends no other table's edits.
+/// A tag field of one byte, as it could get into logs of earlier versions: a length of 1, and no item for it. It ends no other
+/// table's edits.
 #[test]
 fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
     let mut before = entries(4);
     before.truncate(3);
-    let bad = WalEntry { cells: vec![cell_of(b"v", &[7])], ..entry_of(REGIONS[1].clone(), 4, 1) };
+    let bad = WalEntry { cells: vec![cell_of(b"v", &[])], ..entry_of(REGIONS[1].clone(), 4, 1) };
     let other = |seq_id: u64| {
         let mut entry = entry_of(Bytes::from_static(b"0000000000000000000000000000000f"), seq_id, 30);
         entry.table = "other".parse().expect("legal");
@@ -254,7 +251,9 @@ fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
         (5..25).map(|seq_id| if seq_id % 2 == 0 { other(seq_id) } else { rich_entry(seq_id) }).collect();
     let all = [before.clone(), vec![bad], after.clone()].concat();
     for form in forms().into_iter().filter(|form| form.is_some_and(|form| form.tags)) {
-        let (bytes, offsets) = file_in(form, &all, false);
+        let (mut bytes, offsets) = file_in(form, &all, false);
+        let lengths = bytes[offsets[3]..].windows(3).position(|w| w == [17, 1, 0]).expect("of a cell");
+        bytes[offsets[3] + lengths + 2] = 1;
         let read = read(&bytes);
         let entries: Vec<_> = read.entries.into_iter().map(|(_, _, entry)| entry).collect();
         assert_eq!(entries, [before.clone(), after.clone()].concat(), "{form:?}: {:?}", read.gaps);

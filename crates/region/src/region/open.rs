@@ -21,8 +21,8 @@ use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, 
 use evenkeel_fs::{CreateOptions, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
-use evenkeel_wal::WalReader;
 use evenkeel_wal::markers::{self, Marker};
+use evenkeel_wal::{End, ReadError, WalReader};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
@@ -111,23 +111,46 @@ impl Region {
         let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
         // Taken before the first replayed cell is flushed: files of edits may overlap.
         let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
-        let mut cells = 0;
+        let (mut cells, mut damaged) = (0, Vec::new());
         for file in &files {
-            cells += self.replay_file(file, &in_files)?;
+            let (of_file, is_damaged) = self.replay_file(file, &in_files)?;
+            cells += of_file;
+            damaged.extend(is_damaged.then_some(file));
         }
         if cells > 0 {
             self.flush_locked(FlushNumber::Current, None)?;
         }
+        damaged.into_iter().try_for_each(|file| self.put_edits_aside(file))?;
         for file in &files {
             self.env.stores.fs.delete(file)?;
         }
         Ok(cells)
     }
 
-    fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<u64> {
+    /// Keeps a damaged file of edits for somebody to look at: what could be read of it is replayed.
+    fn put_edits_aside(&self, file: &Path) -> Result<()> {
+        let (fs, dir) = (&self.env.stores.fs, self.env.stores.root.join(layout::CORRUPT_DIR));
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        fs.mkdirs(&dir)?;
+        Ok(fs.rename(file, &dir.join(format!("{}-{name}", self.info.encoded_name())))?)
+    }
+
+    /// How many cells were put back, and whether some of the file could not be read.
+    fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<(u64, bool)> {
         let mut reader = WalReader::open(&*self.env.stores.fs, path)?;
-        let mut count = 0;
-        while let Some(entry) = reader.next()? {
+        let (mut count, mut is_damaged) = (0, false);
+        loop {
+            let entry = match reader.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(ReadError::Corrupt { .. }) => {
+                    let Some(gap) = reader.skip_damage()? else { break };
+                    tracing::error!(file = %path.display(), "edits to be replayed are lost: {gap}");
+                    is_damaged = true;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
             self.env.nonces.restore(key, entry.write_time_ms);
             for cell in entry.cells {
@@ -142,7 +165,11 @@ impl Region {
                 self.flush_locked(FlushNumber::Current, None)?;
             }
         }
-        Ok(count)
+        if let Some(End::Torn { bytes }) = reader.end() {
+            tracing::error!(file = %path.display(), bytes, "edits to be replayed end in the middle of one");
+            is_damaged = true;
+        }
+        Ok((count, is_damaged))
     }
 
     fn replay_cell(&self, mut cell: KeyValue, seq_id: u64, in_files: &[u64]) -> bool {

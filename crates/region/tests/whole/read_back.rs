@@ -1,6 +1,8 @@
 //! Nothing is lost to a file that is not what was written, whatever of it is another: a flush keeps its edits and their log, a
 //! compaction its inputs, a bulk load its source.
 
+use std::path::Path;
+
 use evenkeel_fs::{Damage, Fault, FileSystem, Keep, Op};
 use evenkeel_region::region::bulk_load::BulkLoadOutcome;
 
@@ -129,4 +131,31 @@ fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
         assert_eq!(cluster.region().bulk_load(&load), Ok(BulkLoadOutcome::Loaded));
         assert!(values(&cluster.all()).contains(&"v"));
     }
+}
+
+/// A file of edits that became damaged after it was read back: all other edits are replayed, and the file is kept.
+#[test]
+fn damaged_edits_to_replay_take_their_own_entry_alone() {
+    let mut cluster = Cluster::new(ONE);
+    (0..9).for_each(|i| cluster.put(&format!("row{i}"), "f", "q", &format!("value{i}")).expect("written"));
+    cluster.die(Keep::Flushed);
+    cluster.fs.inject(Fault::on(Op::Delete, "recovered.edits/0").fails(std::io::ErrorKind::Other));
+    cluster.try_start().expect_err("the replay does not come to its end");
+    cluster.fs.clear();
+    let edits = cluster.files("recovered.edits/00");
+    let [edits] = &edits[..] else { panic!("{edits:?}") };
+    // What was replayed is in a file; without it all is replayed again.
+    cluster
+        .files("/f/")
+        .iter()
+        .for_each(|file| drop(cluster.memory.delete(Path::new(file)).expect("deleted")));
+    let damage = |bytes: &mut Vec<u8>| {
+        let row = bytes.windows(4).position(|w| w == b"row4").expect("a row");
+        bytes[row - 2..row].fill(0xff);
+    };
+    cluster.memory.damage(Path::new(edits), damage).expect("damaged");
+    cluster.start();
+    let expected: Vec<_> = (0..9).filter(|i| *i != 4).map(|i| format!("value{i}")).collect();
+    assert_eq!(values(&cluster.all()), expected);
+    assert_eq!((cluster.files("/corrupt/").len(), cluster.files("recovered.edits/00").len()), (1, 0));
 }
