@@ -6,7 +6,8 @@
 //! - the table exists and is enabled or disabled as before the change or as after it;
 //! - its regions, in order, cover all keys with no hole and no overlap;
 //! - its descriptor is the old one or the new one;
-//! - its rows are all there (or none, after a truncation), and it can be written and dropped.
+//! - its rows are all there (or none, after a truncation), and it can be written and dropped;
+//! - a family that was deleted, and perhaps added again, has none of its old cells.
 
 mod common;
 
@@ -22,7 +23,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-const ROUNDS: u32 = 27;
+const ROUNDS: u32 = 26;
 const TIME_MAX: Duration = Duration::from_secs(150);
 const ROWS: [&str; 6] = ["a", "c", "g", "m", "t", "z"];
 const SPLITS: [&str; 3] = ["c", "k", "t"];
@@ -36,11 +37,15 @@ enum Change {
     Truncate,
     Delete,
     Split,
+    Merge,
+    Move,
+    DeleteFamily,
+    AddFamilyAgain,
     Clone,
     Restore,
 }
 
-const CHANGES: [Change; 9] = [
+const CHANGES: [Change; 13] = [
     Change::Create,
     Change::Disable,
     Change::Enable,
@@ -48,6 +53,10 @@ const CHANGES: [Change; 9] = [
     Change::Truncate,
     Change::Delete,
     Change::Split,
+    Change::Merge,
+    Change::Move,
+    Change::DeleteFamily,
+    Change::AddFamilyAgain,
     Change::Clone,
     Change::Restore,
 ];
@@ -96,6 +105,9 @@ async fn prepare(connection: &Connection, change: Change, name: &TableName) -> R
     if change == Change::Split {
         admin.flush_table(name).await?;
     }
+    if change == Change::AddFamilyAgain {
+        admin.delete_family(name, b"g").await?;
+    }
     if change == Change::Restore {
         admin.snapshot(&SnapshotDescription::new(&snapshot(name), name.clone())).await?;
         admin.modify_table(&wider(name)).await?;
@@ -130,6 +142,16 @@ async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Err
             let region = admin.regions(name).await?.remove(0).region;
             admin.split_region(&region, Some("m".into())).await
         }
+        Change::Merge => {
+            let regions: Vec<_> = admin.regions(name).await?.into_iter().take(2).map(|r| r.region).collect();
+            admin.merge_regions(&regions, false).await
+        }
+        Change::Move => admin.move_region(&admin.regions(name).await?.remove(0).region, None).await,
+        Change::DeleteFamily => admin.delete_family(name, b"g").await,
+        Change::AddFamilyAgain => {
+            let family = ColumnFamilyDescriptor::new(b"g").expect("legal");
+            admin.add_family(name, &family).await
+        }
         Change::Clone => admin.clone_snapshot(&snapshot(name), name).await,
         Change::Restore => admin.restore_snapshot(&snapshot(name), false).await,
     }
@@ -158,8 +180,13 @@ fn after(before: &Shape, change: Change) -> Shape {
         Change::Alter => table.families = names(&["f", "g", "h"]),
         Change::Truncate => (table.state, table.rows) = (TableState::Enabled, Some(Vec::new())),
         Change::Split => table.starts = vec![Bytes::new(), "m".into()],
-        Change::Restore => table.families = names(&["f", "g"]),
-        Change::Create | Change::Delete | Change::Clone => {}
+        Change::Merge => drop(table.starts.remove(1)),
+        Change::DeleteFamily => {
+            table.families = names(&["f"]);
+            table.rows = Some(ROWS.map(|row| format!("{row} torn")).to_vec());
+        }
+        Change::AddFamilyAgain | Change::Restore => table.families = names(&["f", "g"]),
+        Change::Create | Change::Delete | Change::Clone | Change::Move => {}
     }
     Some(table)
 }
@@ -259,6 +286,10 @@ async fn use_it(connection: &Connection, name: &TableName, found: &Shape) -> Res
     };
     if table.state == TableState::Disabled {
         admin.enable_table(name).await.map_err(say("enable"))?;
+    }
+    if !table.families.contains("g") {
+        let family = ColumnFamilyDescriptor::new(b"g").expect("legal");
+        admin.add_family(name, &family).await.map_err(say("add a family"))?;
     }
     for row in ROWS {
         let put = Put::new(row).column("f", "q", row).column("g", "q", row);

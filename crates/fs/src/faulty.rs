@@ -18,6 +18,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -47,7 +48,8 @@ pub enum Op {
 /// One line of the script.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    op: Op,
+    /// `None` for any.
+    op: Option<Op>,
     path_part: String,
     thread: Option<String>,
     pass: u64,
@@ -94,7 +96,12 @@ impl Fault {
     /// A fault of calls of `op` on paths that contain `path_part`; strikes once, with `Other`, unless told otherwise.
     pub fn on(op: Op, path_part: &str) -> Self {
         let effect = Effect::Fail(io::ErrorKind::Other);
-        Self { op, path_part: path_part.to_owned(), thread: None, pass: 0, strikes: 1, effect }
+        Self { op: Some(op), path_part: path_part.to_owned(), thread: None, pass: 0, strikes: 1, effect }
+    }
+
+    /// As [`Fault::on`], of calls of every kind.
+    pub fn on_any(path_part: &str) -> Self {
+        Self { op: None, ..Self::on(Op::Open, path_part) }
     }
 
     /// Matches calls of threads whose name begins so, and no others.
@@ -111,7 +118,9 @@ impl Fault {
         let is_of_thread = |name: &String| {
             std::thread::current().name().is_some_and(|thread| thread.starts_with(name.as_str()))
         };
-        self.op == op && path.contains(&self.path_part) && self.thread.as_ref().is_none_or(is_of_thread)
+        self.op.is_none_or(|of| of == op)
+            && path.contains(&self.path_part)
+            && self.thread.as_ref().is_none_or(is_of_thread)
     }
 
     /// Lets the first `calls` matching calls pass.
@@ -220,6 +229,8 @@ impl Gate {
 #[derive(Debug, Default)]
 struct Script {
     faults: Mutex<Vec<Fault>>,
+    /// Calls so far.
+    calls: AtomicU64,
     /// Calls that change something until the power is gone; `None` while nobody cuts it.
     power: Mutex<Option<u64>>,
 }
@@ -240,6 +251,11 @@ impl FaultyFileSystem {
     /// Adds a fault to the end of the script.
     pub fn inject(&self, fault: Fault) {
         self.script.faults.lock().push(fault);
+    }
+
+    /// How many calls there have been, of all kinds.
+    pub fn calls(&self) -> u64 {
+        self.script.calls.load(Ordering::Relaxed)
     }
 
     /// Cuts the power within the last of the next `calls` calls that change something: it does half of its work when it
@@ -266,6 +282,7 @@ impl FaultyFileSystem {
 
 /// The effect that the script has for this call, once it has taken its time.
 fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
+    script.calls.fetch_add(1, Ordering::Relaxed);
     match power_cut(script, op).or_else(|| next_effect(script, op, path)) {
         Some(Effect::Take(time)) => {
             std::thread::sleep(time);

@@ -21,6 +21,7 @@
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes under way, and their outcomes |
 //! | `tables`, `alter`, `split` | the changes |
+//! | `assignment` | regions served again when a change fails |
 //! | `checks` | what HBase refuses in a table's description |
 //! | [`chore`] | what is done now and then |
 //! | [`cleaner`] | deletes what nobody needs any more from the archive and `oldWALs` |
@@ -30,6 +31,7 @@
 //! | [`service`] | MasterService |
 
 mod alter;
+mod assignment;
 pub(crate) mod change_note;
 mod checks;
 pub mod chore;
@@ -53,7 +55,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use evenkeel_common::clock::Clock;
 use evenkeel_common::config::Configuration;
@@ -61,9 +63,10 @@ use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName, Tab
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
-use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::region::RegionEnv;
 use parking_lot::RwLock;
 
+use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
 use self::meta::{MetaTable, TableState};
 use self::namespaces::NamespaceTable;
@@ -144,6 +147,9 @@ pub struct Master {
     parts: MasterParts,
     tables: RwLock<BTreeMap<TableName, Table>>,
     locks: TableLocks,
+    assignment: Assignment,
+    /// The greatest region id that was ever given or known.
+    last_region_id: AtomicI64,
     /// Shared while a table is made, alone while a namespace is made or removed. After a table's lock.
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
@@ -158,7 +164,7 @@ impl Master {
     /// A master over what is stored; see [`reconcile`] for how `tables` come to be.
     ///
     /// # Errors
-    /// When its threads cannot be started, or a setting is not of its key's form.
+    /// When its threads cannot be started, a setting is not of its key's form, or hbase:meta cannot be read.
     pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
         let stores = &parts.region_env.stores;
         let clock = Arc::clone(&stores.clock);
@@ -166,6 +172,8 @@ impl Master {
             CleanerSettings::from(&parts.conf).map_err(|e| HBaseError::io(e.to_string()))?;
         let cleaners =
             Cleaners::new(Arc::clone(&stores.fs), &stores.root, Arc::clone(&clock), &cleaner_settings);
+        let known = parts.meta.regions(None)?;
+        let last_region_id = known.iter().map(|region| region.info.region_id()).max().unwrap_or(0);
         Ok(Arc::new(Self {
             started_ms: clock.now_ms(),
             snapshot_procedures: SnapshotProcedures::default(),
@@ -175,6 +183,8 @@ impl Master {
             parts,
             tables: RwLock::new(tables),
             locks: TableLocks::default(),
+            assignment: Assignment::default(),
+            last_region_id: AtomicI64::new(last_region_id),
             namespace_lock: RwLock::new(()),
             switches: Switches::default(),
         }))
@@ -184,12 +194,28 @@ impl Master {
     pub fn stop(&self) {
         self.cleaners.stop();
         self.procedures.stop();
+        self.stop_assignment();
     }
 
-    /// Archives, in the background, parents that an earlier life had split or merged and not yet let go of.
-    pub fn tidy_up(self: &Arc<Self>) {
+    /// Does in the background what an earlier life left to do: parents that were split or merged are archived, and regions
+    /// that could not be opened are opened.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn tidy_up(self: &Arc<Self>) -> Result<()> {
         let regions = self.parts.regionserver.regions().all();
         self.compact_references(regions);
+        self.start_assignment()
+    }
+
+    /// The first of `count` region ids that no region ever had: the time, unless that has been given. Encoded names come
+    /// from them, and logs may hold edits of every region that this server has served.
+    fn new_region_ids(&self, count: usize) -> i64 {
+        let (now_ms, count) = (self.clock().now_ms(), i64::try_from(count.max(1)).unwrap_or(i64::MAX));
+        let first = |last: i64| now_ms.max(last.saturating_add(1));
+        let next = |last: i64| Some(first(last).saturating_add(count - 1));
+        let last = self.last_region_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        first(last.unwrap_or_else(|last| last))
     }
 
     /// Where everything is stored.
@@ -247,70 +273,6 @@ impl Master {
     fn mirror_state(&self, table: &TableName, state: Option<TableState>) {
         if let Err(error) = self.parts.znodes.set_table_state(table, state.map(mirrored)) {
             tracing::warn!(%table, %error, "table state not mirrored");
-        }
-    }
-
-    /// Opens regions of a table, all or none.
-    fn open_regions(
-        &self,
-        descriptor: &Arc<TableDescriptor>,
-        regions: Vec<RegionInfo>,
-    ) -> Result<Vec<Arc<Region>>> {
-        self.parts.regionserver.config().coprocessors.check(descriptor)?;
-        let mut opened: Vec<Arc<Region>> = Vec::with_capacity(regions.len());
-        for info in regions {
-            match Region::open(Arc::clone(&self.parts.region_env), info, Arc::clone(descriptor)) {
-                Ok(region) => opened.push(region),
-                Err(error) => {
-                    opened.iter().for_each(|region| drop(region.close(false)));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(opened)
-    }
-
-    /// Serves regions that were opened.
-    fn serve(&self, regions: Vec<Arc<Region>>) {
-        regions.into_iter().for_each(|region| drop(self.parts.regionserver.regions().add(region)));
-    }
-
-    /// Stops serving regions, their cells flushed: all of them or none.
-    fn close_regions<'a>(&self, regions: impl Iterator<Item = &'a RegionInfo>) -> Result<()> {
-        let mut closed = Vec::new();
-        for info in regions {
-            match self.close_region(info) {
-                Ok(region) => closed.extend(region),
-                Err(error) => {
-                    self.serve_again(&closed);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there.
-    fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
-        let online = self.parts.regionserver.regions();
-        let Some(region) = online.remove(info.encoded_name(), None) else { return Ok(None) };
-        match region.close(false) {
-            Ok(()) => Ok(Some(region)),
-            Err(error) => {
-                drop(online.add(region));
-                Err(error)
-            }
-        }
-    }
-
-    /// Serves regions that were closed for a change that is not to be.
-    fn serve_again(&self, closed: &[Arc<Region>]) {
-        for region in closed {
-            let opened = self.open_regions(region.table(), vec![region.info().clone()]);
-            let opened = opened.and_then(|r| self.parts.meta.commit(self.opened(&r)).map(|()| self.serve(r)));
-            if let Err(error) = opened {
-                tracing::error!(region = %region.info().name_text(), %error, "region cannot be served again");
-            }
         }
     }
 

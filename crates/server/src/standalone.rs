@@ -226,7 +226,7 @@ impl Standalone {
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
         let mut tables = reconcile::reconcile(&*fs, &settings.root, &meta, recovered.damaged == 0)?;
         let namespace_region = regions::open_namespace(&user_env, &meta, &mut tables)?;
-        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region));
+        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
         namespaces.ensure_built_in()?;
         namespaces.ensure_those_of(tables.keys())?;
 
@@ -293,7 +293,7 @@ impl Standalone {
             ..ZkConfig::from_configuration(&conf).map_err(bad)?
         };
         let zookeeper = ZooKeeperThread::start(ports.2, Arc::clone(&tree), zookeeper, &supervisor)?;
-        master.tidy_up();
+        master.tidy_up()?;
         let started_in = began.elapsed();
         Ok(Self {
             settings,

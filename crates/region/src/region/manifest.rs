@@ -21,10 +21,8 @@ use evenkeel_fs::FileSystem;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
-use crate::layout;
+use crate::layout::{self, BULK_LOAD_NOTE_PREFIX as PREFIX};
 
-/// How the names of notes begin. A family's name cannot begin with a dot.
-const PREFIX: &str = ".bulkload-";
 /// The largest note that is read back.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 

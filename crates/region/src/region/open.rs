@@ -233,6 +233,14 @@ impl Region {
         closed
     }
 
+    /// Takes work again after a [`Region::close`] that flushed, without touching a disk: for a change that needed the region
+    /// closed and is not made. The region is as it was; no other instance of it may have served or flushed anything since.
+    pub fn resume(&self) {
+        *self.updates.write() = Phase::Open;
+        self.cancel_compactions(false);
+        tracing::info!(region = %self.info.name_text(), "region serves on");
+    }
+
     fn cancel_compactions(&self, cancel: bool) {
         self.stores.iter().for_each(|store| store.cancel_compactions(cancel));
     }

@@ -1,4 +1,9 @@
-//! Changing a table's description. The rename of the new descriptor is the moment; regions are reopened after it.
+//! Changing a table's description. The rename of the new descriptor is the moment. Regions are closed and opened with the
+//! new description before it, and served after it ([`super::assignment`]).
+//!
+//! A family that is deleted takes everything with it: edits that only logs hold of it are replayed before, while it is
+//! still there, and its files are archived after. What could be left nonetheless, because the archive could not be written
+//! to, is archived before a family of that name is added.
 
 use std::sync::Arc;
 
@@ -8,6 +13,7 @@ use super::change_note::ChangeNote;
 use super::meta::TableState;
 use super::tables::Nonce;
 use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
+use crate::master::meta::MetaRegion;
 
 impl Master {
     /// Gives a table a new description.
@@ -96,7 +102,7 @@ impl Master {
         checks::check_table(&changed, &self.parts.conf)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             let changed = Arc::new(change(&table.descriptor)?);
             master.change_now(&table, changed)
@@ -105,32 +111,87 @@ impl Master {
 
     fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         let name = changed.name();
-        let gone = || before.descriptor.families().filter(|f| changed.family(f.name()).is_none());
-        let note = match gone().next() {
-            Some(_) => {
-                let families = gone().map(ColumnFamilyDescriptor::name_text);
-                Some(ChangeNote::write(self.fs(), &self.table_dir(name), [], families)?)
-            }
-            None => None,
+        let regions = self.parts.meta.regions(Some(name))?;
+        let goes = missing_in(&changed, &before.descriptor);
+        if !goes.is_empty() {
+            self.replay_all_edits(before, &regions)?;
+        }
+        self.archive_families(&regions, &missing_in(&before.descriptor, &changed))?;
+        let names = goes.iter().map(|family| String::from_utf8_lossy(family).into_owned());
+        let mut note = match goes.is_empty() {
+            true => None,
+            false => Some(ChangeNote::write(self.fs(), &self.table_dir(name), [], names)?),
         };
-        descriptors::write(self.fs(), &self.table_dir(name), &changed)?;
-        self.remember(Arc::clone(&changed), before.state);
         if before.state == TableState::Enabled {
-            let regions = self.live_regions(name)?;
-            self.close_regions(regions.iter())?;
-            let regions = self.open_regions(&changed, regions)?;
-            self.parts.meta.commit(self.opened(&regions))?;
-            self.serve(regions);
+            self.reopen_as(&changed, before, &regions)?;
+        } else {
+            self.write_descriptor(before, &changed)?;
+            self.remember(Arc::clone(&changed), before.state);
         }
-        for gone in gone() {
-            for region in self.live_regions(name)? {
-                reconcile::archive_family(self.fs(), self.root(), &region, gone.name())?;
-            }
-        }
-        note.into_iter().for_each(|note| note.forget(self.fs()));
+        self.do_or_later(name, "files of a deleted family are archived", move |master| {
+            master.archive_families(&regions, &goes)?;
+            note.take().into_iter().for_each(|note| note.forget(master.fs()));
+            Ok(())
+        });
         tracing::info!(table = %name, "table altered");
         Ok(Vec::new())
     }
+
+    /// The moment is between the two halves: regions are closed and opened, then served.
+    fn reopen_as(
+        &self,
+        changed: &Arc<TableDescriptor>,
+        before: &Table,
+        regions: &[MetaRegion],
+    ) -> Result<()> {
+        let live: Vec<_> = regions.iter().map(|r| &r.info).filter(|r| !r.is_split_parent()).collect();
+        let closed = self.close_regions(live.iter().copied())?;
+        let opened = self.open_regions(changed, live.into_iter().cloned().collect())?;
+        self.parts.meta.commit(opened.changes())?;
+        self.write_descriptor(before, changed)?;
+        closed.give_up();
+        self.remember(Arc::clone(changed), before.state);
+        drop(opened.serve());
+        Ok(())
+    }
+
+    /// Writes a descriptor. After an error the one before holds: should the new one be in place nonetheless, it is replaced.
+    fn write_descriptor(&self, before: &Table, changed: &TableDescriptor) -> Result<()> {
+        let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
+        written.inspect_err(|_| {
+            let old = Arc::clone(&before.descriptor);
+            self.do_or_later(changed.name(), "the descriptor before a failed change holds", move |master| {
+                let dir = master.table_dir(old.name());
+                match descriptors::read(master.fs(), &dir)?.as_ref() == Some(&*old) {
+                    true => Ok(()),
+                    false => descriptors::write(master.fs(), &dir, &old),
+                }
+            });
+        })
+    }
+
+    /// Brings into files what only logs of a dead server hold of regions that have not been opened since.
+    fn replay_all_edits(&self, table: &Table, regions: &[MetaRegion]) -> Result<()> {
+        let online = self.parts.regionserver.regions();
+        let live = regions.iter().map(|region| &region.info).filter(|info| !info.is_split_parent());
+        let mut closed = live.filter(|info| online.find(info.encoded_name()).is_none());
+        closed.try_for_each(|info| self.replay_edits(table, info))
+    }
+
+    fn archive_families(&self, regions: &[MetaRegion], families: &[Vec<u8>]) -> Result<()> {
+        for family in families {
+            for region in regions {
+                reconcile::archive_family(self.fs(), self.root(), &region.info, family)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The families of `table` that `other` does not have.
+fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> {
+    let missing = table.families().filter(|family| other.family(family.name()).is_none());
+    missing.map(|family| family.name().to_vec()).collect()
 }
 
 fn invalid(table: &TableDescriptor, family: &str, why: &str) -> HBaseError {

@@ -53,11 +53,18 @@ pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> 
     let path = table_dir.join(DESCRIPTOR_DIR).join(format!("{PREFIX}{sequence:010}.{}", bytes.len()));
     fs.mkdirs(&table_dir.join(DESCRIPTOR_DIR))?;
     fs.write_atomically(&path, &bytes)?;
-    for (_, old) in all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence) {
-        fs.delete(&old)?;
+    if let Err(error) = delete_replaced(fs, table_dir, sequence) {
+        // The new one holds; the next one takes them along.
+        tracing::warn!(table = %table.name(), %error, "an older descriptor stays for now");
     }
-    // What was to hold before does not hold any more.
-    pending(fs, table_dir)?.into_iter().try_for_each(|(_, path)| Ok(fs.delete(&path).map(drop)?))
+    Ok(())
+}
+
+/// Drops older descriptors, and those that were to hold from a moment on that has passed or did not come.
+fn delete_replaced(fs: &dyn FileSystem, table_dir: &Path, sequence: u64) -> Result<()> {
+    let old = all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence).map(|(_, path)| path);
+    let mut gone = old.chain(pending(fs, table_dir)?.into_iter().map(|(_, path)| path));
+    gone.try_for_each(|path| Ok(fs.delete(&path).map(drop)?))
 }
 
 /// Writes a descriptor that is to hold from when hbase:meta knows a region.
@@ -80,13 +87,12 @@ pub fn prepare(
 /// # Errors
 /// What the file system says; the next call goes on.
 pub fn settle(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
-    for (region, path) in pending(fs, table_dir)? {
-        if is_known(&region) {
-            return write(fs, table_dir, &read_file(fs, &path)?);
-        }
-        fs.delete(&path)?;
+    let pending = pending(fs, table_dir)?;
+    if let Some((_, path)) = pending.iter().find(|(region, _)| is_known(region)) {
+        write(fs, table_dir, &read_file(fs, path)?)?;
     }
-    Ok(())
+    // One that stayed would hold once more after a later change.
+    pending.iter().try_for_each(|(_, path)| Ok(fs.delete(path).map(drop)?))
 }
 
 /// Prepared descriptors, each with the encoded name of its region.

@@ -4,6 +4,10 @@
 //! of is made before, and everything that it no longer speaks of is removed after. So a crash leaves a table before or
 //! after the change, and what lies around is found by comparing directories with these rows at the next start.
 //!
+//! **A write that fails** changes nothing here, but the log may have it nonetheless, and a start would bring it back. So
+//! its rows are in doubt until they are written again as they are ([`MetaTable::settle`]): before the next write, and before
+//! anything is done that relies on the write not having been made.
+//!
 //! Rows and cells are those of HBase 2.6 (`MetaTableAccessor`, `RegionStateStore`):
 //!
 //! | row | family:qualifier | value |
@@ -14,6 +18,7 @@
 //! | | `info:splitA`, `info:splitB`, `info:merge0000`... | PBUF RegionInfo of daughters or parents |
 //! | table name | `table:state` | TableState, without PBUF |
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -21,12 +26,14 @@ use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{
-    CellBuffer, CellType, Durability, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableName,
+    CellBuffer, CellRef, CellType, Durability, HBaseError, KeyValue, RegionInfo, Result, ServerName,
+    TableName,
 };
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
+use parking_lot::Mutex;
 use prost::Message;
 
 use super::checks;
@@ -59,6 +66,8 @@ pub struct MetaTable {
     clock: Arc<dyn Clock>,
     /// Every write has a later timestamp than all before, so that a delete never hides what follows it.
     last_timestamp: AtomicI64,
+    /// Rows of writes that failed. Locked throughout a write, so that one that fails is known to the next.
+    doubtful: Mutex<BTreeSet<Bytes>>,
 }
 
 impl MetaTable {
@@ -67,7 +76,7 @@ impl MetaTable {
     /// # Errors
     /// Whatever the region says.
     pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let meta = Self { region, clock, last_timestamp: AtomicI64::new(0) };
+        let meta = Self { region, clock, last_timestamp: AtomicI64::new(0), doubtful: Mutex::default() };
         let mut latest = 0;
         meta.for_each_row(Scan { raw: true, max_versions: u32::MAX, ..Scan::default() }, |row| {
             let known = row.iter().map(|cell| cell.timestamp()).filter(|at| *at < LATEST_TIMESTAMP);
@@ -87,18 +96,59 @@ impl MetaTable {
     /// them: directories are removed, clients are told.
     ///
     /// # Errors
-    /// Whatever the region says, or `DoNotRetryIOException` for a region whose name is too long for a row; nothing was
-    /// changed then.
+    /// Whatever the region says: nothing was changed then, but the rows are in doubt. `DoNotRetryIOException` for a region
+    /// whose name is too long for a row.
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
-        let timestamp = self.next_timestamp();
         checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
-        let mut mutations: Vec<_> =
+        let mut doubtful = self.doubtful.lock();
+        self.settle_rows(&mut doubtful)?;
+        let timestamp = self.next_timestamp();
+        let mutations: Vec<_> =
             changes.into_iter().flat_map(|change| change.into_mutations(timestamp)).collect();
-        mutations.iter_mut().for_each(|mutation| mutation.durability = Durability::FsyncWal);
+        self.write(mutations, &mut doubtful)
+    }
+
+    /// Makes certain that the log says what is served: writes that failed are taken back.
+    ///
+    /// # Errors
+    /// Whatever the region says; the rows stay in doubt.
+    pub fn settle(&self) -> Result<()> {
+        self.settle_rows(&mut self.doubtful.lock())
+    }
+
+    fn settle_rows(&self, doubtful: &mut BTreeSet<Bytes>) -> Result<()> {
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let (deleted, written) = (self.next_timestamp(), self.next_timestamp());
+        let mut mutations = Vec::new();
+        for row in doubtful.iter() {
+            mutations.push(delete_row(row, deleted));
+            let cells = self.region.get(Scan::get(row.clone()))?;
+            let again = |c: CellRef<'_>| KeyValue::put(row, c.family(), c.qualifier(), written, c.value());
+            let cells: Vec<_> = cells.iter().map(again).collect();
+            if !cells.is_empty() {
+                mutations.push(Mutation::new(MutationKind::Put, row.clone(), cells));
+            }
+        }
+        let count = doubtful.len();
+        self.write(mutations, doubtful)?;
+        doubtful.clear();
+        tracing::info!(
+            rows = count,
+            "hbase:meta: what a failed write may have left in the log is taken back"
+        );
+        Ok(())
+    }
+
+    fn write(&self, mut mutations: Vec<Mutation>, doubtful: &mut BTreeSet<Bytes>) -> Result<()> {
         if mutations.is_empty() {
             return Ok(());
         }
-        self.region.mutate_rows_wait(mutations, Vec::new()).map(drop)
+        mutations.iter_mut().for_each(|mutation| mutation.durability = Durability::FsyncWal);
+        let rows: Vec<Bytes> = mutations.iter().map(|mutation| mutation.row.clone()).collect();
+        let written = self.region.mutate_rows_wait(mutations, Vec::new());
+        written.map(drop).inspect_err(|_| doubtful.extend(rows))
     }
 
     fn next_timestamp(&self) -> i64 {
@@ -191,12 +241,10 @@ pub enum MetaChange {
     Put(RegionInfo, &'static str),
     /// A region that a server opened at a sequence number.
     Opened(RegionInfo, ServerName, u64),
-    /// A parent, and the two regions it was split into.
-    Split(Box<[RegionInfo; 3]>),
     /// A region that was split, not on any server, and the regions that still read its files.
     SplitParent(RegionInfo, Vec<RegionInfo>),
-    /// A region made of others.
-    Merged(RegionInfo, Vec<RegionInfo>),
+    /// What a region was made of.
+    MergeParents(RegionInfo, Vec<RegionInfo>),
     /// A region that is gone.
     Delete(RegionInfo),
     /// The daughters or parents of a region need no longer be known.
@@ -214,10 +262,9 @@ impl MetaChange {
             Self::Put(region, _)
             | Self::Opened(region, ..)
             | Self::SplitParent(region, _)
-            | Self::Merged(region, _)
+            | Self::MergeParents(region, _)
             | Self::Delete(region)
             | Self::DeleteColumns(region, _) => std::slice::from_ref(region),
-            Self::Split(regions) => &regions[..],
             Self::State(..) | Self::DeleteState(_) => &[],
         }
     }
@@ -231,23 +278,15 @@ impl MetaChange {
             Self::Opened(region, server, seq_num) => {
                 vec![put(region.name(), INFO, opened(&region, &server, seq_num), timestamp)]
             }
-            Self::Split(regions) => {
-                let [parent, a, b] = *regions;
-                split(&parent, &a, &b, timestamp)
-            }
             Self::SplitParent(parent, daughters) => {
                 let mut cells = parent_cells(&parent);
                 let qualifiers = [b"splitA", b"splitB"].into_iter().map(|name| name.to_vec());
                 cells.extend(qualifiers.zip(daughters.iter().map(info_value)));
                 vec![put(parent.name(), INFO, cells, timestamp)]
             }
-            Self::Merged(region, parents) => {
-                let mut cells = vec![(b"regioninfo".to_vec(), info_value(&region)), state_cell("CLOSED")];
-                cells.push((b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec()));
-                for (at, parent) in parents.iter().enumerate() {
-                    cells.push((format!("merge{at:04}").into_bytes(), info_value(parent)));
-                }
-                vec![put(region.name(), INFO, cells, timestamp)]
+            Self::MergeParents(region, parents) => {
+                let cell = |(at, parent)| (format!("merge{at:04}").into_bytes(), info_value(parent));
+                vec![put(region.name(), INFO, parents.iter().enumerate().map(cell).collect(), timestamp)]
             }
             Self::Delete(region) => vec![delete_row(region.name(), timestamp)],
             Self::DeleteColumns(region, qualifiers) => {
@@ -288,17 +327,6 @@ fn opened(region: &RegionInfo, server: &ServerName, seq_num: u64) -> Vec<(Vec<u8
 fn parent_cells(parent: &RegionInfo) -> Vec<(Vec<u8>, Vec<u8>)> {
     let offline = parent.clone().with_flags(true, true);
     vec![(b"regioninfo".to_vec(), info_value(&offline)), state_cell("CLOSED")]
-}
-
-fn split(parent: &RegionInfo, a: &RegionInfo, b: &RegionInfo, timestamp: i64) -> Vec<Mutation> {
-    let mut cells = parent_cells(parent);
-    cells.extend([(b"splitA".to_vec(), info_value(a)), (b"splitB".to_vec(), info_value(b))]);
-    let daughter = |region: &RegionInfo| {
-        let seq_num = (b"seqnumDuringOpen".to_vec(), 1i64.to_be_bytes().to_vec());
-        let cells = vec![(b"regioninfo".to_vec(), info_value(region)), state_cell("CLOSED"), seq_num];
-        put(region.name(), INFO, cells, timestamp)
-    };
-    vec![put(parent.name(), INFO, cells, timestamp), daughter(a), daughter(b)]
 }
 
 fn put(row: &Bytes, family: &[u8], cells: Vec<(Vec<u8>, Vec<u8>)>, timestamp: i64) -> Mutation {

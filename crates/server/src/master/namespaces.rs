@@ -1,15 +1,22 @@
 //! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without PBUF
 //! (`TableNamespaceManager`). Each write survives the machine when it returns, as those to hbase:meta do.
+//!
+//! As with hbase:meta, a write that failed may be in the log nonetheless; its row is in doubt until it is written again as it
+//! is ([`NamespaceTable::settle`]), before any other change that concerns a namespace.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use evenkeel_common::cell::{KeyValueBuilder, LATEST_TIMESTAMP};
+use bytes::Bytes;
+use evenkeel_common::cell::KeyValueBuilder;
+use evenkeel_common::clock::Clock;
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
 use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
+use parking_lot::Mutex;
 use prost::Message;
 
 use super::Master;
@@ -22,12 +29,22 @@ const QUALIFIER: &[u8] = b"d";
 #[derive(Debug)]
 pub struct NamespaceTable {
     region: Arc<Region>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the last write: every write has a later one, so that a delete never hides what follows it.
+    timestamp: i64,
+    /// Names of namespaces whose last write failed.
+    doubtful: BTreeSet<Bytes>,
 }
 
 impl NamespaceTable {
     /// Over the open region.
-    pub fn new(region: Arc<Region>) -> Self {
-        Self { region }
+    pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Self {
+        Self { region, clock, state: Mutex::default() }
     }
 
     /// Makes the two namespaces that every cluster has.
@@ -96,22 +113,59 @@ impl NamespaceTable {
     /// Writes a namespace's row.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Whatever the region says; the namespace is as it was then, and in doubt.
     pub fn put(&self, namespace: &pb::NamespaceDescriptor) -> Result<()> {
-        let (row, family, qualifier, kind) = (&namespace.name[..], FAMILY, QUALIFIER, CellType::Put);
-        let (timestamp, value) = (LATEST_TIMESTAMP, &namespace.encode_to_vec()[..]);
-        let cell =
-            KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.try_build()?;
-        self.write(Mutation::new(MutationKind::Put, namespace.name.clone(), vec![cell]))
+        self.write(&namespace.name, Some(namespace))
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        let row = name.as_bytes().to_vec();
-        self.write(Mutation::new(MutationKind::Delete, row, Vec::new()))
+        self.write(&Bytes::copy_from_slice(name.as_bytes()), None)
     }
 
-    fn write(&self, mutation: Mutation) -> Result<()> {
-        self.region.mutate_wait(Mutation { durability: Durability::FsyncWal, ..mutation }).map(drop)
+    fn write(&self, name: &Bytes, content: Option<&pb::NamespaceDescriptor>) -> Result<()> {
+        let mut state = self.state.lock();
+        self.settle_rows(&mut state)?;
+        self.write_row(name, content, &mut state)
+    }
+
+    /// Makes certain that the log says what is served: writes that failed are taken back.
+    ///
+    /// # Errors
+    /// Whatever the region says; the rows stay in doubt.
+    pub fn settle(&self) -> Result<()> {
+        self.settle_rows(&mut self.state.lock())
+    }
+
+    fn settle_rows(&self, state: &mut State) -> Result<()> {
+        for name in state.doubtful.clone() {
+            let content = self.find(&String::from_utf8_lossy(&name))?;
+            self.write_row(&name, content.as_ref(), state)?;
+            state.doubtful.remove(&name);
+        }
+        Ok(())
+    }
+
+    fn write_row(
+        &self,
+        name: &Bytes,
+        content: Option<&pb::NamespaceDescriptor>,
+        state: &mut State,
+    ) -> Result<()> {
+        state.timestamp = self.clock.now_ms().max(state.timestamp.saturating_add(1));
+        let timestamp = state.timestamp;
+        let cell = |content: &pb::NamespaceDescriptor| {
+            let (row, family, qualifier, kind) = (&name[..], FAMILY, QUALIFIER, CellType::Put);
+            let value = &content.encode_to_vec()[..];
+            KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.try_build()
+        };
+        let (kind, cells) = match content {
+            Some(content) => (MutationKind::Put, vec![cell(content)?]),
+            None => (MutationKind::Delete, Vec::new()),
+        };
+        let durability = Durability::FsyncWal;
+        let mutation = Mutation { timestamp, durability, ..Mutation::new(kind, name.clone(), cells) };
+        let written = self.region.mutate_wait(mutation).map(drop);
+        written.inspect_err(|_| _ = state.doubtful.insert(name.clone()))
     }
 }
 
@@ -155,7 +209,7 @@ impl Master {
     }
 
     fn put_namespace(&self, namespace: &pb::NamespaceDescriptor) -> Result<Vec<u8>> {
-        self.namespaces().put(namespace)?;
+        self.namespaces().put(namespace).inspect_err(|_| self.wake_assignment())?;
         if let Err(error) = self.parts.znodes.set_namespace(&name_of(namespace), namespace) {
             tracing::warn!(%error, "namespace not mirrored");
         }
@@ -200,9 +254,12 @@ impl Master {
         self.procedures.submit(nonce, move || {
             let _alone = master.namespace_lock.write();
             master.check_removable(&name)?;
-            master.namespaces().delete(&name)?;
+            master.namespaces().delete(&name).inspect_err(|_| master.wake_assignment())?;
             master.parts.znodes.remove_namespace(&name);
-            remove_if_empty(master.fs(), &evenkeel_region::layout::namespace_dir(master.root(), &name))?;
+            let dir = evenkeel_region::layout::namespace_dir(master.root(), &name);
+            if let Err(error) = remove_if_empty(master.fs(), &dir) {
+                tracing::warn!(%error, "the empty directory of a namespace that is gone stays");
+            }
             Ok(Vec::new())
         })
     }

@@ -1,7 +1,8 @@
 //! Splitting a region in two, merging several into one, and letting go of the parents.
 //!
 //! Neither copies data. The new regions get *references*: small files that stand for the part of a parent's file that is
-//! theirs (`<hfile>.<parent's encoded name>`, `Reference`). One write to hbase:meta is the moment. Compactions then write
+//! theirs (`<hfile>.<parent's encoded name>`, `Reference`). They are opened, then one write to hbase:meta is the moment, and
+//! they are served ([`super::assignment`] says what an error does). Compactions then write
 //! the new regions' own files; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Master {
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(region.info().table());
+            let _lock = master.lock_table(region.info().table())?;
             let region = master.online(&encoded)?;
             master.split_now(&region, row)
         })
@@ -57,78 +58,26 @@ impl Master {
 
     fn split_now(self: &Arc<Self>, parent: &Arc<Region>, row: Bytes) -> Result<Vec<u8>> {
         let info = parent.info();
-        let id = self.clock().now_ms().max(info.region_id() + 1);
+        let id = self.new_region_ids(1);
         let (start, end) = (info.start_key().clone(), info.end_key().clone());
         let a = RegionInfo::new(info.table().clone(), start, row.clone(), id);
         let b = RegionInfo::new(info.table().clone(), row.clone(), end, id);
         checks::check_region_names([&a, &b])?;
         compact_to_own_files(parent)?;
-        let descriptor = Arc::clone(parent.table());
-        let seq_id = self.close_parent(parent)?;
-        let prepared = self
-            .prepare_child(&a, std::iter::once((parent, &row, pb::reference::Range::Bottom)), seq_id)
-            .and_then(|()| {
-                self.prepare_child(&b, std::iter::once((parent, &row, pb::reference::Range::Top)), seq_id)
-            })
-            .and_then(|()| {
-                self.parts.meta.commit(vec![MetaChange::Split(Box::new([
-                    info.clone(),
-                    a.clone(),
-                    b.clone(),
-                ]))])
-            });
-        if let Err(error) = prepared {
-            self.undo(&[a, b], std::slice::from_ref(info), &descriptor)?;
-            return Err(error);
-        }
-        let daughters = self.open_regions(&descriptor, vec![a, b])?;
-        self.parts.meta.commit(self.opened(&daughters))?;
-        tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
-        self.serve(daughters.clone());
-        self.compact_references(daughters);
-        Ok(Vec::new())
-    }
-
-    fn close_parent(&self, parent: &Arc<Region>) -> Result<u64> {
-        parent.flush()?;
-        self.close_region(parent.info())?;
-        Ok(parent.read_point())
-    }
-
-    /// Closes all or none; gives the highest of their sequence ids.
-    fn close_parents(&self, parents: &[Arc<Region>]) -> Result<u64> {
-        let mut seq_id = 0;
-        for (at, parent) in parents.iter().enumerate() {
-            match self.close_parent(parent) {
-                Ok(of_parent) => seq_id = seq_id.max(of_parent),
-                Err(error) => {
-                    self.serve_again(&parents[..at]);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(seq_id)
-    }
-
-    /// Takes back what was prepared and serves the parents again. hbase:meta is told, too: should the write that failed
-    /// be in the log nonetheless, this one comes after it.
-    fn undo(
-        &self,
-        children: &[RegionInfo],
-        parents: &[RegionInfo],
-        table: &Arc<evenkeel_common::TableDescriptor>,
-    ) -> Result<()> {
-        let regions = self.open_regions(table, parents.to_vec())?;
-        let daughters = || vec![b"splitA".to_vec(), b"splitB".to_vec()];
-        let mut changes = self.opened(&regions);
-        changes.extend(parents.iter().map(|parent| MetaChange::DeleteColumns(parent.clone(), daughters())));
-        changes.extend(children.iter().cloned().map(MetaChange::Delete));
+        let closed = self.close_regions(std::iter::once(info))?;
+        let seq_id = parent.read_point();
+        let prepared = self.prepared_dirs(info.table(), vec![self.region_dir(&a), self.region_dir(&b)]);
+        self.prepare_child(&a, std::iter::once((parent, &row, pb::reference::Range::Bottom)), seq_id)?;
+        self.prepare_child(&b, std::iter::once((parent, &row, pb::reference::Range::Top)), seq_id)?;
+        let daughters = self.open_regions(parent.table(), vec![a.clone(), b.clone()])?;
+        let mut changes = vec![MetaChange::SplitParent(info.clone(), vec![a, b])];
+        changes.extend(daughters.changes());
         self.parts.meta.commit(changes)?;
-        for child in children {
-            self.fs().delete(&self.region_dir(child))?;
-        }
-        self.serve(regions);
-        Ok(())
+        closed.give_up();
+        prepared.keep();
+        tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
+        self.compact_references(daughters.serve());
+        Ok(Vec::new())
     }
 
     /// A new region's directory with references to its parents' files, and the sequence id it goes on from.
@@ -183,7 +132,7 @@ impl Master {
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
-            let _lock = master.locks.lock(first.info().table());
+            let _lock = master.lock_table(first.info().table())?;
             // They may have been closed and opened again meanwhile.
             let now = regions.iter().map(|r| master.online(r.info().encoded_name()));
             master.merge_now(&now.collect::<Result<Vec<_>>>()?)
@@ -192,30 +141,26 @@ impl Master {
 
     fn merge_now(self: &Arc<Self>, parents: &[Arc<Region>]) -> Result<Vec<u8>> {
         let (Some(first), Some(last)) = (parents.first(), parents.last()) else { return Ok(Vec::new()) };
-        let newest = parents.iter().map(|p| p.info().region_id()).max().unwrap_or(0);
-        let id = self.clock().now_ms().max(newest + 1);
         let (start, end) = (first.info().start_key().clone(), last.info().end_key().clone());
-        let merged = RegionInfo::new(first.info().table().clone(), start, end, id);
+        let table = first.info().table();
+        let merged = RegionInfo::new(table.clone(), start, end, self.new_region_ids(1));
         parents.iter().try_for_each(compact_to_own_files)?;
         let ancestors = self.ancestors(parents)?;
-        let descriptor = Arc::clone(first.table());
-        let seq_id = self.close_parents(parents)?;
-        let infos: Vec<_> = parents.iter().map(|p| p.info().clone()).collect();
+        let closed = self.close_regions(parents.iter().map(|parent| parent.info()))?;
+        let seq_id = parents.iter().map(|parent| parent.read_point()).max().unwrap_or(0);
+        let prepared = self.prepared_dirs(table, vec![self.region_dir(&merged)]);
         let whole = parents.iter().map(|p| (p, p.info().start_key(), pb::reference::Range::Top));
-        let origins = infos.iter().chain(&ancestors).cloned().collect();
-        let mut changes = vec![MetaChange::Merged(merged.clone(), origins)];
-        changes.extend(infos.iter().cloned().map(MetaChange::Delete));
-        let prepared =
-            self.prepare_child(&merged, whole, seq_id).and_then(|()| self.parts.meta.commit(changes));
-        if let Err(error) = prepared {
-            self.undo(&[merged], &infos, &descriptor)?;
-            return Err(error);
-        }
-        let regions = self.open_regions(&descriptor, vec![merged])?;
-        self.parts.meta.commit(self.opened(&regions))?;
-        tracing::info!(table = %descriptor.name(), parents = parents.len(), "regions merged");
-        self.serve(regions.clone());
-        self.compact_references(regions);
+        self.prepare_child(&merged, whole, seq_id)?;
+        let opened = self.open_regions(first.table(), vec![merged.clone()])?;
+        let infos: Vec<_> = parents.iter().map(|p| p.info().clone()).collect();
+        let mut changes: Vec<_> = infos.iter().cloned().map(MetaChange::Delete).collect();
+        changes.push(MetaChange::MergeParents(merged, infos.into_iter().chain(ancestors).collect()));
+        changes.extend(opened.changes());
+        self.parts.meta.commit(changes)?;
+        closed.give_up();
+        prepared.keep();
+        tracing::info!(%table, parents = parents.len(), "regions merged");
+        self.compact_references(opened.serve());
         Ok(Vec::new())
     }
 
@@ -297,13 +242,14 @@ impl Master {
         if is_built_in(region.info().table()) {
             return Ok(());
         }
-        let _lock = self.locks.lock(region.info().table());
+        let _lock = self.lock_table(region.info().table())?;
         let region = self.online(encoded)?;
         let table = self.table(region.info().table())?;
-        self.close_regions(std::iter::once(region.info()))?;
+        let closed = self.close_regions(std::iter::once(region.info()))?;
         let opened = self.open_regions(&table.descriptor, vec![region.info().clone()])?;
-        self.parts.meta.commit(self.opened(&opened))?;
-        self.serve(opened);
+        self.parts.meta.commit(opened.changes())?;
+        closed.give_up();
+        drop(opened.serve());
         Ok(())
     }
 
@@ -316,10 +262,13 @@ impl Master {
         if is_built_in(region.info().table()) {
             return Err(HBaseError::do_not_retry(format!("{} must be served", region.info().name_text())));
         }
-        let _lock = self.locks.lock(region.info().table());
+        let _lock = self.lock_table(region.info().table())?;
         let region = self.online(encoded)?;
-        self.close_regions(std::iter::once(region.info()))?;
-        self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])
+        let closed = self.close_regions(std::iter::once(region.info()))?;
+        self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])?;
+        self.assignment.set_unassigned(region.info(), true);
+        closed.give_up();
+        Ok(())
     }
 
     /// Serves a region of an enabled table; one that is served already stays as it is.
@@ -331,7 +280,7 @@ impl Master {
             return Ok(());
         }
         let table = self.region_in_meta(encoded)?.table().clone();
-        let _lock = self.locks.lock(&table);
+        let _lock = self.lock_table(&table)?;
         // Another change may have opened it, or done away with it, before the lock was ours.
         if self.online(encoded).is_ok() {
             return Ok(());
@@ -342,8 +291,8 @@ impl Master {
             return Err(HBaseError::new(ErrorKind::TableNotEnabled, info.table().to_string()));
         }
         let opened = self.open_regions(&table.descriptor, vec![info])?;
-        self.parts.meta.commit(self.opened(&opened))?;
-        self.serve(opened);
+        self.parts.meta.commit(opened.changes())?;
+        drop(opened.serve());
         Ok(())
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
-use evenkeel_region::region::Region;
 
 use super::change_note::ChangeNote;
 use super::meta::{MetaChange, MetaRegion, TableState};
@@ -36,8 +35,9 @@ impl Master {
         self.check_absent(table.name())?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(table.name());
+            let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
+            master.parts.namespaces.settle()?;
             master.parts.namespaces.get(table.name().namespace())?;
             master.check_absent(table.name())?;
             master.create_now(Arc::new(table), &splits)
@@ -55,27 +55,19 @@ impl Master {
         let dir = self.table_dir(table.name());
         // What a change that did not come to its moment left behind.
         reconcile::archive_table(self.fs(), self.root(), table.name())?;
-        let infos = regions_between(table.name(), splits, self.clock().now_ms());
-        let note = ChangeNote::write(self.fs(), &dir, &infos, [])?;
+        let infos = regions_between(table.name(), splits, self.new_region_ids(1));
+        let prepared = self.prepared_dirs(table.name(), vec![dir.clone()]);
+        let prepared = prepared.with_note(ChangeNote::write(self.fs(), &dir, &infos, [])?);
         descriptors::write(self.fs(), &dir, &table)?;
         let regions = self.open_regions(&table, infos)?;
-        let mut changes = self.opened(&regions);
+        let mut changes = regions.changes();
         changes.push(MetaChange::State(table.name().clone(), TableState::Enabled));
-        if let Err(error) = self.parts.meta.commit(changes) {
-            regions.iter().for_each(|region| drop(region.close(true)));
-            return Err(error);
-        }
-        note.forget(self.fs());
+        self.parts.meta.commit(changes)?;
+        prepared.keep().into_iter().for_each(|note| note.forget(self.fs()));
+        let regions = regions.serve();
         tracing::info!(table = %table.name(), regions = regions.len(), "table created");
-        self.serve(regions);
         self.remember(table, TableState::Enabled);
         Ok(Vec::new())
-    }
-
-    pub(super) fn opened(&self, regions: &[Arc<Region>]) -> Vec<MetaChange> {
-        let server = &self.parts.server;
-        let opened = |r: &Arc<Region>| MetaChange::Opened(r.info().clone(), server.clone(), r.open_seq_num());
-        regions.iter().map(opened).collect()
     }
 
     /// Removes a disabled table; its files go to the archive.
@@ -89,7 +81,7 @@ impl Master {
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             master.check_disabled(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
             // It goes with the table's directory.
@@ -100,7 +92,10 @@ impl Master {
             master.parts.meta.commit(changes)?;
             master.tables.write().remove(&name);
             master.mirror_state(&name, None);
-            reconcile::archive_table(master.fs(), master.root(), &name)?;
+            let gone = name.clone();
+            master.do_or_later(&name, "files of a deleted table are archived", move |master| {
+                reconcile::archive_table(master.fs(), master.root(), &gone)
+            });
             tracing::info!(table = %name, "table deleted");
             Ok(Vec::new())
         })
@@ -141,21 +136,35 @@ impl Master {
         }
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let table = master.check_enabled(&name)?;
-            master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Disabling)])?;
-            let regions = master.live_regions(&name)?;
-            if let Err(error) = master.close_regions(regions.iter()) {
-                master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])?;
-                return Err(error);
-            }
-            let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Put(r, "CLOSED")).collect();
-            changes.push(MetaChange::State(name.clone(), TableState::Disabled));
-            master.parts.meta.commit(changes)?;
-            master.remember(table.descriptor, TableState::Disabled);
+            master.disable_now(&table)?;
             tracing::info!(table = %name, "table disabled");
             Ok(Vec::new())
         })
+    }
+
+    fn disable_now(&self, table: &Table) -> Result<()> {
+        let name = table.descriptor.name();
+        let disabled = self.disable_regions(name);
+        if disabled.is_err() {
+            let name = name.clone();
+            self.do_or_later(&name.clone(), "a table that could not be disabled is enabled", move |master| {
+                master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])
+            });
+        }
+        disabled.map(|()| self.remember(Arc::clone(&table.descriptor), TableState::Disabled))
+    }
+
+    fn disable_regions(&self, name: &TableName) -> Result<()> {
+        self.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Disabling)])?;
+        let regions = self.live_regions(name)?;
+        let closed = self.close_regions(regions.iter())?;
+        let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Put(r, "CLOSED")).collect();
+        changes.push(MetaChange::State(name.clone(), TableState::Disabled));
+        self.parts.meta.commit(changes)?;
+        closed.give_up();
+        Ok(())
     }
 
     /// Serves a disabled table again.
@@ -169,13 +178,13 @@ impl Master {
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             let regions = master.open_regions(&table.descriptor, master.live_regions(&name)?)?;
-            let mut changes = master.opened(&regions);
+            let mut changes = regions.changes();
             changes.push(MetaChange::State(name.clone(), TableState::Enabled));
             master.parts.meta.commit(changes)?;
-            master.serve(regions.clone());
+            let regions = regions.serve();
             master.remember(table.descriptor, TableState::Enabled);
             master.compact_references(regions);
             tracing::info!(table = %name, "table enabled");
@@ -199,7 +208,7 @@ impl Master {
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             master.truncate_now(&table, preserve_splits)
         })
@@ -213,24 +222,38 @@ impl Master {
             true => live.map(|r| r.start_key().clone()).filter(|key| !key.is_empty()).collect(),
             false => Vec::new(),
         };
-        let newest = before.iter().map(|r| r.info.region_id()).max().unwrap_or(0);
-        let id = self.clock().now_ms().max(newest + 1);
-        let infos = regions_between(name, &splits, id);
+        let infos = regions_between(name, &splits, self.new_region_ids(1));
+        let dirs = infos.iter().map(|info| self.region_dir(info)).collect();
         let changed = with_merge_parents(&before).chain(&infos);
         let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
+        let prepared = self.prepared_dirs(name, dirs).with_note(note);
         let regions = self.open_regions(&table.descriptor, infos)?;
         let mut changes: Vec<_> = before.iter().map(|r| MetaChange::Delete(r.info.clone())).collect();
-        changes.extend(self.opened(&regions));
+        changes.extend(regions.changes());
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        self.serve(regions);
+        let note = prepared.keep();
+        drop(regions.serve());
         self.remember(Arc::clone(&table.descriptor), TableState::Enabled);
-        for region in with_merge_parents(&before) {
-            reconcile::archive_region(self.fs(), self.root(), region)?;
-        }
-        note.forget(self.fs());
+        self.archive_replaced(name, before, note);
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())
+    }
+
+    /// Archives regions that hbase:meta does not speak of any longer, and those that they were merged from; then the note of
+    /// the change is forgotten.
+    pub(super) fn archive_replaced(
+        &self,
+        table: &TableName,
+        gone: Vec<MetaRegion>,
+        mut note: Option<ChangeNote>,
+    ) {
+        self.do_or_later(table, "files of regions that were replaced are archived", move |master| {
+            let (fs, root) = (master.fs(), master.root());
+            with_merge_parents(&gone).try_for_each(|info| reconcile::archive_region(fs, root, info))?;
+            note.take().into_iter().for_each(|note| note.forget(fs));
+            Ok(())
+        });
     }
 
     /// Flushes every region of a table.

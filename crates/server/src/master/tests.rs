@@ -1,6 +1,8 @@
 //! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
 
+mod faults;
 mod histories;
+mod leftovers;
 mod lost_rows;
 
 use std::io::ErrorKind as IoKind;
@@ -18,7 +20,7 @@ use evenkeel_fs::{Fault, FaultyFileSystem, Keep, MemoryFileSystem, Op};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{NoEvents, RegionConfig};
+use evenkeel_region::region::{NoEvents, Region, RegionConfig};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
@@ -103,7 +105,7 @@ impl Cluster {
         let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)
             .expect("reconciled");
         let namespace_region = regions::open_namespace(&env, &meta, &mut tables).expect("opens");
-        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region));
+        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
         namespaces.ensure_built_in().expect("there");
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let regionserver = RegionServer::new(RegionServerParts {
@@ -141,6 +143,7 @@ impl Cluster {
         };
         let master = Master::new(parts, tables).expect("threads");
         master.discard_unfinished_snapshots().expect("discarded");
+        master.start_assignment().expect("a thread");
         self.running = Some((master, background));
     }
 
@@ -182,10 +185,23 @@ impl Cluster {
     }
 
     pub(super) fn crash(&mut self) {
+        self.die();
+        self.start();
+    }
+
+    /// As [`Cluster::crash`], with a fault from the next life's first moment on.
+    fn crash_into(&mut self, fault: Fault) {
+        self.die();
+        self.fs.inject(fault);
+        self.start();
+    }
+
+    fn die(&mut self) {
+        // Threads of the life before do nothing more.
+        self.fs.cut_power_after(0);
+        self.end();
         self.fs.clear();
         self.memory.crash(Keep::Flushed);
-        self.end();
-        self.start();
     }
 
     fn end(&mut self) {

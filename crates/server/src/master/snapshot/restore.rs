@@ -72,8 +72,9 @@ impl Master {
         checks::check_table(&descriptor, &self.parts.conf)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let _namespace = master.namespace_lock.read();
+            master.parts.namespaces.settle()?;
             master.parts.namespaces.get(name.namespace())?;
             master.check_absent(&name)?;
             let _files_stay = master.cleaners.keep_off();
@@ -86,28 +87,23 @@ impl Master {
         let name = table.name();
         // What a change that did not come to its moment left behind.
         reconcile::archive_table(self.fs(), self.root(), name)?;
-        let layout = Layout::plan(snapshot, name, self.clock().now_ms())?;
+        let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
+        let whole = self.prepared_dirs(name, vec![self.table_dir(name)]);
         let made = layout.all().map(|region| &region.info);
-        let note = ChangeNote::write(self.fs(), &self.table_dir(name), made, [])?;
+        let whole = whole.with_note(ChangeNote::write(self.fs(), &self.table_dir(name), made, [])?);
         let prepared = descriptors::write(self.fs(), &self.table_dir(name), &table)
             .and_then(|()| layout.write(self.fs(), self.root(), &table))
             .and_then(|()| self.open_regions(&table, layout.live_infos()));
         let regions = prepared.map_err(|error| {
-            if let Err(error) = self.fs().delete(&self.table_dir(name)) {
-                tracing::warn!(table = %name, %error, "what was prepared stays until the next start");
-            }
             restore_error(format!("clone snapshot={} failed because {error}", text_of(&snapshot.description)))
         })?;
-        let mut changes = self.opened(&regions);
+        let mut changes = regions.changes();
         changes.extend(parents(&layout)?);
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
-        if let Err(error) = self.parts.meta.commit(changes) {
-            regions.iter().for_each(|region| drop(region.close(true)));
-            return Err(error);
-        }
-        note.forget(self.fs());
+        self.parts.meta.commit(changes)?;
+        whole.keep().into_iter().for_each(|note| note.forget(self.fs()));
+        let regions = regions.serve();
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
-        self.serve(regions.clone());
         self.remember(table, TableState::Enabled);
         self.compact_references(regions);
         Ok(Vec::new())
@@ -122,7 +118,7 @@ impl Master {
         check_restorable(table)?;
         let master = Arc::clone(self);
         self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&name);
+            let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             check_restorable(&table)?;
             let _files_stay = master.cleaners.keep_off();
@@ -134,59 +130,32 @@ impl Master {
         self.check_usable(snapshot)?;
         let name = table.descriptor.name();
         let before = self.parts.meta.regions(Some(name))?;
-        let newest = before.iter().map(|region| region.info.region_id()).max().unwrap_or(0);
-        let layout = Layout::plan(snapshot, name, self.clock().now_ms().max(newest + 1))?;
+        let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
         let restored = Arc::new(clone_of(&snapshot.table, name, None));
         let first = layout.live_infos().into_iter().next();
         let first = first.ok_or_else(|| restore_error("the snapshot has no regions".to_owned()))?;
+        let dirs = layout.all().map(|region| self.region_dir(&region.info)).collect();
         let changed = with_merge_parents(&before).chain(layout.all().map(|region| &region.info));
         let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
-        let prepared = layout
+        let whole = self.prepared_dirs(name, dirs).with_note(note);
+        layout
             .write(self.fs(), self.root(), &restored)
-            .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first));
-        if let Err(error) = prepared {
-            self.discard_layout(&layout);
-            let snapshot = text_of(&snapshot.description);
-            return Err(restore_error(format!(
-                "restore snapshot={snapshot} failed in on-disk restore: {error}"
-            )));
-        }
-        self.exchange_regions(name, &before, &layout)?;
+            .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first))
+            .map_err(|error| {
+                let snapshot = text_of(&snapshot.description);
+                restore_error(format!("restore snapshot={snapshot} failed in on-disk restore: {error}"))
+            })?;
+        self.parts.meta.commit(exchanged(name, &before, &layout)?)?;
         // From here on the table is the restored one, whatever else fails.
-        self.remember(Arc::clone(&restored), TableState::Disabled);
-        descriptors::settle(self.fs(), &self.table_dir(name), |region| region == first.encoded_name())?;
-        for region in with_merge_parents(&before) {
-            reconcile::archive_region(self.fs(), self.root(), region)?;
-        }
-        note.forget(self.fs());
+        let note = whole.keep();
+        self.remember(restored, TableState::Disabled);
+        self.do_or_later(name, "the restored descriptor is put in place", move |master| {
+            let dir = master.table_dir(first.table());
+            descriptors::settle(master.fs(), &dir, |region| region == first.encoded_name())
+        });
+        self.archive_replaced(name, before, note);
         tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");
         Ok(Vec::new())
-    }
-
-    /// The moment of a restore. Should the write fail and be in the log nonetheless, another one after it takes it back.
-    fn exchange_regions(&self, name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<()> {
-        let mut changes: Vec<_> =
-            before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
-        changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
-        changes.extend(parents(layout)?);
-        changes.push(MetaChange::State(name.clone(), TableState::Disabled));
-        let Err(error) = self.parts.meta.commit(changes) else { return Ok(()) };
-        let mut back: Vec<_> = layout.all().map(|region| MetaChange::Delete(region.info.clone())).collect();
-        back.extend(before.iter().map(|region| match region.info.is_split_parent() {
-            true => MetaChange::SplitParent(region.info.clone(), region.daughters.clone()),
-            false => MetaChange::Put(region.info.clone(), "CLOSED"),
-        }));
-        self.parts.meta.commit(back)?;
-        self.discard_layout(layout);
-        Err(error)
-    }
-
-    fn discard_layout(&self, layout: &Layout<'_>) {
-        for region in layout.all() {
-            if let Err(error) = self.fs().delete(&self.region_dir(&region.info)) {
-                tracing::warn!(region = %region.info.name_text(), %error, "what was prepared stays until the next start");
-            }
-        }
     }
 
     /// Looked at again under the locks: files may have gone since.
@@ -194,6 +163,15 @@ impl Master {
         check_not_expired(&snapshot.description, self.clock().now_ms())?;
         verify(self.fs(), self.root(), snapshot)
     }
+}
+
+/// The moment of a restore: the old regions go, the new ones come.
+fn exchanged(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
+    let mut changes: Vec<_> = before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
+    changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
+    changes.extend(parents(layout)?);
+    changes.push(MetaChange::State(name.clone(), TableState::Disabled));
+    Ok(changes)
 }
 
 fn parents(layout: &Layout<'_>) -> Result<impl Iterator<Item = MetaChange>> {

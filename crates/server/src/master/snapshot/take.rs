@@ -51,7 +51,7 @@ impl Master {
         }
         let (master, key, name) = (Arc::clone(self), snapshot.name.clone(), snapshot.name.clone());
         let id = self.procedures.submit(nonce, move || {
-            let _lock = master.locks.lock(&table);
+            let _lock = master.lock_table(&table)?;
             let _files_stay = master.cleaners.keep_off();
             master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))
         })?;
@@ -185,15 +185,22 @@ impl Master {
         families.map(|family| Ok(of_store(&Store::open(stores, family.clone(), info)?))).collect()
     }
 
-    /// Brings edits into files that a dead server's logs held of a region that has not been opened since.
-    fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
-        let edits = self.region_dir(info).join(layout::RECOVERED_EDITS_DIR);
+    /// Brings into files what a dead server's logs hold of a region that has not been opened since, and finishes its bulk loads.
+    pub(in crate::master) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
+        let dir = self.region_dir(info);
         let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
-        if !self.fs().exists(&edits)? || !self.fs().list(&edits)?.iter().any(|file| is_log(file.name())) {
-            return Ok(());
+        let is_load = |name: &str| name.starts_with(layout::BULK_LOAD_NOTE_PREFIX);
+        if self.has_file(&dir.join(layout::RECOVERED_EDITS_DIR), is_log)?
+            || self.has_file(&dir.join(layout::TMP_DIR), is_load)?
+        {
+            // What was replayed is in files when it is open; nothing else was written to it.
+            drop(self.open_regions(&table.descriptor, vec![info.clone()])?);
         }
-        let opened = self.open_regions(&table.descriptor, vec![info.clone()])?;
-        opened.iter().try_for_each(|region| region.close(false))
+        Ok(())
+    }
+
+    fn has_file(&self, dir: &std::path::Path, is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
+        Ok(self.fs().exists(dir)? && self.fs().list(dir)?.iter().any(|file| is_wanted(file.name())))
     }
 
     fn manifest_entry(&self, region: &RegionInfo, family: &str, name: &str) -> Result<StoreFile> {

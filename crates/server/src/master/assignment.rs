@@ -1,0 +1,411 @@
+//! Assignment: every region of an enabled table is served, also after a change that failed.
+//!
+//! **A change that fails leaves its regions served.** A change that needs regions closed goes in this order:
+//!
+//! ```text
+//! close the regions     ClosedRegions: kept as they are; dropped, they serve on, which touches no disk
+//! prepare, open others  OpenedRegions: dropped, they are closed again; PreparedDirs: dropped, they are removed
+//! hbase:meta written    the moment of the change (or the rename of a descriptor)
+//! serve the others      an assignment in memory, which cannot fail
+//! tidy up               what fails here is not the change's error; it is done later
+//! ```
+//! So an error before the moment takes everything back, on a full disk too, and after it nothing is left that a region
+//! waits for.
+//!
+//! **Doubt.** A write to hbase:meta that failed may be in the log nonetheless. It is taken back by another write
+//! ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region serves on or a directory is removed; when that
+//! fails too, both wait.
+//!
+//! **What waits** is a list of steps for each table, done in order under the table's lock: by the next change of the table
+//! before anything else, or by a thread that tries again and again, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`]. The
+//! same thread opens regions that hbase:meta speaks of, that belong to an enabled table and are not served: those which
+//! could not be opened at start. Calls to such a region get `NotServingRegionException`. A region that an operator has
+//! unassigned stays closed until it is assigned, or the server starts again.
+//!
+//! Locks: a table's lock, then those of this module, which are leaves.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_region::region::Region;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+
+use super::change_note::ChangeNote;
+use super::meta::{MetaChange, TableState};
+use super::{Master, is_built_in};
+
+/// The pause after the first attempt that failed; each failure doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often regions are looked at when nothing has failed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Part of a change that is still to be done. Asked again until it succeeds, so it can be repeated.
+type Step = Box<dyn FnMut(&Master) -> Result<()> + Send>;
+
+struct Waiting {
+    what: &'static str,
+    step: Step,
+}
+
+/// What is to be done in the background; see the module.
+#[derive(Default)]
+pub(super) struct Assignment {
+    waiting: Mutex<BTreeMap<TableName, Vec<Waiting>>>,
+    /// Encoded names of regions that an operator closed.
+    unassigned: Mutex<HashSet<String>>,
+    /// Attempts to open a region that failed, by encoded name.
+    failed: Mutex<HashMap<String, u32>>,
+    thread: Mutex<Option<AssignmentThread>>,
+}
+
+struct AssignmentThread {
+    /// Dropped, it ends the thread.
+    wake: Sender<()>,
+    handle: JoinHandle<()>,
+}
+
+impl Assignment {
+    fn wake(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            // A full channel has a wake-up in it already.
+            let _full = thread.wake.try_send(());
+        }
+    }
+
+    /// An operator has closed a region, or has it served again.
+    pub(super) fn set_unassigned(&self, region: &RegionInfo, unassigned: bool) {
+        let mut names = self.unassigned.lock();
+        match unassigned {
+            true => _ = names.insert(region.encoded_name().to_owned()),
+            false => _ = names.remove(region.encoded_name()),
+        }
+    }
+}
+
+impl Master {
+    /// Starts the thread that does what waits; it ends with [`Master::stop`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_assignment(self: &Arc<Self>) -> Result<()> {
+        let (wake, woken) = bounded(1);
+        // At once, for regions that could not be opened at start.
+        let _empty = wake.try_send(());
+        let master = Arc::downgrade(self);
+        let builder = std::thread::Builder::new().name("assignment".into());
+        let handle = builder.spawn(move || run(&master, &woken))?;
+        *self.assignment.thread.lock() = Some(AssignmentThread { wake, handle });
+        Ok(())
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop_assignment(&self) {
+        let Some(AssignmentThread { wake, handle }) = self.assignment.thread.lock().take() else { return };
+        drop(wake);
+        if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
+            tracing::error!("the assignment thread panicked");
+        }
+    }
+
+    /// A table's lock, with nothing left to do of the changes before.
+    ///
+    /// # Errors
+    /// What a step says that still fails; nothing was changed then.
+    pub(super) fn lock_table(&self, table: &TableName) -> Result<ArcMutexGuard<RawMutex, ()>> {
+        let guard = self.locks.lock(table);
+        self.do_waiting(table)
+            .map_err(|error| error.context(format_args!("{table}: an earlier change is not finished yet")))?;
+        Ok(guard)
+    }
+
+    /// Does a step now, or in the background when it fails. For a holder of the table's lock.
+    pub(super) fn do_or_later(
+        &self,
+        table: &TableName,
+        what: &'static str,
+        step: impl FnMut(&Self) -> Result<()> + Send + 'static,
+    ) {
+        let mut waiting = Waiting { what, step: Box::new(step) };
+        let Err(error) = (waiting.step)(self) else { return };
+        tracing::warn!(%table, %error, "{what}: not yet; tried again until it is done");
+        self.assignment.waiting.lock().entry(table.clone()).or_default().push(waiting);
+        self.assignment.wake();
+    }
+
+    /// Does what waits, in order, until a step fails. For a holder of the table's lock.
+    fn do_waiting(&self, table: &TableName) -> Result<()> {
+        let Some(steps) = self.assignment.waiting.lock().remove(table) else { return Ok(()) };
+        let mut steps = steps.into_iter();
+        while let Some(mut next) = steps.next() {
+            if let Err(error) = (next.step)(self) {
+                let left = std::iter::once(next).chain(steps).collect();
+                self.assignment.waiting.lock().insert(table.clone(), left);
+                return Err(error);
+            }
+            tracing::info!(%table, "{}: done", next.what);
+        }
+        Ok(())
+    }
+
+    /// Does everything that can be done now; says whether nothing is left.
+    fn assign(&self) -> Result<bool> {
+        self.parts.meta.settle()?;
+        self.parts.namespaces.settle()?;
+        let tables: Vec<_> = self.assignment.waiting.lock().keys().cloned().collect();
+        // The lock of a table that is being changed is waited for by the next attempt.
+        let tidy = |table: &TableName| {
+            self.locks.try_lock(table).is_some_and(|_lock| self.do_waiting(table).is_ok())
+        };
+        let left = tables.iter().filter(|table| !tidy(table)).count();
+        let mut is_done = left == 0;
+        let unserved = self.unserved()?;
+        self.assignment.failed.lock().retain(|name, _| unserved.iter().any(|r| r.encoded_name() == name));
+        for region in &unserved {
+            is_done &= self.serve_missing(region);
+        }
+        Ok(is_done)
+    }
+
+    /// Live regions of enabled tables that are not served, and not because an operator wants it so.
+    fn unserved(&self) -> Result<Vec<RegionInfo>> {
+        let online = self.parts.regionserver.regions();
+        let unassigned = self.assignment.unassigned.lock().clone();
+        let is_missing = |info: &RegionInfo| {
+            !info.is_split_parent()
+                && !is_built_in(info.table())
+                && online.find(info.encoded_name()).is_none()
+                && !unassigned.contains(info.encoded_name())
+                && self.table(info.table()).is_ok_and(|table| table.state == TableState::Enabled)
+        };
+        let regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
+        Ok(regions.filter(is_missing).collect())
+    }
+
+    /// Opens a region and serves it, if it should be; says whether nothing is left to do.
+    fn serve_missing(&self, info: &RegionInfo) -> bool {
+        let Some(_lock) = self.locks.try_lock(info.table()) else { return false };
+        // A change may have ended between the look and the lock.
+        let is_still_missing = self.unserved().map(|all| all.contains(info));
+        let opened = is_still_missing.and_then(|missing| match missing {
+            true => self.open_and_serve(info),
+            false => Ok(()),
+        });
+        let name = info.encoded_name();
+        match opened {
+            Ok(()) => {
+                if let Some(attempts) = self.assignment.failed.lock().remove(name) {
+                    tracing::info!(region = %info.name_text(), attempts, "region is served again");
+                }
+                true
+            }
+            Err(error) => {
+                let mut failed = self.assignment.failed.lock();
+                let attempts = failed.entry(name.to_owned()).or_default();
+                *attempts = attempts.saturating_add(1);
+                if *attempts == 1 {
+                    tracing::error!(region = %info.name_text(), %error, "region is not served; its opening is tried again until it can be");
+                } else {
+                    tracing::debug!(region = %info.name_text(), attempts, %error, "region still cannot be opened");
+                }
+                false
+            }
+        }
+    }
+
+    fn open_and_serve(&self, info: &RegionInfo) -> Result<()> {
+        self.do_waiting(info.table())?;
+        let table = self.table(info.table())?;
+        let opened = self.open_regions(&table.descriptor, vec![info.clone()])?;
+        self.parts.meta.commit(opened.changes())?;
+        opened.serve();
+        Ok(())
+    }
+
+    /// Opens regions of a table, all or none. They are not served yet.
+    pub(super) fn open_regions<'a>(
+        &'a self,
+        descriptor: &Arc<TableDescriptor>,
+        regions: Vec<RegionInfo>,
+    ) -> Result<OpenedRegions<'a>> {
+        self.parts.regionserver.config().coprocessors.check(descriptor)?;
+        let mut opened = OpenedRegions { master: self, regions: Vec::with_capacity(regions.len()) };
+        for info in regions {
+            let region = Region::open(Arc::clone(&self.parts.region_env), info, Arc::clone(descriptor))?;
+            opened.regions.push(region);
+        }
+        Ok(opened)
+    }
+
+    /// Stops serving regions, their cells flushed: all of them or none. Those that are not served are left out.
+    pub(super) fn close_regions<'a, 'r>(
+        &'a self,
+        regions: impl Iterator<Item = &'r RegionInfo>,
+    ) -> Result<ClosedRegions<'a>> {
+        let mut closed = ClosedRegions { master: self, regions: Vec::new() };
+        for info in regions {
+            closed.regions.extend(self.close_region(info)?);
+        }
+        Ok(closed)
+    }
+
+    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there.
+    fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
+        let online = self.parts.regionserver.regions();
+        let Some(region) = online.remove(info.encoded_name(), None) else { return Ok(None) };
+        match region.close(false) {
+            Ok(()) => Ok(Some(region)),
+            Err(error) => {
+                drop(online.add(region));
+                Err(error)
+            }
+        }
+    }
+
+    /// Directories that a change is about to make, for regions or a table that hbase:meta does not speak of yet.
+    pub(super) fn prepared_dirs(&self, table: &TableName, dirs: Vec<PathBuf>) -> PreparedDirs<'_> {
+        PreparedDirs { master: self, table: table.clone(), dirs, note: None }
+    }
+
+    /// Looks after regions soon.
+    pub(super) fn wake_assignment(&self) {
+        self.assignment.wake();
+    }
+}
+
+/// Regions that were opened and are not served yet. Dropped, they are closed: nothing was written to them.
+pub(super) struct OpenedRegions<'a> {
+    master: &'a Master,
+    regions: Vec<Arc<Region>>,
+}
+
+impl OpenedRegions<'_> {
+    /// What hbase:meta is to say of them.
+    pub(super) fn changes(&self) -> Vec<MetaChange> {
+        let server = &self.master.parts.server;
+        let opened = |r: &Arc<Region>| MetaChange::Opened(r.info().clone(), server.clone(), r.open_seq_num());
+        self.regions.iter().map(opened).collect()
+    }
+
+    /// Serves them.
+    pub(super) fn serve(mut self) -> Vec<Arc<Region>> {
+        let regions = std::mem::take(&mut self.regions);
+        for region in &regions {
+            self.master.assignment.set_unassigned(region.info(), false);
+            drop(self.master.parts.regionserver.regions().add(Arc::clone(region)));
+        }
+        regions
+    }
+}
+
+impl Drop for OpenedRegions<'_> {
+    fn drop(&mut self) {
+        // Without a note in its directory or log: another instance may serve on, and go on with these sequence ids.
+        self.regions.iter().for_each(|region| drop(region.close(true)));
+        if !self.regions.is_empty() {
+            self.master.wake_assignment();
+        }
+    }
+}
+
+/// Regions that a change has closed. Dropped, they are served on as they were.
+pub(super) struct ClosedRegions<'a> {
+    master: &'a Master,
+    regions: Vec<Arc<Region>>,
+}
+
+impl ClosedRegions<'_> {
+    /// The change has come to its moment: others are served in their place, or none.
+    pub(super) fn give_up(mut self) {
+        self.regions.clear();
+    }
+}
+
+impl Drop for ClosedRegions<'_> {
+    fn drop(&mut self) {
+        let regions = std::mem::take(&mut self.regions);
+        let Some(table) = regions.first().map(|region| region.info().table().clone()) else { return };
+        self.master.do_or_later(&table, "regions that a change had closed are served on", move |master| {
+            master.parts.meta.settle()?;
+            for region in &regions {
+                region.resume();
+                drop(master.parts.regionserver.regions().add(Arc::clone(region)));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Directories of a change that has not come to its moment. Dropped, they are removed.
+pub(super) struct PreparedDirs<'a> {
+    master: &'a Master,
+    table: TableName,
+    dirs: Vec<PathBuf>,
+    note: Option<ChangeNote>,
+}
+
+impl PreparedDirs<'_> {
+    /// The same, with the note of the change, which goes after them.
+    pub(super) fn with_note(mut self, note: ChangeNote) -> Self {
+        self.note = Some(note);
+        self
+    }
+
+    /// The change has come to its moment. Gives its note back.
+    pub(super) fn keep(mut self) -> Option<ChangeNote> {
+        self.dirs.clear();
+        self.note.take()
+    }
+}
+
+impl Drop for PreparedDirs<'_> {
+    fn drop(&mut self) {
+        let (dirs, mut note) = (std::mem::take(&mut self.dirs), self.note.take());
+        if dirs.is_empty() {
+            return;
+        }
+        self.master.do_or_later(&self.table, "what a change had prepared is removed", move |master| {
+            master.parts.meta.settle()?;
+            dirs.iter().try_for_each(|dir| master.fs().delete(dir).map(drop))?;
+            note.take().into_iter().for_each(|note| note.forget(master.fs()));
+            Ok(())
+        });
+    }
+}
+
+/// The thread: works when it is woken, and again after a pause while something is left.
+fn run(master: &Weak<Master>, woken: &Receiver<()>) {
+    let (mut pause, mut wait) = (PAUSE_MIN, LOOK_EVERY);
+    loop {
+        match woken.recv_timeout(wait) {
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(()) => pause = pause.min(PAUSE_MIN * 4),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let Some(master) = master.upgrade() else { return };
+        let began = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| master.assign()));
+        let is_done = match outcome {
+            Ok(Ok(is_done)) => is_done,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "assignment is tried again");
+                false
+            }
+            Err(_) => {
+                tracing::error!("assignment hit a bug; it is tried again");
+                false
+            }
+        };
+        (pause, wait) = match is_done {
+            true => (PAUSE_MIN, LOOK_EVERY),
+            false => ((pause * 2).min(PAUSE_MAX), pause.max(began.elapsed())),
+        };
+    }
+}

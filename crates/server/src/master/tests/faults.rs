@@ -1,0 +1,432 @@
+//! Every call to the file system fails in turn, in every change of the cluster's shape: once, once after it did its work, or
+//! from then on for a while. When the disk is sound again, and without a restart, every region of every enabled table is
+//! served within [`PATIENCE`], every cell is there, and the change was made whole or not at all. It can then be made again;
+//! and all that holds after a death, too.
+//!
+//! CI takes some of the calls, by a seed; `EVENKEEL_DDL_FAULTS=all` takes all of them. `EVENKEEL_DDL_FAULTS_OF` names one change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
+use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+/// How long the cluster may take to be whole again once the disk is sound.
+const PATIENCE: Duration = Duration::from_secs(12);
+/// How long a disk stays bad after a change has given up.
+const BAD_FOR: Duration = Duration::from_millis(60);
+/// Calls of a change that CI takes, for each kind of failure.
+const CALLS_IN_CI: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Once,
+    AfterTheWork,
+    ForAWhile,
+}
+
+const FAILURES: [Failure; 3] = [Failure::Once, Failure::AfterTheWork, Failure::ForAWhile];
+
+impl Failure {
+    fn at(self, call: u64) -> Fault {
+        let fault = Fault::on_any("").after(call);
+        match self {
+            Self::Once => fault.fails(IoKind::StorageFull),
+            Self::AfterTheWork => fault.fails_after_the_work(IoKind::Other),
+            Self::ForAWhile => fault.always().fails(IoKind::StorageFull),
+        }
+    }
+}
+
+/// A change, and what it starts from.
+struct Subject {
+    name: &'static str,
+    prepare: fn() -> Cluster,
+    change: fn(&Cluster) -> Result<()>,
+}
+
+/// What a client sees of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shape {
+    tables: BTreeMap<String, TableShape>,
+    snapshots: Vec<String>,
+    namespaces: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TableShape {
+    state: TableState,
+    families: Vec<String>,
+    starts: Vec<Bytes>,
+    /// Start keys of the regions that are served.
+    served: Vec<Bytes>,
+    cells: Vec<String>,
+}
+
+impl Shape {
+    fn of(cluster: &Cluster) -> Result<Self> {
+        let master = cluster.master();
+        let mut tables = BTreeMap::new();
+        for table in master.tables() {
+            let name = table.descriptor.name();
+            let mut regions = master.live_regions(name)?;
+            regions.sort_by(|a, b| a.start_key().cmp(b.start_key()));
+            let served = cluster.regions_of(name);
+            let shape = TableShape {
+                state: table.state,
+                families: table.descriptor.families().map(|family| family.name_text()).collect(),
+                starts: regions.iter().map(|region| region.start_key().clone()).collect(),
+                served: served.iter().map(|region| region.info().start_key().clone()).collect(),
+                cells: cluster.cells_of(name),
+            };
+            tables.insert(name.to_string(), shape);
+        }
+        let snapshots = master.completed_snapshots()?.into_iter().map(|snapshot| snapshot.name).collect();
+        let namespaces = master.namespaces().list()?;
+        let text = |n: &pb::NamespaceDescriptor| format!("{} {:?}", n.name.escape_ascii(), n.configuration);
+        Ok(Self { tables, snapshots, namespaces: namespaces.iter().map(text).collect() })
+    }
+
+    /// As a start leaves it, which serves what an operator had closed.
+    fn after_a_start(&self) -> Self {
+        let mut shape = self.clone();
+        for table in shape.tables.values_mut().filter(|table| table.state == TableState::Enabled) {
+            table.served.clone_from(&table.starts);
+            table.cells.clear();
+        }
+        shape
+    }
+}
+
+/// Enables what is disabled, and gives every cell.
+fn all_cells(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
+    let tables = cluster.master().tables();
+    for table in tables.iter().filter(|table| table.state == TableState::Disabled) {
+        let name = table.descriptor.name().clone();
+        cluster.run(|master| master.enable_table(name, NO_NONCE)).expect("enabled");
+    }
+    let cells = |table: &Table| {
+        let name = table.descriptor.name();
+        (name.to_string(), cluster.cells_of(name))
+    };
+    let is_users = |table: &&Table| !table.descriptor.name().is_system();
+    tables.iter().filter(is_users).map(cells).collect()
+}
+
+/// The shape that the cluster comes to within [`PATIENCE`], which must be one of two.
+fn settle(cluster: &Cluster, before: &Shape, after: &Shape, history: &str) -> Shape {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = Shape::of(cluster);
+        match found {
+            Ok(found) if found == *before || found == *after => return found,
+            other if Instant::now() > deadline => {
+                panic!("{history}: it is\n{other:?}\nbefore\n{before:?}\nafter\n{after:?}")
+            }
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+struct Reference {
+    before: Shape,
+    after: Shape,
+    cells_before: BTreeMap<String, Vec<String>>,
+    cells_after: BTreeMap<String, Vec<String>>,
+    /// Calls to the file system.
+    calls: u64,
+}
+
+impl Subject {
+    fn reference(&self) -> Reference {
+        let cells = |mut cluster: Cluster| {
+            cluster.crash();
+            all_cells(&cluster)
+        };
+        let cluster = (self.prepare)();
+        let before = Shape::of(&cluster).expect("read");
+        let cells_before = cells(cluster);
+        let cluster = (self.prepare)();
+        let calls = cluster.fs.calls();
+        (self.change)(&cluster).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let calls = cluster.fs.calls() - calls;
+        let after = Shape::of(&cluster).expect("read");
+        Reference { before, after, cells_before, cells_after: cells(cluster), calls }
+    }
+
+    fn run(&self, reference: &Reference, failure: Failure, call: u64) {
+        let mut cluster = (self.prepare)();
+        cluster.fs.inject(failure.at(call));
+        let outcome = (self.change)(&cluster);
+        let history = format!("{}, {failure:?} at call {call}: {outcome:?}", self.name);
+        if failure == Failure::ForAWhile {
+            std::thread::sleep(BAD_FOR);
+        }
+        cluster.fs.clear();
+        let Reference { before, after, cells_before, cells_after, .. } = reference;
+        let mut found = settle(&cluster, before, after, &history);
+        if outcome.is_ok() {
+            assert_eq!(found, *after, "{history}");
+        } else if found != *after {
+            (self.change)(&cluster).unwrap_or_else(|error| panic!("{history}, again: {error}"));
+            found = settle(&cluster, after, after, &history);
+        }
+        cluster.crash();
+        let now = Shape::of(&cluster).expect("read");
+        assert_eq!(now.after_a_start(), found.after_a_start(), "{history}, after a start");
+        let expected = if found == *after { cells_after } else { cells_before };
+        assert_eq!(all_cells(&cluster), *expected, "{history}, after a start");
+    }
+}
+
+fn done(outcome: procedures::Outcome) -> Result<()> {
+    outcome.map(drop)
+}
+
+fn family(name: &[u8]) -> ColumnFamilyDescriptor {
+    ColumnFamilyDescriptor::new(name).expect("legal")
+}
+
+fn new_table() -> TableDescriptor {
+    TableDescriptor::new("new".parse().expect("legal")).with_family(family(b"f"))
+}
+
+fn disabled_table() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(disable).expect("disabled");
+    cluster
+}
+
+fn snapshot(table: &str) -> pb::SnapshotDescription {
+    pb::SnapshotDescription { name: "s".into(), table: Some(table.into()), ..Default::default() }
+}
+
+fn with_snapshot() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(|master| master.take_snapshot(snapshot("t"), NO_NONCE)).expect("taken");
+    cluster.put("later").expect("written");
+    cluster
+}
+
+fn disabled_with_snapshot() -> Cluster {
+    let cluster = with_snapshot();
+    // A restore brings the description back, too.
+    cluster.run(|m| m.add_family(table_name(), family(b"h"), NO_NONCE)).expect("altered");
+    cluster.run(disable).expect("disabled");
+    cluster
+}
+
+fn namespace(value: &str) -> pb::NamespaceDescriptor {
+    let pair = pb::NameStringPair { name: "k".into(), value: value.into() };
+    pb::NamespaceDescriptor { name: Bytes::from("ns"), configuration: vec![pair] }
+}
+
+fn with_namespace() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(|master| master.create_namespace(namespace("1"), NO_NONCE)).expect("made");
+    cluster
+}
+
+fn with_closed_region() -> Cluster {
+    let cluster = Cluster::with_table();
+    let encoded = encoded(cluster.master());
+    cluster.master().unassign_region(&encoded[0]).expect("closed");
+    cluster
+}
+
+const LOADED: &str = "/outside/f";
+
+fn with_file_to_load() -> Cluster {
+    let cluster = Cluster::with_table();
+    let mut writer =
+        HFileWriter::create(&cluster.memory, Path::new(LOADED), HFileContext::default()).expect("new");
+    let cell = KeyValue::put(b"loaded", b"f", b"q", 5, b"loaded");
+    writer.append(&cell.as_cell()).expect("in order");
+    writer.finish(StoreFileMeta::default()).expect("written");
+    cluster
+}
+
+fn bulk_load(cluster: &Cluster) -> Result<()> {
+    let file =
+        BulkFile { family: Bytes::from("f"), path: LOADED.into(), source: LOADED.into(), keep_source: true };
+    let load = BulkLoad {
+        files: vec![file],
+        assign_seq_id: true,
+        token: Some("token".into()),
+        ..Default::default()
+    };
+    match cluster.region_of("loaded").bulk_load(&load)? {
+        BulkLoadOutcome::Loaded => Ok(()),
+        BulkLoadOutcome::DoesNotFit(_) => Err(HBaseError::io("does not fit")),
+    }
+}
+
+/// A region whose parents' files are no longer needed.
+fn with_split_parent() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(split).expect("split");
+    for region in cluster.regions() {
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    cluster
+}
+
+const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "create",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.create_table(new_table(), vec![Bytes::from("m")], NO_NONCE))),
+    },
+    Subject {
+        name: "delete",
+        prepare: disabled_table,
+        change: |c| done(c.run(|m| m.delete_table(table_name(), NO_NONCE))),
+    },
+    Subject {
+        name: "enable",
+        prepare: disabled_table,
+        change: |c| done(c.run(|m| m.enable_table(table_name(), NO_NONCE))),
+    },
+    Subject { name: "disable", prepare: Cluster::with_table, change: |c| done(c.run(disable)) },
+    Subject {
+        name: "truncate",
+        prepare: disabled_table,
+        change: |c| done(c.run(|m| m.truncate_table(table_name(), false, NO_NONCE))),
+    },
+    Subject {
+        name: "truncate, splits preserved",
+        prepare: disabled_table,
+        change: |c| done(c.run(|m| m.truncate_table(table_name(), true, NO_NONCE))),
+    },
+    Subject {
+        name: "add a family",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.add_family(table_name(), family(b"h"), NO_NONCE))),
+    },
+    Subject {
+        name: "delete a family",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.delete_family(table_name(), b"f".to_vec(), NO_NONCE))),
+    },
+    Subject {
+        name: "delete a family of a disabled table",
+        prepare: disabled_table,
+        change: |c| done(c.run(|m| m.delete_family(table_name(), b"f".to_vec(), NO_NONCE))),
+    },
+    Subject { name: "split", prepare: Cluster::with_table, change: |c| done(c.run(split)) },
+    Subject { name: "merge", prepare: Cluster::with_table, change: |c| done(c.run(merge)) },
+    Subject {
+        name: "move",
+        prepare: Cluster::with_table,
+        change: |c| c.master().reopen_region(&encoded(c.master())[0]),
+    },
+    Subject {
+        name: "unassign",
+        prepare: Cluster::with_table,
+        change: |c| c.master().unassign_region(&encoded(c.master())[0]),
+    },
+    Subject {
+        name: "assign",
+        prepare: with_closed_region,
+        change: |c| {
+            let all = c.master().live_regions(&table_name())?;
+            all.iter().try_for_each(|region| c.master().assign_region(region.encoded_name()))
+        },
+    },
+    Subject {
+        name: "janitor",
+        prepare: with_split_parent,
+        change: |c| c.master().run_catalog_janitor().map(drop),
+    },
+    Subject {
+        name: "snapshot",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.take_snapshot(snapshot("t"), NO_NONCE))),
+    },
+    Subject {
+        name: "delete a snapshot",
+        prepare: with_snapshot,
+        change: |c| c.master().delete_snapshot("s"),
+    },
+    Subject {
+        name: "clone",
+        prepare: with_snapshot,
+        change: |c| done(c.run(|m| m.restore_or_clone_snapshot(&snapshot("clone"), None, NO_NONCE))),
+    },
+    Subject {
+        name: "restore",
+        prepare: disabled_with_snapshot,
+        change: |c| done(c.run(|m| m.restore_or_clone_snapshot(&snapshot("t"), None, NO_NONCE))),
+    },
+    Subject {
+        name: "create a namespace",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.create_namespace(namespace("1"), NO_NONCE))),
+    },
+    Subject {
+        name: "modify a namespace",
+        prepare: with_namespace,
+        change: |c| done(c.run(|m| m.modify_namespace(namespace("2"), NO_NONCE))),
+    },
+    Subject {
+        name: "delete a namespace",
+        prepare: with_namespace,
+        change: |c| done(c.run(|m| m.delete_namespace("ns".into(), NO_NONCE))),
+    },
+    Subject {
+        name: "flush",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.flush_table(table_name(), &[], NO_NONCE))),
+    },
+    Subject {
+        name: "compact",
+        prepare: Cluster::with_table,
+        change: |c| c.regions().iter().try_for_each(|region| region.compact(None, true).map(drop)),
+    },
+    Subject { name: "bulk load", prepare: with_file_to_load, change: bulk_load },
+];
+
+#[test]
+fn a_change_that_fails_at_any_call_leaves_every_region_served() {
+    let takes_all = std::env::var("EVENKEEL_DDL_FAULTS").is_ok_and(|value| value == "all");
+    let only = std::env::var("EVENKEEL_DDL_FAULTS_OF").ok();
+    let seed = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut random = StdRng::seed_from_u64(seed);
+    println!("EVENKEEL_TEST_SEED={seed}");
+    for subject in SUBJECTS.iter().filter(|subject| only.as_deref().is_none_or(|only| only == subject.name)) {
+        let (began, reference) = (Instant::now(), subject.reference());
+        assert!(reference.calls > 0, "{} makes no calls", subject.name);
+        for failure in FAILURES {
+            let mut sample = || (0..CALLS_IN_CI).map(|_| random.random_range(0..reference.calls)).collect();
+            let calls: Vec<u64> = if takes_all { (0..reference.calls).collect() } else { sample() };
+            calls.into_iter().for_each(|call| subject.run(&reference, failure, call));
+        }
+        println!("{}: {} calls, {:?}", subject.name, reference.calls, began.elapsed());
+    }
+}
+
+/// While a region cannot be opened its calls are answered so that clients try again; once it can be, it is served.
+#[test]
+fn a_region_that_cannot_be_opened_at_start_is_served_as_soon_as_it_can_be() {
+    let mut cluster = Cluster::with_table();
+    let encoded = encoded(cluster.master());
+    cluster.crash_into(Fault::on(Op::List, &format!("{}/f", encoded[0])).always().fails(IoKind::Other));
+    let regions = || cluster.master().parts.regionserver.regions();
+    std::thread::sleep(BAD_FOR);
+    let error = regions().get(&encoded[0], b"t").map(drop).expect_err("not served");
+    assert_eq!(error.kind(), ErrorKind::NotServingRegion);
+    assert!(regions().find(&encoded[1]).is_some(), "the other one is");
+    cluster.fs.clear();
+    let deadline = Instant::now() + PATIENCE;
+    while regions().find(&encoded[0]).is_none() {
+        assert!(Instant::now() < deadline, "not served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(cluster.rows(), ROWS);
+    cluster.check_regions("served again");
+}
