@@ -24,7 +24,7 @@
 //!
 //! Locks: a table's lock, then those of this module, which are leaves.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -165,17 +165,18 @@ impl Master {
             self.locks.try_lock(table).is_some_and(|_lock| self.do_waiting(table).is_ok())
         };
         let left = tables.iter().filter(|table| !tidy(table)).count();
-        let mut is_done = left == 0;
-        let unserved = self.unserved()?;
+        let unserved = self.unserved(None)?;
         self.assignment.failed.lock().retain(|name, _| unserved.iter().any(|r| r.encoded_name() == name));
-        for region in &unserved {
-            is_done &= self.serve_missing(region);
+        let tables: BTreeSet<_> = unserved.iter().map(RegionInfo::table).collect();
+        let mut is_done = left == 0;
+        for table in tables {
+            is_done &= self.serve_missing(table)?;
         }
         Ok(is_done)
     }
 
-    /// Live regions of enabled tables that are not served, and not because an operator wants it so.
-    fn unserved(&self) -> Result<Vec<RegionInfo>> {
+    /// Live regions of enabled tables, or of one of them, that are not served, and not because an operator wants it so.
+    fn unserved(&self, table: Option<&TableName>) -> Result<Vec<RegionInfo>> {
         let online = self.parts.regionserver.regions();
         let unassigned = self.assignment.unassigned.lock().clone();
         let is_missing = |info: &RegionInfo| {
@@ -185,43 +186,45 @@ impl Master {
                 && !unassigned.contains(info.encoded_name())
                 && self.table(info.table()).is_ok_and(|table| table.state == TableState::Enabled)
         };
-        let regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
+        let regions = self.parts.meta.regions(table)?.into_iter().map(|region| region.info);
         Ok(regions.filter(is_missing).collect())
     }
 
-    /// Opens a region and serves it, if it should be; says whether nothing is left to do.
-    fn serve_missing(&self, info: &RegionInfo) -> bool {
-        let Some(_lock) = self.locks.try_lock(info.table()) else { return false };
-        // A change may have ended between the look and the lock.
-        let is_still_missing = self.unserved().map(|all| all.contains(info));
-        let opened = is_still_missing.and_then(|missing| match missing {
-            true => self.open_and_serve(info),
-            false => Ok(()),
-        });
-        let name = info.encoded_name();
-        match opened {
+    /// Opens the regions of a table that should be served and are not; says whether none is left.
+    fn serve_missing(&self, table: &TableName) -> Result<bool> {
+        let Some(_lock) = self.locks.try_lock(table) else { return Ok(false) };
+        // First: regions that a change had closed may be waiting to serve on, and there must be one instance of each.
+        if self.do_waiting(table).is_err() {
+            return Ok(false);
+        }
+        // Looked at again: a change may have ended before the lock was ours.
+        let missing = self.unserved(Some(table))?;
+        let left = missing.iter().filter(|info| self.open_and_serve(info).is_err()).count();
+        Ok(left == 0)
+    }
+
+    fn open_and_serve(&self, info: &RegionInfo) -> Result<()> {
+        let served = self.try_to_serve(info);
+        let mut failed = self.assignment.failed.lock();
+        match &served {
             Ok(()) => {
-                if let Some(attempts) = self.assignment.failed.lock().remove(name) {
-                    tracing::info!(region = %info.name_text(), attempts, "region is served again");
-                }
-                true
+                let attempts = failed.remove(info.encoded_name()).unwrap_or(0);
+                tracing::info!(region = %info.name_text(), attempts, "region is served again");
             }
             Err(error) => {
-                let mut failed = self.assignment.failed.lock();
-                let attempts = failed.entry(name.to_owned()).or_default();
+                let attempts = failed.entry(info.encoded_name().to_owned()).or_default();
                 *attempts = attempts.saturating_add(1);
                 if *attempts == 1 {
                     tracing::error!(region = %info.name_text(), %error, "region is not served; its opening is tried again until it can be");
                 } else {
                     tracing::debug!(region = %info.name_text(), attempts, %error, "region still cannot be opened");
                 }
-                false
             }
         }
+        served
     }
 
-    fn open_and_serve(&self, info: &RegionInfo) -> Result<()> {
-        self.do_waiting(info.table())?;
+    fn try_to_serve(&self, info: &RegionInfo) -> Result<()> {
         let table = self.table(info.table())?;
         let opened = self.open_regions(&table.descriptor, vec![info.clone()])?;
         self.parts.meta.commit(opened.changes())?;
@@ -256,10 +259,13 @@ impl Master {
         Ok(closed)
     }
 
-    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there.
+    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there. Most
+    /// is flushed before, so that it is away for a short time only.
     fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
         let online = self.parts.regionserver.regions();
-        let Some(region) = online.remove(info.encoded_name(), None) else { return Ok(None) };
+        let Some(region) = online.find(info.encoded_name()) else { return Ok(None) };
+        region.flush()?;
+        drop(online.remove(info.encoded_name(), None));
         match region.close(false) {
             Ok(()) => Ok(Some(region)),
             Err(error) => {
