@@ -5,8 +5,9 @@
 //! all waits, and shows in the 99th percentile, however many quick answers there are.
 //!
 //! An echo over loopback that works for a millisecond is timed in the same way. On a busy machine it waits for processors as the
-//! server's threads do, and what others may wait grows with it, for a Put passes three threads; but never beyond
-//! [`WAIT_MAX_BUSY`].
+//! server's threads do, and what others may wait grows with it: a Put passes twice as many threads, with more work. Where the echo
+//! takes some milliseconds, as on a machine of two processors that does nothing else, a stall of 100 ms fails; where it takes
+//! 100 ms, a stall of half a second does.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,10 +22,8 @@ use evenkeel_protocol::pb;
 use super::{Stage, bystander_row, put_request};
 use crate::common::raw;
 
-/// What the 99th of hundred answers may take on a machine that does nothing else.
+/// What the 99th of hundred answers may take where the echo takes no time.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// And on one that does.
-const WAIT_MAX_BUSY: Duration = Duration::from_millis(250);
 /// Between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(3);
 /// Work of the echo.
@@ -96,7 +95,7 @@ impl Witness {
 impl WitnessReport {
     /// What the 99th of hundred answers may take.
     fn wait_max(&self) -> Duration {
-        (WAIT_MAX + 3 * self.echo.0).min(WAIT_MAX_BUSY)
+        WAIT_MAX + 4 * self.echo.0
     }
 
     pub fn faults(&self) -> Vec<String> {
