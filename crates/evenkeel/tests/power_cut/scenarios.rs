@@ -92,6 +92,11 @@ pub const SCENARIOS: &[Scenario] = &[
         ],
     },
     Scenario {
+        name: "family again",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG), Flush("t"), Put("t", "b", FG), Put("t", "z", FG)],
+        steps: &[DeleteFamily("t", "g"), AddFamily("t", "g"), Put("t", "c", FG), RollLogs, Flush("t")],
+    },
+    Scenario {
         name: "split",
         prepared: &[Create("t", &[]), Put("t", "a", FG), Put("t", "z", FG), Flush("t"), Put("t", "b", FG)],
         steps: &[Split("t", "m"), Put("t", "c", FG), Put("t", "y", FG), Janitor, Put("t", "d", FG)],
