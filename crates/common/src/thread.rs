@@ -27,6 +27,7 @@
 //! | `write-throttle` | `server/regionserver/brake.rs` | answers are caught one by one | the server ends |
 //! | `chore` | `server/regionserver/chore.rs` | that round fails | the server ends |
 //! | `master-chore` | `server/master/chore.rs` | that task fails | the server ends |
+//! | `assignment` | `server/master/assignment.rs` | that round fails, and is tried again | the server ends |
 //! | `procedure-N` | `server/master/procedures.rs` | that procedure fails | the server ends |
 //! | `zookeeper` | `server/standalone.rs` | that connection is closed | the server ends |
 //! | `rpc-accept` | `rpc/server.rs` | | the server ends |

@@ -25,13 +25,13 @@
 //! Locks: a table's lock, then those of this module, which are leaves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use evenkeel_common::thread::{catch, spawn_essential};
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::region::Region;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
@@ -100,8 +100,11 @@ impl Master {
         // At once, for regions that could not be opened at start.
         let _empty = wake.try_send(());
         let master = Arc::downgrade(self);
-        let builder = std::thread::Builder::new().name("assignment".into());
-        let handle = builder.spawn(move || run(&master, &woken))?;
+        let supervisor = self.parts.regionserver.background().supervisor();
+        let handle = spawn_essential("assignment", supervisor, move || {
+            run(&master, &woken);
+            Ok(())
+        })?;
         *self.assignment.thread.lock() = Some(AssignmentThread { wake, handle });
         Ok(())
     }
@@ -397,18 +400,10 @@ fn run(master: &Weak<Master>, woken: &Receiver<()>) {
         }
         let Some(master) = master.upgrade() else { return };
         let began = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| master.assign()));
-        let is_done = match outcome {
-            Ok(Ok(is_done)) => is_done,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "assignment is tried again");
-                false
-            }
-            Err(_) => {
-                tracing::error!("assignment hit a bug; it is tried again");
-                false
-            }
-        };
+        let is_done = catch("assignment", || master.assign()).unwrap_or_else(|error| {
+            tracing::debug!(%error, "assignment is tried again");
+            false
+        });
         (pause, wait) = match is_done {
             true => (PAUSE_MIN, LOOK_EVERY),
             false => ((pause * 2).min(PAUSE_MAX), pause.max(began.elapsed())),
