@@ -157,14 +157,14 @@ pub struct HBaseError {
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 impl HBaseError {
-    /// An error of a class. What a message has beyond 8 KiB is left out.
+    /// An error of a class. What a message has beyond 8 KiB is left out of its middle: the first cause may stand last.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
-            let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
-            message.truncate(end.unwrap_or(0));
-            message.push_str("...");
-            message.shrink_to_fit();
+            let is_boundary = |at: &usize| message.is_char_boundary(*at);
+            let head = (0..=MESSAGE_BYTES_MAX / 2).rev().find(is_boundary).unwrap_or(0);
+            let tail = (message.len() - MESSAGE_BYTES_MAX / 2..).find(is_boundary).unwrap_or(message.len());
+            message = [&message[..head], "...", &message[tail..]].concat();
         }
         Self { kind, message, moved_to: None }
     }
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn what_a_client_sent_is_repeated_within_bounds() {
-        let error = HBaseError::io("\u{e9}".repeat(100_000));
-        assert_eq!(error.message().len(), MESSAGE_BYTES_MAX + 3);
+        let error = HBaseError::io("\u{e9}".repeat(100_000) + "cause");
+        assert!(error.message().len() <= MESSAGE_BYTES_MAX + 3 && error.message().ends_with("cause"));
         assert!(error.context("more").message().len() <= MESSAGE_BYTES_MAX + 3);
         assert_eq!(quoted(b"a\x00").to_string(), "a\\x00");
         assert_eq!(quoted(&[0; 1 << 20]).to_string().len(), 4 * QUOTED_BYTES_MAX + 3);

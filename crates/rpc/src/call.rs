@@ -159,7 +159,7 @@ impl Call {
     /// The error of a request that becomes more than there is room for: what is free now may be more later, the whole is not.
     fn too_large(&self) -> HBaseError {
         let had = self.decoded.borrow().as_ref().map_or(0, Charge::units);
-        let is_hopeless = had + self.frame_bytes as u64 > self.connection.inflight.max() / 2;
+        let is_hopeless = had + self.frame_bytes as u64 > self.connection.inflight.max() / 8 * 7;
         let kind = if is_hopeless { ErrorKind::RequestTooBig } else { ErrorKind::CallQueueTooBig };
         let (method, bytes) = (self.method, self.frame_bytes);
         let message = format!(

@@ -13,7 +13,7 @@ const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
 const NO_PAGES: &str = "there are no pages over HTTP";
 const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
 const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";
-const ONE_LINE: &str = "general calls, those of priority and scans each have one line, first come, first served; \
+const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one line, first come, first served; \
     hbase.ipc.server.max.callqueue.length is how long it is";
 const THREADS: &str = "these calls have no threads of their own; hbase.regionserver.handler.count and \
     hbase.regionserver.metahandler.count are how many there are";
