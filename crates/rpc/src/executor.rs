@@ -1,7 +1,8 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! Four classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
-//! load must not stand before hbase:meta, and reads not behind writes that wait for a lock or the log. Queues are bounded; a
+//! Five classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
+//! load must not stand before hbase:meta, nor admin calls that wait for a disk, and reads not behind writes that wait for a
+//! lock or the log. Queues are bounded; a
 //! full one is answered with CallQueueTooBigException. Calls whose client has given up are dropped when they reach the front.
 //! Scans and what else computes for long take turns: see [`queue`].
 //!
@@ -28,8 +29,10 @@ use queue::{Queue, Waiting};
 pub enum CallClass {
     /// Ordinary reads that wait for a disk.
     General,
-    /// System tables (`hbase:*`), admin calls: priority above 10.
+    /// System tables (`hbase:*`), admin calls that do not wait: priority above 10.
     Priority,
+    /// Admin calls that wait: for a disk, or for the lock of a table.
+    Admin,
     /// Scans, and what else computes for long: large requests and replies, costly filters. As a rule it waits for nothing
     /// but a disk that it reads.
     Scan,
@@ -50,6 +53,8 @@ pub struct ExecutorConfig {
     pub scan_handlers: usize,
     /// Threads for writes that wait.
     pub write_handlers: usize,
+    /// Threads for admin calls that wait.
+    pub admin_handlers: usize,
     /// Scans that compute at once; others wait in line, or for a disk. As many as there are cores.
     pub scans_at_once: usize,
     /// How long a scan computes before others that wait go first.
@@ -68,6 +73,7 @@ impl Default for ExecutorConfig {
             priority_handlers: 20,
             scan_handlers: 30,
             write_handlers: 30,
+            admin_handlers: 10,
             scans_at_once: std::thread::available_parallelism().map_or(1, usize::from),
             scan_turn: Duration::from_millis(5),
             queue_calls_max: 0,
@@ -79,7 +85,7 @@ impl Default for ExecutorConfig {
 /// See the module's documentation. Dropping it stops the threads after their running calls.
 pub struct Executor {
     server_name: String,
-    queues: [Arc<Queue>; 4],
+    queues: [Arc<Queue>; 5],
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -89,19 +95,24 @@ impl Executor {
     /// # Errors
     /// When a thread cannot be started, or a class would have none (`InvalidInput`).
     pub fn start(config: &ExecutorConfig) -> io::Result<Executor> {
-        let handlers =
-            [config.general_handlers, config.priority_handlers, config.scan_handlers, config.write_handlers];
+        let handlers = [
+            config.general_handlers,
+            config.priority_handlers,
+            config.scan_handlers,
+            config.write_handlers,
+            config.admin_handlers,
+        ];
         if handlers.contains(&0) || config.scans_at_once == 0 {
             let reason = "calls of each class need a handler thread";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let [general, priority, scan, write] =
+        let [general, priority, scan, write, admin] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
         let scan = scan.with_turns(config.scans_at_once, config.scan_turn);
-        let queues = [general, priority, scan, write].map(Arc::new);
+        let queues = [general, priority, scan, write, admin].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };
-        for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan", "write"]) {
+        for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan", "write", "admin"]) {
             for i in 0..queue.handlers() {
                 let own = queue.clone();
                 let handle_calls = move || {
@@ -157,12 +168,13 @@ impl Executor {
     }
 
     fn queue(&self, class: CallClass) -> &Queue {
-        let [general, priority, scan, write] = &self.queues;
+        let [general, priority, scan, write, admin] = &self.queues;
         match class {
             CallClass::General => general,
             CallClass::Priority => priority,
             CallClass::Scan => scan,
             CallClass::Write => write,
+            CallClass::Admin => admin,
         }
     }
 }

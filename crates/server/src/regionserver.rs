@@ -37,7 +37,7 @@
 //! ([`inline`]). What cannot be
 //! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
 //! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
-//! on threads of their own, so that user load cannot stand before hbase:meta.
+//! on threads of their own, so that user load cannot stand before hbase:meta; admin calls that wait for a disk on others again.
 //!
 //! # Bounds
 //! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions

@@ -34,7 +34,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::thread::{catch, spawn_essential};
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::region::Region;
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use parking_lot::Mutex;
 
 use super::change_note::ChangeNote;
 use super::meta::{MetaChange, TableState};
@@ -122,7 +122,7 @@ impl Master {
     ///
     /// # Errors
     /// What a step says that still fails; nothing was changed then.
-    pub(super) fn lock_table(&self, table: &TableName) -> Result<ArcMutexGuard<RawMutex, ()>> {
+    pub(super) fn lock_table(&self, table: &TableName) -> Result<super::procedures::TableLock> {
         let guard = self.locks.lock(table);
         self.do_waiting(table)
             .map_err(|error| error.context(format_args!("{table}: an earlier change is not finished yet")))?;

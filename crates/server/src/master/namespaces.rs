@@ -201,7 +201,7 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
             let _alone = master.namespace_lock.write();
             master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
             master.put_namespace(&namespace)
@@ -230,7 +230,7 @@ impl Master {
         }
         self.namespaces().get(&name_of(&namespace))?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
             let _alone = master.namespace_lock.write();
             master.namespaces().get(&name_of(&namespace))?;
             master.put_namespace(&namespace)
@@ -251,7 +251,7 @@ impl Master {
         }
         self.check_removable(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
             let _alone = master.namespace_lock.write();
             master.check_removable(&name)?;
             master.namespaces().delete(&name).inspect_err(|_| master.wake_assignment())?;

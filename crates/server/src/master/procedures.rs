@@ -1,26 +1,36 @@
 //! Procedures: changes that take a while. The client gets an id at once and polls for the outcome.
 //!
-//! A few threads run them; two procedures of one table never run at once ([`TableLocks`]). Outcomes are kept for a
-//! while and then forgotten; a client that asks for a forgotten one is told so, and checks the table itself, as HBase's
-//! clients do. A retried request with the same nonce gets the first one's id.
+//! A few threads run them. Procedures of one table run one after the other, in the order in which they were submitted, and a
+//! procedure that waits for one of its table holds no thread: only those run that may. So whatever happens to one table, the
+//! changes of others go on. Beside procedures, calls that change single regions take a table's lock ([`TableLocks`]), and so do
+//! procedures while they run.
+//!
+//! Outcomes are kept for a while and then forgotten; a client that asks for a forgotten one is told so, and checks the table
+//! itself, as HBase's clients do. A retried request with the same nonce gets the first one's id.
+//!
+//! # Bounds
+//! Procedures that wait, in all and of one table; outcomes that are kept, of which the oldest go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 
 /// Procedures that may wait to run.
 const WAITING_MAX: usize = 1024;
-/// Threads that run procedures.
-const THREADS: usize = 4;
+/// Of these, those of one table, so that others find room.
+const WAITING_OF_TABLE_MAX: usize = 64;
+/// Threads that run procedures (`hbase.master.procedure.threads`, whose default this is on most machines).
+const THREADS: usize = 16;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
 const KEPT_MS: i64 = 15 * 60 * 1000;
+/// Outcomes that are kept.
+const KEPT_MAX: usize = 10_000;
 
 /// How long after its work a procedure is done. HBase's async client reads a table's state as of *before* the millisecond in
 /// which it asks, and would not see one that was written in that very millisecond.
@@ -43,10 +53,21 @@ pub struct ProcedureState {
 
 /// Runs procedures and remembers their outcomes.
 pub struct ProcedureExecutor {
-    clock: Arc<dyn Clock>,
-    queue: Mutex<Option<Sender<(u64, Work)>>>,
+    shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    inner: Arc<Mutex<Inner>>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+    ready: Condvar,
+}
+
+/// A procedure that no thread has begun.
+struct Waiting {
+    id: u64,
+    table: Option<TableName>,
+    work: Work,
 }
 
 #[derive(Default)]
@@ -54,6 +75,12 @@ struct Inner {
     /// What waits is not begun any more.
     stopping: bool,
     last_id: u64,
+    /// Those that may run.
+    ready: VecDeque<Waiting>,
+    /// For each table with a procedure that runs or may run, those that come after it.
+    tables: HashMap<TableName, VecDeque<Waiting>>,
+    /// Procedures that no thread has begun.
+    waiting: usize,
     states: BTreeMap<u64, ProcedureState>,
     nonces: HashMap<(u64, u64), u64>,
 }
@@ -64,67 +91,63 @@ impl ProcedureExecutor {
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(clock: Arc<dyn Clock>, supervisor: &Supervisor) -> Result<Self> {
-        let (sender, receiver) = crossbeam_channel::bounded(WAITING_MAX);
-        let inner = Arc::new(Mutex::new(Inner::default()));
+        let shared = Arc::new(Shared { clock, inner: Mutex::default(), ready: Condvar::new() });
         let mut threads = Vec::with_capacity(THREADS);
         for at in 0..THREADS {
-            let (receiver, inner, clock) = (receiver.clone(), Arc::clone(&inner), Arc::clone(&clock));
+            let shared = Arc::clone(&shared);
             threads.push(spawn_essential(format!("procedure-{at}"), supervisor, move || {
-                run(&receiver, &inner, &*clock);
+                shared.run();
                 Ok(())
             })?);
         }
-        Ok(Self { clock, queue: Mutex::new(Some(sender)), threads: Mutex::new(threads), inner })
+        Ok(Self { shared, threads: Mutex::new(threads) })
     }
 
-    /// Submits a procedure; `nonce` (group and number) of 0 is none.
+    /// Submits a procedure of a table, which waits for those of that table before it; one of none waits for none. `nonce`
+    /// (group and number) of 0 is none.
     ///
     /// # Errors
     /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many wait.
-    pub fn submit(&self, nonce: (u64, u64), work: impl FnOnce() -> Outcome + Send + 'static) -> Result<u64> {
-        let now_ms = self.clock.now_ms();
-        let mut inner = self.inner.lock();
+    pub fn submit(
+        &self,
+        nonce: (u64, u64),
+        table: Option<&TableName>,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> Result<u64> {
+        let now_ms = self.shared.clock.now_ms();
+        let mut inner = self.shared.inner.lock();
         inner.forget(now_ms);
         if let Some(id) = inner.nonces.get(&nonce).filter(|_| nonce.1 != 0) {
             return Ok(*id);
         }
         // Ids grow over restarts too, so that an id of an earlier life is not taken for one of this.
         let id = (inner.last_id + 1).max(now_ms as u64);
-        self.enqueue(id, Box::new(work))?;
+        inner.enqueue(Waiting { id, table: table.cloned(), work: Box::new(work) })?;
         inner.last_id = id;
         inner.states.insert(id, ProcedureState { submitted_ms: now_ms, updated_ms: now_ms, outcome: None });
         if nonce.1 != 0 {
             inner.nonces.insert(nonce, id);
         }
+        drop(inner);
+        self.shared.ready.notify_one();
         Ok(id)
     }
 
     /// The procedure that was submitted with a nonce before. Asked before anything is checked: a retry gets its answer
     /// whatever the first request has changed.
     pub fn find(&self, nonce: (u64, u64)) -> Option<u64> {
-        self.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
-    }
-
-    fn enqueue(&self, id: u64, work: Work) -> Result<()> {
-        let queue = self.queue.lock();
-        let queue = queue.as_ref().ok_or_else(stopped)?;
-        queue.try_send((id, work)).map_err(|e| match e {
-            TrySendError::Full(_) => {
-                HBaseError::io(format!("{WAITING_MAX} procedures are waiting; try again"))
-            }
-            TrySendError::Disconnected(_) => stopped(),
-        })
+        self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }
 
     /// A procedure's state; `None` when it is not known (any longer).
     pub fn state(&self, id: u64) -> Option<ProcedureState> {
-        self.inner.lock().states.get(&id).cloned()
+        self.shared.inner.lock().states.get(&id).cloned()
     }
 
     /// Lets the running procedures end, fails those that wait and takes no more.
     pub fn stop(&self) {
-        self.inner.lock().stopping = true;
-        drop(self.queue.lock().take());
+        self.shared.inner.lock().stopping = true;
+        self.shared.ready.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             drop(thread.join());
         }
@@ -132,8 +155,42 @@ impl ProcedureExecutor {
 }
 
 impl Inner {
+    fn enqueue(&mut self, procedure: Waiting) -> Result<()> {
+        if self.stopping {
+            return Err(stopped());
+        }
+        let full = |count: usize| HBaseError::io(format!("{count} procedures are waiting; try again"));
+        if self.waiting >= WAITING_MAX {
+            return Err(full(WAITING_MAX));
+        }
+        match procedure.table.as_ref().and_then(|table| self.tables.get_mut(table)) {
+            Some(behind) if behind.len() >= WAITING_OF_TABLE_MAX => return Err(full(behind.len())),
+            Some(behind) => behind.push_back(procedure),
+            None => {
+                if let Some(table) = &procedure.table {
+                    self.tables.insert(table.clone(), VecDeque::new());
+                }
+                self.ready.push_back(procedure);
+            }
+        }
+        self.waiting += 1;
+        Ok(())
+    }
+
+    /// A procedure of a table has ended: the next one may run.
+    fn release(&mut self, table: &TableName) {
+        match self.tables.get_mut(table).and_then(VecDeque::pop_front) {
+            Some(next) => self.ready.push_back(next),
+            None => drop(self.tables.remove(table)),
+        }
+    }
+
     fn forget(&mut self, now_ms: i64) {
         self.states.retain(|_, state| state.outcome.is_none() || state.updated_ms + KEPT_MS > now_ms);
+        let surplus = self.states.len().saturating_sub(KEPT_MAX + self.waiting + THREADS);
+        let ended = self.states.iter().filter(|(_, state)| state.outcome.is_some());
+        let oldest: Vec<u64> = ended.map(|(id, _)| *id).take(surplus).collect();
+        oldest.iter().for_each(|id| drop(self.states.remove(id)));
         let states = &self.states;
         self.nonces.retain(|_, id| states.contains_key(id));
     }
@@ -143,37 +200,88 @@ fn stopped() -> HBaseError {
     HBaseError::new(ErrorKind::MasterStopped, "the master is stopping")
 }
 
-fn run(queue: &Receiver<(u64, Work)>, inner: &Mutex<Inner>, clock: &dyn Clock) {
-    for (id, work) in queue {
-        let stopping = inner.lock().stopping;
-        let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
-        let outcome = catch(format_args!("procedure {id}"), work);
-        if let Err(error) = &outcome {
-            tracing::warn!(id, %error, "procedure failed");
+impl Shared {
+    fn run(&self) {
+        while let Some((Waiting { id, table, work }, stopping)) = self.next() {
+            let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
+            let outcome = catch(format_args!("procedure {id}"), work);
+            if let Err(error) = &outcome {
+                tracing::warn!(id, %error, "procedure failed");
+            }
+            std::thread::sleep(SETTLES);
+            self.ended(id, table.as_ref(), outcome);
         }
-        std::thread::sleep(SETTLES);
-        if let Some(state) = inner.lock().states.get_mut(&id) {
-            state.updated_ms = clock.now_ms();
+    }
+
+    /// The next procedure, and whether it is to fail; `None` when there will be none.
+    fn next(&self) -> Option<(Waiting, bool)> {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some(next) = inner.ready.pop_front() {
+                inner.waiting -= 1;
+                return Some((next, inner.stopping));
+            }
+            // What waits for a table becomes ready on the thread that ends the one before it.
+            if inner.stopping {
+                return None;
+            }
+            self.ready.wait(&mut inner);
+        }
+    }
+
+    fn ended(&self, id: u64, table: Option<&TableName>, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        if let Some(state) = inner.states.get_mut(&id) {
+            state.updated_ms = self.clock.now_ms();
             state.outcome = Some(outcome);
+        }
+        table.into_iter().for_each(|table| inner.release(table));
+        drop(inner);
+        self.ready.notify_one();
+    }
+}
+
+/// Locks of tables that are being changed. A lock that nobody has or waits for takes no memory.
+#[derive(Debug, Default)]
+pub struct TableLocks(Arc<Mutex<HashMap<TableName, Arc<Mutex<()>>>>>);
+
+/// A table's lock that somebody has.
+pub struct TableLock {
+    locks: Arc<Mutex<HashMap<TableName, Arc<Mutex<()>>>>>,
+    table: TableName,
+    guard: Option<ArcMutexGuard<RawMutex, ()>>,
+}
+
+impl Drop for TableLock {
+    fn drop(&mut self) {
+        let mut locks = self.locks.lock();
+        drop(self.guard.take());
+        // Whoever waits for it has a share of it.
+        if locks.get(&self.table).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.table);
         }
     }
 }
 
-/// A lock for each table that was ever changed.
-#[derive(Debug, Default)]
-pub struct TableLocks(Mutex<HashMap<TableName, Arc<Mutex<()>>>>);
-
 impl TableLocks {
     /// Waits for a table's lock.
-    pub fn lock(&self, table: &TableName) -> ArcMutexGuard<RawMutex, ()> {
-        let lock = Arc::clone(self.0.lock().entry(table.clone()).or_default());
-        lock.lock_arc()
+    pub fn lock(&self, table: &TableName) -> TableLock {
+        let lock = self.of(table);
+        self.held(table, lock.lock_arc())
     }
 
     /// A table's lock, unless someone has it.
-    pub fn try_lock(&self, table: &TableName) -> Option<ArcMutexGuard<RawMutex, ()>> {
-        let lock = Arc::clone(self.0.lock().entry(table.clone()).or_default());
-        lock.try_lock_arc()
+    pub fn try_lock(&self, table: &TableName) -> Option<TableLock> {
+        let lock = self.of(table);
+        lock.try_lock_arc().map(|guard| self.held(table, guard))
+    }
+
+    fn of(&self, table: &TableName) -> Arc<Mutex<()>> {
+        Arc::clone(self.0.lock().entry(table.clone()).or_default())
+    }
+
+    fn held(&self, table: &TableName, guard: ArcMutexGuard<RawMutex, ()>) -> TableLock {
+        TableLock { locks: Arc::clone(&self.0), table: table.clone(), guard: Some(guard) }
     }
 }
 
@@ -196,11 +304,11 @@ mod tests {
     fn outcomes_are_kept_and_nonces_are_honoured() {
         let clock = ManualClock::at(1000);
         let executor = ProcedureExecutor::start(clock.clone(), &Supervisor::log_only()).expect("threads");
-        let id = executor.submit((1, 2), || Ok(b"done".to_vec())).expect("submitted");
+        let id = executor.submit((1, 2), None, || Ok(b"done".to_vec())).expect("submitted");
         assert_eq!(outcome_of(&executor, id), Ok(b"done".to_vec()));
-        assert_eq!(executor.submit((1, 2), || Err(HBaseError::io("twice"))), Ok(id));
+        assert_eq!(executor.submit((1, 2), None, || Err(HBaseError::io("twice"))), Ok(id));
         clock.advance_ms(KEPT_MS + 1);
-        let other = executor.submit((1, 2), || Err(HBaseError::io("again"))).expect("submitted");
+        let other = executor.submit((1, 2), None, || Err(HBaseError::io("again"))).expect("submitted");
         assert_ne!(other, id);
         assert!(outcome_of(&executor, other).is_err());
         assert!(executor.state(id).is_none());
@@ -219,18 +327,18 @@ mod tests {
                     begin.send(()).expect("listened to");
                     wait.recv().map(|()| Vec::new()).map_err(|e| HBaseError::io(e.to_string()))
                 };
-                executor.submit((7, n), work).expect("submitted")
+                executor.submit((7, n), None, work).expect("submitted")
             })
             .collect();
         running.iter().for_each(|_| begun.recv().expect("running"));
-        let waiting = executor.submit((7, 99), || Ok(b"begun".to_vec())).expect("submitted");
+        let waiting = executor.submit((7, 99), None, || Ok(b"begun".to_vec())).expect("submitted");
         assert_eq!(
             (executor.find((7, 1)), executor.find((7, 98)), executor.find((7, 0))),
             (Some(running[0]), None, None)
         );
         std::thread::scope(|scope| {
             let stop = scope.spawn(|| executor.stop());
-            while !executor.inner.lock().stopping {
+            while !executor.shared.inner.lock().stopping {
                 std::thread::yield_now();
             }
             running.iter().for_each(|_| go.send(()).expect("waiting"));
@@ -244,10 +352,122 @@ mod tests {
     fn a_panic_is_an_outcome() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
-        let id = executor.submit((0, 0), || panic!("bug")).expect("submitted");
+        let id = executor.submit((0, 0), None, || panic!("bug")).expect("submitted");
         assert!(outcome_of(&executor, id).expect_err("failed").is_do_not_retry());
         executor.stop();
-        let refused = executor.submit((0, 0), || Ok(Vec::new())).expect_err("stopped");
+        let refused = executor.submit((0, 0), None, || Ok(Vec::new())).expect_err("stopped");
         assert_eq!(refused.kind(), ErrorKind::MasterStopped);
+    }
+
+    fn table(name: &str) -> TableName {
+        name.parse().expect("legal")
+    }
+
+    /// Work that waits until the sender is dropped.
+    fn blocked() -> (crossbeam_channel::Sender<()>, impl Fn() -> Work) {
+        let (sender, receiver) = crossbeam_channel::bounded::<()>(0);
+        let work = move || {
+            let receiver = receiver.clone();
+            Box::new(move || Ok(receiver.recv().map_or_else(|_| b"let go".to_vec(), |()| Vec::new()))) as Work
+        };
+        (sender, work)
+    }
+
+    #[test]
+    fn procedures_that_wait_for_one_table_hold_up_no_other() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let (hold, work) = blocked();
+        let (stuck, other) = (table("stuck"), table("other"));
+        let waiting: Vec<_> = (0..WAITING_OF_TABLE_MAX + 1)
+            .map(|_| executor.submit((0, 0), Some(&stuck), work()).expect("submitted"))
+            .collect();
+        assert!(executor.submit((0, 0), Some(&stuck), || Ok(Vec::new())).is_err(), "more than may wait");
+        for at in 0..3 * THREADS {
+            let quick = executor.submit((0, 0), Some(&other), move || Ok(vec![at as u8])).expect("submitted");
+            assert_eq!(outcome_of(&executor, quick), Ok(vec![at as u8]));
+        }
+        assert!(waiting.iter().all(|id| executor.state(*id).expect("known").outcome.is_none()));
+        drop(hold);
+        assert!(waiting.iter().all(|id| outcome_of(&executor, *id) == Ok(b"let go".to_vec())));
+        assert!(executor.shared.inner.lock().tables.is_empty());
+        executor.stop();
+    }
+
+    #[test]
+    fn procedures_of_one_table_run_one_after_the_other_in_order() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let ids: Vec<_> = (0..40)
+            .map(|at| {
+                let ran = Arc::clone(&ran);
+                let work = move || {
+                    let mut ran = ran.try_lock().ok_or_else(|| HBaseError::io("two at once"))?;
+                    ran.push(at);
+                    std::thread::sleep(Duration::from_micros(100));
+                    Ok(Vec::new())
+                };
+                executor.submit((0, 0), Some(&table("t")), work).expect("submitted")
+            })
+            .collect();
+        assert!(ids.iter().all(|id| outcome_of(&executor, *id).is_ok()));
+        assert!(ran.lock().is_sorted());
+    }
+
+    #[test]
+    fn what_waits_for_a_table_at_the_end_fails() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let (hold, work) = blocked();
+        let first = executor.submit((0, 0), Some(&table("t")), work()).expect("submitted");
+        let second = executor.submit((0, 0), Some(&table("t")), || Ok(Vec::new())).expect("submitted");
+        std::thread::scope(|scope| {
+            let stop = scope.spawn(|| executor.stop());
+            while !executor.shared.inner.lock().stopping {
+                std::thread::yield_now();
+            }
+            drop(hold);
+            stop.join().expect("no panic");
+        });
+        drop(outcome_of(&executor, first));
+        assert_eq!(outcome_of(&executor, second).expect_err("not begun").kind(), ErrorKind::MasterStopped);
+    }
+
+    #[test]
+    fn outcomes_are_bounded_in_number() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let mut inner = executor.shared.inner.lock();
+        for id in 1..=KEPT_MAX as u64 + 500 {
+            let state = ProcedureState { submitted_ms: 1, updated_ms: 1, outcome: Some(Ok(Vec::new())) };
+            inner.states.insert(id, state);
+            inner.nonces.insert((1, id), id);
+        }
+        drop(inner);
+        let id = executor.submit((0, 0), None, || Ok(Vec::new())).expect("submitted");
+        drop(outcome_of(&executor, id));
+        let inner = executor.shared.inner.lock();
+        assert!(inner.states.len() <= KEPT_MAX + THREADS + 1, "{}", inner.states.len());
+        assert!(
+            inner.nonces.len() <= inner.states.len() && inner.states.contains_key(&(KEPT_MAX as u64 + 500))
+        );
+    }
+
+    #[test]
+    fn a_lock_that_nobody_has_takes_no_memory() {
+        let locks = Arc::new(TableLocks::default());
+        let held = locks.lock(&table("t"));
+        assert!(locks.try_lock(&table("t")).is_none());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(locks.lock(&table("t"))));
+            while Arc::strong_count(&locks.of(&table("t"))) < 4 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            waits.join().expect("no panic");
+        });
+        (0..1000).for_each(|at| drop(locks.lock(&table(&format!("t{at}")))));
+        assert!(locks.0.lock().is_empty(), "{:?}", locks.0.lock());
     }
 }

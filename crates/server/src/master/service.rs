@@ -1,6 +1,7 @@
 //! MasterService: the calls of the shell and of `Admin`, each translated to one method of [`Master`].
 //!
-//! Calls run on the priority handlers, since many read hbase:meta. What a standalone server has no use for answers with
+//! Calls run on the priority handlers, since many read hbase:meta; those that wait for a table's lock or for a disk ([`WAITS`]) on
+//! handlers of their own, so that hbase:meta does not wait behind them. What a standalone server has no use for answers with
 //! what HBase says when there is nothing (no peers, no decommissioned servers), and what it does not do answers with
 //! `DoNotRetryIOException`, so that a shell prints one line and does not retry for minutes.
 
@@ -91,6 +92,21 @@ const METHODS: &[&str] = &[
     "truncateTable",
 ];
 
+/// Methods that wait for the lock of a table or for a disk.
+const WAITS: [&str; 11] = [
+    "AssignRegion",
+    "DeleteSnapshot",
+    "ExecProcedure",
+    "ExecProcedureWithRet",
+    "GetCompletedSnapshots",
+    "IsSnapshotDone",
+    "MoveRegion",
+    "RestoreSnapshot",
+    "RunCatalogScan",
+    "RunCleanerChore",
+    "UnassignRegion",
+];
+
 /// How 1.x and 2.4 clients ask for a flush.
 const FLUSH_PROCEDURE: &str = "flush-table-proc";
 /// How they may ask for a snapshot.
@@ -122,8 +138,8 @@ impl Service for MasterService {
 
     fn call(&self, call: Call, reply: Responder) {
         let master = Arc::clone(&self.master);
-        self.executor
-            .submit(CallClass::Priority, call, reply, move |call, reply| answer(&master, &call, reply));
+        let class = if WAITS.contains(&call.method) { CallClass::Admin } else { CallClass::Priority };
+        self.executor.submit(class, call, reply, move |call, reply| answer(&master, &call, reply));
     }
 }
 

@@ -44,7 +44,8 @@ impl Master {
         let row = split_row(&region, row)?;
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
-        self.procedures.submit(nonce, move || {
+        let table = region.info().table().clone();
+        self.procedures.submit(nonce, Some(&table), move || {
             let _lock = master.lock_table(region.info().table())?;
             let region = master.online(&encoded)?;
             master.split_now(&region, row)
@@ -130,7 +131,8 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        let table = regions.first().map(|region| region.info().table().clone());
+        self.procedures.submit(nonce, table.as_ref(), move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
             let _lock = master.lock_table(first.info().table())?;
             // They may have been closed and opened again meanwhile.
@@ -166,7 +168,7 @@ impl Master {
 
     /// Lets a background thread write the regions' own files. The janitor then lets go of the parents.
     pub(super) fn compact_references(self: &Arc<Self>, regions: Vec<Arc<Region>>) {
-        let submitted = self.procedures.submit((0, 0), move || {
+        let submitted = self.procedures.submit((0, 0), None, move || {
             for region in regions.iter().filter(|r| has_references(r)) {
                 region.compact(None, true)?;
             }

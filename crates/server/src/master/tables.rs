@@ -34,7 +34,8 @@ impl Master {
         self.parts.namespaces.get(table.name().namespace())?;
         self.check_absent(table.name())?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        let name = table.name().clone();
+        self.procedures.submit(nonce, Some(&name), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.settle()?;
@@ -80,7 +81,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             master.check_disabled(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
@@ -135,7 +136,7 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_enabled(&name)?;
             master.disable_now(&table)?;
@@ -177,7 +178,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             let regions = master.open_regions(&table.descriptor, master.live_regions(&name)?)?;
@@ -207,7 +208,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             master.truncate_now(&table, preserve_splits)
@@ -269,7 +270,7 @@ impl Master {
             false => unknown_families(&self.check_enabled(&name)?.descriptor, families),
         };
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, move || {
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
             if !unknown.is_empty() {
                 let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
                 return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));

@@ -1,6 +1,7 @@
 //! AdminService: what operators, and the master, ask of one RegionServer.
 //!
-//! All of it runs on the priority handlers: flushing waits for the disk, and nothing here may wait behind users.
+//! Nothing here may wait behind users. What waits for a disk ([`WAITS`]) runs on handlers of its own, so that hbase:meta does not
+//! wait behind it; the rest on the priority handlers.
 
 use std::sync::Arc;
 
@@ -44,6 +45,10 @@ const METHODS: &[&str] = &[
     "GetCachedFilesList",
 ];
 
+/// Methods that wait for a disk, or take long.
+const WAITS: [&str; 5] =
+    ["FlushRegion", "RollWALWriter", "UpdateConfiguration", "ClearRegionBlockCache", "GetCachedFilesList"];
+
 /// The class whose message GetLogEntries answers with.
 const LOG_RESPONSES_CLASS: &str =
     "org.apache.hadoop.hbase.shaded.protobuf.generated.AdminProtos$SlowLogResponses";
@@ -72,7 +77,8 @@ impl Service for AdminService {
 
     fn call(&self, call: Call, reply: Responder) {
         let server = self.server.clone();
-        self.executor.submit(CallClass::Priority, call, reply, move |call, reply| run(&server, &call, reply));
+        let class = if WAITS.contains(&call.method) { CallClass::Admin } else { CallClass::Priority };
+        self.executor.submit(class, call, reply, move |call, reply| run(&server, &call, reply));
     }
 }
 
