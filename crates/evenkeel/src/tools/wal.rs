@@ -120,7 +120,9 @@ impl Printer<'_> {
                 Err(error @ ReadError::Corrupt { .. }) => {
                     let gap = reader.skip_damage()?;
                     self.out.flush()?;
-                    gap.iter().for_each(|gap| eprintln!("{}: {gap}", path.display()));
+                    if let Some(gap) = gap {
+                        writeln!(io::stderr(), "{}: {gap}", path.display())?;
+                    }
                     damage.get_or_insert(error);
                     continue;
                 }

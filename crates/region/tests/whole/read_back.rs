@@ -145,10 +145,9 @@ fn damaged_edits_to_replay_take_their_own_entry_alone() {
     let edits = cluster.files("recovered.edits/00");
     let [edits] = &edits[..] else { panic!("{edits:?}") };
     // What was replayed is in a file; without it all is replayed again.
-    cluster
-        .files("/f/")
-        .iter()
-        .for_each(|file| drop(cluster.memory.delete(Path::new(file)).expect("deleted")));
+    for file in cluster.files("/f/") {
+        assert!(cluster.memory.delete(Path::new(&file)).expect("deleted"));
+    }
     let damage = |bytes: &mut Vec<u8>| {
         let row = bytes.windows(4).position(|w| w == b"row4").expect("a row");
         bytes[row - 2..row].fill(0xff);
