@@ -77,7 +77,8 @@ fn many_attributes(stage: &Stage) -> Held {
 
 /// Sends a length, and then as much as the server takes.
 fn endless(stage: &Stage, first: &[u8]) -> Held {
-    let begin = [first, &(200 * MIB as u32).to_be_bytes()].concat();
+    // No longer than a request may be on this server.
+    let begin = [first, &(10 * MIB as u32).to_be_bytes()].concat();
     let more = vec![1; MIB];
     let open = || {
         let mut stream = stage.connect(stage.regionserver)?;
