@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use evenkeel_common::{CellRef, console};
+use evenkeel_common::CellRef;
 use evenkeel_fs::LocalFileSystem;
 use evenkeel_wal::{End, ReadError, WalEntry, WalReader};
 
