@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use evenkeel_common::length;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -192,12 +193,12 @@ unsafe impl Sync for Block {}
 impl Block {
     /// Makes a block of its parts.
     pub fn new(mut parts: BlockParts) -> Self {
-        parts.body.end = parts.body.end.min(parts.bytes.len() as u32);
+        parts.body.end = parts.body.end.min(length::must_u32(parts.bytes.len()));
         parts.body.start = parts.body.start.min(parts.body.end);
         let body = &parts.bytes[parts.body.start as usize..parts.body.end as usize];
         Self {
             data: NonNull::from(body).cast(),
-            data_bytes: body.len() as u32,
+            data_bytes: length::must_u32(body.len()),
             kind: parts.kind,
             packed: parts.packed,
             owner: Owner::Heap(Arc::new(parts)),

@@ -9,6 +9,7 @@
 //!
 //! docs/operating/block-cache.md says what each setting does here, and which are read and not needed.
 
+use evenkeel_common::length;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ fn l1_bytes(conf: &Configuration, memory_bytes: u64) -> Result<Option<u64>, Conf
         true => conf.get_size_or("hfile.block.cache.memory.size", 0)?.max(0) as u64,
         false => 0,
     };
-    Ok(Some(if absolute > 0 { absolute } else { (memory_bytes as f64 * share) as u64 }))
+    Ok(Some(if absolute > 0 { absolute } else { length::whole(memory_bytes as f64 * share) }))
 }
 
 /// `hfile.block.cache.policy`: in what order blocks go, and whether only index and bloom blocks are kept. HBase's default
@@ -190,7 +191,7 @@ fn l2_bytes(conf: &Configuration, memory_bytes: u64) -> Result<u64, ConfigError>
         return Err(conf.unusable(KEY, "megabytes, or a share of the memory below 1"));
     }
     let bytes = if size < 1.0 { size * memory_bytes as f64 } else { size * f64::from(1 << 20) };
-    Ok(bytes as u64)
+    Ok(length::whole(bytes))
 }
 
 fn engine(text: &str) -> Option<Engine> {

@@ -16,6 +16,7 @@
 //! index, below 80 bytes a block.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod block;
 pub mod bucket;

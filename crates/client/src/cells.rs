@@ -1,7 +1,8 @@
 //! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, one after the other.
 
 use bytes::{Buf, Bytes};
-use evenkeel_common::{CellType, KeyValue, codec};
+use evenkeel_common::cell::KeyValueBuilder;
+use evenkeel_common::{CellType, KeyValue, codec, length};
 use evenkeel_protocol::pb;
 
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ pub(crate) fn write(out: &mut Vec<u8>, cell: &KeyValue, with_tags: bool) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     view.write_key_value(out, with_tags);
-    let len = ((out.len() - at - 4) as u32).to_be_bytes();
+    let len = length::must_u32(out.len() - at - 4).to_be_bytes();
     out[at..at + 4].copy_from_slice(&len);
 }
 
@@ -63,12 +64,9 @@ pub(crate) fn cell_of(cell: &pb::Cell) -> Result<KeyValue> {
     let kind = u8::try_from(code).ok().and_then(CellType::from_code);
     let kind = kind.ok_or_else(|| Error::Protocol(format!("cell type {code}")))?;
     let (row, family) = (cell.row(), cell.family());
-    if row.len() > evenkeel_common::cell::ROW_BYTES_MAX
-        || family.len() > evenkeel_common::cell::FAMILY_BYTES_MAX
-    {
-        return Err(Error::Protocol("a cell with a row or family that is too long".to_owned()));
-    }
-    Ok(KeyValue::new(row, family, cell.qualifier(), cell.timestamp() as i64, kind, cell.value()))
+    let (qualifier, timestamp, value) = (cell.qualifier(), cell.timestamp() as i64, cell.value());
+    let parts = KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] };
+    parts.try_build().map_err(|error| Error::Protocol(error.message().to_owned()))
 }
 
 fn short() -> Error {
@@ -77,8 +75,6 @@ fn short() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_common::cell::KeyValueBuilder;
-
     use super::*;
 
     #[test]

@@ -173,15 +173,20 @@ impl ClientConfig {
 
     fn with_settings(self, conf: &Configuration) -> std::result::Result<Self, ConfigError> {
         let ms = |key: &str, default: Duration| {
-            let time = conf.get_time_or(key, TimeUnit::Milliseconds, default.as_millis() as i64)?;
+            let time = conf.get_time_or(
+                key,
+                TimeUnit::Milliseconds,
+                i64::try_from(default.as_millis()).unwrap_or(i64::MAX),
+            )?;
             Ok::<_, ConfigError>(Duration::from_millis(u64::try_from(time).unwrap_or_default()))
         };
         let count = |key: &str, default: u64| -> std::result::Result<usize, ConfigError> {
             let number = conf.get_i64_or(key, i64::try_from(default).unwrap_or(i64::MAX))?;
             Ok(usize::try_from(number).unwrap_or_default())
         };
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let us = |key: &str, default: Duration| {
-            let time = conf.get_i64_or(key, default.as_micros() as i64)?;
+            let time = conf.get_i64_or(key, i64::try_from(default.as_micros()).unwrap_or(i64::MAX))?;
             Ok::<_, ConfigError>(Duration::from_micros(u64::try_from(time).unwrap_or_default()))
         };
         let pause = ms("hbase.client.pause", self.pause)?;
@@ -201,11 +206,12 @@ impl ClientConfig {
             primary_scan_timeout: us("hbase.client.replicaCallTimeout.scan", self.primary_scan_timeout)?,
             pause,
             pause_overloaded: ms("hbase.client.pause.server.overloaded", pause)?,
-            retries: count("hbase.client.retries.number", self.retries.into())? as u32,
-            scanner_caching: count("hbase.client.scanner.caching", self.scanner_caching.into())?.max(1)
-                as u32,
+            retries: small(count("hbase.client.retries.number", self.retries.into())?),
+            scanner_caching: small(
+                count("hbase.client.scanner.caching", self.scanner_caching.into())?.max(1),
+            ),
             scanner_bytes_max: count("hbase.client.scanner.max.result.size", self.scanner_bytes_max)? as u64,
-            locate_prefetch: count("hbase.client.locate.prefetch.limit", self.locate_prefetch.into())? as u32,
+            locate_prefetch: small(count("hbase.client.locate.prefetch.limit", self.locate_prefetch.into())?),
             cell_bytes_max: count("hbase.client.keyvalue.maxsize", self.cell_bytes_max as u64)?,
             write_buffer_bytes: count("hbase.client.write.buffer", self.write_buffer_bytes as u64)?,
             pool_size: count("hbase.client.ipc.pool.size", self.pool_size as u64)?.max(1),

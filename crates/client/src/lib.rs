@@ -40,6 +40,7 @@
 //! - An operation whose future is dropped may or may not have been applied; the connection stays usable.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod batch;
 mod cells;

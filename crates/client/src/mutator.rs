@@ -18,6 +18,7 @@
 //! # Ok(()) }
 //! ```
 
+use evenkeel_common::length;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl BufferedMutator {
         self.inner.table.check(&mutation)?;
         let bytes = mutation.bytes() + MUTATION_BYTES;
         // A mutation that is larger than all there is takes all there is.
-        let permits = bytes.min(self.inner.room_bytes) as u32;
+        let permits = length::must_u32(bytes.min(self.inner.room_bytes));
         let room = match self.inner.room.clone().try_acquire_many_owned(permits) {
             Ok(room) => room,
             Err(_) => {

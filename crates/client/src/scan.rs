@@ -21,6 +21,7 @@
 //! # Ok(()) }
 //! ```
 
+use evenkeel_common::length;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -264,7 +265,7 @@ impl Scanner {
             number_of_rows: Some(
                 self.scan.caching.unwrap_or(config.scanner_caching).clamp(1, i32::MAX as u32),
             ),
-            limit_of_rows: self.left.map(|n| n.min(i32::MAX as u64) as u32),
+            limit_of_rows: self.left.map(|n| length::low_u32(n.min(i32::MAX as u64))),
             client_handles_partials: Some(true),
             client_handles_heartbeats: Some(true),
             ..Default::default()

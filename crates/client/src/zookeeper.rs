@@ -11,6 +11,7 @@
 //! A whole client library would bring sixty crates along for this. What is left out, watches, authentication and TLS, has
 //! no part in a lookup; clusters that need the latter two are reached by the other registries.
 
+use evenkeel_common::length;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
@@ -65,7 +66,7 @@ async fn frame(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
-    [&(body.len() as i32).to_be_bytes()[..], body].concat()
+    [&length::must_i32(body.len()).to_be_bytes()[..], body].concat()
 }
 
 fn connect() -> Vec<u8> {
@@ -79,7 +80,7 @@ fn connect() -> Vec<u8> {
 }
 
 fn get_data(path: &str) -> Vec<u8> {
-    let mut body = [1i32, GET_DATA, path.len() as i32].map(i32::to_be_bytes).concat();
+    let mut body = [1i32, GET_DATA, length::must_i32(path.len())].map(i32::to_be_bytes).concat();
     body.extend(path.as_bytes());
     body.push(0);
     framed(&body)

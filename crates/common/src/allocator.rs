@@ -139,7 +139,7 @@ fn timed<T>(bytes: usize, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let answer = call();
     let end = Instant::now();
-    let bounded = |time: Duration| (time.as_nanos() as u64).min(longest_ns) as i64;
+    let bounded = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(longest_ns) as i64;
     let ns = bounded(end.duration_since(start)) - bounded(start.duration_since(before));
     counters().add(ns * i64::from(weight), u64::from(weight));
     answer

@@ -4,13 +4,15 @@
 //! * *vlong*: Hadoop's `WritableUtils`: one byte for -112..=127; otherwise a first byte that tells sign and count
 //!   (-113..=-120 positive, -121..=-128 negative) and the magnitude big-endian (its complement when negative).
 
+use crate::length;
+
 /// Appends a protobuf varint.
 pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push((value & 0x7f) as u8);
 }
 
 /// Bytes that [`write_varint`] writes.
@@ -35,12 +37,12 @@ pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
 /// Appends a Hadoop vlong.
 pub fn write_vlong(out: &mut Vec<u8>, value: i64) {
     if (-112..=127).contains(&value) {
-        out.push(value as u8);
+        out.push((value & 0xff) as u8);
         return;
     }
     let (magnitude, base) = if value < 0 { (!value as u64, -120i8) } else { (value as u64, -112i8) };
     let count = 8 - magnitude.leading_zeros() as usize / 8;
-    out.push((base - count as i8) as u8);
+    out.push((base - length::bounded_u8(count).cast_signed()) as u8);
     out.extend_from_slice(&magnitude.to_be_bytes()[8 - count..]);
 }
 

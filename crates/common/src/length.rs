@@ -9,6 +9,9 @@
 //!   constants. A panic ends one task; a cut length would spoil a file.
 //! * [`bounded_u8`], [`bounded_u16`], [`bounded_u32`]: for what a type's invariant bounds, where each compare counts. They
 //!   look in debug builds only.
+//!
+//! Where low bits are wanted, as of a hash, [`low_u32`] says so, or a mask before the cast. [`index`] is for what the compiler
+//! would refuse on a machine of 32 bits, where nobody runs this.
 
 use crate::error::{HBaseError, Result};
 
@@ -46,6 +49,42 @@ lengths!(u8, u8_of, must_u8, bounded_u8);
 lengths!(u16, u16_of, must_u16, bounded_u16);
 lengths!(u32, u32_of, must_u32, bounded_u32);
 lengths!(i32, i32_of, must_i32, bounded_i32);
+
+/// The low 32 bits.
+#[inline]
+#[allow(clippy::cast_possible_truncation)]
+pub const fn low_u32(value: u64) -> u32 {
+    value as u32
+}
+
+/// The low 64 bits.
+#[inline]
+#[allow(clippy::cast_possible_truncation)]
+pub const fn low_u64(value: u128) -> u64 {
+    value as u64
+}
+
+/// The whole part of a number of bytes or things that was reckoned in fractions; a negative one is 0.
+#[inline]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub const fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// The whole milliseconds of a time.
+#[inline]
+pub fn whole_ms(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+const _: () = assert!(size_of::<usize>() >= size_of::<u64>());
+
+/// A number of 64 bits as a length or a place in memory.
+#[inline]
+#[allow(clippy::cast_possible_truncation)]
+pub const fn index(value: u64) -> usize {
+    value as usize
+}
 
 #[cfg(test)]
 mod tests {

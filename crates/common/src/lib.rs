@@ -24,6 +24,7 @@
 //! | [`turns`] | where long work gives way to other work of its kind |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod allocator;
 pub mod cell;

@@ -93,12 +93,12 @@ fn set(nice: i32) -> io::Result<()> {
     /// `SCHED_FLAG_KEEP_POLICY`: a server that was started as idle, or as a batch, stays so.
     const KEEP_POLICY: u64 = 8;
     let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
+        size: crate::length::must_u32(size_of::<Attributes>()),
         policy: 0,
         flags: KEEP_POLICY,
         nice,
         priority: 0,
-        runtime_ns: LONG_SLICE.as_nanos() as u64,
+        runtime_ns: u64::from(LONG_SLICE.subsec_nanos()),
         deadline_ns: 0,
         period_ns: 0,
     };

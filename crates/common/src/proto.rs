@@ -36,7 +36,9 @@ impl From<&ServerName> for pb::ServerName {
 
 impl From<&pb::ServerName> for ServerName {
     fn from(name: &pb::ServerName) -> Self {
-        Self::new(&name.host_name, name.port() as u16, name.start_code() as i64)
+        // No server has a port beyond 65,535; such a one is none that can be reached.
+        let port = u16::try_from(name.port()).unwrap_or(0);
+        Self::new(&name.host_name, port, name.start_code() as i64)
     }
 }
 

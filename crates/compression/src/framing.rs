@@ -8,6 +8,7 @@
 //! A writer puts a whole body into one super-block. A chunk holds no more raw bytes than the peer's buffer takes.
 
 use evenkeel_common::Result;
+use evenkeel_common::length;
 
 /// The buffer of Hadoop's codecs (`io.compression.codec.*.buffersize`).
 const BUFFER_BYTES: usize = 256 << 10;
@@ -25,12 +26,12 @@ pub(super) fn write(
     out: &mut Vec<u8>,
     mut compress: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    out.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    out.extend_from_slice(&length::u32_of(body.len(), "a body")?.to_be_bytes());
     for raw in body.chunks(chunk_bytes) {
         let length_at = out.len();
         out.extend_from_slice(&[0; 4]);
         compress(raw, out)?;
-        let length = (out.len() - length_at - 4) as u32;
+        let length = length::u32_of(out.len() - length_at - 4, "a chunk")?;
         out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Gzip members, around raw deflate whose state is kept and reset.
 
+use evenkeel_common::length;
 use std::cell::RefCell;
 
 use evenkeel_common::{HBaseError, Result};
@@ -29,14 +30,14 @@ impl Deflater {
         out.extend_from_slice(&HEADER);
         loop {
             out.reserve(body.len() / 2 + 128);
-            let rest = &body[self.0.total_in() as usize..];
+            let rest = &body[length::index(self.0.total_in())..];
             let status = self.0.compress_vec(rest, out, FlushCompress::Finish);
             if status.map_err(|e| HBaseError::io(e.to_string()))? == Status::StreamEnd {
                 break;
             }
         }
         out.extend_from_slice(&crc_fast::crc32_iso_hdlc(body).to_le_bytes());
-        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        out.extend_from_slice(&length::low_u32(body.len() as u64).to_le_bytes());
         Ok(())
     }
 }
@@ -55,7 +56,7 @@ fn inflate(inflater: &mut Decompress, body: &[u8], out: &mut [u8]) -> Option<()>
     inflater.reset(false);
     let status = inflater.decompress(deflated, out, FlushDecompress::Finish).ok()?;
     let ended = status == Status::StreamEnd && inflater.total_out() == out.len() as u64;
-    let check = deflated.get(inflater.total_in() as usize..)?.first_chunk::<4>()?;
+    let check = deflated.get(length::index(inflater.total_in())..)?.first_chunk::<4>()?;
     (ended && u32::from_le_bytes(*check) == crc_fast::crc32_iso_hdlc(out)).then_some(())
 }
 

@@ -14,6 +14,7 @@
 //! Decompression writes into a buffer of the promised size, which [`expansion_max`] holds against what the codec can do
 //! at most, so that a header that lies costs no memory.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

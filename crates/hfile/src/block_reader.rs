@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, Found,
 };
+use evenkeel_common::length;
 use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_fs::{RandomAccessFile, StorageSum};
 
@@ -28,7 +29,7 @@ use crate::checksum::verify;
 use crate::context::{CellLayout, Compression};
 use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
-use crate::header::{BlockHeader, HEADER_BYTES};
+use crate::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::index::{BlockAt, check_leaf};
 use evenkeel_compression::{decompress, expansion_max};
 
@@ -180,7 +181,7 @@ impl BlockReader {
     /// What the header of the block at an offset says; the block fits the file. It has no checksum of its own.
     pub fn header_at(&self, offset: u64) -> Result<(BlockAt, BlockHeader)> {
         let mut header = [0; HEADER_BYTES];
-        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES as u32 })?;
+        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
         self.file.read_exact_at(offset, &mut header).map_err(|e| io_at(&self.name, offset, e))?;
         let header = BlockHeader::parse(&header).map_err(|damage| self.corrupt(offset, damage))?;
         let at = BlockAt { offset, on_disk_bytes: header.on_disk_bytes };
@@ -189,7 +190,7 @@ impl BlockReader {
 
     /// The block that begins at an offset, from the file; its size is what its header says.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
-        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES as u32 })?;
+        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
         self.twice(offset, |pass| {
             let mut header = [0; HEADER_BYTES];
             self.read_bytes(offset, &mut header, pass)?;
@@ -286,7 +287,7 @@ impl BlockReader {
             return Err("the checksum does not match".into());
         }
         let (body, start, packed) = match self.compression {
-            Compression::None => (uncompressed(&header, bytes)?, HEADER_BYTES as u32, None),
+            Compression::None => (uncompressed(&header, bytes)?, HEADER_BYTES_U32, None),
             _ => (self.decompressed(&header, &bytes)?, 0, self.packs(header.kind).then_some(bytes)),
         };
         let end = start + header.uncompressed_bytes;
@@ -356,7 +357,7 @@ fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) 
         offset: at.offset,
         on_disk_bytes: at.on_disk_bytes,
         prev_offset: header.prev_offset,
-        body: 0..bytes.len() as u32,
+        body: 0..length::must_u32(bytes.len()),
         bytes: bytes.into(),
         seek_points: points.points.clone(),
         seek_keys: points.keys.clone(),

@@ -8,7 +8,7 @@ use crate::cache_on_write::CacheOnWrite;
 use crate::checksum::{append_checksums, checksums_len};
 use crate::context::{CellLayout, ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
-use crate::header::{BlockHeader, HEADER_BYTES};
+use crate::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::index::BlockAt;
 use evenkeel_compression::Compressor;
 
@@ -43,7 +43,7 @@ impl BlockWriter {
             file,
             name,
             checksum: context.checksum,
-            bytes_per_checksum: context.bytes_per_checksum.max(HEADER_BYTES as u32),
+            bytes_per_checksum: context.bytes_per_checksum.max(HEADER_BYTES_U32),
             compressor: Compressor::new(context.compression, context.zstd_framed)?,
             prev_offsets: [-1; BlockType::ALL.len()],
             scratch: Vec::new(),
@@ -158,27 +158,28 @@ impl BlockWriter {
     fn seal(&mut self, kind: BlockType, uncompressed_bytes: usize, block: &mut Vec<u8>) -> Result<Written> {
         let on_disk_data_bytes = block.len();
         let on_disk_bytes = on_disk_data_bytes + checksums_len(on_disk_data_bytes, self.bytes_per_checksum);
-        if on_disk_bytes.max(uncompressed_bytes) > i32::MAX as usize {
-            return Err(HBaseError::io(format!(
-                "{}: a block of {on_disk_bytes} bytes is too large",
-                self.name
-            )));
-        }
+        // Java's int holds each of the three.
+        let size = |bytes| match i32::try_from(bytes) {
+            Ok(size) => Ok(size.cast_unsigned()),
+            Err(_) => Err(HBaseError::io(format!("{}: a block of {bytes} bytes is too large", self.name))),
+        };
+        let sizes = (size(on_disk_bytes)?, size(uncompressed_bytes)?, size(on_disk_data_bytes)?);
+        let (on_disk_bytes, uncompressed_size, on_disk_data_bytes) = sizes;
         let offset = self.position();
         let header = BlockHeader {
             kind,
-            on_disk_bytes: on_disk_bytes as u32,
-            uncompressed_bytes: uncompressed_bytes as u32,
+            on_disk_bytes,
+            uncompressed_bytes: uncompressed_size,
             prev_offset: std::mem::replace(&mut self.prev_offsets[kind as usize], offset as i64),
             checksum: self.checksum,
             bytes_per_checksum: self.bytes_per_checksum,
-            on_disk_data_bytes: on_disk_data_bytes as u32,
+            on_disk_data_bytes,
         };
         header.put(block);
         append_checksums(block, self.checksum, self.bytes_per_checksum);
         self.append(block)?;
         self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
-        let at = BlockAt { offset, on_disk_bytes: on_disk_bytes as u32 };
+        let at = BlockAt { offset, on_disk_bytes };
         Ok(Written { at, uncompressed_bytes: uncompressed_bytes as u64 })
     }
 }

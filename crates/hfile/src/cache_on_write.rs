@@ -3,6 +3,7 @@
 //!
 //! An index block or bloom chunk is worth it when a data block that it leads to is: a read of what was warm needs all three.
 
+use evenkeel_common::length;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -133,7 +134,7 @@ impl CacheOnWrite {
             on_disk_bytes: at.on_disk_bytes,
             prev_offset,
             bytes: bytes.into(),
-            body: 0..bytes.len() as u32,
+            body: 0..length::must_u32(bytes.len()),
             seek_points: points.points,
             seek_keys: points.keys,
             packed: packed.is_some(),

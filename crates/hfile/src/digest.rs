@@ -8,6 +8,7 @@
 //! 100 bytes is some 50 instructions.
 
 use evenkeel_common::CellRef;
+use evenkeel_common::length;
 
 /// A digest of cells in their order. See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl CellDigest {
 #[inline]
 fn mix(state: u64, a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ K1) * u128::from(b ^ K2);
-    let folded = (product >> 64) as u64 ^ product as u64;
+    let folded = length::low_u64(product >> 64) ^ length::low_u64(product);
     (state.rotate_left(29) ^ folded).wrapping_mul(K3)
 }
 
@@ -57,7 +58,7 @@ fn run(mut state: u64, bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<STEP>();
     for chunk in whole {
         let number = u128::from_le_bytes(*chunk);
-        state = mix(state, number as u64, (number >> 64) as u64);
+        state = mix(state, length::low_u64(number), length::low_u64(number >> 64));
     }
     if rest.is_empty() {
         return state;
@@ -65,7 +66,7 @@ fn run(mut state: u64, bytes: &[u8]) -> u64 {
     let mut last = [0; STEP];
     last[..rest.len()].copy_from_slice(rest);
     let number = u128::from_le_bytes(last);
-    mix(state, number as u64, (number >> 64) as u64)
+    mix(state, length::low_u64(number), length::low_u64(number >> 64))
 }
 
 #[cfg(test)]

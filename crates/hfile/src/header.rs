@@ -12,12 +12,15 @@
 //! ```
 
 use evenkeel_block_cache::BlockType;
+use evenkeel_common::length;
 
 use crate::checksum::checksums_len;
 use crate::context::ChecksumType;
 
 /// Bytes of a block header.
-pub(crate) const HEADER_BYTES: usize = 33;
+pub(crate) const HEADER_BYTES: usize = HEADER_BYTES_U32 as usize;
+/// As [`HEADER_BYTES`], for sizes as they are stored.
+pub(crate) const HEADER_BYTES_U32: u32 = 33;
 
 /// A parsed block header; [`BlockHeader::parse`] has checked that its sizes agree with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl BlockHeader {
             .ok_or_else(|| format!("unknown checksum type {}", bytes[24]))?;
         let header = Self {
             kind,
-            on_disk_bytes: int(bytes, 8).saturating_add(HEADER_BYTES as u32),
+            on_disk_bytes: int(bytes, 8).saturating_add(HEADER_BYTES_U32),
             uncompressed_bytes: int(bytes, 12),
             prev_offset: i64::from_be_bytes(std::array::from_fn(|i| bytes[16 + i])),
             checksum,
@@ -56,10 +59,10 @@ impl BlockHeader {
     /// Writes the header over the first [`HEADER_BYTES`] bytes of `block`.
     pub fn put(&self, block: &mut [u8]) {
         block[..8].copy_from_slice(self.kind.magic());
-        block[8..12].copy_from_slice(&(self.on_disk_bytes - HEADER_BYTES as u32).to_be_bytes());
+        block[8..12].copy_from_slice(&(self.on_disk_bytes - HEADER_BYTES_U32).to_be_bytes());
         block[12..16].copy_from_slice(&self.uncompressed_bytes.to_be_bytes());
         block[16..24].copy_from_slice(&self.prev_offset.to_be_bytes());
-        block[24] = self.checksum.code() as u8;
+        block[24] = length::must_u8(self.checksum.code() as usize);
         block[25..29].copy_from_slice(&self.bytes_per_checksum.to_be_bytes());
         block[29..33].copy_from_slice(&self.on_disk_data_bytes.to_be_bytes());
     }

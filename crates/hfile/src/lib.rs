@@ -24,6 +24,7 @@
 //! A scanner holds one data block and one index block a level; one that was told what rows come next, those of as many rows
 //! as [`ROWS_AHEAD_MAX`].
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

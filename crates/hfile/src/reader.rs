@@ -6,6 +6,7 @@
 //!
 //! Every number of the trailer is held against what the file contains, for the trailer has no checksum.
 
+use evenkeel_common::length;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -519,7 +520,7 @@ fn last_part(name: &str) -> &str {
 fn read_trailer(file: &dyn RandomAccessFile, name: &str) -> Result<Trailer> {
     let tail_bytes = file.len().min(TRAILER_BYTES as u64);
     let offset = file.len() - tail_bytes;
-    let mut tail = vec![0; tail_bytes as usize];
+    let mut tail = vec![0; length::index(tail_bytes)];
     for last_try in [false, true] {
         file.read_exact_at(offset, &mut tail).map_err(|e| io_at(name, offset, e))?;
         match Trailer::parse(&tail) {

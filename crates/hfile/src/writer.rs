@@ -20,6 +20,7 @@ use std::path::Path;
 use bytes::Bytes;
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::cell::whole_tags;
+use evenkeel_common::length;
 use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{CreateOptions, FileSystem};
 
@@ -371,7 +372,10 @@ impl HFileWriter {
         }
         if self.context.includes_tags {
             let compressed = self.context.encoding != DataBlockEncoding::None && self.context.compress_tags;
-            info.set(keys::MAX_TAGS_LEN, (self.totals.tags_bytes_max as i32).to_be_bytes().to_vec());
+            info.set(
+                keys::MAX_TAGS_LEN,
+                length::bounded_i32(self.totals.tags_bytes_max).to_be_bytes().to_vec(),
+            );
             info.set_bool(keys::TAGS_COMPRESSED, compressed);
         }
         if self.context.includes_mvcc {
@@ -398,7 +402,7 @@ impl HFileWriter {
             load_on_open_offset,
             uncompressed_data_index_bytes: self.index.uncompressed_bytes(),
             total_uncompressed_bytes: self.blocks.total_uncompressed_bytes() + TRAILER_BYTES as u64,
-            data_index_count: self.index.root_entries() as u32,
+            data_index_count: length::must_u32(self.index.root_entries()),
             meta_index_count: 0,
             entry_count: self.totals.entries,
             data_index_levels: self.index.levels(),
@@ -488,7 +492,12 @@ impl Totals {
     }
 
     fn fill(&self, info: &mut FileInfo, any: bool) {
-        let mean = |sum: u64| ((sum.checked_div(self.entries).unwrap_or(0)) as i32).to_be_bytes().to_vec();
+        let mean = |sum: u64| {
+            i32::try_from(sum.checked_div(self.entries).unwrap_or(0))
+                .unwrap_or(i32::MAX)
+                .to_be_bytes()
+                .to_vec()
+        };
         info.set(keys::AVG_KEY_LEN, mean(self.key_bytes));
         info.set(keys::AVG_VALUE_LEN, mean(self.value_bytes));
         info.set(keys::DELETE_FAMILY_COUNT, self.delete_families.to_be_bytes().to_vec());

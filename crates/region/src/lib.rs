@@ -12,6 +12,7 @@
 //! | [`archive`] | how files leave it |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod archive;
 pub mod filter;

@@ -35,6 +35,7 @@
 //! The contract is HBase 2.6's wire protocol. Facts, not choices: the framing, the header fields, the exception class of
 //! each refusal, Hadoop's compression framing.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

@@ -7,6 +7,7 @@
 //! With an exception only the header follows the total. The header is written by hand: it is two numbers on the hot
 //! path.
 
+use evenkeel_common::length;
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
@@ -84,7 +85,7 @@ pub fn write_exception_response(out: &mut Gather, call_id: u32, exception: pb::E
     let header_bytes = header.encoded_len();
     let total = varint_len(header_bytes as u64) + header_bytes;
     let bytes = out.copied();
-    bytes.extend_from_slice(&(total as u32).to_be_bytes());
+    bytes.extend_from_slice(&length::must_u32(total).to_be_bytes());
     put_varint(bytes, header_bytes as u64);
     header.encode_raw(bytes);
 }
@@ -107,7 +108,7 @@ fn put_header(bytes: &mut Vec<u8>, header_bytes: usize, call_id: u32, cell_bytes
     put_varint(bytes, u64::from(call_id));
     if cell_bytes > 0 {
         bytes.push(TAG_CELL_BLOCK_META);
-        bytes.push(meta_len(cell_bytes) as u8);
+        bytes.push(length::must_u8(meta_len(cell_bytes)));
         bytes.push(TAG_LENGTH);
         put_varint(bytes, cell_bytes as u64);
     }

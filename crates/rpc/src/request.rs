@@ -45,25 +45,30 @@ impl<'a> RequestHead<'a> {
         const DELIMITED: u64 = 2;
         match (tag >> 3, tag & 7) {
             (0, _) => return Err(Malformed),
-            (1, VARINT) => self.call_id = take_varint(bytes)? as u32,
+            (1, VARINT) => self.call_id = take_u32_field(bytes)?,
             (3, DELIMITED) => {
                 self.method = std::str::from_utf8(take_delimited(bytes)?).map_err(|_| Malformed)?;
             }
             (4, VARINT) => self.request_param = take_varint(bytes)? != 0,
             (5, DELIMITED) => self.cell_block_bytes = parse_cell_block_meta(take_delimited(bytes)?)?,
-            (6, VARINT) => self.priority = Some(take_varint(bytes)? as u32),
-            (7, VARINT) => self.timeout_ms = take_varint(bytes)? as u32,
+            (6, VARINT) => self.priority = Some(take_u32_field(bytes)?),
+            (7, VARINT) => self.timeout_ms = take_u32_field(bytes)?,
             (_, wire_type) => skip_field(bytes, wire_type)?,
         }
         Ok(())
     }
 }
 
+/// A field of type uint32: protobuf takes the low bits of the number that is there.
+fn take_u32_field(bytes: &mut &[u8]) -> Result<u32, Malformed> {
+    take_varint(bytes).map(|value| (value & 0xffff_ffff) as u32)
+}
+
 fn parse_cell_block_meta(mut bytes: &[u8]) -> Result<Option<u32>, Malformed> {
     let mut length = None;
     while !bytes.is_empty() {
         match take_varint(&mut bytes)? {
-            tag if tag == 1 << 3 => length = Some(take_varint(&mut bytes)? as u32),
+            tag if tag == 1 << 3 => length = Some(take_u32_field(&mut bytes)?),
             tag => skip_field(&mut bytes, tag & 7)?,
         }
     }

@@ -26,6 +26,7 @@
 mod plausible;
 mod resync;
 
+use evenkeel_common::length;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -339,7 +340,7 @@ impl WalReader {
         if key_len == 0 || key_len > KEY_BYTES_MAX as u64 {
             return corrupt(format!("key of {key_len} bytes"));
         }
-        let key = Bytes::copy_from_slice(self.input.take(key_len as usize)?);
+        let key = Bytes::copy_from_slice(self.input.take(length::index(key_len))?);
         let key = pb::WalKey::decode(key).or_else(|e| corrupt(format!("key: {e}")))?;
         let (count, seq_id) = (key.following_kv_count.unwrap_or(0), key.log_sequence_number);
         if seq_id == 0 {
@@ -376,8 +377,8 @@ fn read_header(input: &mut Input) -> Result<pb::WalHeader, Stop> {
     if len > HEADER_BYTES_MAX as u64 {
         return corrupt(format!("header of {len} bytes"));
     }
-    let header =
-        pb::WalHeader::decode(input.take(len as usize)?).or_else(|e| corrupt(format!("header: {e}")))?;
+    let header = pb::WalHeader::decode(input.take(length::index(len))?)
+        .or_else(|e| corrupt(format!("header: {e}")))?;
     match header.writer_cls_name.as_deref() {
         Some(name) if !WRITER_CLASSES.contains(&name) => corrupt(format!("unknown writer class {name}")),
         _ => Ok(header),
@@ -533,7 +534,7 @@ impl Input {
         {
             return Ok(false);
         }
-        let mut message = vec![0; len as usize];
+        let mut message = vec![0; usize::try_from(len).unwrap_or(0)];
         self.file.read_exact_at(starts_at as u64, &mut message)?;
         if pb::WalTrailer::decode(&message[..]).is_err() {
             return Ok(false);
@@ -545,7 +546,7 @@ impl Input {
     /// Whether what is left is the beginning of a trailer.
     fn is_partial_trailer(&self) -> io::Result<bool> {
         let mut left = [0; TRAILER.len()];
-        let len = (self.end - self.start) as usize;
+        let len = length::index(self.end - self.start);
         if len >= left.len() {
             return Ok(false);
         }

@@ -5,6 +5,7 @@
 //! early or in another chain, after a bounded number of steps. It finds a slot of the right key or none, and who finds
 //! none asks again under the shard's lock.
 
+use evenkeel_common::length;
 use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -40,7 +41,7 @@ impl Buckets {
     }
 
     fn max(&self) -> u32 {
-        (self.heads.len() / size_of::<AtomicU32>()) as u32
+        length::must_u32(self.heads.len() / size_of::<AtomicU32>())
     }
 
     fn head(&self, bucket: u32) -> &AtomicU32 {
@@ -102,7 +103,7 @@ impl Buckets {
 
 fn bucket_of(hash: u64, len: u32) -> u32 {
     let mask = len.next_power_of_two() - 1;
-    let bucket = hash as u32 & mask;
+    let bucket = length::low_u32(hash) & mask;
     if bucket < len { bucket } else { bucket & (mask >> 1) }
 }
 

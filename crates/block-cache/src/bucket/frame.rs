@@ -12,6 +12,7 @@
 use std::ptr::NonNull;
 
 use crc_fast::{CrcAlgorithm, Digest};
+use evenkeel_common::length;
 use evenkeel_common::prefetch::prefetch;
 
 use super::slot::UNIT_BYTES;
@@ -49,14 +50,14 @@ impl Header {
     pub fn of(key: &BlockKey, block: &Block) -> Self {
         let bits = key.file.bits();
         Self {
-            file: [(bits >> 64) as u64, bits as u64],
+            file: [length::low_u64(bits >> 64), length::low_u64(bits)],
             offset: key.offset,
             prev_offset: block.prev_offset(),
             checksum: 0,
             on_disk_bytes: block.on_disk_bytes(),
-            body_bytes: block.data().len() as u32,
-            points: block.seek_points().len() as u32,
-            keys_bytes: block.seek_keys().len() as u32,
+            body_bytes: length::must_u32(block.data().len()),
+            points: length::must_u32(block.seek_points().len()),
+            keys_bytes: length::must_u32(block.seek_keys().len()),
             format: FORMAT,
             kind: block.kind() as u8,
             flags: if block.is_packed() { PACKED } else { 0 },
@@ -125,7 +126,7 @@ pub(crate) fn checksum(header: Header, rest: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&Header { checksum: 0, ..header }.to_bytes());
     rest.iter().for_each(|part| digest.update(part));
-    digest.finalize() as u32
+    (digest.finalize() & 0xffff_ffff) as u32
 }
 
 /// Whether bytes are a whole frame of the key, by its checksum.
@@ -147,7 +148,7 @@ pub(crate) fn to_heap(header: Header, bytes: Vec<u8>) -> Option<Block> {
         prev_offset: header.prev_offset,
         seek_points: points.iter().map(|point| u32::from_ne_bytes(*point)).collect(),
         seek_keys: bytes.get(points_end..start)?.into(),
-        body: start as u32..end as u32,
+        body: u32::try_from(start).ok()?..u32::try_from(end).ok()?,
         bytes: bytes.into(),
         packed: header.is_packed(),
     }))

@@ -66,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use evenkeel_common::length;
 use evenkeel_common::{Result, turns};
 
 use self::files::{SUPERBLOCK_BYTES, Shape};
@@ -203,14 +204,14 @@ impl BucketCache {
             Engine::Memory => Ok(Memory {
                 slots: Arc::new(Mapping::anonymous(shape.shards as usize * Slots::bytes(shape.slots))?),
                 slots_start: 0,
-                frames: Some(Arc::new(Mapping::huge(bytes as usize)?)),
+                frames: Some(Arc::new(Mapping::huge(length::index(bytes))?)),
                 files: Vec::new(),
                 index: None,
             }),
             Engine::Mapped(path) => {
                 let index = index(path)?;
                 let file = files::open_data(path, bytes)?;
-                let frames = Arc::new(Mapping::of_file(&file, bytes as usize)?);
+                let frames = Arc::new(Mapping::of_file(&file, length::index(bytes))?);
                 Ok(shared(index, Some(frames), Vec::new()))
             }
             Engine::Files(paths) => {
@@ -270,7 +271,7 @@ struct Memory {
 
 impl Memory {
     fn storage(&self, shard: u32, shape: Shape) -> Storage {
-        match (&self.frames, self.files.len() as u32) {
+        match (&self.frames, length::must_u32(self.files.len())) {
             (Some(mapping), _) => Storage::Mapped {
                 mapping: Arc::clone(mapping),
                 start: u64::from(shard) * shape.shard_bytes,
@@ -296,14 +297,15 @@ fn shape_of(config: &BucketCacheConfig) -> Shape {
     let shards = wanted.next_multiple_of(files);
     let shard_bytes = config.capacity_bytes / shards / UNIT_BYTES * UNIT_BYTES;
     let slots = (shard_bytes / least + SLOTS_MIN).min(u64::from(u32::MAX / 2));
-    Shape { shards: shards as u32, slots: slots as u32, shard_bytes, files: files as u32 }
+    let must_u32 = |n: u64| length::must_u32(length::index(n));
+    Shape { shards: must_u32(shards), slots: must_u32(slots), shard_bytes, files: must_u32(files) }
 }
 
 /// A file's id in 64 bits. What it leaves out is in the frame.
 #[inline]
 pub(crate) fn fold(file: FileId) -> u64 {
     let bits = file.bits();
-    (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
+    length::low_u64(bits >> 64) ^ length::low_u64(bits).rotate_left(32)
 }
 
 #[inline]

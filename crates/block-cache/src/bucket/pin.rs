@@ -13,6 +13,7 @@
 //! Stripes are of the process, not of a cache: pins may outlive their cache, which keeps the memory then (see
 //! [`super::graveyard`]).
 
+use evenkeel_common::length;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -39,7 +40,7 @@ shared!(
 
 thread_local! {
     /// This thread's stripe, and the entry to try first.
-    static MINE: Cell<(u16, u16)> = Cell::new(((THREADS.fetch_add(1, SeqCst) % STRIPES) as u16, 0));
+    static MINE: Cell<(u16, u16)> = Cell::new((length::bounded_u16(THREADS.fetch_add(1, SeqCst) % STRIPES), 0));
 }
 
 /// The pin is counted in the slot.
@@ -92,7 +93,8 @@ impl Drop for Pin {
             self.slot().pins.fetch_sub(1, SeqCst);
             return;
         }
-        let (stripe, entry) = (self.at / ENTRIES as u16, self.at % ENTRIES as u16);
+        let (stripe, entry) =
+            (self.at / length::bounded_u16(ENTRIES), self.at % length::bounded_u16(ENTRIES));
         PINS[stripe as usize].entries[entry as usize].store(0, Release);
         // At the end of a thread there is no hint to keep.
         let _ = MINE.try_with(|mine| {
@@ -115,7 +117,7 @@ fn take_entry(address: usize) -> u16 {
                 own.used.fetch_max(entry + 1, SeqCst);
             }
             if own.entries[entry].compare_exchange(0, address, SeqCst, Relaxed).is_ok() {
-                return stripe * ENTRIES as u16 + entry as u16;
+                return stripe * length::bounded_u16(ENTRIES) + length::bounded_u16(entry);
             }
         }
     }

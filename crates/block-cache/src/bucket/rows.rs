@@ -25,6 +25,7 @@
 //! Rows are small and many, so each is charged [`ROW_INDEX_BYTES`] for its part of the index too. Rows of an earlier process
 //! are forgotten when a file engine opens. The `file:` engines keep no rows.
 
+use evenkeel_common::length;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::frame::Header;
@@ -101,7 +102,7 @@ fn block_of(bytes: Vec<u8>) -> Block {
         offset: 0,
         on_disk_bytes: 0,
         prev_offset: -1,
-        body: 0..bytes.len() as u32,
+        body: 0..length::must_u32(bytes.len()),
         bytes: bytes.into(),
         seek_points: Box::default(),
         seek_keys: Box::default(),

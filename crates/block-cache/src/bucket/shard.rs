@@ -6,6 +6,7 @@
 //! A slot goes through: free -> (frame written) -> live -> retired -> free. A retired slot that someone pins is in
 //! *limbo*: nobody can find it, and its bytes stay until the pins are gone.
 
+use evenkeel_common::length;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -321,7 +322,7 @@ impl Shard {
                 removed += 1;
             }
         }
-        removed as usize
+        length::index(removed)
     }
 
     /// Forgets one block, which is damaged.

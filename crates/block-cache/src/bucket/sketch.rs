@@ -12,6 +12,8 @@
 //!
 //! Called with the shard's lock held.
 
+use evenkeel_common::length;
+
 /// The most that is counted.
 const COUNT_MAX: u8 = 15;
 /// Counters a block.
@@ -61,7 +63,7 @@ impl Sketch {
     /// How often a key was asked for, or more.
     pub fn count(&self, hash: u64) -> u8 {
         let Some(line) = self.lines.get(self.line_of(hash)) else { return 0 };
-        counters(hash).map(|(word, shift)| (line[word] >> shift) as u8 & COUNT_MAX).min().unwrap_or(0)
+        counters(hash).map(|(word, shift)| (line[word] >> shift & 0xff) as u8 & COUNT_MAX).min().unwrap_or(0)
     }
 
     /// Counts a request.
@@ -72,7 +74,7 @@ impl Sketch {
         }
         let Some(line) = self.lines.get_mut(at) else { return };
         for (word, shift) in counters(hash) {
-            if (line[word] >> shift) as u8 & COUNT_MAX == count {
+            if (line[word] >> shift & 0xff) as u8 & COUNT_MAX == count {
                 line[word] += 1 << shift;
             }
         }
@@ -101,7 +103,7 @@ fn counters(hash: u64) -> impl Iterator<Item = (usize, u32)> {
     let spread = hash.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> 44;
     (0..ROWS).map(move |row| {
         let at = row * ROW_COUNTERS + (spread >> (5 * row)) as usize % ROW_COUNTERS;
-        (at / WORD_COUNTERS, (at % WORD_COUNTERS * 4) as u32)
+        (at / WORD_COUNTERS, length::bounded_u32(at % WORD_COUNTERS * 4))
     })
 }
 

@@ -6,6 +6,7 @@
 //! | `mmap:`, `pmem:` | a mapped file | the frame itself, pinned, checked once |
 //! | `file:`, `files:` | a file, `pread` and `pwrite` | a copy on the heap, checked each time |
 
+use evenkeel_common::length;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -63,7 +64,7 @@ impl Storage {
                 Ok(())
             }
             Self::File { file, start } => {
-                let mut whole = Vec::with_capacity(place.len as usize);
+                let mut whole = Vec::with_capacity(length::index(place.len));
                 parts.iter().for_each(|part| whole.extend_from_slice(part));
                 file.write_all_at(&whole, start + place.start)
             }
@@ -81,11 +82,11 @@ impl Storage {
             Self::Mapped { .. } => {
                 let (from_at, to_at) = (self.address(from.start), self.address(to));
                 // SAFETY: both within the shard, and neither read or written by anyone else.
-                unsafe { to_at.as_ptr().copy_from(from_at.as_ptr(), from.len as usize) };
+                unsafe { to_at.as_ptr().copy_from(from_at.as_ptr(), length::index(from.len)) };
                 Ok(())
             }
             Self::File { file, start } => {
-                let mut bytes = vec![0; from.len as usize];
+                let mut bytes = vec![0; length::index(from.len)];
                 let read = read_up_to(file, start + from.start, &mut bytes)?;
                 file.write_all_at(&bytes[..read], start + to)
             }
@@ -108,7 +109,7 @@ impl Storage {
     /// What the file system says.
     pub fn read(&self, place: Place, key: &BlockKey) -> io::Result<Option<Block>> {
         let Self::File { file, start } = self else { return Ok(None) };
-        let mut bytes = vec![0; place.len as usize];
+        let mut bytes = vec![0; length::index(place.len)];
         let read = read_up_to(file, start + place.start, &mut bytes)?;
         bytes.truncate(read);
         Ok(block_in(bytes, key))
@@ -117,7 +118,7 @@ impl Storage {
     /// As [`Storage::read`], of what the kernel has in memory; `None` when that may be less than the frame.
     pub fn read_at_once(&self, place: Place, key: &BlockKey) -> Option<Option<Block>> {
         let Self::File { file, start } = self else { return Some(None) };
-        let mut bytes = vec![0; place.len as usize];
+        let mut bytes = vec![0; length::index(place.len)];
         page_cache::read(file, start + place.start, &mut bytes).then(|| block_in(bytes, key))
     }
 
@@ -127,7 +128,7 @@ impl Storage {
             Self::Mapped { .. } => {
                 let at = self.address(place.start);
                 // SAFETY: within the shard (the place was checked when the slot was taken over), and pinned.
-                let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), place.len as usize) };
+                let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), length::index(place.len)) };
                 frame::verify(bytes, key).is_some()
             }
             Self::File { .. } => true,
@@ -138,13 +139,13 @@ impl Storage {
     pub fn poison(&self, place: Place) {
         if let Self::Mapped { .. } = self {
             // SAFETY: within the shard, and no live slot has it.
-            unsafe { self.address(place.start).as_ptr().write_bytes(POISON, place.len as usize) };
+            unsafe { self.address(place.start).as_ptr().write_bytes(POISON, length::index(place.len)) };
         }
     }
 
     fn address(&self, at: u64) -> NonNull<u8> {
         match self {
-            Self::Mapped { mapping, start, .. } => mapping.at((start + at) as usize),
+            Self::Mapped { mapping, start, .. } => mapping.at(length::index(start + at)),
             Self::File { .. } => unreachable!("only mapped storage has addresses"),
         }
     }

@@ -3,7 +3,8 @@
 //! Builders return no errors; what HBase forbids is kept and refused when the mutation is sent.
 
 use bytes::Bytes;
-use evenkeel_common::cell::{FAMILY_BYTES_MAX, LATEST_TIMESTAMP, ROW_BYTES_MAX};
+use evenkeel_common::cell::{FAMILY_BYTES_MAX, KeyValueBuilder, LATEST_TIMESTAMP, ROW_BYTES_MAX};
+use evenkeel_common::length;
 use evenkeel_common::{CellType, Durability, KeyValue};
 use evenkeel_protocol::pb;
 
@@ -41,7 +42,9 @@ impl Body {
             true => (&b""[..], kind),
             false => (family, kind),
         };
-        self.cells.push(KeyValue::new(row, family, qualifier, timestamp, kind, value));
+        let parts = KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] };
+        let refused = || KeyValue::new(row, b"", b"", timestamp, kind, b"");
+        self.cells.push(parts.try_build().unwrap_or_else(|_| refused()));
     }
 
     fn check(&self) -> Result<()> {
@@ -51,7 +54,9 @@ impl Body {
             return Err(Error::InvalidArgument("a cell of another row than its operation".to_owned()));
         }
         match self.cells.iter().any(|c| c.as_cell().family().is_empty()) {
-            true => Err(Error::InvalidArgument("a family that is empty or too long".to_owned())),
+            true => Err(Error::InvalidArgument(
+                "a family that is empty or too long, or a cell that is".to_owned(),
+            )),
             false => Ok(()),
         }
     }
@@ -64,7 +69,7 @@ impl Body {
             time_range: self.time_range,
             attribute: self.attributes.clone(),
             durability: Some(self.durability as i32),
-            associated_cell_count: Some(self.cells.len() as i32),
+            associated_cell_count: Some(length::must_i32(self.cells.len())),
             nonce: (nonce != 0).then_some(nonce),
             ..Default::default()
         }

@@ -9,6 +9,7 @@
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::codec;
+use evenkeel_common::length;
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -33,7 +34,7 @@ pub(super) fn connection_header(service: Service, config: &ClientConfig) -> Vec<
         version_info: Some(version_info(&config.user)),
         ..Default::default()
     };
-    [&(header.encoded_len() as u32).to_be_bytes()[..], &header.encode_to_vec()].concat()
+    [&length::must_u32(header.encoded_len()).to_be_bytes()[..], &header.encode_to_vec()].concat()
 }
 
 fn version_info(user: &str) -> pb::VersionInfo {
@@ -76,7 +77,7 @@ pub(super) fn request(
     codec::write_varint(out, param_len as u64);
     call.param.write(out);
     out.extend_from_slice(cells);
-    let len = ((out.len() - start - 4) as u32).to_be_bytes();
+    let len = length::must_u32(out.len() - start - 4).to_be_bytes();
     out[start..start + 4].copy_from_slice(&len);
     Ok(())
 }
@@ -126,10 +127,10 @@ impl FieldBuffer {
 
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
+            self.byte((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
-        self.byte(value as u8);
+        self.byte((value & 0x7f) as u8);
     }
 
     fn key(&mut self, number: u8, wire_type: u8) {

@@ -6,6 +6,7 @@
 
 use super::tag_type;
 use crate::error::{HBaseError, Result};
+use crate::length;
 
 /// The longest tags of a cell together, in bytes (`RawCell.MAX_TAGS_LENGTH`).
 pub const TAGS_BYTES_MAX: usize = u16::MAX as usize;
@@ -88,7 +89,7 @@ pub fn tags_with_ttl(tags: &[u8], ttl_ms: i64) -> Result<Vec<u8>> {
         }
         rest = after;
     }
-    out.extend_from_slice(&[0, 1 + TTL_BYTES as u8, tag_type::TTL]);
+    out.extend_from_slice(&[0, length::bounded_u8(1 + TTL_BYTES), tag_type::TTL]);
     out.extend_from_slice(&ttl_ms.to_be_bytes());
     check_tags(&out)?;
     Ok(out)

@@ -1,6 +1,7 @@
 //! One chunk of bits.
 
 use super::BloomHash;
+use evenkeel_common::length;
 
 /// Whether all bits of a key are set. `bits` is a chunk's body; a chunk without bits holds nothing.
 pub(crate) fn contains(bits: &[u8], hash: BloomHash, hash_count: u32, key: &[u8]) -> bool {
@@ -13,7 +14,7 @@ fn places(bytes: usize, hash: BloomHash, hash_count: u32, key: &[u8]) -> impl It
     let h1 = hash.hash(key, 0);
     let h2 = hash.hash(key, h1);
     // The remainder of a signed division, made positive, is that of the magnitudes; by a power of two it is a mask.
-    let bits = (bytes as i32).wrapping_mul(8).unsigned_abs();
+    let bits = length::low_u32(bytes as u64).cast_signed().wrapping_mul(8).unsigned_abs();
     let place = move |h: i32| match bits {
         0 => usize::MAX,
         bits if bits.is_power_of_two() => (h.unsigned_abs() & (bits - 1)) as usize,
@@ -36,6 +37,10 @@ pub(super) struct ChunkSize {
 
 impl ChunkSize {
     /// The size for a wanted number of bytes and an error rate, so that it can be folded `fold_max` times.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "HBase's arithmetic, which casts doubles to longs and ints"
+    )]
     pub fn new(bytes_wanted: usize, error_rate: f32, fold_max: u32) -> Self {
         let bytes = bytes_wanted.next_multiple_of(1 << fold_max.min(16)).clamp(1, (i32::MAX / 8) as usize);
         let bits = (bytes * 8) as f64;

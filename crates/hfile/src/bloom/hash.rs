@@ -1,5 +1,7 @@
 //! The three hash functions of `hbase.hash.type`, in Java's 32-bit arithmetic.
 
+use evenkeel_common::length;
+
 /// A hash function of bloom filters; the code is the one in their description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BloomHash {
@@ -47,6 +49,11 @@ impl BloomHash {
     }
 }
 
+/// A length as Java's int, of which a hash takes the low bits.
+fn low_bits(len: usize) -> u32 {
+    length::low_u32(len as u64)
+}
+
 fn word(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |w, b| w << 8 | u32::from(*b))
 }
@@ -58,7 +65,7 @@ fn signed(byte: u8) -> u32 {
 
 fn murmur2(key: &[u8], seed: u32) -> u32 {
     const M: u32 = 0x5bd1_e995;
-    let mut h = seed ^ key.len() as u32;
+    let mut h = seed ^ low_bits(key.len());
     let (words, tail) = key.as_chunks();
     for bytes in words {
         let mut k = u32::from_le_bytes(*bytes).wrapping_mul(M);
@@ -83,14 +90,14 @@ fn murmur3(key: &[u8], seed: u32) -> u32 {
     if !tail.is_empty() {
         h ^= scramble(word(tail));
     }
-    h ^= key.len() as u32;
+    h ^= low_bits(key.len());
     h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);
     h = (h ^ h >> 13).wrapping_mul(0xc2b2_ae35);
     h ^ h >> 16
 }
 
 fn jenkins(key: &[u8], seed: u32) -> u32 {
-    let start = 0xdead_beef_u32.wrapping_add(key.len() as u32).wrapping_add(seed);
+    let start = 0xdead_beef_u32.wrapping_add(low_bits(key.len())).wrapping_add(seed);
     let mut state = [start; 3];
     let mut rest = key;
     while rest.len() > 12 {

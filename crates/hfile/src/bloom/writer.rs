@@ -50,6 +50,7 @@ impl BloomWriter {
         wanted.then(|| Self::new(BloomType::Row, context))
     }
 
+    #[allow(clippy::cast_possible_truncation, reason = "HBase's arithmetic, of a float from a double")]
     fn new(kind: BloomType, context: &HFileContext) -> Self {
         // Two lookups, of the column and of the row alone, share the rate of a row and column filter.
         let error_rate = match kind {

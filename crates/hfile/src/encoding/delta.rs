@@ -266,7 +266,7 @@ impl DeltaCursor {
     fn remember_family(&mut self) -> Result<(), Malformed> {
         let cell = CellRef::new(&self.key, &[], &[], 0).map_err(|_| Malformed)?;
         self.family.clear();
-        self.family.push(cell.family().len() as u8);
+        self.family.push(cell.key_lengths().1);
         self.family.extend_from_slice(cell.family());
         Ok(())
     }
@@ -289,7 +289,7 @@ impl DeltaCursor {
             self.at.tags_start,
             self.at.tags_end,
             (self.at.seq_id >> 32) as usize,
-            self.at.seq_id as u32 as usize,
+            (self.at.seq_id & 0xffff_ffff) as usize,
         ];
         let mut point = [0; POINT_WORDS];
         for (word, value) in point.iter_mut().zip(words) {

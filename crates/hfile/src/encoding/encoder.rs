@@ -5,6 +5,7 @@ use std::ops::Range;
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::TIMESTAMP_TYPE_BYTES;
 use evenkeel_common::codec::{vlong_len, write_varint, write_vlong};
+use evenkeel_common::length;
 
 use super::delta::{HEAD_BYTES, diff_flag, fast_flag};
 use super::tags::TagDictionary;
@@ -50,7 +51,7 @@ impl DataBlockEncoder {
         self.row_offsets.clear();
         self.dictionary.clear();
         if self.layout.encoding != DataBlockEncoding::None {
-            out.extend_from_slice(&(self.layout.encoding.code() as u16).to_be_bytes());
+            out.extend_from_slice(&length::must_u16(self.layout.encoding.code() as usize).to_be_bytes());
         }
         if self.is_delta() {
             out.extend_from_slice(&[0; HEAD_BYTES - 2]);
@@ -77,11 +78,11 @@ impl DataBlockEncoder {
     pub fn end(&mut self, out: &mut Vec<u8>, body_start: usize) {
         if self.layout.encoding == DataBlockEncoding::RowIndexV1 {
             let cells_bytes = self.encoded_bytes - 4 * self.row_offsets.len();
-            out.extend_from_slice(&(self.row_offsets.len() as u32).to_be_bytes());
+            out.extend_from_slice(&length::must_u32(self.row_offsets.len()).to_be_bytes());
             self.row_offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_be_bytes()));
-            out.extend_from_slice(&(cells_bytes as u32).to_be_bytes());
+            out.extend_from_slice(&length::must_u32(cells_bytes).to_be_bytes());
         } else if self.is_delta() {
-            let unencoded_bytes = (self.unencoded_bytes as u32).to_be_bytes();
+            let unencoded_bytes = length::must_u32(self.unencoded_bytes).to_be_bytes();
             out[body_start + 2..body_start + HEAD_BYTES].copy_from_slice(&unencoded_bytes);
         }
     }
@@ -92,7 +93,7 @@ impl DataBlockEncoder {
 
     fn append_indexed(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
         if self.cells == 0 || last.shared < 2 + cell.row().len() {
-            self.row_offsets.push((self.encoded_bytes - 4 * self.row_offsets.len()) as u32);
+            self.row_offsets.push(length::must_u32(self.encoded_bytes - 4 * self.row_offsets.len()));
             self.encoded_bytes += 4;
         }
         append_raw(cell, self.layout, out);
@@ -119,7 +120,7 @@ impl DataBlockEncoder {
     fn append_diff(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
         use diff_flag::*;
         if self.cells == 0 {
-            out.push(cell.family().len() as u8);
+            out.push(cell.key_lengths().1);
             out.extend_from_slice(cell.family());
         }
         let same = self.same(cell, last);
@@ -127,7 +128,7 @@ impl DataBlockEncoder {
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
         let timestamp = self.shortest_timestamp(last, cell.timestamp());
         let bytes = timestamp.bytes();
-        out.push(flags | timestamp.flags | (bytes as u8 - 1) << TIMESTAMP_BYTES_SHIFT);
+        out.push(flags | timestamp.flags | (length::bounded_u8(bytes) - 1) << TIMESTAMP_BYTES_SHIFT);
         self.append_lengths_and_body(cell, &same, out);
         out.extend_from_slice(&timestamp.magnitude.to_le_bytes()[..bytes]);
         if !same.kind {
@@ -149,7 +150,7 @@ impl DataBlockEncoder {
             (same_value, SAME_VALUE),
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
-        out.push(flags | timestamp_common as u8);
+        out.push(flags | length::bounded_u8(timestamp_common));
         self.append_lengths_and_body(cell, &same, out);
         out.extend_from_slice(&timestamp[timestamp_common..]);
         if !same.kind {
@@ -307,7 +308,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 fn append_raw(cell: &CellRef<'_>, layout: CellLayout, out: &mut Vec<u8>) {
     cell.write_key_value(out, false);
     if layout.includes_tags {
-        out.extend_from_slice(&(cell.tags().len() as u16).to_be_bytes());
+        out.extend_from_slice(&cell.tags_len().to_be_bytes());
         out.extend_from_slice(cell.tags());
     }
     if layout.includes_mvcc {

@@ -9,6 +9,7 @@
 //! A full dictionary gives the entry that was used least recently to the next new tag.
 
 use evenkeel_common::codec::{read_varint, write_varint};
+use evenkeel_common::length;
 
 use super::Malformed;
 use super::input::Input;
@@ -69,7 +70,7 @@ impl TagDictionary {
     fn write(&mut self, tag: &[u8], out: &mut Vec<u8>) {
         if let Some(index) = self.entries.iter().position(|entry| *entry.tag == *tag) {
             let _ = self.touch(index);
-            out.extend_from_slice(&(index as u16).to_be_bytes());
+            out.extend_from_slice(&length::must_u16(index).to_be_bytes());
             return;
         }
         out.push(NEW);
@@ -109,7 +110,7 @@ fn append_tag(tag: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
 /// Reads a varint that must fit a Java int.
 pub(super) fn varint(bytes: &[u8]) -> Option<(usize, usize)> {
     let (value, len) = read_varint(bytes)?;
-    (value <= i32::MAX as u64).then_some((value as usize, len))
+    (value <= i32::MAX as u64).then_some((length::index(value), len))
 }
 
 #[cfg(test)]

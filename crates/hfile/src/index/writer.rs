@@ -7,6 +7,7 @@
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::Result;
 use evenkeel_common::codec::{vlong_len, write_vlong};
+use evenkeel_common::length;
 
 use super::{BlockAt, ENTRY_BYTES};
 use crate::block_writer::{BlockWriter, Written};
@@ -54,11 +55,11 @@ impl Chunk {
     }
 
     fn write_leaf(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.entries.len() as u32).to_be_bytes());
+        out.extend_from_slice(&length::must_u32(self.entries.len()).to_be_bytes());
         let mut offset = 0u32;
         out.extend_from_slice(&offset.to_be_bytes());
         for Entry { key, .. } in &self.entries {
-            offset += (ENTRY_BYTES + key.len()) as u32;
+            offset += length::must_u32(ENTRY_BYTES + key.len());
             out.extend_from_slice(&offset.to_be_bytes());
         }
         for Entry { at, key, .. } in &self.entries {
@@ -82,7 +83,7 @@ impl Chunk {
         let leaf = self.blocks_to.partition_point(|to| *to <= middle);
         let before = leaf.checked_sub(1).map_or(0, |i| self.blocks_to[i]);
         write_at(self.entries[leaf].at, out);
-        out.extend_from_slice(&((middle - before) as u32).to_be_bytes());
+        out.extend_from_slice(&length::must_u32(length::index(middle - before)).to_be_bytes());
     }
 }
 

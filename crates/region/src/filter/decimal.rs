@@ -8,6 +8,7 @@
 //! With `d` decimal digits the magnitude is `0.DIGITS * 10^(d - scale)`, so two numbers of one sign compare by that
 //! exponent and then digit by digit; no number is ever scaled up, whatever the scales are.
 
+use evenkeel_common::length;
 use std::cmp::Ordering;
 
 use evenkeel_common::Result;
@@ -150,11 +151,13 @@ fn long_digits(mut limbs: Vec<u32>) -> Vec<u8> {
         let mut rest = 0;
         for limb in &mut limbs {
             let value = rest << 32 | u64::from(*limb);
-            *limb = (value / CHUNK) as u32;
+            *limb = length::low_u32(value / CHUNK);
             rest = value % CHUNK;
         }
         digits.extend(
-            (0..9).scan(rest, |rest, _| Some(std::mem::replace(rest, *rest / 10) % 10)).map(|d| d as u8),
+            (0..9)
+                .scan(rest, |rest, _| Some(std::mem::replace(rest, *rest / 10) % 10))
+                .map(|d| (d & 0xf) as u8),
         );
         let zeros = limbs.iter().take_while(|limb| **limb == 0).count();
         limbs.drain(..zeros);

@@ -2,6 +2,7 @@
 //! FirstKeyValueMatchingQualifiersFilter, TimestampsFilter.
 
 use bytes::Bytes;
+use evenkeel_common::length;
 use evenkeel_common::{CellRef, CellType, KeyBuf, Result};
 use evenkeel_protocol::pb;
 
@@ -27,7 +28,7 @@ impl Filter for KeyOnlyFilter {
     }
 
     fn transform(&self, cell: &CellRef<'_>) -> Option<ReplacedValue> {
-        let len = || ReplacedValue::Length((cell.value().len() as u32).to_be_bytes());
+        let len = || ReplacedValue::Length(length::must_u32(cell.value().len()).to_be_bytes());
         Some(if self.len_as_val { len() } else { ReplacedValue::Empty })
     }
 }

@@ -8,6 +8,8 @@
 //! text has, and keeps its upper bits. Rows outside of what was expected have the lowest digest or the highest; they
 //! are compared in full, as rows with the same digest always are. A poor guess costs time and nothing else.
 
+use evenkeel_common::length;
+
 /// Bits of a digest.
 pub(super) const DIGEST_BITS: u32 = 19;
 /// The highest digest.
@@ -47,7 +49,8 @@ impl RowDigest {
         let low = if low.is_empty() { vec![text.0; high.len()] } else { low.to_vec() };
         let high = if high.is_empty() { highest_like(&low, text) } else { high.to_vec() };
         let common = low.iter().zip(&high).take_while(|(a, b)| a == b).count();
-        let places = (1..).take_while(|places| radix(text).pow(*places) <= 1 << NUMBER_BITS).count() as u32;
+        let places =
+            (1..).take_while(|places| radix(text).pow(*places) <= 1 << NUMBER_BITS).map(|_| 1).sum::<u32>();
         let mut digest = Self { prefix: low[..common].into(), text, places, low: 0, shift: 0 };
         digest.low = digest.number(&low[common..]);
         let width = digest.number(&high[common..]).saturating_sub(digest.low);
@@ -62,7 +65,7 @@ impl RowDigest {
             return if row < &*self.prefix { 0 } else { DIGEST_MAX };
         };
         let number = self.number(rest).saturating_sub(self.low) >> self.shift;
-        number.min(u64::from(DIGEST_MAX)) as u32
+        length::low_u32(number.min(u64::from(DIGEST_MAX)))
     }
 
     /// The first bytes of the rest of a row as a number. From the first byte on that is not of the text, it has the lowest

@@ -15,6 +15,7 @@ use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use evenkeel_common::length;
 use evenkeel_common::{CellComparator, CellRef, search};
 
 use super::chunk::{ALIGN, Chunk, ChunkPool};
@@ -39,7 +40,7 @@ impl EntryBits {
 
     fn entry(self, chunk: usize, offset: usize) -> u32 {
         debug_assert!(chunk < self.chunks_max() && offset < 1 << self.0);
-        (chunk as u32) << self.0 | offset as u32
+        length::bounded_u32(chunk) << self.0 | length::bounded_u32(offset)
     }
 
     #[inline]
@@ -271,7 +272,7 @@ impl FlatBuilder {
         // SAFETY: `bytes` bytes at `at` are ours alone (`Chunk::take`): a header and the KeyValue.
         unsafe {
             at.cast::<u64>().write_unaligned(cell.seq_id());
-            at.add(SEQ_ID_BYTES).cast::<u32>().write_unaligned(cell.key_value_len() as u32);
+            at.add(SEQ_ID_BYTES).cast::<u32>().write_unaligned(length::must_u32(cell.key_value_len()));
             write_key_value(at.add(HEADER_BYTES), cell);
         }
         self.entries.push(entry);

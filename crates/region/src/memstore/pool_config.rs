@@ -3,6 +3,7 @@
 //! `hbase.hregion.memstore.mslab.enabled` is of no effect: cells lie in chunks always. Nor is
 //! `hbase.hregion.memstore.mslab.indexchunksize.percent`: a list's index lies among its cells.
 
+use evenkeel_common::length;
 use std::sync::Arc;
 
 use evenkeel_common::{ConfigError, Configuration};
@@ -49,9 +50,10 @@ impl ChunkPoolConfig {
             part if (0.0..=1.0).contains(&part) => Ok(part),
             _ => Err(conf.unusable(key, "a number from 0.0 to 1.0")),
         };
-        let spare_max = (memstore_bytes as f64 * part(POOL_MAX, 1.0)?) as usize / sizes.chunk_bytes;
-        let initial = (part(POOL_INITIAL, 0.0)? * spare_max as f64) as usize;
-        let bytes_max = (memstore_bytes + chunk_slack_bytes(memstore_bytes)) as usize;
+        let spare_max =
+            length::index(length::whole(memstore_bytes as f64 * part(POOL_MAX, 1.0)?)) / sizes.chunk_bytes;
+        let initial = length::index(length::whole(part(POOL_INITIAL, 0.0)? * spare_max as f64));
+        let bytes_max = length::index(memstore_bytes + chunk_slack_bytes(memstore_bytes));
         Ok(Self { sizes, spare_max, initial, bytes_max })
     }
 
@@ -60,12 +62,12 @@ impl ChunkPoolConfig {
         if !CHUNK_BYTES_BOUNDS.contains(&chunk) {
             return Err(conf.unusable(CHUNK_SIZE, "from 4096 to 268435456 bytes"));
         }
-        let chunk_bytes = (chunk as usize).next_multiple_of(ALIGN);
+        let chunk_bytes = length::index(chunk).next_multiple_of(ALIGN);
         let shared = conf.get_u64_or(MAX_ALLOCATION, ChunkSizes::default().shared_bytes_max as u64)?;
         if shared > chunk {
             return Err(conf.unusable(MAX_ALLOCATION, &format!("no more than {CHUNK_SIZE}, {chunk}")));
         }
-        Ok(ChunkSizes { chunk_bytes, shared_bytes_max: shared as usize })
+        Ok(ChunkSizes { chunk_bytes, shared_bytes_max: length::index(shared) })
     }
 
     /// The pool.

@@ -1,5 +1,6 @@
 //! [`Segment`]: sorted cells, their sizes and their time range.
 
+use evenkeel_common::length;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -300,7 +301,7 @@ impl FlatSegmentBuilder {
             Index::Flat(index) => Some(index),
             Index::List(_) => None,
         });
-        let index = FlatBuilder::new(pool, comparator, cells as usize, before);
+        let index = FlatBuilder::new(pool, comparator, length::index(cells), before);
         // Its sizes and times; the index comes last.
         let empty = FlatBuilder::new(pool, comparator, 0, None).finish();
         Self { index, segment: Segment::with(Index::Flat(empty), MemStoreSize::default()) }

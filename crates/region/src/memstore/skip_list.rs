@@ -22,6 +22,7 @@ use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
+use evenkeel_common::length;
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::arena::Arena;
@@ -71,9 +72,9 @@ impl Link {
     /// The node; null at the end.
     #[inline]
     fn node(self) -> *const Node {
-        with_exposed_provenance_mut::<Node>(
-            ((self.0 << DIGEST_BITS) >> (DIGEST_BITS - ALIGN.trailing_zeros())) as usize,
-        )
+        with_exposed_provenance_mut::<Node>(length::index(
+            (self.0 << DIGEST_BITS) >> (DIGEST_BITS - ALIGN.trailing_zeros()),
+        ))
     }
 
     #[inline]
@@ -257,7 +258,7 @@ impl SkipList {
         let table = NonNull::new(self.hints.load(Ordering::Acquire))?;
         // SAFETY: a table that was stored is complete (`make_hints`), and lives as long as the arena.
         unsafe {
-            let bits = table.as_ref().load(Ordering::Relaxed) as u32;
+            let bits = (table.as_ref().load(Ordering::Relaxed) & 0xff) as u32;
             Some((bits, std::slice::from_raw_parts(table.as_ptr().add(1), 1 << bits)))
         }
     }
@@ -516,8 +517,8 @@ impl SkipList {
         let node = self.arena.alloc(bytes).cast::<Node>();
         let header = Node {
             seq_id: cell.seq_id(),
-            key_value_len: cell.key_value_len() as u32,
-            height: height as u16,
+            key_value_len: length::must_u32(cell.key_value_len()),
+            height: length::bounded_u16(height),
             hidden: AtomicBool::new(false),
             written: Written::now(),
         };

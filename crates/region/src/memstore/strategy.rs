@@ -11,6 +11,7 @@
 //! a flush of n in-memory flushes has merged n²/2 of them. Here a merge begins at the newest and takes an older segment
 //! along when it must, or when that one is not much larger than what is merged already.
 
+use evenkeel_common::length;
 use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration};
@@ -118,7 +119,7 @@ impl InMemoryConfig {
     pub fn threshold_bytes(&self, chunk_bytes: usize, flush_bytes: u64, families: usize) -> u64 {
         match self.threshold_factor {
             0.0 => chunk_bytes as u64,
-            factor => (factor * flush_bytes as f64) as u64 / families.max(1) as u64,
+            factor => length::whole(factor * flush_bytes as f64) / families.max(1) as u64,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! What is flushed while the region opens has no markers, as its log is not begun. A failure before the renames leaves
 //! the snapshots in place: they stay readable and are part of the next flush.
 
+use evenkeel_common::length;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,7 +144,7 @@ impl Region {
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
-                let ms = started.elapsed().as_millis() as u64;
+                let ms = length::whole_ms(started.elapsed());
                 tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");
                 Ok(FlushOutcome { flushed: true, seq_id })
             }

@@ -23,6 +23,7 @@
 //! # An operation that ends in a panic
 //! [`RunningNonce`] ends its operation as failed when it is dropped, so a retry is not answered by waiting for ever.
 
+use evenkeel_common::length;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl NonceManager {
     }
 
     fn shard(&self, key: NonceKey) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+        &self.shards[length::index(self.hasher.hash_one(key)) % SHARDS]
     }
 
     /// Asks to start an operation. `waiter` is only made when the answer is [`NonceStart::Running`].

@@ -11,6 +11,7 @@
 //! or its family was deleted since. The second case matters: a family that is deleted and added again is a new store
 //! without files, whose own greatest sequence id is 0, while logs still hold the edits of the old one.
 
+use evenkeel_common::length;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -93,7 +94,7 @@ impl Region {
             region = %region.info.name_text(),
             open_seq_num = region.open_seq_num(),
             replayed,
-            ms = started.elapsed().as_millis() as u64,
+            ms = length::whole_ms(started.elapsed()),
             "region opened"
         );
         Ok(region)

@@ -9,6 +9,7 @@ use evenkeel_common::cell::{
     KEY_VALUE_PREFIX_BYTES, KeyValueBuilder, LATEST_TIMESTAMP, check_key_value_bytes, check_tags,
     tags_with_ttl, whole_tags,
 };
+use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Result};
 
 use super::Region;
@@ -64,7 +65,8 @@ impl Region {
             } else if cell.type_code() == CellType::Delete as u8 {
                 let earlier =
                     delete.cells[..at].iter().filter(|k| names_latest_of_same_column(k, &cell)).count();
-                let timestamp = self.timestamp_of_version(&cell, earlier as u32 + 1)?.unwrap_or(now_ms);
+                let timestamp =
+                    self.timestamp_of_version(&cell, length::must_u32(earlier + 1))?.unwrap_or(now_ms);
                 cells.push(key_value.with_timestamp(timestamp));
             } else {
                 cells.push(key_value.with_timestamp(now_ms));

@@ -40,6 +40,7 @@
 
 mod entry;
 
+use evenkeel_common::length;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -203,17 +204,17 @@ impl RowCache {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let fold = |h: u64, word: u64| {
             let product = u128::from(h ^ word) * u128::from(FACTOR);
-            (product >> 64) as u64 ^ product as u64
+            length::low_u64(product >> 64) ^ length::low_u64(product)
         };
         let (words, rest) = row.as_chunks::<8>();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        let h = words.iter().fold(self.id as u64, |h, word| fold(h, u64::from_le_bytes(*word)));
+        let h = words.iter().fold(length::low_u64(self.id), |h, word| fold(h, u64::from_le_bytes(*word)));
         fold(fold(h, u64::from_le_bytes(last)), row.len() as u64 ^ (self.id >> 64) as u64)
     }
 
     fn note_of(&self, hash: u64) -> &AtomicU64 {
-        &self.notes[hash as usize % NOTES]
+        &self.notes[length::index(hash) % NOTES]
     }
 }
 
@@ -300,7 +301,7 @@ impl Rows {
         let Some(rows) = self.cache.blocks.rows().filter(|_| self.cache.is_used.load(SeqCst)) else {
             return HeldRows::default();
         };
-        let by = number as u32;
+        let by = (number & 0xffff_ffff) as u32;
         let (mut successors, mut left) = (Vec::new(), SUCCESSOR_BYTES_MAX);
         for (hash, range) in self.rows {
             let key = self.cache.key(hash);

@@ -4,6 +4,7 @@
 //! a lock; that costs a wait and never correctness. A lock is held while a write is prepared and applied, not while
 //! the WAL is synced. Several rows are locked in the order of the table, so no two writes can wait for each other.
 
+use evenkeel_common::length;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,7 @@ fn try_slot(lock: &RwLock<()>, mode: LockMode) -> Option<Held<'_>> {
 }
 
 fn slot_of(row: &[u8]) -> usize {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(row) as usize % LOCKS
+    length::index(BuildHasherDefault::<DefaultHasher>::default().hash_one(row)) % LOCKS
 }
 
 #[cfg(test)]

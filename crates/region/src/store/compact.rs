@@ -12,6 +12,7 @@
 //! the cells in other files that they hide. When nothing is left, the output is a file without cells: its info says which
 //! files it replaces and up to which sequence id all edits are in files, which no other place does.
 
+use evenkeel_common::length;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -261,7 +262,7 @@ impl Store {
             });
         let part = (hash >> 11) as f64 / (1_u64 << 53) as f64;
         let jitter = period * self.config.major_jitter.max(0.0);
-        (period + jitter - 2.0 * jitter * part) as i64
+        length::whole(period + jitter - 2.0 * jitter * part).cast_signed()
     }
 
     /// Merges the files of a request into a new one, beside the family. Nothing changes for readers. No reader reads at

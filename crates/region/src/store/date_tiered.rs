@@ -15,6 +15,7 @@
 use super::StoreConfig;
 use super::output::Split;
 use super::selection::{Candidate, Plan, Wish, explore, skip_large};
+use evenkeel_common::length;
 
 /// `hbase.hstore.compaction.date.tiered.*`.
 #[derive(Clone, Debug)]
@@ -61,7 +62,9 @@ impl DateTieredSettings {
         let positive = || value.parse::<i64>().ok().filter(|n| *n > 0);
         let known = match key {
             FILE_AGE_MAX => positive().map(|ms| self.file_age_max_ms = ms),
-            INCOMING_MIN => positive().map(|n| self.incoming_files_min = (n as usize).max(2)),
+            INCOMING_MIN => {
+                positive().map(|n| self.incoming_files_min = length::index(n.cast_unsigned()).max(2))
+            }
             SINGLE_OUTPUT => value.to_ascii_lowercase().parse().ok().map(|is| self.single_output = is),
             WINDOW => positive().map(|ms| self.window_ms = ms),
             PER_TIER => positive().map(|n| self.windows_per_tier = n),

@@ -16,6 +16,7 @@
 //! Other than in HBase: a user's major compaction compacts all there is, where HBase chooses as usual, and splits a stripe only
 //! when it is the only one; level 0 is not compacted together with one stripe.
 
+use evenkeel_common::length;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -107,7 +108,7 @@ impl StripeSettings {
 
     fn split_bytes(&self, config: &StoreConfig) -> u64 {
         let flushes = self.level0_files_min as f64 * 4.0 * self.split_parts;
-        self.split_bytes.unwrap_or((config.flush_bytes as f64 * flushes) as u64).max(1)
+        self.split_bytes.unwrap_or(length::whole(config.flush_bytes as f64 * flushes)).max(1)
     }
 
     /// The limits of a choice within one stripe, or in level 0.
@@ -132,7 +133,7 @@ impl StripeSettings {
             }
             (parts, ratio) = (parts + 1.0, next);
         }
-        (((cells as f64 / parts) as u64).max(1), parts.ceil() as usize)
+        (length::whole(cells as f64 / parts).max(1), length::index(length::whole(parts.ceil())))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::CellBuffer;
+use evenkeel_common::length;
 use evenkeel_common::{CellRef, HBaseError, Result, pages};
 use evenkeel_protocol::pb;
 use prost::Message;
@@ -50,11 +51,11 @@ impl CellBlockWriter {
         match self.codec {
             CellCodec::KeyValue => {
                 let tags = tags_bytes(cell);
-                out.extend_from_slice(&((cell.key_value_len() - tags) as u32).to_be_bytes());
+                out.extend_from_slice(&length::must_u32(cell.key_value_len() - tags).to_be_bytes());
                 cell.write_key_value(out, false);
             }
             CellCodec::KeyValueWithTags => {
-                out.extend_from_slice(&(cell.key_value_len() as u32).to_be_bytes());
+                out.extend_from_slice(&length::must_u32(cell.key_value_len()).to_be_bytes());
                 cell.write_key_value(out, true);
             }
             CellCodec::Cell => write_parts(out, cell, false),
@@ -78,9 +79,8 @@ impl CellBlockWriter {
         }
         self.cells += 1;
         let out = self.out.copied();
-        out.extend_from_slice(&((8 + cell.key().len() + value.len()) as u32).to_be_bytes());
-        out.extend_from_slice(&(cell.key().len() as u32).to_be_bytes());
-        out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        out.extend_from_slice(&length::must_u32(8 + cell.key().len() + value.len()).to_be_bytes());
+        out.extend_from_slice(&cell.prefix());
         out.extend_from_slice(cell.key());
         self.out.push_shared(value);
     }
@@ -144,7 +144,7 @@ fn tags_bytes(cell: &CellRef<'_>) -> usize {
 
 fn write_parts(out: &mut Vec<u8>, cell: &CellRef<'_>, with_tags: bool) {
     let sized = |out: &mut Vec<u8>, part: &[u8]| {
-        out.extend_from_slice(&(part.len() as u32).to_be_bytes());
+        out.extend_from_slice(&length::must_u32(part.len()).to_be_bytes());
         out.extend_from_slice(part);
     };
     sized(out, cell.row());

@@ -9,6 +9,7 @@
 //! was [released](FrameReader::release): an idle connection holds none.
 
 use bytes::{Buf, Bytes, BytesMut};
+use evenkeel_common::length;
 
 /// A new connection's first read buffer; it grows while reads fill it.
 const READ_BYTES_MIN: usize = 8 * 1024;
@@ -129,7 +130,7 @@ impl FrameReader {
     pub fn next_frame(&mut self) -> Frame {
         let Some(len) = self.announced() else { return Frame::Partial(None) };
         if len > self.frame_bytes_max {
-            return Frame::TooLong(len as u32);
+            return Frame::TooLong(length::must_u32(len));
         }
         if self.buffer.len() - LENGTH_BYTES < len {
             return Frame::Partial(Some(len));

@@ -5,6 +5,7 @@
 //! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a client of large batches must
 //! not hold up one of small reads, however fast it sends the next.
 
+use evenkeel_common::length;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -294,7 +295,7 @@ impl Connection {
         if header_bytes > REFUSED_HEADER_BYTES_MAX as u64 {
             return Err(Fatal("a request header is too long"));
         }
-        match rest.get(..header_bytes as usize) {
+        match rest.get(..length::index(header_bytes)) {
             Some(header) => Ok(Some(RequestHead::parse(header)?.call_id)),
             None => Ok(None),
         }

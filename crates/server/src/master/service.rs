@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evenkeel_common::length;
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::java_regex;
@@ -262,7 +263,7 @@ fn answer_lists(master: &Arc<Master>, exchange: Exchange<'_>) {
             Ok(pb::GetTableStateResponse { table_state: pb::TableState { state: state.into() } })
         }),
         "GetSchemaAlterStatus" => exchange.with(|q: pb::GetSchemaAlterStatusRequest| {
-            let total = master.served(&name_of(&q.table_name)?) as u32;
+            let total = length::must_u32(master.served(&name_of(&q.table_name)?));
             Ok(pb::GetSchemaAlterStatusResponse {
                 yet_to_update_regions: Some(0),
                 total_regions: Some(total),
@@ -332,7 +333,9 @@ fn answer_regions(master: &Arc<Master>, exchange: Exchange<'_>) {
             master.unassign_region(&encoded(&q.region)?).map(|()| pb::UnassignRegionResponse {})
         }),
         "RunCatalogScan" => exchange.with(|_: pb::RunCatalogScanRequest| {
-            Ok(pb::RunCatalogScanResponse { scan_result: Some(master.run_catalog_janitor()? as i32) })
+            Ok(pb::RunCatalogScanResponse {
+                scan_result: Some(length::must_i32(master.run_catalog_janitor()?)),
+            })
         }),
         _ => answer_switches(master, exchange),
     }

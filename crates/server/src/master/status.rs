@@ -1,5 +1,6 @@
 //! What the cluster tells of itself: `GetClusterStatus`.
 
+use evenkeel_common::length;
 use evenkeel_common::{Result, TableName};
 use evenkeel_protocol::pb;
 
@@ -47,9 +48,9 @@ impl Master {
     fn region_counts(&self) -> Result<Vec<pb::TableRegionStatesCount>> {
         let count = |table: &TableName| {
             let regions = self.parts.meta.regions(Some(table))?;
-            let split = regions.iter().filter(|r| r.info.is_split_parent()).count() as u32;
-            let open = self.served(table) as u32;
-            let total = regions.len() as u32;
+            let split = length::must_u32(regions.iter().filter(|r| r.info.is_split_parent()).count());
+            let open = length::must_u32(self.served(table));
+            let total = length::must_u32(regions.len());
             let counts = pb::RegionStatesCount {
                 open_regions: open,
                 split_regions: split,

@@ -1,5 +1,6 @@
 //! Sizes and counts for reports: RegionLoad and ServerLoad.
 
+use evenkeel_common::length;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,8 +49,8 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
     let files_mib = mib(load.store_file_bytes);
     pb::RegionLoad {
         region_specifier: convert::region::specifier(region.info()),
-        stores: Some(load.stores as u32),
-        storefiles: Some(load.store_files as u32),
+        stores: Some(length::must_u32(load.stores)),
+        storefiles: Some(length::must_u32(load.store_files)),
         store_uncompressed_size_mb: Some(files_mib),
         storefile_size_mb: Some(files_mib),
         mem_store_size_mb: Some(mib(load.memstore_bytes)),

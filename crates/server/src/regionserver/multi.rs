@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, quoted, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
@@ -759,7 +760,7 @@ fn whole_entries(
     let mut entry = |index: usize| {
         let cells = cells.take().map(|cells| result::with_cells(cells, false, false));
         let result = if conditional { cells } else { Some(cells.unwrap_or_default()) };
-        pb::ResultOrException { index: Some(index as u32), result, ..Default::default() }
+        pb::ResultOrException { index: Some(length::must_u32(index)), result, ..Default::default() }
     };
     (0..count).map(&mut entry).collect()
 }

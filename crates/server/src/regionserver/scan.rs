@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenkeel_common::length;
 use evenkeel_common::pages::PAGE_BYTES_MAX;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
@@ -415,7 +416,7 @@ impl Call<'_> {
                 return false;
             }
         }
-        page.counts.push((page.cells.len() - before) as u32);
+        page.counts.push(length::must_u32(page.cells.len() - before));
         page.partial.push(state.is_mid_row());
         if limit > 0 && !state.is_mid_row() {
             page.complete_rows += 1;

@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_common::length;
 use evenkeel_common::{ConfigError, Configuration, ServerName, TableName};
 use evenkeel_protocol::{pb, with_magic};
 use prost::Message;
@@ -281,7 +282,7 @@ pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
     // Only has to differ from one write to the next; a fresh hasher's keys do.
     let salt = RandomState::new().build_hasher().finish().to_be_bytes();
-    let length = (writer.len() + salt.len()) as u32;
+    let length = length::must_u32(writer.len() + salt.len());
     let message = with_magic(message);
     let mut data = Vec::with_capacity(5 + writer.len() + salt.len() + message.len());
     data.push(METADATA_MAGIC);

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KEY_FIXED_BYTES, ROW_BYTES_MAX};
 use evenkeel_common::codec::read_varint;
+use evenkeel_common::length;
 use evenkeel_compression::{Compression, check_supported};
 use evenkeel_protocol::pb;
 
@@ -194,7 +195,7 @@ impl CompressionContext {
                 if len > bytes_max as u64 {
                     return corrupt(format!("{kind:?} of {len} bytes"));
                 }
-                let bytes = Bytes::copy_from_slice(input.take(len as usize)?);
+                let bytes = Bytes::copy_from_slice(input.take(length::index(len))?);
                 self.add(kind, &bytes);
                 Some(bytes)
             }
@@ -236,11 +237,11 @@ impl CompressionContext {
         if total > *room as u64 {
             return corrupt(format!("cell of {total} bytes"));
         }
-        *room -= total as usize;
-        let [key_len, value_len, tags_len] = lengths.map(|len| len as usize);
+        *room -= length::index(total);
+        let [key_len, value_len, tags_len] = lengths.map(length::index);
         let mut bytes = Vec::new();
-        bytes.extend_from_slice(&(key_len as u32).to_be_bytes());
-        bytes.extend_from_slice(&(value_len as u32).to_be_bytes());
+        bytes.extend_from_slice(&length::must_u32(key_len).to_be_bytes());
+        bytes.extend_from_slice(&length::must_u32(value_len).to_be_bytes());
         let is_key_known = self.read_key(input, key_len, &mut bytes)?;
         self.read_value(input, value_len, &mut bytes)?;
         if tags_len > 0 {
@@ -271,9 +272,9 @@ impl CompressionContext {
         if qualifier.len() != qualifier_max {
             return corrupt(format!("key of {} bytes, {key_len} announced", fixed + qualifier.len()));
         }
-        out.extend_from_slice(&(row.len() as u16).to_be_bytes());
+        out.extend_from_slice(&length::must_u16(row.len()).to_be_bytes());
         out.extend_from_slice(&row);
-        out.push(family.len() as u8);
+        out.push(length::must_u8(family.len()));
         out.extend_from_slice(&family);
         out.extend_from_slice(&qualifier);
         out.extend_from_slice(rest);
@@ -292,7 +293,7 @@ impl CompressionContext {
         if body_len > ENTRY_BYTES_MAX as u64 {
             return corrupt(format!("compressed value of {body_len} bytes"));
         }
-        let body = input.take(body_len as usize)?;
+        let body = input.take(length::index(body_len))?;
         if self.skims {
             return Ok(());
         }
@@ -318,7 +319,7 @@ impl CompressionContext {
             // How many more there are depends on how long it is.
             let tag = self.item(input, DictionaryKind::Tag, tag_max)?;
             let tag = tag.ok_or_else(|| Stop::Corrupt("a tag that a damaged entry brought".into()))?;
-            out.extend_from_slice(&(tag.len() as u16).to_be_bytes());
+            out.extend_from_slice(&length::must_u16(tag.len()).to_be_bytes());
             out.extend_from_slice(&tag);
         }
         Ok(())

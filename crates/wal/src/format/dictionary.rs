@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use evenkeel_common::length;
 
 /// No slot.
 const NONE: u16 = u16::MAX;
@@ -120,7 +121,7 @@ impl Dictionary {
             return None;
         }
         if self.slots.len() < self.capacity {
-            let index = self.slots.len() as u16;
+            let index = length::must_u16(self.slots.len());
             self.slots.push(Slot { bytes, prev: NONE, next: NONE });
             self.link_head(index);
             return Some((index, Bytes::new()));

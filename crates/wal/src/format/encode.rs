@@ -1,6 +1,7 @@
 //! Encoding: a header, and entries straight into the buffer that is written to disk.
 
 use evenkeel_common::codec::write_varint;
+use evenkeel_common::length;
 use evenkeel_common::{CellRef, TableName};
 use evenkeel_compression::Compression;
 use evenkeel_protocol::pb;
@@ -56,7 +57,7 @@ pub(crate) fn write<'a>(
     write_varint(out, size.key_bytes as u64);
     write_key(out, key, size.cells);
     for cell in cells {
-        out.extend_from_slice(&(cell.key_value_len() as u32).to_be_bytes());
+        out.extend_from_slice(&length::must_u32(cell.key_value_len()).to_be_bytes());
         cell.write_key_value(out, true);
     }
     debug_assert_eq!(out.len(), end);

@@ -13,6 +13,7 @@
 //! fetch one more piece for the rest of the member. A member whose last bytes alone would lie in such a piece makes it lose
 //! its place; here, such a member gets an extra field that makes it longer ([`pad_member`]).
 
+use evenkeel_common::length;
 use evenkeel_common::{Result, codec::write_varint};
 use evenkeel_compression::{Compression, Compressor, decompress, expansion_max};
 
@@ -70,7 +71,7 @@ fn pad_member(member: &mut Vec<u8>) {
         return;
     }
     let mut extra = vec![0; 2 + UNFETCHED_BYTES_MAX];
-    extra[..2].copy_from_slice(&(UNFETCHED_BYTES_MAX as u16).to_le_bytes());
+    extra[..2].copy_from_slice(&length::bounded_u16(UNFETCHED_BYTES_MAX).to_le_bytes());
     member[FLAGS_AT] |= EXTRA;
     member.splice(HEADER_BYTES..HEADER_BYTES, extra);
 }

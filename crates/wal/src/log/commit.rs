@@ -1,5 +1,6 @@
 //! Commits: taking the queue, writing it, telling those who wait; and rolls.
 
+use evenkeel_common::length;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,7 +153,7 @@ impl Shared {
         self.queue.lock().give_back(batch.bytes, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
-            tracing::info!(ms = took.as_millis() as u64, path = %output.path().display(), "slow sync");
+            tracing::info!(ms = length::whole_ms(took), path = %output.path().display(), "slow sync");
         }
         output.look_ahead(&self.config, &self.archiver);
     }

@@ -12,6 +12,7 @@
 //! taken back, so a server that has given one up must not go on. HBase counts from when a writer begins to wait, here it is
 //! from when the commit began; the first to time out decides either way. What these writers wrote may be in the log and be replayed.
 
+use evenkeel_common::length;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ impl Shared {
             if took > self.config.roll_on_sync && !under_way.is_told {
                 under_way.is_told = true;
                 count(&self.counters.stuck_syncs);
-                let (ms, path) = (took.as_millis() as u64, under_way.path.display());
+                let (ms, path) = (length::whole_ms(took), under_way.path.display());
                 tracing::warn!("a sync of {path} has taken {ms} ms and goes on");
             }
             if took > self.config.sync_timeout {

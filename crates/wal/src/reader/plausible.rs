@@ -7,6 +7,7 @@
 //! with a probability far below 2^-100, like a cell with one below 2^-50.
 
 use evenkeel_common::codec::read_varint;
+use evenkeel_common::length;
 use evenkeel_common::{CellRef, CellType, TableName};
 
 /// A key that is looked for is no longer: names, numbers, and some attributes.
@@ -84,7 +85,7 @@ fn field(bytes: &[u8], compressed: bool) -> Field {
     if value > KEY_BYTES_MAX as u64 {
         return Field::Wrong;
     }
-    let content_end = value_bytes + value as usize;
+    let content_end = value_bytes + length::index(value);
     match rest.get(value_bytes..content_end) {
         None => Field::Cut,
         Some(content) if is_content(number, content, compressed) => {

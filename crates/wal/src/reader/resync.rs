@@ -33,6 +33,7 @@
 //! more, the rest of the file is the gap. Regions are remembered with their last sequence id, a hundred bytes each; of a
 //! compressed file, a copy of the dictionaries.
 
+use evenkeel_common::length;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -288,7 +289,7 @@ impl WalReader {
         if len > plausible::KEY_BYTES_MAX as u64 {
             return Ok(None);
         }
-        let (from, len) = (at + len_bytes as u64, len as usize);
+        let (from, len) = (at + len_bytes as u64, length::index(len));
         self.history.work += len as u64;
         let key = self.input.peek_at(from, len)?;
         if key.len() < len || !plausible::is_key(key, true, false) {
@@ -331,7 +332,7 @@ impl WalReader {
         let Some((len, len_bytes)) = read_varint(head) else {
             return Ok(head.len() < 10 && head.iter().all(|byte| byte & 0x80 != 0));
         };
-        let (key_at, key_len) = (from + len_bytes as u64, len as usize);
+        let (key_at, key_len) = (from + len_bytes as u64, length::index(len));
         if len == 0 || len > super::KEY_BYTES_MAX as u64 {
             return Ok(false);
         }
@@ -553,7 +554,7 @@ impl WalReader {
         let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
             return Ok(None);
         };
-        let len = len.min(plausible::KEY_BYTES_MAX as u64) as usize;
+        let len = length::index(len.min(plausible::KEY_BYTES_MAX as u64));
         if !plausible::is_key(self.input.peek_at(from + len_bytes as u64, len)?, true, true) {
             return Ok(None);
         }

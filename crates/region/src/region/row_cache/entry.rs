@@ -12,6 +12,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_block_cache::bucket::rows::Successor;
+use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType};
 
 use crate::ops::{FamilyColumns, Scan};
@@ -64,9 +65,9 @@ impl<'a> Entry<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
         bytes.extend(self.expires_ms.to_le_bytes());
-        bytes.extend((self.row.len() as u16).to_le_bytes());
+        bytes.extend(length::must_u16(self.row.len()).to_le_bytes());
         bytes.extend([u8::from(self.saw_markers), 0]);
-        bytes.extend((self.coverage.len() as u32).to_le_bytes());
+        bytes.extend(length::must_u32(self.coverage.len()).to_le_bytes());
         for part in [self.row, self.coverage, self.cells] {
             bytes.extend_from_slice(part);
         }
@@ -280,12 +281,12 @@ fn push_family<'a>(
     name: &[u8],
     qualifiers: Option<impl ExactSizeIterator<Item = &'a [u8]>>,
 ) {
-    coverage.push(name.len() as u8);
+    coverage.push(length::must_u8(name.len()));
     coverage.extend_from_slice(name);
-    let count = qualifiers.as_ref().map_or(ALL, |qualifiers| qualifiers.len() as u32);
+    let count = qualifiers.as_ref().map_or(ALL, |qualifiers| length::must_u32(qualifiers.len()));
     coverage.extend(count.to_le_bytes());
     for qualifier in qualifiers.into_iter().flatten() {
-        coverage.extend((qualifier.len() as u32).to_le_bytes());
+        coverage.extend(length::must_u32(qualifier.len()).to_le_bytes());
         coverage.extend_from_slice(qualifier);
     }
 }
