@@ -159,10 +159,11 @@ impl MetaTable {
             .map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
-    /// Every region, of one table or of all, in the order of their rows. Split parents are among them.
+    /// Every region, of one table or of all, in the order of their rows. Split parents are among them. A row that cannot be
+    /// read is named in the log and left out: a log has no checksums, so a power cut may leave one.
     ///
     /// # Errors
-    /// Whatever the region says, or `IOException` for a cell that is not what it should be.
+    /// Whatever the region says.
     pub fn regions(&self, table: Option<&TableName>) -> Result<Vec<MetaRegion>> {
         let mut scan = Scan::default();
         if let Some(table) = table {
@@ -171,7 +172,10 @@ impl MetaTable {
         }
         let mut regions = Vec::new();
         self.for_each_row(scan, |row| {
-            regions.extend(region_of(row)?);
+            match region_of(row) {
+                Ok(region) => regions.extend(region),
+                Err(error) => tracing::error!(%error, "a row of hbase:meta cannot be read, and is left out"),
+            }
             Ok(())
         })?;
         regions.retain(|region: &MetaRegion| table.is_none_or(|table| region.info.table() == table));
@@ -186,8 +190,13 @@ impl MetaTable {
         let mut states = Vec::new();
         self.for_each_row(Scan::default(), |row| {
             if let Some(cell) = row.iter().find(|c| c.family() == TABLE && c.qualifier() == b"state") {
-                let state = pb::TableState::decode(cell.value()).map_err(|e| bad_row(cell.row(), &e))?;
-                states.push((TableName::from_bytes(cell.row())?, state.state()));
+                match pb::TableState::decode(cell.value()) {
+                    Ok(state) => states.push((TableName::from_bytes(cell.row())?, state.state())),
+                    Err(error) => {
+                        let error = bad_row(cell.row(), &error);
+                        tracing::error!(%error, "a table's state cannot be read, and is left out");
+                    }
+                }
             }
             Ok(())
         })?;
