@@ -111,6 +111,13 @@ pub trait BlockCache: Send + Sync + Debug {
         None
     }
 
+    /// Gives memory back to the system that no block has needed for two calls; how many bytes. It goes piece by piece, and
+    /// after each it asks whether it `may_go_on`, which may take its time.
+    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
+        let _ = may_go_on;
+        0
+    }
+
     /// What happened so far, and what is held now.
     fn stats(&self) -> CacheStats;
 

@@ -71,6 +71,10 @@ impl BlockCache for LruBlockCache {
         self.0.rows()
     }
 
+    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
+        self.0.release_idle(may_go_on)
+    }
+
     fn stats(&self) -> CacheStats {
         self.0.stats()
     }

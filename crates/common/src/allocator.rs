@@ -81,6 +81,17 @@ pub fn share() -> io::Result<()> {
     Ok(())
 }
 
+/// Gives what the heap has free, between what is in use too, back to the system. Locks one arena of the allocator after the
+/// other, each for as long as it takes to look at what is free there. Does nothing where the system's allocator knows no such
+/// thing.
+pub fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: takes a number alone, and touches nothing but memory that the allocator has free.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 /// [`System`], with samples taken. See the [module](self).
 #[derive(Debug)]
 pub struct SampledAllocator;

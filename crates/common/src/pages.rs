@@ -27,6 +27,17 @@ pub fn keep_at_most(bytes: usize) {
     drop(surplus);
 }
 
+/// Frees all buffers that are kept now; how many bytes they had.
+pub fn release_all() -> usize {
+    let mut store = STORE.lock();
+    let (bytes, bytes_max) = (store.bytes, store.bytes_max);
+    let surplus = store.limit(0);
+    store.bytes_max = bytes_max;
+    drop(store);
+    drop(surplus);
+    bytes
+}
+
 /// Bytes of the buffers that are kept now.
 pub fn kept_bytes() -> usize {
     STORE.lock().bytes

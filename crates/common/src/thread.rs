@@ -24,6 +24,7 @@
 //! | `flush-in-memory-N` | same | that in-memory flush fails | the server ends |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction fails; its inputs stay | the server ends |
 //! | `chunks` | same | started again | started again |
+//! | `memory-trim` | `server/standalone/memory_trim.rs` | started again | started again |
 //! | `write-throttle` | `server/regionserver/brake.rs` | answers are caught one by one | the server ends |
 //! | `chore` | `server/regionserver/chore.rs` | that round fails | the server ends |
 //! | `master-chore` | `server/master/chore.rs` | that task fails | the server ends |
@@ -72,7 +73,7 @@ pub struct Death {
 
 impl Display for Death {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "thread {} ended: {}", self.thread, self.reason)
+        write!(f, "thread {} failed: {}", self.thread, self.reason)
     }
 }
 
@@ -85,6 +86,14 @@ impl Supervisor {
     /// Does nothing beyond the line in the log that each death gets: for tests and tools.
     pub fn log_only() -> Self {
         Self::new(|_| {})
+    }
+
+    /// Tells of a panic on the calling thread, which may go on, that has left something of the server half done.
+    pub fn report(&self, reason: impl Into<String>) {
+        let death =
+            Death { thread: std::thread::current().name().unwrap_or("?").to_owned(), reason: reason.into() };
+        tracing::error!(thread = death.thread, reason = death.reason, "the server cannot go on");
+        self.tell(&death);
     }
 
     fn tell(&self, death: &Death) {

@@ -149,7 +149,7 @@ fn a_server_that_loses_a_thread_says_so_and_ends() {
         let status = server.exit();
         let log = server.log();
         assert_eq!(status.code(), Some(1), "{name}: {status}\n{log}");
-        let said = format!("thread {name} ended: it panicked: EVENKEEL_TEST_PANIC names this thread");
+        let said = format!("thread {name} failed: it panicked: EVENKEEL_TEST_PANIC names this thread");
         let last = log.lines().last().unwrap_or_default();
         assert!(last.starts_with("evenkeel: ") && last.contains(&said), "{name}: {log}");
     };
@@ -189,7 +189,7 @@ fn a_stop_that_panics_ends() {
     }
     let status = server.terminate();
     assert_eq!(status.code(), Some(1), "{status}");
-    assert!(server.log().contains("thread stop ended: it panicked"), "{}", server.log());
+    assert!(server.log().contains("thread stop failed: it panicked"), "{}", server.log());
 }
 
 /// A thread of another process that does not run any more, as one whose system call never returns.

@@ -29,6 +29,7 @@ mod ahead;
 pub mod bulk_load;
 mod compaction;
 mod flush;
+mod half_done;
 mod in_memory;
 mod manifest;
 mod marker;
@@ -100,6 +101,10 @@ pub trait RegionEvents: Send + Sync {
     /// A part of the MemStore is large enough for an in-memory flush ([`Region::flush_in_memory`]). Told once, until that
     /// begins. Whoever does nothing about it has a MemStore without.
     fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
+
+    /// A panic has left a write or a flush of the region half done, so that later ones would wait for it for ever. The server
+    /// ends: what was acknowledged is in the log.
+    fn cannot_go_on(&self, _region: &Region, _reason: &str) {}
 }
 
 /// Hears nothing.

@@ -23,6 +23,7 @@
 //! | `connections` | how many connections each port may have |
 //! | `files` | `hbase.version`, `hbase.id` |
 //! | `ignored` | settings that have no effect |
+//! | `memory_trim` | memory that a quiet server no longer needs |
 //! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
 //! | `memory_use` | what each part takes now |
 //! | `master_store` | what a stock master needs to take the directory over |
@@ -36,6 +37,7 @@ mod files;
 mod ignored;
 mod master_store;
 mod memory_plan;
+mod memory_trim;
 mod memory_use;
 pub(crate) mod recovery;
 pub(crate) mod regions;
@@ -66,6 +68,7 @@ use tokio::sync::oneshot;
 
 use self::connections::ConnectionLimits;
 pub use self::memory_plan::MemoryPlan;
+use self::memory_trim::MemoryTrim;
 pub use self::memory_use::MemoryUse;
 pub use self::settings::Settings;
 use crate::master::chore::MasterChore;
@@ -115,6 +118,7 @@ pub struct Standalone {
     executor: Arc<Executor>,
     chore: Chore,
     master_chore: MasterChore,
+    memory_trim: MemoryTrim,
     zookeeper: ZooKeeperThread,
     znode_tree: Arc<ZnodeTree>,
     nonces: Arc<NonceManager>,
@@ -293,6 +297,8 @@ impl Standalone {
             ..ZkConfig::from_configuration(&conf).map_err(bad)?
         };
         let zookeeper = ZooKeeperThread::start(ports.2, Arc::clone(&tree), zookeeper, &supervisor)?;
+        let memory_trim =
+            MemoryTrim::start(settings.memory_trim_period, &regionserver, &stores.cache, &stores.chunks)?;
         master.tidy_up()?;
         let started_in = began.elapsed();
         Ok(Self {
@@ -306,6 +312,7 @@ impl Standalone {
             executor,
             chore,
             master_chore,
+            memory_trim,
             zookeeper,
             znode_tree: tree,
             nonces,
@@ -402,6 +409,7 @@ impl Standalone {
         progress.begin("calls on connections' threads");
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
         progress.begin("chores");
+        drop(self.memory_trim);
         drop(self.master_chore);
         drop(self.chore);
         progress.begin("flushes and compactions");

@@ -65,6 +65,18 @@ impl Mapping {
         }
     }
 
+    /// Gives pages back to the kernel, which has zeros there from then on. For memory of this process alone, of which nobody
+    /// reads or writes these bytes now.
+    ///
+    /// # Panics
+    /// When the bytes are not within the mapping.
+    pub fn release(&self, at: usize, len: usize) {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "within the mapping");
+        // SAFETY: just checked to be within the mapping, which is anonymous, so the bytes stay readable as zeros. A kernel
+        // that refuses leaves them as they are.
+        unsafe { libc::madvise(self.base.as_ptr().add(at).cast(), len, libc::MADV_DONTNEED) };
+    }
+
     /// Where it begins. Aligned to a page.
     pub fn base(&self) -> NonNull<u8> {
         self.base

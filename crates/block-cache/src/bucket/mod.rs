@@ -10,6 +10,7 @@
 //! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
 //! | policy | `policy`, `sketch` | W-TinyLFU in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
 //! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
+//! | idle pages | `idle` | memory of blocks that are gone goes back to the kernel |
 //! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
 //! | rows | `rows` | what a Get answered, under the same budget and policy |
 //! | storage | `storage`, `mapping`, `files` | anonymous memory, a mapped file, or files by `pread` |
@@ -45,6 +46,7 @@ mod core_tests;
 mod files;
 pub(crate) mod frame;
 mod graveyard;
+mod idle;
 mod mapping;
 pub(crate) mod pin;
 mod policy;
@@ -363,6 +365,10 @@ impl BlockCache for BucketCache {
         let removed = self.shards.iter().map(|shard| shard.remove_file(fold(file))).sum();
         self.counters.invalidation(removed);
         removed
+    }
+
+    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
+        self.shards.iter().map(|shard| shard.release_idle(may_go_on)).sum()
     }
 
     fn stats(&self) -> CacheStats {

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::buckets::Buckets;
 use super::frame::{HEADER_BYTES, Header};
+use super::idle::{IdlePages, PAGE_BYTES};
 use super::pin::{self, Pin};
 use super::policy::{Admission, Load, Policy, Queues, Shares};
 use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
@@ -34,6 +35,8 @@ const RESERVE_PART: u64 = 128;
 const VICTIMS_TRIED: usize = 256;
 /// Rounds of evicting and moving for one frame before it is not kept.
 const ROUNDS_MAX: usize = 10_000;
+/// Huge pages that are given back while the lock is held: some ten microseconds each.
+const PAGES_AT_ONCE: usize = 4;
 /// So many I/O errors in a row end the use of a file.
 const ERRORS_MAX: u32 = 64;
 /// So many bytes are slid at most for each byte of a frame, at first and in the end.
@@ -65,6 +68,7 @@ pub(crate) struct Shard {
 #[derive(Debug)]
 pub(super) struct Inner {
     space: Space,
+    idle: IdlePages,
     queues: Queues,
     /// The first free slot of those used before.
     free: u32,
@@ -122,6 +126,7 @@ impl Shard {
     pub fn new(parts: ShardParts) -> io::Result<Self> {
         let inner = Inner {
             space: Space::new(parts.size),
+            idle: IdlePages::new(parts.storage.first_page(), parts.size),
             queues: Queues::new(parts.policy, parts.shares),
             free: NONE,
             fresh: 1,
@@ -299,6 +304,7 @@ impl Shard {
         slot.verified.store(1, Relaxed);
         slot.row.store(row, Relaxed);
         inner.space.link(&self.slots, before, id);
+        inner.idle.touch(place);
         let load = Load { live: inner.live + 1, used: inner.used() + index_bytes, limit: inner.limit };
         inner.queues.admit(&self.slots, id, hash, admission, load);
         slot.revive();
@@ -339,6 +345,29 @@ impl Shard {
         let mut inner = self.inner.lock();
         inner.limit = limit_of(size.min(inner.size));
         while inner.used() > inner.limit && self.evict_one(&mut inner) {}
+    }
+
+    /// Gives huge pages back to the kernel that held nothing for two calls; how many bytes. The lock is let go of after every
+    /// few.
+    pub fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
+        let mut inner = self.inner.lock();
+        self.sweep(&mut inner);
+        let Inner { space, idle, .. } = &mut *inner;
+        let pages = idle.look(space.holes_of(&self.slots, PAGE_BYTES));
+        drop(inner);
+        let mut bytes = 0;
+        for few in pages.chunks(PAGES_AT_ONCE) {
+            let mut inner = self.inner.lock();
+            for at in few.iter().filter_map(|page| inner.idle.take(*page)) {
+                self.storage.release_page(at);
+                bytes += PAGE_BYTES;
+            }
+            drop(inner);
+            if !may_go_on() {
+                break;
+            }
+        }
+        bytes
     }
 
     pub fn usage(&self) -> ShardUse {
@@ -584,6 +613,7 @@ impl Shard {
             inner.space.unlink(&self.slots, id);
             slot.place.store(to.pack(), Relaxed);
             inner.space.link(&self.slots, before, id);
+            inner.idle.touch(to);
             if self.poison {
                 let start = if to.start < from.start { from.start.max(to.end()) } else { from.start };
                 self.storage.poison(Place { start, len: from.end() - start });

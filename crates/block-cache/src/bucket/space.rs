@@ -9,6 +9,7 @@
 //! Called with the shard's lock held.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::slot::{NONE, Slots};
@@ -59,6 +60,15 @@ impl Space {
     /// The slot before the smallest hole of at least `len` bytes.
     pub fn fit(&self, len: u64) -> Option<u32> {
         self.holes.range((len, NONE)..).next().map(|(_, before)| *before)
+    }
+
+    /// The holes of at least `len` bytes.
+    pub fn holes_of<'a>(&'a self, slots: &'a Slots, len: u64) -> impl Iterator<Item = Range<u64>> + 'a {
+        let range = |(len, before): &(u64, u32)| {
+            let start = Self::hole_start(slots, *before);
+            start..start + len
+        };
+        self.holes.range((len, NONE)..).map(range)
     }
 
     /// Where the hole after a slot begins.

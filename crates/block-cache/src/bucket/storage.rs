@@ -16,6 +16,7 @@ use std::sync::Arc;
 use evenkeel_fs::page_cache;
 
 use super::frame::{self, FrameRef, HEADER_BYTES, Header};
+use super::idle::PAGE_BYTES;
 use super::mapping::Mapping;
 use super::slot::Place;
 use crate::{Block, BlockKey};
@@ -140,6 +141,25 @@ impl Storage {
         if let Self::Mapped { .. } = self {
             // SAFETY: within the shard, and no live slot has it.
             unsafe { self.address(place.start).as_ptr().write_bytes(POISON, length::index(place.len)) };
+        }
+    }
+
+    /// Where in the shard the first whole huge page begins, when it lies in memory of this process.
+    pub fn first_page(&self) -> Option<u64> {
+        match self {
+            Self::Mapped { durable: false, .. } => {
+                let address = self.address(0).as_ptr().addr() as u64;
+                Some(address.next_multiple_of(PAGE_BYTES) - address)
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives a huge page back to the kernel; its bytes are 0 when it is next read. `at` is where a whole page begins that has
+    /// no frame.
+    pub fn release_page(&self, at: u64) {
+        if let Self::Mapped { mapping, start, durable: false } = self {
+            mapping.release((start + at) as usize, PAGE_BYTES as usize);
         }
     }
 

@@ -235,6 +235,7 @@ pub const DEFAULTS: &[Known] = &[
     ("hbase.regionserver.heapmemory.tuner.class", None),
     ("hbase.regionserver.heapmemory.tuner.period", Some("60000")),
     ("evenkeel.memory.size", None),
+    ("evenkeel.memory.trim.period.ms", Some("10000")),
     ("evenkeel.shutdown.timeout.ms", Some("60000")),
     ("hbase.hregion.memstore.mslab.enabled", Some("true")),
     ("hbase.hregion.memstore.mslab.chunksize", Some("2097152")),

@@ -8,6 +8,8 @@
 //! would wait for. So one thread may keep chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
 //! segments that have filled their first chunk: memory that was touched is memory that is gone.
 //!
+//! Chunks that nobody needs for a while are freed, but for those few ([`ChunkPool::release_idle`]).
+//!
 //! A few are enough for one region. But regions of a table that are written evenly fill their chunks at the same time, again
 //! and again: then as many are kept ready as were taken in a minute, up to a quarter of the pool and to what the pool may
 //! have besides those that are out (but for the few).
@@ -36,6 +38,8 @@ const READY_CHUNKS: usize = 4;
 const READY_PART: usize = 4;
 /// How long what was taken is looked at for what will be; up to twice as long.
 const TAKES_PERIOD: Duration = Duration::from_secs(60);
+/// After so many looks at which nobody had taken a chunk, none are kept ready for what was taken before.
+const IDLE_LOOKS: u32 = 6;
 /// The system's smallest page, or less.
 const PAGE_BYTES: usize = 4096;
 /// Space is handed out in multiples of this.
@@ -161,6 +165,8 @@ struct Spare {
     /// Used before, or touched.
     chunks: Vec<Chunk>,
     takes: Takes,
+    /// The fewest chunks that lay here since [`ChunkPool::begin_idle_period`]: so many nobody has needed.
+    idle: usize,
     /// A segment that had filled a chunk took one, and few are left.
     are_wanted: bool,
     /// Who keeps chunks ready.
@@ -175,17 +181,25 @@ pub(super) struct Takes {
     /// Since then, and in the period before.
     now: usize,
     before: usize,
+    /// Looks for idle chunks since the last of them.
+    looks: u32,
 }
 
 impl Takes {
     pub(super) fn note(&mut self, at: Instant) {
+        self.roll(at);
+        self.now += 1;
+        self.looks = 0;
+    }
+
+    /// Begins another period when this one is over.
+    fn roll(&mut self, at: Instant) {
         let since = *self.since.get_or_insert(at);
         let periods = at.saturating_duration_since(since).as_secs() / TAKES_PERIOD.as_secs();
         if periods > 0 {
             self.before = if periods == 1 { self.now } else { 0 };
             (self.since, self.now) = (Some(at), 0);
         }
-        self.now += 1;
     }
 
     pub(super) fn most(&self) -> usize {
@@ -248,11 +262,38 @@ impl ChunkPool {
         self.bytes_max.saturating_sub(self.out_bytes()) / self.sizes.chunk_bytes
     }
 
+    /// Frees up to `chunks_max` spare chunks of those that nobody has needed since [`ChunkPool::begin_idle_period`], but for
+    /// those that lie ready; how many bytes.
+    pub fn release_idle(&self, chunks_max: usize) -> usize {
+        let mut spare = self.spare.lock();
+        spare.takes.roll(Instant::now());
+        let ready = self.ready_chunks(&spare).max(self.initial);
+        let beyond_ready = spare.chunks.len().saturating_sub(ready);
+        let count = spare.idle.min(beyond_ready).min(chunks_max);
+        let kept = spare.chunks.len() - count;
+        spare.idle -= count;
+        let surplus = spare.chunks.split_off(kept);
+        drop(spare);
+        surplus.len() * self.sizes.chunk_bytes
+    }
+
+    /// From here on spare chunks are idle until somebody takes them.
+    pub fn begin_idle_period(&self) {
+        let mut spare = self.spare.lock();
+        spare.idle = spare.chunks.len();
+        spare.takes.looks += 1;
+        if spare.takes.looks >= IDLE_LOOKS {
+            spare.takes = Takes::default();
+        }
+    }
+
     /// Counts a chunk that goes out, and takes out of `spare` what there is no room for beside it, to be freed.
     fn goes_out(&self, spare: &mut Spare, bytes: usize) -> Vec<Chunk> {
         self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
         let kept = self.room().min(spare.chunks.len());
-        spare.chunks.split_off(kept)
+        let surplus = spare.chunks.split_off(kept);
+        spare.idle = spare.idle.min(kept);
+        surplus
     }
 
     /// Bytes of a chunk for a cell that takes `wanted`: `usual` if there is room for that.

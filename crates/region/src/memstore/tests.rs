@@ -141,6 +141,25 @@ fn as_many_chunks_lie_ready_as_segments_fill_at_a_time() {
 }
 
 #[test]
+fn chunks_that_nobody_needs_for_some_looks_are_freed_but_for_a_few() {
+    let pool = ChunkPool::new(40);
+    drop((0..20).map(|_| segment_of(&pool, 10)).collect::<Vec<_>>());
+    let full = pool.spare();
+    assert!(full >= 20, "{full}");
+    assert_eq!(pool.release_idle(100), 0, "no look was before");
+    pool.begin_idle_period();
+    drop(segment_of(&pool, 26));
+    let freed = pool.release_idle(2) / CHUNK_BYTES + pool.release_idle(100) / CHUNK_BYTES;
+    assert!(freed > 2 && pool.spare() == full - freed, "{freed}");
+    assert!(pool.spare() >= 10, "so many are kept ready, for so many were taken: {}", pool.spare());
+    for _ in 0..8 {
+        pool.begin_idle_period();
+        while pool.release_idle(1) > 0 {}
+    }
+    assert_eq!((pool.spare(), pool.out_bytes()), (4, 0));
+}
+
+#[test]
 fn what_was_taken_long_ago_is_forgotten() {
     let (mut takes, began) = (Takes::default(), Instant::now());
     let mut most_after = |seconds: u64, count: usize| {

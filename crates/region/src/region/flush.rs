@@ -22,6 +22,7 @@ use evenkeel_common::thread::catch;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::half_done::HalfDone;
 use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
 use crate::store::{Patience, StoreFile};
@@ -135,6 +136,7 @@ impl Region {
             self.forget_edits();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
+        let _unless_done = HalfDone(self);
         let started = Instant::now();
         let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);

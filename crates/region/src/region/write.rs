@@ -21,6 +21,7 @@ use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, Ke
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
+use super::half_done::HalfDone;
 use super::nonce::{NonceKey, NonceStart, RunningNonce};
 use super::row_cache::HeldRows;
 use super::row_lock::{LockMode, RowGuard};
@@ -360,6 +361,7 @@ impl Region {
         if *updates != Phase::Open {
             return Err(self.not_serving().into());
         }
+        let _unless_done = HalfDone(self);
         let in_order = |number| {
             rows.iter().for_each(|rows| rows.note(number));
             let Some(level) = level else { return Ok(None) };

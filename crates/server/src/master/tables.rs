@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_block_cache::FileId;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 
@@ -93,6 +94,7 @@ impl Master {
             master.parts.meta.commit(changes)?;
             master.tables.write().remove(&name);
             master.mirror_state(&name, None);
+            master.forget_blocks(&name);
             let gone = name.clone();
             master.do_or_later(&name, "files of a deleted table are archived", move |master| {
                 reconcile::archive_table(master.fs(), master.root(), &gone)
@@ -100,6 +102,19 @@ impl Master {
             tracing::info!(table = %name, "table deleted");
             Ok(Vec::new())
         })
+    }
+
+    /// Has the block cache forget the files of a table that is deleted. A directory that cannot be listed is no reason to stop:
+    /// its blocks leave when others need the room.
+    fn forget_blocks(&self, table: &TableName) {
+        let cache = &self.parts.region_env.stores.cache;
+        for region in reconcile::region_dirs(self.fs(), &self.table_dir(table)).unwrap_or_default() {
+            for family in reconcile::family_dirs(self.fs(), &region.path).unwrap_or_default() {
+                for file in self.fs().list(&family.path).unwrap_or_default() {
+                    cache.evict_file(FileId::of_name(file.name().split('.').next().unwrap_or_default()));
+                }
+            }
+        }
     }
 
     pub(super) fn check_disabled(&self, name: &TableName) -> Result<Table> {

@@ -495,6 +495,10 @@ impl Background {
 }
 
 impl RegionEvents for Background {
+    fn cannot_go_on(&self, region: &Region, reason: &str) {
+        self.supervisor.report(format!("{reason} of region {}", region.info().encoded_name()));
+    }
+
     fn flush_wanted(&self, region: &Arc<Region>) {
         self.request_flush(region);
     }

@@ -46,6 +46,8 @@ pub struct Settings {
     pub memory: MemoryPlan,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
+    /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for; 0: never.
+    pub memory_trim_period: Duration,
     /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it unfinished.
     pub shutdown_timeout: Duration,
     /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its nonce is kept in any case.
@@ -85,6 +87,9 @@ impl Settings {
             chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
                 .map_err(bad)?,
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
+            memory_trim_period: Duration::from_millis(
+                conf.get_u64_or("evenkeel.memory.trim.period.ms", 10_000).map_err(bad)?,
+            ),
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
             region: region_config(conf)?,

@@ -1,0 +1,107 @@
+//! [`IdlePages`]: which huge pages of a shard's memory hold nothing and may go back to the kernel.
+//!
+//! A cache whose blocks are gone, as those of tables that were dropped, has holes of many megabytes, whose pages the process
+//! still holds. A page goes back when it was within holes at two looks in a row and no frame was put there in between: so what
+//! a compaction frees and fills again stays, and so do the small holes of a cache that is full.
+//!
+//! ```text
+//! untouched --a frame is put there--> touched --a look finds it free--> idle --the next look--> untouched, given back
+//!                                        ^                               |
+//!                                        +-------a frame is put there----+
+//! ```
+//!
+//! Called with the shard's lock held. A page that is idle is free: what frees bytes only makes holes larger, and what fills them
+//! says so.
+
+use std::ops::Range;
+
+use super::slot::Place;
+
+/// Bytes of a huge page, of most machines.
+pub(crate) const PAGE_BYTES: u64 = 2 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Untouched,
+    Touched,
+    Idle,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct IdlePages {
+    /// Where the first whole page begins.
+    first: u64,
+    pages: Vec<Page>,
+}
+
+impl IdlePages {
+    /// For a space of `size` bytes, whose whole pages begin at `first`; none where it lies in no memory of this process.
+    pub fn new(first: Option<u64>, size: u64) -> Self {
+        let bytes = first.map_or(0, |first| size.saturating_sub(first));
+        Self { first: first.unwrap_or(0), pages: vec![Page::Untouched; (bytes / PAGE_BYTES) as usize] }
+    }
+
+    /// A frame is put there.
+    #[inline]
+    pub fn touch(&mut self, place: Place) {
+        let from = place.start.saturating_sub(self.first) / PAGE_BYTES;
+        let to = place.end().saturating_sub(self.first).div_ceil(PAGE_BYTES);
+        let to = (to as usize).min(self.pages.len());
+        self.pages.get_mut(from as usize..to).into_iter().flatten().for_each(|page| *page = Page::Touched);
+    }
+
+    /// Looks at the holes: gives the pages that may go back, and notes those that may at the next look.
+    pub fn look(&mut self, holes: impl Iterator<Item = Range<u64>>) -> Vec<usize> {
+        let mut idle = Vec::new();
+        for hole in holes {
+            let from = hole.start.saturating_sub(self.first).div_ceil(PAGE_BYTES) as usize;
+            let to = (hole.end.saturating_sub(self.first) / PAGE_BYTES) as usize;
+            for at in from..to.min(self.pages.len()) {
+                match self.pages[at] {
+                    Page::Untouched => {}
+                    Page::Touched => self.pages[at] = Page::Idle,
+                    Page::Idle => idle.push(at),
+                }
+            }
+        }
+        idle
+    }
+
+    /// Takes a page that is still idle, to be given back; where it begins.
+    pub fn take(&mut self, at: usize) -> Option<u64> {
+        let page = self.pages.get_mut(at).filter(|page| **page == Page::Idle)?;
+        *page = Page::Untouched;
+        Some(self.first + at as u64 * PAGE_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_were_free_at_two_looks_go_back_once() {
+        let mut pages = IdlePages::new(Some(4096), 4096 + 4 * PAGE_BYTES + 5);
+        let all = || std::iter::once(0..4096 + 4 * PAGE_BYTES + 5);
+        assert!(pages.look(all()).is_empty() && pages.look(all()).is_empty(), "nothing was touched");
+        pages.touch(Place { start: 0, len: 4096 + 8 });
+        pages.touch(Place { start: 4096 + 2 * PAGE_BYTES - 8, len: 16 });
+        let rest = || std::iter::once(4096 + 8..4096 + 4 * PAGE_BYTES);
+        assert!(pages.look(rest()).is_empty(), "once is too soon");
+        assert_eq!(pages.look(rest()), [1, 2], "the first page is not whole");
+        pages.touch(Place { start: 4096 + 2 * PAGE_BYTES, len: 8 });
+        assert_eq!((pages.take(1), pages.take(2)), (Some(4096 + PAGE_BYTES), None), "one is used again");
+        assert_eq!(pages.take(1), None);
+        assert!(pages.look(rest()).is_empty());
+        assert_eq!(pages.look(rest()), [2]);
+    }
+
+    #[test]
+    fn a_space_of_files_or_of_less_than_a_page_has_none() {
+        for mut pages in [IdlePages::new(None, 1 << 30), IdlePages::new(Some(4096), PAGE_BYTES)] {
+            pages.touch(Place { start: 0, len: 4 << 20 });
+            assert!(pages.look(std::iter::once(0..1 << 30)).is_empty());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! [`HalfDone`]: a panic between a write number and its completion.
+//!
+//! A number that is never completed keeps every later write of its region from being seen: they would wait for ever, on a server
+//! that looks alive. What was written of it is in the log or not, and in the MemStore in part, so nobody can complete it either.
+//! The server ends, and the next start replays the log.
+
+use super::Region;
+
+/// Tells the server, when it is dropped by a panic, that it cannot go on.
+pub(super) struct HalfDone<'a>(pub(super) &'a Region);
+
+impl Drop for HalfDone<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.env.events.cannot_go_on(self.0, "it panicked and left a change half done");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+
+    use evenkeel_common::KeyValue;
+
+    use crate::ops::{Mutation, MutationKind};
+    use crate::region::testing::region_with;
+    use crate::region::{Region, RegionEvents};
+
+    /// Has a bug, and hears what comes of it.
+    struct Panics(Sender<String>);
+
+    impl RegionEvents for Panics {
+        fn flush_wanted(&self, _: &Arc<Region>) {
+            panic!("a bug");
+        }
+
+        fn cannot_go_on(&self, _: &Region, reason: &str) {
+            self.0.send(reason.to_owned()).expect("the test listens");
+        }
+    }
+
+    #[test]
+    fn a_write_that_panics_half_done_ends_the_server() {
+        let (tell, told) = channel();
+        let region = region_with(Arc::new(Panics(tell)), 1);
+        let cell = KeyValue::put(b"r", b"f", b"q", 1, b"v");
+        let put = Mutation::new(MutationKind::Put, &b"r"[..], vec![cell]);
+        let put = || region.mutate(put, 0, Box::new(|_| {}));
+        catch_unwind(AssertUnwindSafe(put)).expect_err("the bug");
+        assert!(told.try_recv().expect("the server hears of it").contains("half done"));
+    }
+}
