@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Server, block_on};
+use common::{PATIENCE, Server, block_on};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -169,6 +169,11 @@ fn a_thread_that_can_start_again_does() {
             put(&table, 0..10).await;
             assert_rows(&table, 10).await;
         });
+        // The thread starts again a second after it died, which is later than a stop waits for the log.
+        let deadline = Instant::now() + PATIENCE;
+        while server.log().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let status = server.terminate();
         assert!(status.success(), "{name}: {status}");
         let log = server.log();

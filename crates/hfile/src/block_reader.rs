@@ -26,7 +26,7 @@ use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_fs::{RandomAccessFile, StorageSum};
 
 use crate::checksum::verify;
-use crate::context::{CellLayout, Compression};
+use crate::context::{CellLayout, ChecksumType, Compression};
 use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
 use crate::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
@@ -47,6 +47,8 @@ pub(crate) struct BlockReader {
     pub blocks_end: u64,
     /// No body is larger, decompressed.
     pub block_bytes_max: usize,
+    /// [`crate::OpenOptions::checksum`].
+    pub checksum: Option<(ChecksumType, u32)>,
     /// Blocks that did not verify when they were read first.
     pub checksum_failures: AtomicU64,
     /// Data blocks are cached as they are on disk, compressed, and opened at each read
@@ -281,6 +283,9 @@ impl BlockReader {
                 "{} bytes on disk where {} were expected",
                 header.on_disk_bytes, at.on_disk_bytes
             ));
+        }
+        if self.checksum.is_some_and(|wanted| wanted != (header.checksum, header.bytes_per_checksum)) {
+            return Err("the header names another checksum than the file has".into());
         }
         let (data, checksums) = bytes.split_at(header.on_disk_data_bytes as usize);
         if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {

@@ -54,6 +54,11 @@ impl BlockWriter {
         })
     }
 
+    /// Type of the blocks' checksums, and how many bytes each is of.
+    pub fn checksum(&self) -> (ChecksumType, u32) {
+        (self.checksum, self.bytes_per_checksum)
+    }
+
     /// Keeps blocks from here on in a cache as they are written.
     pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
         self.cache = Some(cache);

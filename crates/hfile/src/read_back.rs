@@ -5,7 +5,7 @@
 //! one of them gets wrong is found here, while the cells are still somewhere else:
 //!
 //! * The file is as long as what was written. Trailer, root index and file info can be read, and say what the writer said.
-//! * Every block has its checksum, decompresses, and has the offset of the one of its kind before it.
+//! * Every block has the file's kind of checksum, which fits it, decompresses, and has the offset of the one of its kind before it.
 //! * The index leads to every data block, in the order of the file, and to no other place. A block's key in it is after the
 //!   last cell of the block before and not after its first cell; the levels above say the same.
 //! * The cells that the blocks decode to have the digest of the cells that were written ([`CellDigest`]): so they are as
@@ -28,6 +28,7 @@ use evenkeel_fs::FileSystem;
 
 use crate::digest::CellDigest;
 use crate::encoding::CellCursor;
+use crate::error::io_at;
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
 use crate::reader::{HFileReader, OpenOptions};
 use crate::writer::WrittenFile;
@@ -57,7 +58,8 @@ impl ReadBack {
     /// # Errors
     /// `CorruptHFileException` when it is not what was written; what the file system says.
     pub fn open(fs: &dyn FileSystem, path: &Path, written: WrittenFile) -> Result<Self> {
-        let options = OpenOptions { block_bytes_max: usize::MAX, ..OpenOptions::default() };
+        let checksum = Some(written.checksum);
+        let options = OpenOptions { block_bytes_max: usize::MAX, checksum, ..OpenOptions::default() };
         let reader = HFileReader::open_path(fs, path, Arc::new(NoCache), &options)?;
         let mut index = IndexCursor::default();
         let named = index.first(&*reader)?;
@@ -139,7 +141,13 @@ impl ReadBack {
             let (is, was) = (reader.len(), written.bytes);
             return Err(self.differs(format_args!("{is} bytes are there of {was} written")));
         }
-        if *reader.trailer() != written.trailer {
+        // Byte by byte: a trailer has no checksum, and a reader passes over what it does not know.
+        let trailer = written.trailer.encode();
+        let mut found = vec![0; trailer.len()];
+        let blocks = reader.blocks();
+        let read = blocks.file.read_exact_at(reader.blocks_end(), &mut found);
+        read.map_err(|e| io_at(&blocks.name, reader.blocks_end(), e))?;
+        if found != trailer {
             return Err(self.differs("the trailer is another"));
         }
         if *reader.file_infos() != written.file_info {

@@ -17,7 +17,7 @@ use evenkeel_fs::{FileSystem, RandomAccessFile};
 
 use crate::block_reader::BlockReader;
 use crate::bloom::{BloomMeta, contains, row_col_key, row_prefix};
-use crate::context::{BloomType, CellLayout, Compression, DataBlockEncoding};
+use crate::context::{BloomType, CellLayout, ChecksumType, Compression, DataBlockEncoding};
 use crate::error::{corrupt, io_at};
 use crate::file_info::{FileInfo, keys, parse_compaction_event, parse_time_range};
 use crate::index::{BlockAt, LeafView, LoadIndexBlock, MidKey, RootIndex};
@@ -30,6 +30,9 @@ use crate::trailer::{TRAILER_BYTES, Trailer};
 pub struct OpenOptions {
     /// Blocks whose body is larger are taken for damage.
     pub block_bytes_max: usize,
+    /// Type and bytes of a checksum that every block has; another is taken for damage. `None` takes what each block's
+    /// header says, which may be no checksum at all.
+    pub checksum: Option<(ChecksumType, u32)>,
     /// The family is `IN_MEMORY`: its blocks should leave the cache last.
     pub in_memory: bool,
     /// Only this half of the file, for a reference left by a split.
@@ -47,6 +50,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             block_bytes_max: BLOCK_BYTES_MAX,
+            checksum: None,
             in_memory: false,
             half: None,
             cache_name: None,
@@ -94,6 +98,7 @@ impl HFileReader {
             layout: UNKNOWN_LAYOUT,
             blocks_end: file.len() - trailer.len() as u64,
             block_bytes_max: options.block_bytes_max,
+            checksum: options.checksum,
             checksum_failures: AtomicU64::new(0),
             packs_data: options.cache_compressed,
             file,

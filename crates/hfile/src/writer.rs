@@ -27,7 +27,7 @@ use evenkeel_fs::{CreateOptions, FileSystem};
 use crate::block_writer::{BlockWriter, reset};
 use crate::bloom::BloomWriter;
 use crate::cache_on_write::CacheOnWrite;
-use crate::context::{BloomType, DataBlockEncoding, HFileContext};
+use crate::context::{BloomType, ChecksumType, DataBlockEncoding, HFileContext};
 use crate::digest::CellDigest;
 use crate::encoding::{DataBlockEncoder, key_body, shared_bytes};
 use crate::error::io_at;
@@ -68,6 +68,8 @@ pub struct WrittenFile {
     pub file_info: FileInfo,
     /// The trailer as written.
     pub trailer: Trailer,
+    /// Type of the blocks' checksums, and how many bytes each is of.
+    pub checksum: (ChecksumType, u32),
     /// Of all cells, if it was asked for ([`HFileWriter::digest_cells`]).
     pub digest: Option<CellDigest>,
 }
@@ -423,6 +425,7 @@ impl HFileWriter {
             time_range: self.totals.time_range(),
             file_info: self.info,
             trailer,
+            checksum: self.blocks.checksum(),
             digest: self.digest,
         }
     }
