@@ -15,6 +15,8 @@
 
 use std::ops::Range;
 
+use evenkeel_common::length;
+
 use super::slot::Place;
 
 /// Bytes of a huge page, of most machines.
@@ -39,7 +41,7 @@ impl IdlePages {
     /// For a space of `size` bytes, whose whole pages begin at `first`; none where it lies in no memory of this process.
     pub fn new(first: Option<u64>, size: u64) -> Self {
         let bytes = first.map_or(0, |first| size.saturating_sub(first));
-        Self { first: first.unwrap_or(0), pages: vec![Page::Untouched; (bytes / PAGE_BYTES) as usize] }
+        Self { first: first.unwrap_or(0), pages: vec![Page::Untouched; length::index(bytes / PAGE_BYTES)] }
     }
 
     /// A frame is put there.
@@ -47,16 +49,20 @@ impl IdlePages {
     pub fn touch(&mut self, place: Place) {
         let from = place.start.saturating_sub(self.first) / PAGE_BYTES;
         let to = place.end().saturating_sub(self.first).div_ceil(PAGE_BYTES);
-        let to = (to as usize).min(self.pages.len());
-        self.pages.get_mut(from as usize..to).into_iter().flatten().for_each(|page| *page = Page::Touched);
+        let to = length::index(to).min(self.pages.len());
+        self.pages
+            .get_mut(length::index(from)..to)
+            .into_iter()
+            .flatten()
+            .for_each(|page| *page = Page::Touched);
     }
 
     /// Looks at the holes: gives the pages that may go back, and notes those that may at the next look.
     pub fn look(&mut self, holes: impl Iterator<Item = Range<u64>>) -> Vec<usize> {
         let mut idle = Vec::new();
         for hole in holes {
-            let from = hole.start.saturating_sub(self.first).div_ceil(PAGE_BYTES) as usize;
-            let to = (hole.end.saturating_sub(self.first) / PAGE_BYTES) as usize;
+            let from = length::index(hole.start.saturating_sub(self.first).div_ceil(PAGE_BYTES));
+            let to = length::index(hole.end.saturating_sub(self.first) / PAGE_BYTES);
             for at in from..to.min(self.pages.len()) {
                 match self.pages[at] {
                     Page::Untouched => {}

@@ -159,7 +159,7 @@ impl Storage {
     /// no frame.
     pub fn release_page(&self, at: u64) {
         if let Self::Mapped { mapping, start, durable: false } = self {
-            mapping.release((start + at) as usize, PAGE_BYTES as usize);
+            mapping.release(length::index(start + at), length::index(PAGE_BYTES));
         }
     }
 
