@@ -16,7 +16,7 @@ use evenkeel_common::clock::{Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{Fault, FaultyFileSystem, Keep, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Gate, Keep, MemoryFileSystem, Op};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
@@ -514,11 +514,22 @@ fn parents_go_though_their_daughters_were_split_again() {
 #[test]
 fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
     let mut cluster = Cluster::with_table();
-    cluster.run(split).expect("split");
-    let scanners: Vec<_> =
-        cluster.regions().iter().map(|r| r.scanner(Scan::default()).expect("a scanner")).collect();
     for region in cluster.regions() {
-        region.compact(None, true).expect("compacted");
+        region.flush().expect("flushed");
+    }
+    // The daughters' compactions begin when the scanners are there.
+    let gate = Gate::new();
+    cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&gate));
+    cluster.run(split).expect("split");
+    let daughters = cluster.regions();
+    let scanners: Vec<_> =
+        daughters.iter().map(|region| region.scanner(Scan::default()).expect("a scanner")).collect();
+    gate.open();
+    let refers = |region: &Arc<Region>| region.stores().iter().any(|store| store.has_references());
+    while daughters.iter().any(refers) {
+        std::thread::yield_now();
+    }
+    for region in daughters {
         region.archive_compacted().expect("archived");
     }
     let parents = |cluster: &Cluster| {
