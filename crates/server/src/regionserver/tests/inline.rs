@@ -21,6 +21,7 @@ use evenkeel_rpc::{
     RpcServerHandle,
 };
 use evenkeel_wal::WalConfig;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 
 use crate::regionserver::RegionServerConfig;
@@ -34,9 +35,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_millis(400);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// One [`Served`] at a time: the tests of this file would hold up each other's clients.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others for who is disturbed.
 struct Served {
     _server: TestServer,
+    _alone: MutexGuard<'static, ()>,
     region: Arc<Region>,
     quiet: Arc<Region>,
     executor: Arc<Executor>,
@@ -54,6 +59,7 @@ impl Served {
 
     /// With so many bytes for requests.
     fn with(fs: FaultyFileSystem, wal: WalConfig, request_bytes: u64) -> Self {
+        let alone = ALONE.lock();
         let server = TestServer::over(Arc::new(fs), RegionServerConfig::default(), wal);
         let region = server.open(b"", b"x", table());
         let quiet = server.open(b"x", b"", table());
@@ -65,7 +71,7 @@ impl Served {
         config.unsent = server.unsent.clone();
         let rpc = RpcServer::bind(config).expect("an address");
         let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
-        Self { _server: server, region, quiet, executor, rpc: Some(rpc) }
+        Self { _server: server, _alone: alone, region, quiet, executor, rpc: Some(rpc) }
     }
 
     fn client(&self) -> Client {
@@ -92,6 +98,12 @@ impl Served {
         client.stream.write_all(b"HBas\x00\x50").expect("sent");
         client.write_frame(&[&header.encode_to_vec()]);
         client
+    }
+
+    /// Checks what others see of such calls.
+    #[track_caller]
+    fn hold_up_nobody(&self, calls: impl Fn()) {
+        holds_up_nobody(|| self.disturbed_by(&calls));
     }
 
     /// How long the calls of another client took, while `disturb` ran.
@@ -151,14 +163,22 @@ impl Drop for Ends<'_> {
 struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    #[track_caller]
-    fn assert_short(self) {
+    /// What is wrong with them, if anything.
+    fn check(self) -> Result<(), String> {
         let all: Duration = self.0.iter().sum();
         let long: Vec<_> = self.0.iter().filter(|took| **took > LATENCY_MAX).collect();
         let held_up: Duration = long.iter().copied().sum();
         println!("{} calls in {all:?}, {} of them long, {held_up:?}", self.0.len(), long.len());
-        assert!(held_up < all / 2, "{} calls in {all:?}, of which {long:?} took {held_up:?}", self.0.len());
+        let told = || format!("{} calls in {all:?}, of which {long:?} took {held_up:?}", self.0.len());
+        if held_up < all / 2 { Ok(()) } else { Err(told()) }
     }
+}
+
+/// Checks what a client of the same thread sees. A busy machine may hold it up, too, but not each of three times.
+#[track_caller]
+fn holds_up_nobody(disturb: impl Fn() -> Latencies) {
+    let outcomes: Vec<_> = (0..3).map(|_| disturb().check()).take_while(Result::is_err).collect();
+    assert!(outcomes.len() < 3, "{outcomes:?}");
 }
 
 struct Client {
@@ -302,9 +322,7 @@ fn many_gets_in_one_call_hold_up_nobody() {
     let served = Served::start();
     (0..1000).for_each(|row| put(&served.region, &[cell(&row_name(row), b"q", b"v")]));
     let request = multi(&served.region, gets_of(100_000)).encode_to_vec();
-    served
-        .disturbed_by(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")))
-        .assert_short();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
 }
 
 #[test]
@@ -320,9 +338,7 @@ fn many_gets_in_calls_of_middling_size_hold_up_nobody() {
         }
     });
     let request = multi(&served.region, actions).encode_to_vec();
-    served
-        .disturbed_by(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")))
-        .assert_short();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
 }
 
 #[test]
@@ -338,8 +354,7 @@ fn many_puts_in_one_call_hold_up_nobody() {
     let cells: Vec<_> = rows.map(|row| cell(&row_name(row), b"q", b"v")).collect();
     let block = block_of(&cells);
     served
-        .disturbed_by(|| drop(served.client().call_for_long("Multi", &request, &block).expect("written")))
-        .assert_short();
+        .hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &block).expect("written")));
 }
 
 #[test]
@@ -351,9 +366,7 @@ fn a_get_of_a_huge_row_holds_up_nobody() {
         put(&served.region, &cells);
     }
     let request = get_request(&served.region, b"huge", None).encode_to_vec();
-    served
-        .disturbed_by(|| drop(served.client().call_for_long("Get", &request, &[]).expect("read")))
-        .assert_short();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[]).expect("read")));
 }
 
 #[test]
@@ -364,7 +377,7 @@ fn a_costly_regular_expression_holds_up_nobody() {
     // To be searched with, and to be compiled.
     for pattern in ["(a.{0,60}b){9}c", "((\\w{30}|x{0,90}){40}){9}"] {
         let request = get_request(&served.region, b"r", Some(regex_filter(pattern))).encode_to_vec();
-        served.disturbed_by(|| drop(served.client().call_for_long("Get", &request, &[]))).assert_short();
+        served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[])));
     }
 }
 
@@ -380,22 +393,23 @@ fn a_message_of_many_small_parts_holds_up_nobody() {
     param.push(2 << 3 | 2);
     prost::encoding::encode_varint(bytes.len() as u64, &mut param);
     param.extend(bytes);
-    served.disturbed_by(|| drop(served.client().call_for_long("Mutate", &param, &[]))).assert_short();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Mutate", &param, &[])));
 }
 
 #[test]
 fn a_cell_block_that_expands_holds_up_nobody() {
-    let served = Served::start();
-    let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
-    let param = put_request(&served.region, b"r").encode_to_vec();
-    let latencies = served.disturbed_by(|| {
-        let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
-        let began = Instant::now();
-        while began.elapsed() < LONG {
-            assert!(client.call_bytes("Mutate", &param, &block).is_err(), "the cell is too long");
-        }
+    holds_up_nobody(|| {
+        let served = Served::start();
+        let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+        let param = put_request(&served.region, b"r").encode_to_vec();
+        served.disturbed_by(|| {
+            let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
+            let began = Instant::now();
+            while began.elapsed() < LONG {
+                assert!(client.call_bytes("Mutate", &param, &block).is_err(), "the cell is too long");
+            }
+        })
     });
-    latencies.assert_short();
 }
 
 /// Requests that become many times as large: refused before that, and what they took is given back.
@@ -454,51 +468,57 @@ fn requests_that_become_more_than_their_budget_are_refused() {
 
 #[test]
 fn a_put_behind_a_row_lock_holds_up_nobody() {
-    let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
-    let served = Served::over(fs.clone(), WalConfig::default());
-    put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
-    fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
-    let latencies = served.disturbed_by(|| {
-        let mut client = served.client();
-        let (request, block) = increment(&served.region, b"r");
-        // The second has the row's lock while it waits for the first to be durable.
-        (0..2).for_each(|_| client.send("Mutate", &request.encode_to_vec(), &block));
-        std::thread::sleep(Duration::from_millis(50));
-        let put = put_request(&served.region, b"r").encode_to_vec();
-        client.send("Mutate", &put, &block_of(&[cell(b"r", b"q", b"v")]));
-        std::thread::sleep(LONG);
-        gate.open();
-        (0..3).for_each(|_| drop(client.receive().expect("written")));
+    holds_up_nobody(|| {
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let served = Served::over(fs.clone(), WalConfig::default());
+        put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        served.disturbed_by(|| {
+            let mut client = served.client();
+            let (request, block) = increment(&served.region, b"r");
+            // The second has the row's lock while it waits for the first to be durable.
+            (0..2).for_each(|_| client.send("Mutate", &request.encode_to_vec(), &block));
+            std::thread::sleep(Duration::from_millis(50));
+            let put = put_request(&served.region, b"r").encode_to_vec();
+            client.send("Mutate", &put, &block_of(&[cell(b"r", b"q", b"v")]));
+            std::thread::sleep(LONG);
+            gate.open();
+            (0..3).for_each(|_| drop(client.receive().expect("written")));
+        })
     });
-    latencies.assert_short();
 }
 
 #[test]
 fn puts_before_a_full_log_hold_up_nobody() {
-    let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
-    let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
-    let served = Served::over(fs.clone(), wal);
-    fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
-    const PUTS: usize = 100;
-    let latencies = served.disturbed_by(|| {
-        let mut client = served.client();
-        let put = put_request(&served.region, b"r").encode_to_vec();
-        let block = block_of(&[cell(b"r", b"q", &[7; 20_000])]);
-        (0..PUTS).for_each(|_| client.send("Mutate", &put, &block));
-        let request = multi(
-            &served.region,
-            (0..20)
-                .map(|index| pb::Action {
-                    index: Some(index),
-                    mutation: Some(mutation(MutationType::Put, b"r", 1)),
-                    ..Default::default()
-                })
-                .collect(),
-        );
-        client.send("Multi", &request.encode_to_vec(), &block_of(&vec![cell(b"r", b"q", &[7; 2000]); 20]));
-        std::thread::sleep(LONG);
-        gate.open();
-        (0..PUTS + 1).for_each(|_| drop(client.receive().expect("written")));
+    holds_up_nobody(|| {
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
+        let served = Served::over(fs.clone(), wal);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        const PUTS: usize = 100;
+        served.disturbed_by(|| {
+            let mut client = served.client();
+            let put = put_request(&served.region, b"r").encode_to_vec();
+            let block = block_of(&[cell(b"r", b"q", &[7; 20_000])]);
+            (0..PUTS).for_each(|_| client.send("Mutate", &put, &block));
+            let request = multi(
+                &served.region,
+                (0..20)
+                    .map(|index| pb::Action {
+                        index: Some(index),
+                        mutation: Some(mutation(MutationType::Put, b"r", 1)),
+                        ..Default::default()
+                    })
+                    .collect(),
+            );
+            client.send(
+                "Multi",
+                &request.encode_to_vec(),
+                &block_of(&vec![cell(b"r", b"q", &[7; 2000]); 20]),
+            );
+            std::thread::sleep(LONG);
+            gate.open();
+            (0..PUTS + 1).for_each(|_| drop(client.receive().expect("written")));
+        })
     });
-    latencies.assert_short();
 }
