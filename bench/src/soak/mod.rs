@@ -100,7 +100,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Of a command line.
+    /// Parses a command line.
     ///
     /// # Errors
     /// The word that is not understood.

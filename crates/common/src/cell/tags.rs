@@ -38,7 +38,7 @@ fn check_some_tags(tags: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a cell can have so many bytes of tags.
+/// Checks a length of tags against the limit, in bytes.
 ///
 /// # Errors
 /// `DoNotRetryIOException`.

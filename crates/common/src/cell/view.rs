@@ -299,7 +299,7 @@ fn fits(key: &[u8], value: &[u8], tags: &[u8]) -> bool {
     tags.len() <= TAGS_BYTES_MAX && key.len() <= max && value.len() <= max
 }
 
-/// Checks that a KeyValue of so many bytes, tags included, can be stored.
+/// Checks the length of a KeyValue, tags included, against the limit, in bytes.
 ///
 /// # Errors
 /// `DoNotRetryIOException`.

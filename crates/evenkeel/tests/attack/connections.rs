@@ -114,7 +114,7 @@ fn lengths_alone(stage: &Stage) -> Held {
     after_header(stage, MANY, &(8 * MIB as u32).to_be_bytes())
 }
 
-/// A request of so many bytes.
+/// A request of this length, in bytes.
 fn large_get(stage: &Stage, bytes: usize) -> Vec<u8> {
     let get =
         pb::Get { row: Bytes::from_static(b"r"), attribute: vec![attribute(bytes)], ..Default::default() };
