@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::cell::KeyValueBuilder;
-use evenkeel_common::{CellType, KeyValue, codec, length};
+use evenkeel_common::{CellType, KeyValue, length, varint};
 use evenkeel_protocol::pb;
 
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ impl CellBlock {
     }
 
     fn next(&mut self) -> Result<KeyValue> {
-        let len = codec::read_u32(&self.0, 0).ok_or_else(short)? as usize;
+        let len = varint::read_u32(&self.0, 0).ok_or_else(short)? as usize;
         self.0.advance(4);
         if len > self.0.len() {
             return Err(short());

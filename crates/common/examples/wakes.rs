@@ -20,7 +20,7 @@ mod linux {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use evenkeel_common::priority::{self, PATIENT_NICE, YIELDING_NICE};
+    use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
 
     const TIMES: usize = 3000;
     const SLEEP: Duration = Duration::from_millis(1);
@@ -28,10 +28,10 @@ mod linux {
     /// What the three threads are, and what makes them so.
     const OTHERS: [(&str, fn()); 5] = [
         ("as the thread", || {}),
-        ("nice 5, the system's slices", || nice(YIELDING_NICE)),
-        ("nice 15, the system's slices", || nice(PATIENT_NICE)),
-        ("nice 5, long slices", || yielding(YIELDING_NICE)),
-        ("nice 15, long slices", || yielding(PATIENT_NICE)),
+        ("nice 5, the system's slices", || nice(REDUCED_NICE)),
+        ("nice 15, the system's slices", || nice(BACKGROUND_NICE)),
+        ("nice 5, long slices", || yielding(REDUCED_NICE)),
+        ("nice 15, long slices", || yielding(BACKGROUND_NICE)),
     ];
 
     pub fn measure(work: Duration) {
@@ -79,7 +79,7 @@ mod linux {
     }
 
     fn yielding(nice: i32) {
-        priority::yield_to_others(nice).expect("any thread may");
+        priority::lower(nice).expect("any thread may");
     }
 
     /// The share alone, as before slices could be asked for.

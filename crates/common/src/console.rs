@@ -11,6 +11,6 @@ pub fn print(text: Arguments<'_>) {
 }
 
 /// Prints a text to standard error, as it is.
-pub fn complain(text: Arguments<'_>) {
+pub fn print_error(text: Arguments<'_>) {
     let _lost = std::io::stderr().lock().write_fmt(text);
 }

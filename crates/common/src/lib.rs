@@ -14,10 +14,10 @@
 //! | [`clock`] | the only place that reads the wall clock |
 //! | [`proto`] | the nouns above to and from HBase's protobuf messages |
 //! | [`console`] | what tools print |
-//! | [`codec`] | variable-length integers of Hadoop and protobuf |
+//! | [`varint`] | variable-length integers of Hadoop and protobuf |
 //! | [`length`] | lengths in narrower fields, never cut |
-//! | [`pages`] | large buffers that are used again |
-//! | [`prefetch`] | hints that memory will be read soon |
+//! | [`buffer_pool`] | large buffers that are used again |
+//! | [`cache_line`] | hints that memory will be read soon |
 //! | [`priority`] | threads that yield the processors to others |
 //! | [`search`] | searches among sorted things |
 //! | [`thread`] | where threads are started, and what the death of one means |
@@ -26,10 +26,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
-pub mod allocator;
 pub mod cell;
-pub mod clock;
-pub mod codec;
 pub mod comparator;
 pub mod config;
 pub mod console;
@@ -37,14 +34,11 @@ pub mod descriptor;
 pub mod error;
 pub mod length;
 pub mod names;
-pub mod pages;
-pub mod prefetch;
-pub mod priority;
 pub mod proto;
 pub mod region_info;
+mod runtime;
 pub mod search;
-pub mod thread;
-pub mod turns;
+pub mod varint;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
@@ -53,3 +47,4 @@ pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, Table
 pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};
 pub use region_info::RegionInfo;
+pub use runtime::{allocator, buffer_pool, cache_line, clock, priority, thread, turns};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The first of a range that `before` says no to; it says yes to all before that one.
 #[inline]
-pub fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+pub fn partition_point(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -13,18 +13,18 @@ pub fn partition(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// As [`partition`], by ever longer steps: cheap when that one is near the beginning.
+/// As [`partition_point`], by ever longer steps: cheap when that one is near the beginning.
 #[inline]
-pub fn end_of_run(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+pub fn gallop(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (range.start, 1);
     while low + step <= range.end {
         if !before(low + step - 1) {
-            return partition(low..low + step - 1, before);
+            return partition_point(low..low + step - 1, before);
         }
         low += step;
         step *= 2;
     }
-    partition(low..range.end, before)
+    partition_point(low..range.end, before)
 }
 
 #[cfg(test)]
@@ -36,8 +36,8 @@ mod tests {
         for len in 0..40 {
             for start in 0..=len {
                 for end in start..=len {
-                    assert_eq!(partition(start..len, |i| i < end), end, "{start}..{len}");
-                    assert_eq!(end_of_run(start..len, |i| i < end), end, "{start}..{len}");
+                    assert_eq!(partition_point(start..len, |i| i < end), end, "{start}..{len}");
+                    assert_eq!(gallop(start..len, |i| i < end), end, "{start}..{len}");
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use evenkeel_common::allocator::{self, LARGE_BYTES, SampledAllocator, Total};
+use evenkeel_common::allocator::{self, AllocatorStats, LARGE_BYTES, SampledAllocator};
 
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
@@ -38,18 +38,18 @@ fn use_pieces(bytes: usize) {
     }
 }
 
-fn since(before: Total) -> Total {
-    allocator::total().since(before)
+fn since(before: AllocatorStats) -> AllocatorStats {
+    allocator::stats().since(before)
 }
 
-fn assert_counted(done: Total, calls: u64) {
+fn assert_counted(done: AllocatorStats, calls: u64) {
     assert!((calls - calls / 100..=calls + OTHERS_MAX).contains(&done.calls), "{done:?}, {calls} were made");
 }
 
 #[test]
 fn calls_are_counted() {
     let _alone = alone();
-    let before = allocator::total();
+    let before = allocator::stats();
     use_pieces(48);
     assert_counted(since(before), CALLS);
 }
@@ -58,7 +58,7 @@ fn calls_are_counted() {
 fn clear_in_turns() -> (u64, u64) {
     const BYTES: usize = 16 << 10;
     let layout = Layout::from_size_align(BYTES, 8).expect("legal");
-    let (before, start) = (allocator::total(), Instant::now());
+    let (before, start) = (allocator::stats(), Instant::now());
     for _ in 0..50_000 {
         // SAFETY: the layout is not empty, the piece is written within its bytes and given back once.
         unsafe {
@@ -81,7 +81,7 @@ fn time_is_that_of_the_calls() {
 #[test]
 fn all_threads_are_counted() {
     let _alone = alone();
-    let before = allocator::total();
+    let before = allocator::stats();
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| use_pieces(48)))));
     assert_counted(since(before), 4 * CALLS);
 }
@@ -89,7 +89,7 @@ fn all_threads_are_counted() {
 #[test]
 fn large_calls_are_each_counted() {
     let _alone = alone();
-    let before = allocator::total();
+    let before = allocator::stats();
     for _ in 0..100 {
         drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
     }
@@ -100,21 +100,21 @@ fn large_calls_are_each_counted() {
 #[cfg(target_os = "linux")]
 #[test]
 fn another_process_reads_the_sums_and_they_go_on() {
-    use evenkeel_common::allocator::SharedTotal;
+    use evenkeel_common::allocator::SharedStats;
 
     let _alone = alone();
     let pid = std::process::id() as i32;
     use_pieces(48);
-    let before = allocator::total();
-    assert!(SharedTotal::of_pid(pid).is_none(), "not shared yet");
+    let before = allocator::stats();
+    assert!(SharedStats::of_pid(pid).is_none(), "not shared yet");
     allocator::share().expect("shared");
-    let shared = SharedTotal::of_pid(pid).expect("shared");
+    let shared = SharedStats::of_pid(pid).expect("shared");
     let at_first = shared.read().expect("there");
     assert!(at_first.calls >= before.calls && at_first.ns > before.ns / 2, "{at_first:?} after {before:?}");
     allocator::share().expect("done before");
     assert!(shared.read().expect("there").calls >= at_first.calls, "the sums do not begin anew");
     use_pieces(48);
-    let (read, own) = (shared.read().expect("there"), allocator::total());
+    let (read, own) = (shared.read().expect("there"), allocator::stats());
     assert_counted(read.since(at_first), CALLS);
     assert!(read.calls <= own.calls && own.calls - read.calls < OTHERS_MAX, "{read:?} {own:?}");
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Server, config};
 use evenkeel_client::{Action, Connection, Get, Put, Table};
-use evenkeel_common::pages::PAGE_BYTES_MIN;
+use evenkeel_common::buffer_pool::POOLED_BYTES_MIN;
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_server::standalone::Standalone;
 
@@ -31,7 +31,7 @@ const PER_PUT_BATCH_MAX: u64 = 4 * BATCH;
 /// Batches of which one may make the server ask for a large buffer: those of replies are used again.
 const BATCHES_PER_LARGE_MIN: u64 = 20;
 
-/// A batch of such values is a reply of more than [`PAGE_BYTES_MIN`].
+/// A batch of such values is a reply of more than [`POOLED_BYTES_MIN`].
 const VALUE_BYTES: usize = 700;
 const ROWS: u64 = 1000;
 /// Times that all rows are read, so that what the server's other threads allocate meanwhile is less than one a row.
@@ -39,7 +39,7 @@ const PASSES: u64 = 20;
 const BATCH: u64 = 100;
 
 static COUNTED: AtomicU64 = AtomicU64::new(0);
-/// Of these, for [`PAGE_BYTES_MIN`] and more.
+/// Of these, for [`POOLED_BYTES_MIN`] and more.
 static LARGE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -52,7 +52,7 @@ impl Counting {
     fn count(&self, bytes: usize) {
         if !IS_CLIENT.try_with(Cell::get).unwrap_or(false) {
             COUNTED.fetch_add(1, Ordering::Relaxed);
-            LARGE.fetch_add(u64::from(bytes >= PAGE_BYTES_MIN), Ordering::Relaxed);
+            LARGE.fetch_add(u64::from(bytes >= POOLED_BYTES_MIN), Ordering::Relaxed);
         }
     }
 }

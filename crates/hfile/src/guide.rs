@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use evenkeel_common::search::{end_of_run, partition};
+use evenkeel_common::search::{gallop, partition_point};
 
 /// Bytes of a digest.
 pub(crate) const DIGEST_BYTES: usize = 4;
@@ -46,8 +46,8 @@ pub(crate) fn to_compare(
         Ordering::Greater => len..len,
         Ordering::Equal => {
             let wanted = digest(row, prefix.len());
-            let first = partition(0..len, |i| digest_at(i) < wanted);
-            first..end_of_run(first..len, |i| digest_at(i) == wanted)
+            let first = partition_point(0..len, |i| digest_at(i) < wanted);
+            first..gallop(first..len, |i| digest_at(i) == wanted)
         }
     }
 }

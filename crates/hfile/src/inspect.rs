@@ -3,7 +3,7 @@
 //! Nothing here goes through the block cache. Like every read, each verifies what it hands out.
 
 use evenkeel_block_cache::{Block, BlockType};
-use evenkeel_common::codec::{read_u32, read_u64};
+use evenkeel_common::varint::{read_u32, read_u64};
 use evenkeel_common::{CellRef, KeyBuf, Result};
 
 use crate::bloom::{BloomHash, BloomMeta};

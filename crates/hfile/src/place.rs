@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use evenkeel_block_cache::Block;
-use evenkeel_common::prefetch::prefetch;
+use evenkeel_common::cache_line::prefetch;
 use evenkeel_common::{CellComparator, CellRef};
 
 use crate::context::CellLayout;

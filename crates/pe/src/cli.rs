@@ -14,9 +14,9 @@ pub fn main(words: &[String]) -> u8 {
     match parse(words).map_err(Failure::Options).and_then(|parsed| of_parsed(&parsed)) {
         Ok(status) => status,
         Err(failure) => {
-            console::complain(format_args!("evenkeel pe: {failure}\n"));
+            console::print_error(format_args!("evenkeel pe: {failure}\n"));
             if matches!(failure, Failure::Options(_)) {
-                console::complain(format_args!("evenkeel pe --help tells the options\n"));
+                console::print_error(format_args!("evenkeel pe --help tells the options\n"));
             }
             failure.exit_status()
         }
@@ -28,7 +28,7 @@ fn of_parsed(parsed: &Parsed) -> Result<u8, Failure> {
         console::print(format_args!("{}", usage()));
         return Ok(0);
     };
-    parsed.notes.iter().for_each(|note| console::complain(format_args!("evenkeel pe: {note}\n")));
+    parsed.notes.iter().for_each(|note| console::print_error(format_args!("evenkeel pe: {note}\n")));
     match <&[_; 2]>::try_from(&parsed.compare[..]) {
         Ok(pairs) => compared(parsed, options, pairs),
         Err(_) => alone(parsed, options),
@@ -57,7 +57,7 @@ fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -
 }
 
 fn show(report: &Report) {
-    report.notes.iter().for_each(|note| console::complain(format_args!("evenkeel pe: {note}\n")));
+    report.notes.iter().for_each(|note| console::print_error(format_args!("evenkeel pe: {note}\n")));
     console::print(format_args!("{}", summary(report)));
 }
 

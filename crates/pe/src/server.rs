@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use evenkeel_common::allocator::SharedTotal;
+use evenkeel_common::allocator::SharedStats;
 use serde::Serialize;
 
 mod hsperf;
@@ -42,7 +42,7 @@ pub struct ServerProcess {
     pid: i32,
     ticks_per_s: f64,
     counters: Option<PathBuf>,
-    allocator: Option<SharedTotal>,
+    allocator: Option<SharedStats>,
 }
 
 impl ServerProcess {
@@ -52,7 +52,7 @@ impl ServerProcess {
             pid,
             ticks_per_s: rustix::param::clock_ticks_per_second() as f64,
             counters: hsperf::file_of(pid),
-            allocator: SharedTotal::of_pid(pid),
+            allocator: SharedStats::of_pid(pid),
         })
     }
 
@@ -93,7 +93,7 @@ impl ServerProcess {
             found.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
         };
         let gc = self.counters.as_deref().and_then(hsperf::collections);
-        let allocator = self.allocator.as_ref().and_then(SharedTotal::read);
+        let allocator = self.allocator.as_ref().and_then(SharedStats::read);
         Some(Usage {
             cpu_s: ticks / self.ticks_per_s,
             rss_bytes: rss_kib * 1024,

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
-use evenkeel_common::pages::{self, PAGE_BYTES_MIN};
+use evenkeel_common::buffer_pool::{self, POOLED_BYTES_MIN};
 
 /// From this size on, a segment is gathered instead of copied.
 pub const GATHER_BYTES_MIN: usize = 16 * 1024;
@@ -59,8 +59,8 @@ fn recycle(mut buffer: Vec<u8>) {
     if capacity == 0 {
         return;
     }
-    if capacity >= PAGE_BYTES_MIN {
-        return pages::give(buffer);
+    if capacity >= POOLED_BYTES_MIN {
+        return buffer_pool::release(buffer);
     }
     // The pool is gone while a thread ends: the buffer is then simply freed.
     let _ = POOL.try_with(|pool| {

@@ -52,7 +52,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::{Supervisor, spawn_essential};
-use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, pages};
+use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TimeUnit, buffer_pool};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
@@ -174,7 +174,7 @@ impl Standalone {
         tracing::info!("{}", settings.memory.line());
         // An eighth is for what is counted late: small replies, and those that are made at the same time.
         let unsent = Budget::new(settings.memory.replies / 8 * 7);
-        pages::keep_at_most(settings.memory.pages as usize);
+        buffer_pool::set_capacity(settings.memory.buffer_pool as usize);
         let descriptors = connections::raise_descriptors();
         let limits = ConnectionLimits::new(&conf, descriptors, settings.memory.reserve)?;
         let room = Room {
@@ -377,7 +377,7 @@ impl Standalone {
             logs: (self.wals.user.stats().queue_bytes + self.wals.meta.stats().queue_bytes) as u64,
             requests: self.rpc.first().map_or(0, |server| server.stats().inflight_bytes),
             replies: self.rpc.first().map_or(0, |server| server.stats().unsent_bytes),
-            pages: pages::kept_bytes() as u64,
+            buffer_pool: buffer_pool::pooled_bytes() as u64,
             scanners: self.regionserver.scanners().bytes(),
             system_scanners: self.regionserver.scanners().system_bytes(),
             zookeeper: self.znode_tree.client_bytes(),

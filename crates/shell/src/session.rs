@@ -157,7 +157,7 @@ impl Session {
             Err(Flow::Closed) => Some(0),
             Err(Flow::Interrupted) => Some(130),
             Err(Flow::Failure(failure)) if self.from_input => {
-                console::complain(format_args!("{}: {}\n", failure.class, failure.message));
+                console::print_error(format_args!("{}: {}\n", failure.class, failure.message));
                 Some(FAILED)
             }
             Err(Flow::Failure(failure)) => {

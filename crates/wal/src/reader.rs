@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::codec::read_varint;
+use evenkeel_common::varint::read_varint;
 use evenkeel_common::{CellRef, HBaseError, KeyValue, TableName};
 use evenkeel_fs::{FileSystem, RandomAccessFile};
 use evenkeel_protocol::pb;

@@ -12,8 +12,8 @@
 use std::ptr::NonNull;
 
 use crc_fast::{CrcAlgorithm, Digest};
+use evenkeel_common::cache_line::prefetch;
 use evenkeel_common::length;
-use evenkeel_common::prefetch::prefetch;
 
 use super::slot::UNIT_BYTES;
 use crate::{Block, BlockKey, BlockParts, BlockType, FileId};

@@ -8,8 +8,8 @@
 //! ```
 
 use bytes::{Buf, Bytes};
-use evenkeel_common::codec;
 use evenkeel_common::length;
+use evenkeel_common::varint;
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -74,7 +74,7 @@ pub(super) fn request(
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     header(out, call_id, call, cells.len());
-    codec::write_varint(out, param_len as u64);
+    varint::write_varint(out, param_len as u64);
     call.param.write(out);
     out.extend_from_slice(cells);
     let len = length::must_u32(out.len() - start - 4).to_be_bytes();
@@ -103,7 +103,7 @@ fn header(out: &mut Vec<u8>, call_id: u32, call: &Call<'_>, cells_len: usize) {
     }
     let timeout_ms = u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX).min(i32::MAX as u64);
     fields.number(7, timeout_ms);
-    codec::write_varint(out, fields.len as u64);
+    varint::write_varint(out, fields.len as u64);
     out.extend_from_slice(&fields.bytes[..fields.len]);
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn response(mut frame: Bytes) -> Result<(u32, Result<Response>)> {
 
 fn take_delimited(frame: &mut Bytes) -> Result<Bytes> {
     let torn = || Error::Protocol("a response frame that ends too early".to_owned());
-    let (len, at) = codec::read_varint(frame).ok_or_else(torn)?;
+    let (len, at) = varint::read_varint(frame).ok_or_else(torn)?;
     frame.advance(at);
     let len = usize::try_from(len).ok().filter(|len| *len <= frame.len()).ok_or_else(torn)?;
     Ok(frame.split_to(len))

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::{CellRef, KEY_VALUE_PREFIX_BYTES};
+use crate::buffer_pool::{self, POOLED_BYTES_MIN};
 use crate::length;
-use crate::pages::{self, PAGE_BYTES_MIN};
 
 /// Cells one after the other, each `u32 len | KeyValue with its tags`: the form of HBase's `KeyValueCodecWithTags`,
 /// and of `KeyValueCodec` as long as [`CellBuffer::has_tags`] is false. A scan collects its whole reply in one.
@@ -118,7 +118,7 @@ impl CellBuffer {
     /// What a cell itself consists of the caller has seen to.
     pub fn extend_untagged(&mut self, bytes: &[u8]) {
         let (base, mut at) = (self.bytes.len(), 0);
-        while let Some(len) = crate::codec::read_u32(bytes, at) {
+        while let Some(len) = crate::varint::read_u32(bytes, at) {
             let end = at + 4 + len as usize;
             if end > bytes.len() {
                 break;
@@ -135,16 +135,16 @@ impl CellBuffer {
     }
 
     /// Makes room for so many times what is copied here now, but no more than `bytes_max`. Much room is a
-    /// [page](crate::pages).
+    /// [page](crate::buffer_pool).
     pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
         let more = self.bytes.len().saturating_mul(times).min(bytes_max);
         let total = self.bytes.len() + more;
-        if total < PAGE_BYTES_MIN {
+        if total < POOLED_BYTES_MIN {
             self.bytes.reserve(more);
         } else if total > self.bytes.capacity() {
-            let mut page = pages::take(total);
+            let mut page = buffer_pool::acquire(total);
             page.extend_from_slice(&self.bytes);
-            pages::give(std::mem::replace(&mut self.bytes, page));
+            buffer_pool::release(std::mem::replace(&mut self.bytes, page));
         }
         self.entries.reserve(self.entries.len().saturating_mul(times).min(bytes_max / size_of::<Entry>()));
     }

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// A known key with its default.
-pub type Known = (&'static str, Option<&'static str>);
+pub type KnownKey = (&'static str, Option<&'static str>);
 
 /// Every known key, by subject.
-pub const DEFAULTS: &[Known] = &[
+pub const DEFAULTS: &[KnownKey] = &[
     // Process, cluster, ZooKeeper.
     ("hbase.tmp.dir", Some("${java.io.tmpdir}/hbase-${user.name}")),
     ("hbase.rootdir", Some("${hbase.tmp.dir}/hbase")),

@@ -1,7 +1,7 @@
 //! Typed getters. `get_x(key)` uses the built-in default and fails when there is none; `get_x_or(key, default)` uses the
 //! caller's default where the table has none (a computed one, say).
 
-use super::{ConfigError, Configuration, Found, Result, TimeUnit, values};
+use super::{ConfigError, Configuration, ResolvedValue, Result, TimeUnit, values};
 
 macro_rules! getters {
     ($($(#[$doc:meta])* $get:ident, $get_or:ident, $ty:ty, $expected:expr, $parse:expr;)*) => { $(
@@ -130,8 +130,8 @@ impl Configuration {
     }
 
     /// The value, or the built-in default when the value is blank.
-    fn find_non_empty(&self, key: &str) -> Result<Option<Found>> {
-        let not_blank = |found: &Found| !found.value.trim().is_empty();
+    fn find_non_empty(&self, key: &str) -> Result<Option<ResolvedValue>> {
+        let not_blank = |found: &ResolvedValue| !found.value.trim().is_empty();
         match self.find(key)?.filter(not_blank) {
             Some(found) => Ok(Some(found)),
             None => Ok(self.find_default(key)?.filter(not_blank)),

@@ -73,18 +73,18 @@ fn parse_into(text: &str, path: &Path, depth: usize, properties: &mut Vec<SitePr
         return Err(file_error(path, format!("expected a <configuration> document, found <{found}>")));
     }
     let source: Arc<str> = path.display().to_string().into();
-    let mut reader = Reader { path, source, depth, properties };
+    let mut reader = SiteReader { path, source, depth, properties };
     reader.configuration(root)
 }
 
-struct Reader<'a> {
+struct SiteReader<'a> {
     path: &'a Path,
     source: Arc<str>,
     depth: usize,
     properties: &'a mut Vec<SiteProperty>,
 }
 
-impl Reader<'_> {
+impl SiteReader<'_> {
     fn configuration(&mut self, parent: Node<'_, '_>) -> Result<()> {
         for node in parent.children().filter(Node::is_element) {
             match node.tag_name().name() {

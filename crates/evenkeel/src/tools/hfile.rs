@@ -230,7 +230,7 @@ impl Printer<'_> {
         let mut warn = |what: &str| {
             self.out.flush()?;
             let shown = previous.map_or_else(String::new, |p| format!("\n\tprevious -> {}", Key(&p)));
-            console::complain(format_args!(
+            console::print_error(format_args!(
                 "WARNING, {what}\n\tfilename -> {}{shown}\n\tcurrent  -> {}\n",
                 path.display(),
                 Key(cell)

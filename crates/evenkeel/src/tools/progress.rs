@@ -29,7 +29,7 @@ impl Progress {
         if self.is_shown && self.last.elapsed() >= PERIOD {
             self.last = Instant::now();
             let percent = self.bytes_done * 100 / self.bytes.max(1);
-            console::complain(format_args!("\r\x1b[K{percent:3}% of {} MiB  {next}", self.bytes >> 20));
+            console::print_error(format_args!("\r\x1b[K{percent:3}% of {} MiB  {next}", self.bytes >> 20));
             drop(std::io::stderr().flush());
         }
     }
@@ -37,7 +37,7 @@ impl Progress {
     /// Takes the line away, so that other lines can be written.
     pub fn clear(&self) {
         if self.is_shown {
-            console::complain(format_args!("\r\x1b[K"));
+            console::print_error(format_args!("\r\x1b[K"));
         }
     }
 }

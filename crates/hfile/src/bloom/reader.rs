@@ -1,6 +1,6 @@
 //! The description of a bloom filter, read when the file is opened.
 
-use evenkeel_common::codec::{read_u32, read_vlong};
+use evenkeel_common::varint::{read_u32, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BloomHash, VERSION};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use evenkeel_block_cache::BlockType;
-use evenkeel_common::codec::write_vlong;
+use evenkeel_common::varint::write_vlong;
 use evenkeel_common::{CellRef, Result};
 
 use super::chunk::{Chunk, ChunkSize};

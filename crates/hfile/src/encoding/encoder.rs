@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::TIMESTAMP_TYPE_BYTES;
-use evenkeel_common::codec::{vlong_len, write_varint, write_vlong};
 use evenkeel_common::length;
+use evenkeel_common::varint::{vlong_len, write_varint, write_vlong};
 
 use super::delta::{HEAD_BYTES, diff_flag, fast_flag};
 use super::tags::TagDictionary;

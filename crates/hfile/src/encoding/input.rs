@@ -1,6 +1,6 @@
 //! Reading bytes front to back, every length checked.
 
-use evenkeel_common::codec::read_vlong;
+use evenkeel_common::varint::read_vlong;
 
 use super::Malformed;
 use super::tags::varint;

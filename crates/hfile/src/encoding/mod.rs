@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use evenkeel_block_cache::Block;
-use evenkeel_common::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
+use evenkeel_common::cache_line::{LINE_BYTES, prefetch, prefetch_lines};
 use evenkeel_common::{CellComparator, CellRef};
 
 use delta::DeltaCursor;

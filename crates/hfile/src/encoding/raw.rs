@@ -22,8 +22,8 @@ use std::ops::Range;
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
-use evenkeel_common::codec::{read_u32, read_vlong};
-use evenkeel_common::prefetch::{prefetch, prefetch_lines};
+use evenkeel_common::cache_line::{prefetch, prefetch_lines};
+use evenkeel_common::varint::{read_u32, read_vlong};
 
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};

@@ -8,8 +8,8 @@
 //!
 //! A full dictionary gives the entry that was used least recently to the next new tag.
 
-use evenkeel_common::codec::{read_varint, write_varint};
 use evenkeel_common::length;
+use evenkeel_common::varint::{read_varint, write_varint};
 
 use super::Malformed;
 use super::input::Input;

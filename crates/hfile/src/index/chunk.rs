@@ -1,7 +1,7 @@
 //! Leaf and intermediate index blocks, read in place.
 
-use evenkeel_common::codec::{read_u32, read_u64};
-use evenkeel_common::search::partition;
+use evenkeel_common::search::partition_point;
+use evenkeel_common::varint::{read_u32, read_u64};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
@@ -56,7 +56,7 @@ impl<'a> LeafView<'a> {
 
     /// How many entries have a key at or before `key`.
     pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
-        partition(0..self.len, |i| {
+        partition_point(0..self.len, |i| {
             let entry = self.key(i).and_then(|k| CellRef::new(k, &[], &[], 0).ok());
             entry.is_some_and(|entry| order.compare_keys(&entry, key).is_le())
         })

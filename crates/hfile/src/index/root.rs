@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use evenkeel_common::codec::{read_u32, read_u64, read_vlong};
-use evenkeel_common::search::partition;
+use evenkeel_common::search::partition_point;
+use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
@@ -98,14 +98,14 @@ impl RootIndex {
 
     /// How many entries have a key at or before `key`, as cells.
     pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
-        partition(self.to_compare(key.row(), order), |i| {
+        partition_point(self.to_compare(key.row(), order), |i| {
             order.compare_keys(&CellRef::from_checked(self.key(i), &[], &[], 0), key).is_le()
         })
     }
 
     /// How many entries are at or before `row`, when their keys are rows.
     pub fn entries_to_row(&self, row: &[u8], order: CellComparator) -> usize {
-        partition(self.to_compare(row, order), |i| order.compare_rows(self.key(i), row).is_le())
+        partition_point(self.to_compare(row, order), |i| order.compare_rows(self.key(i), row).is_le())
     }
 
     /// Entries that must be compared with a row; those before them are before it, those behind them after it.

@@ -6,8 +6,8 @@
 
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::Result;
-use evenkeel_common::codec::{vlong_len, write_vlong};
 use evenkeel_common::length;
+use evenkeel_common::varint::{vlong_len, write_vlong};
 
 use super::{BlockAt, ENTRY_BYTES};
 use crate::block_writer::{BlockWriter, Written};

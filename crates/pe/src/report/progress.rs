@@ -71,7 +71,7 @@ impl Progress {
     /// Ends the line.
     pub fn end(&self) {
         if self.shown && self.over {
-            console::complain(format_args!("\n"));
+            console::print_error(format_args!("\n"));
         }
     }
 }

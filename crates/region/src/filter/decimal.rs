@@ -12,7 +12,7 @@ use evenkeel_common::length;
 use std::cmp::Ordering;
 
 use evenkeel_common::Result;
-use evenkeel_common::codec::read_u32;
+use evenkeel_common::varint::read_u32;
 
 use super::illegal;
 

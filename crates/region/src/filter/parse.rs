@@ -4,7 +4,7 @@
 //! fields and enum numbers are checked here, for prost does not.
 
 use bytes::Bytes;
-use evenkeel_common::codec::read_varint;
+use evenkeel_common::varint::read_varint;
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use prost::Message;

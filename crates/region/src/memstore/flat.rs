@@ -158,7 +158,9 @@ impl FlatIndex {
 
     /// How many cells are before `key`.
     fn position_of(&self, key: &CellRef<'_>) -> usize {
-        search::partition(0..self.len(), |i| self.comparator.compare(&self.cell_at(i), key) == Order::Less)
+        search::partition_point(0..self.len(), |i| {
+            self.comparator.compare(&self.cell_at(i), key) == Order::Less
+        })
     }
 
     fn cursor(&self, position: usize) -> Cursor {
@@ -185,7 +187,7 @@ impl FlatIndex {
     /// The first position from `from` on at which `goes_before` no longer holds; it holds of a run there, if at all. Cheap when
     /// the run is short.
     fn end_of_run(&self, from: usize, goes_before: impl Fn(&CellRef<'_>) -> bool) -> usize {
-        search::end_of_run(from..self.len(), |i| goes_before(&self.cell_at(i)))
+        search::gallop(from..self.len(), |i| goes_before(&self.cell_at(i)))
     }
 
     /// Cells of this index and of an older one; of those that compare equal, this one's first. `None` when they have too

@@ -1,6 +1,6 @@
 //! What the machine is told of memory. Nothing here changes what a program computes.
 
-use evenkeel_common::prefetch as line;
+use evenkeel_common::cache_line as line;
 
 /// Asks for the cache lines at and behind `address`, where a node and the beginning of its key lie.
 #[inline(always)]

@@ -147,7 +147,7 @@ impl Store {
 }
 
 fn run() {
-    if let Err(error) = priority::yield_to_others(priority::YIELDING_NICE) {
+    if let Err(error) = priority::lower(priority::REDUCED_NICE) {
         tracing::warn!(%error, "files are read into the cache at the priority of everything else");
     }
     loop {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use evenkeel_common::cell::CellBuffer;
 use evenkeel_common::length;
-use evenkeel_common::{CellRef, HBaseError, Result, pages};
+use evenkeel_common::{CellRef, HBaseError, Result, buffer_pool};
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -111,7 +111,7 @@ impl CellBlockWriter {
         };
         if !same_form || self.compressor.is_some() || cells.encoded_len() < GATHER_BYTES_MIN {
             self.push_buffer(&cells);
-            return pages::give(cells.into_parts().0);
+            return buffer_pool::release(cells.into_parts().0);
         }
         self.cells += cells.len();
         let (copied, shared) = cells.into_parts();

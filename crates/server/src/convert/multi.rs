@@ -7,7 +7,7 @@
 //! belong.
 
 use bytes::{Buf, Bytes};
-use evenkeel_common::codec::{read_varint, varint_len, write_varint};
+use evenkeel_common::varint::{read_varint, varint_len, write_varint};
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::{Allowance, BoundedError, merge, pb};
 use prost::Message;

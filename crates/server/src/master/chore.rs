@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Result;
-use evenkeel_common::thread::{contain, spawn_essential};
+use evenkeel_common::thread::{catch_and_log, spawn_essential};
 
 use super::Master;
 
@@ -66,7 +66,7 @@ fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
             return;
         }
         // A task that panics is logged, and done again in its time.
-        contain("a task of the master's chore", || (next.run)(master));
+        catch_and_log("a task of the master's chore", || (next.run)(master));
         next.due = Instant::now() + next.every;
     }
 }

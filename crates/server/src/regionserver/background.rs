@@ -44,7 +44,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::config::ConfigError;
-use evenkeel_common::priority::{self, PATIENT_NICE, YIELDING_NICE};
+use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
 use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_region::memstore::ChunkPool;
@@ -358,7 +358,7 @@ impl Background {
         }
         let chunks = chunks.clone();
         let keep = move || {
-            yield_to_others("memory is got ready", YIELDING_NICE);
+            yield_to_others("memory is got ready", REDUCED_NICE);
             chunks.keep_ready();
         };
         self.threads.lock().push(spawn_restarted("chunks", keep)?);
@@ -510,7 +510,7 @@ impl RegionEvents for Background {
 
 impl Shared {
     fn flush_jobs(&self) {
-        priority::let_others_in();
+        priority::allow_preemption();
         while let Some(region) = self.flushes.next() {
             let outcome = region.flush_patiently(self);
             self.compact_after(&region, &outcome);
@@ -567,7 +567,7 @@ impl Shared {
     }
 
     fn in_memory_flush_jobs(&self) {
-        priority::let_others_in();
+        priority::allow_preemption();
         while let Some(region) = self.in_memory_flushes.next() {
             let what = format!("the in-memory flush of {}", region.info().encoded_name());
             if let Err(error) = catch(what, || region.flush_in_memory()) {
@@ -630,7 +630,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
-        yield_to_others("compactions run", YIELDING_NICE);
+        yield_to_others("compactions run", REDUCED_NICE);
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -648,7 +648,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
-        yield_to_others("compactions run", YIELDING_NICE);
+        yield_to_others("compactions run", REDUCED_NICE);
         while let Some(compaction) = self.large_compactions.next() {
             self.compact_or_put_aside(compaction);
         }
@@ -706,7 +706,7 @@ impl Patience for Shared {
     }
 
     fn yield_to_others(&self) {
-        yield_to_others("flushes run", PATIENT_NICE);
+        yield_to_others("flushes run", BACKGROUND_NICE);
     }
 
     fn wrote(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
@@ -723,13 +723,13 @@ impl Patience for UntilFilesPileUp<'_> {
     }
 
     fn yield_to_others(&self) {
-        yield_to_others("compactions run", PATIENT_NICE);
+        yield_to_others("compactions run", BACKGROUND_NICE);
     }
 }
 
 /// Lowers the priority of this thread, on which `what` goes on.
 fn yield_to_others(what: &str, nice: i32) {
-    if let Err(error) = priority::yield_to_others(nice) {
+    if let Err(error) = priority::lower(nice) {
         tracing::warn!(%error, "{what} at the priority of everything else");
     }
 }

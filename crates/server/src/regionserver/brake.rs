@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_common::thread::{Supervisor, contain, spawn_essential};
+use evenkeel_common::thread::{Supervisor, catch_and_log, spawn_essential};
 use parking_lot::{Condvar, Mutex};
 
 /// The longest time that an answer is held.
@@ -147,7 +147,9 @@ impl Shared {
                 let answer = state.held.pop().map(|held| held.answer);
                 parking_lot::MutexGuard::unlocked(&mut state, || {
                     // A responder that is dropped answers.
-                    contain("an answer that was held", || answer.into_iter().for_each(|answer| answer()));
+                    catch_and_log("an answer that was held", || {
+                        answer.into_iter().for_each(|answer| answer())
+                    });
                 });
                 continue;
             }

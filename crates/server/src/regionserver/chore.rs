@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::allocator;
-use evenkeel_common::thread::{contain, spawn_essential};
+use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_region::region::Region;
 
 use super::RegionServer;
@@ -45,11 +45,11 @@ impl Chore {
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
                 // A round that panics is logged, and the next one is another try.
-                contain("the chore", || server.run_chore());
+                catch_and_log("the chore", || server.run_chore());
                 let next = Instant::now() + PERIOD;
                 let is_before = || Instant::now() < next && !is_stopped.load(Ordering::Acquire);
                 while is_before() && server.background.bell().wait(next) {
-                    contain("the chore", || server.check_memstores(&server.regions.all()));
+                    catch_and_log("the chore", || server.check_memstores(&server.regions.all()));
                     std::thread::sleep(LOOK_PAUSE);
                 }
             }
@@ -145,7 +145,7 @@ impl RegionServer {
         let period_ms = self.config.cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
-            log_statistics("allocator", statistics::allocator_line(allocator::total()));
+            log_statistics("allocator", statistics::allocator_line(allocator::stats()));
         }
     }
 

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::length;
-use evenkeel_common::pages::PAGE_BYTES_MAX;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
@@ -282,7 +282,7 @@ impl Page {
         let here = self.cells.encoded_len() as u64;
         let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
         let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
-        self.cells.reserve_alike(times, (all.min(PAGE_BYTES_MAX as u64).saturating_sub(here)) as usize);
+        self.cells.reserve_alike(times, (all.min(POOLED_BYTES_MAX as u64).saturating_sub(here)) as usize);
     }
 
     fn last_row(&self) -> Option<&[u8]> {

@@ -13,7 +13,7 @@ use evenkeel_block_cache::{BlockCategory, CacheStats};
 use evenkeel_common::allocator;
 
 /// The line of the allocator; `None` when it is not counted.
-pub fn allocator_line(total: allocator::Total) -> Option<String> {
+pub fn allocator_line(total: allocator::AllocatorStats) -> Option<String> {
     let millis = total.ns / 1_000_000;
     (total.calls > 0).then(|| format!("allocatorTimeMillis={millis}, allocatorCallCount={}", total.calls))
 }
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn the_allocator_is_told_of_where_it_is_counted() {
-        assert_eq!(allocator_line(allocator::Total::default()), None);
-        let line = allocator_line(allocator::Total { ns: 7_654_321_000, calls: 123 });
+        assert_eq!(allocator_line(allocator::AllocatorStats::default()), None);
+        let line = allocator_line(allocator::AllocatorStats { ns: 7_654_321_000, calls: 123 });
         assert_eq!(line.as_deref(), Some("allocatorTimeMillis=7654, allocatorCallCount=123"));
     }
 

@@ -10,7 +10,7 @@
 //! | buffers of the logs | 2/16 of the rest; two for each of the two logs, three when logs are compressed, of [`LOG_BUFFER_BYTES_MAX`] at most |
 //! | requests in flight | `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest, [`REQUEST_BYTES_MAX`] at most |
 //! | replies that clients have not taken | 4/16 of the rest |
-//! | buffers of replies that are kept | 1/16 of the rest, [`PAGE_BYTES_MAX`] at most |
+//! | buffers of replies that are kept | 1/16 of the rest, [`BUFFER_POOL_BYTES_MAX`] at most |
 //! | open scanners | `evenkeel.regionserver.scanners.max`, of [`SCANNER_BYTES`] each; unless set, 3/16 of the rest |
 //! | open scanners of HBase's own tables | 1/64 of the rest |
 //! | watches, events and sessions of the ZooKeeper endpoint | 1/64 of the rest, [`ZOOKEEPER_BYTES_MAX`] at most |
@@ -59,8 +59,8 @@ const REQUEST_BYTES_MAX: u64 = 1 << 30;
 const ZOOKEEPER_BYTES_MAX: u64 = 32 << 20;
 /// Nonces may take one part in so many of the part for unflushed cells.
 pub const NONCE_PART: u64 = 8;
-/// See [`MemoryPlan::pages`].
-const PAGE_BYTES_MAX: u64 = 64 << 20;
+/// See [`MemoryPlan::buffer_pool`].
+const BUFFER_POOL_BYTES_MAX: u64 = 64 << 20;
 /// The rest has no less, or the server does not start.
 const REST_BYTES_MIN: u64 = 4 << 20;
 /// What defaults leave for the rest, or 5/16 of a small memory: a cell of 10 MiB, the largest by default, comes in and goes out.
@@ -101,7 +101,7 @@ pub struct MemoryPlan {
     /// Replies that clients have not taken.
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
-    pub pages: u64,
+    pub buffer_pool: u64,
     /// Open scanners of users' tables.
     pub scanners: u64,
     /// Open scanners of HBase's own tables.
@@ -180,7 +180,7 @@ impl MemoryPlan {
         self.logs = buffers * (self.log_buffer + self.meta_log_buffer);
         self.requests = fixed.requests.unwrap_or(sixteenths(4).min(REQUEST_BYTES_MAX));
         self.replies = sixteenths(4);
-        self.pages = sixteenths(1).min(PAGE_BYTES_MAX);
+        self.buffer_pool = sixteenths(1).min(BUFFER_POOL_BYTES_MAX);
         self.scanners = fixed.scanners.unwrap_or(sixteenths(3));
         self.system_scanners = rest / 64;
         self.zookeeper = (rest / 64).min(ZOOKEEPER_BYTES_MAX);
@@ -191,7 +191,7 @@ impl MemoryPlan {
     /// What may be taken in all; all of `memory`.
     pub fn sum(&self) -> u64 {
         let before = [self.caches, self.cache_index, self.memstore, self.chunk_slack, self.background];
-        let rest = [self.logs, self.requests, self.replies, self.pages, self.scanners, self.reserve];
+        let rest = [self.logs, self.requests, self.replies, self.buffer_pool, self.scanners, self.reserve];
         let small = [self.system_scanners, self.zookeeper];
         before.iter().chain(&rest).chain(&small).sum()
     }
@@ -207,7 +207,7 @@ impl MemoryPlan {
             ("logs", self.logs),
             ("requests", self.requests),
             ("replies", self.replies),
-            ("buffers of replies", self.pages),
+            ("buffers of replies", self.buffer_pool),
             ("scanners", self.scanners),
             ("system scanners", self.system_scanners),
             ("ZooKeeper", self.zookeeper),
@@ -335,7 +335,7 @@ mod tests {
             (LOG_BUFFER_BYTES_MAX, META_LOG_BUFFER_BYTES_MAX)
         );
         assert_eq!(large.logs, 2 * (large.log_buffer + large.meta_log_buffer));
-        assert_eq!(large.pages, PAGE_BYTES_MAX);
+        assert_eq!(large.buffer_pool, BUFFER_POOL_BYTES_MAX);
         let set = [(L1_SHARE, "0.4"), (MEMSTORE_SHARE, "0.4")];
         for memory in ["64m", "128m", "16g"] {
             let plan = plan(memory, &set);

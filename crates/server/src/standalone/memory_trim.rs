@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_block_cache::BlockCache;
-use evenkeel_common::priority::{self, PATIENT_NICE};
+use evenkeel_common::priority::{self, BACKGROUND_NICE};
 use evenkeel_common::thread::spawn_restarted;
-use evenkeel_common::{allocator, pages};
+use evenkeel_common::{allocator, buffer_pool};
 use evenkeel_region::memstore::ChunkPool;
 use parking_lot::Mutex;
 
@@ -120,7 +120,7 @@ impl Looks {
 
 impl Parts {
     fn run(&self, period: Duration, stopped: &Receiver<()>) {
-        if let Err(error) = priority::yield_to_others(PATIENT_NICE) {
+        if let Err(error) = priority::lower(BACKGROUND_NICE) {
             tracing::debug!(%error, "memory is given back at the priority of everything else");
         }
         while matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout)) {
@@ -141,7 +141,7 @@ impl Parts {
         self.chunks.begin_idle_period();
         let mut looks = self.looks.lock();
         let is_quiet = looks.is_quiet((self.calls)(), Instant::now());
-        let buffers = if is_quiet { pages::release_all() } else { 0 };
+        let buffers = if is_quiet { buffer_pool::clear() } else { 0 };
         let trims_heap = looks.trims_heap(chunks + buffers > 0, is_quiet);
         drop(looks);
         if trims_heap {

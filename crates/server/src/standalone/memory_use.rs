@@ -17,7 +17,7 @@ pub struct MemoryUse {
     /// Replies that clients have not taken.
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
-    pub pages: u64,
+    pub buffer_pool: u64,
     /// Open scanners of users' tables.
     pub scanners: u64,
     /// Open scanners of HBase's own tables.
@@ -37,7 +37,7 @@ impl MemoryUse {
             ("logs", self.logs, plan.logs),
             ("requests", self.requests, plan.requests),
             ("replies", self.replies, plan.replies),
-            ("buffers of replies", self.pages, plan.pages),
+            ("buffers of replies", self.buffer_pool, plan.buffer_pool),
             ("scanners", self.scanners, plan.scanners),
             ("system scanners", self.system_scanners, plan.system_scanners),
             ("ZooKeeper", self.zookeeper, plan.zookeeper),
@@ -49,6 +49,6 @@ impl MemoryUse {
     pub fn sum(&self) -> u64 {
         let of_data = self.caches + self.chunks + self.logs;
         let of_clients = self.scanners + self.system_scanners + self.zookeeper + self.nonces;
-        of_data + self.requests + self.replies + self.pages + of_clients
+        of_data + self.requests + self.replies + self.buffer_pool + of_clients
     }
 }

@@ -6,7 +6,7 @@
 use std::io;
 
 use bytes::Bytes;
-use evenkeel_common::codec::{read_varint, write_varint};
+use evenkeel_common::varint::{read_varint, write_varint};
 use evenkeel_common::{CellRef, Result};
 use evenkeel_protocol::pb;
 use prost::Message;

@@ -13,8 +13,8 @@
 use bytes::Bytes;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KEY_FIXED_BYTES, ROW_BYTES_MAX};
-use evenkeel_common::codec::read_varint;
 use evenkeel_common::length;
+use evenkeel_common::varint::read_varint;
 use evenkeel_compression::{Compression, check_supported};
 use evenkeel_protocol::pb;
 

@@ -1,7 +1,7 @@
 //! Encoding: a header, and entries straight into the buffer that is written to disk.
 
-use evenkeel_common::codec::write_varint;
 use evenkeel_common::length;
+use evenkeel_common::varint::write_varint;
 use evenkeel_common::{CellRef, TableName};
 use evenkeel_compression::Compression;
 use evenkeel_protocol::pb;

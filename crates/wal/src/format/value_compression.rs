@@ -14,7 +14,7 @@
 //! its place; here, such a member gets an extra field that makes it longer ([`pad_member`]).
 
 use evenkeel_common::length;
-use evenkeel_common::{Result, codec::write_varint};
+use evenkeel_common::{Result, varint::write_varint};
 use evenkeel_compression::{Compression, Compressor, decompress, expansion_max};
 
 /// Compresses the values of one file.
@@ -100,7 +100,7 @@ mod tests {
             for value in [noise(0), noise(1), vec![7; 1000], noise(300_000)] {
                 let mut out = Vec::new();
                 writer.write(&value, &mut out).expect("written");
-                let (len, at) = evenkeel_common::codec::read_varint(&out).expect("a length");
+                let (len, at) = evenkeel_common::varint::read_varint(&out).expect("a length");
                 assert_eq!(out.len() - at, len as usize);
                 assert_eq!(read(kind, &out[at..], value.len()).as_ref(), Some(&value), "{kind:?}");
                 let other = read(kind, &out[at..], value.len() + 1);

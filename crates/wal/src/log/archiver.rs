@@ -118,7 +118,7 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, jobs: &Receiver<Job>) {
-        priority::let_others_in();
+        priority::allow_preemption();
         for job in jobs {
             match job {
                 Job::Close { path, file, result, is_wanted } => {

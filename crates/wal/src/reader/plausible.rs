@@ -6,8 +6,8 @@
 //! of the first names), a cell is of a family and of a known type, and its tags are whole. Random bytes look like a key
 //! with a probability far below 2^-100, like a cell with one below 2^-50.
 
-use evenkeel_common::codec::read_varint;
 use evenkeel_common::length;
+use evenkeel_common::varint::read_varint;
 use evenkeel_common::{CellRef, CellType, TableName};
 
 /// A key that is looked for is no longer: names, numbers, and some attributes.

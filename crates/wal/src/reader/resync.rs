@@ -40,7 +40,7 @@ use std::io;
 
 use bytes::Bytes;
 use evenkeel_common::TableName;
-use evenkeel_common::codec::read_varint;
+use evenkeel_common::varint::read_varint;
 use evenkeel_protocol::pb;
 use prost::Message;
 

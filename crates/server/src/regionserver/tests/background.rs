@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::ColumnFamilyDescriptor;
-use evenkeel_common::priority::{PATIENT_NICE, YIELDING_NICE, nice_above_process};
+use evenkeel_common::priority::{BACKGROUND_NICE, REDUCED_NICE, nice_above_process};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
 use evenkeel_region::region::Region;
 use evenkeel_region::store::WritePace;
@@ -230,7 +230,7 @@ fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
     assert_eq!(made.0.wait_for_arrival(), "flush-patient");
-    wait_for_nice("flush-patient", nice_above_process(PATIENT_NICE));
+    wait_for_nice("flush-patient", nice_above_process(BACKGROUND_NICE));
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     made.0.open();
     assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
@@ -306,7 +306,7 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     assert_eq!(made.0.wait_for_arrival(), "compact-patient");
-    wait_for_nice("compact-patient", nice_above_process(PATIENT_NICE));
+    wait_for_nice("compact-patient", nice_above_process(BACKGROUND_NICE));
     server.server.background().compactions_are_wanted(0.25);
     made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-small-0");
@@ -354,7 +354,7 @@ fn compactions_yield_the_processor_and_flushers_do_not() {
     let deadline = Instant::now() + Duration::from_secs(10);
     let compact = || ["compact-small-0", "compact-large-0"].map(nice_values);
     // A thread gives itself its name, and then its priority, when it first runs.
-    while !compact().iter().all(|values| values.contains(&nice_above_process(YIELDING_NICE)))
+    while !compact().iter().all(|values| values.contains(&nice_above_process(REDUCED_NICE)))
         || nice_values("flush-0").is_empty()
     {
         assert!(Instant::now() < deadline, "{:?}", nice_values("compact-small-0"));

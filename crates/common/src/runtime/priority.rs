@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// By how much the nice value of threads for whose work somebody may wait is above the process's: a third of what a thread of
 /// requests gets, where both want a processor.
-pub const YIELDING_NICE: i32 = 5;
+pub const REDUCED_NICE: i32 = 5;
 
 /// The same of threads for which nobody waits: three of them get a tenth of what a thread of requests gets, where all want a
 /// processor, and all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 7 where
 /// others have 4), for schedulers that know priorities.
-pub const PATIENT_NICE: i32 = 15;
+pub const BACKGROUND_NICE: i32 = 15;
 
 /// The slice of background threads: above what Linux gives others (0.7 ms, times 2 for two processors, 4 for eight and more).
 /// It is no longer than that, since a thread whose share is small waits for its turn in proportion.
@@ -46,7 +46,7 @@ pub fn nice_above_process(steps: i32) -> i32 {
 ///
 /// # Errors
 /// What the system says when it takes no priority. That it knows no slices is none.
-pub fn yield_to_others(steps: i32) -> io::Result<()> {
+pub fn lower(steps: i32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let nice = nice_above_process(steps).max(own_nice());
@@ -65,7 +65,7 @@ pub fn yield_to_others(steps: i32) -> io::Result<()> {
 
 /// Keeps the share of the calling thread, and has others interrupt it when they wake. Where the system knows no slices
 /// of threads, nothing changes.
-pub fn let_others_in() {
+pub fn allow_preemption() {
     #[cfg(target_os = "linux")]
     let _ = set(own_nice());
 }
@@ -130,11 +130,11 @@ mod tests {
     fn course() -> [(i32, u64); 3] {
         let course = || {
             let before = own();
-            let_others_in();
+            allow_preemption();
             let in_between = own();
-            yield_to_others(1).expect("lower than before");
+            lower(1).expect("lower than before");
             assert_eq!(own_nice(), nice_above_process(1));
-            yield_to_others(0).expect("nothing to do");
+            lower(0).expect("nothing to do");
             [before, in_between, own()]
         };
         std::thread::spawn(course).join().expect("no panic")

@@ -11,7 +11,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Total;
+use super::AllocatorStats;
 
 const MAGIC: [u8; 8] = *b"EVKALLOC";
 /// What the file is called, for those who look.
@@ -20,9 +20,9 @@ const FILE_BYTES: usize = 24;
 
 /// The sums of another process, read without its doing.
 #[derive(Clone, Debug)]
-pub struct SharedTotal(PathBuf);
+pub struct SharedStats(PathBuf);
 
-impl SharedTotal {
+impl SharedStats {
     /// Those of a process, when it shares them and this one may look.
     pub fn of_pid(pid: i32) -> Option<Self> {
         let link = format!("/memfd:{}", NAME.to_str().ok()?);
@@ -34,8 +34,8 @@ impl SharedTotal {
     }
 
     /// What the allocator has done up to now; `None` once the process is gone.
-    pub fn read(&self) -> Option<Total> {
-        total_of(&read(&self.0)?)
+    pub fn read(&self) -> Option<AllocatorStats> {
+        parse(&read(&self.0)?)
     }
 }
 
@@ -45,10 +45,10 @@ fn read(path: &Path) -> Option<[u8; FILE_BYTES]> {
     Some(bytes)
 }
 
-fn total_of(bytes: &[u8; FILE_BYTES]) -> Option<Total> {
+fn parse(bytes: &[u8; FILE_BYTES]) -> Option<AllocatorStats> {
     let number = |at: usize| <[u8; 8]>::try_from(bytes.get(at..at + 8)?).ok();
     let (ns, calls) = (i64::from_ne_bytes(number(8)?), u64::from_ne_bytes(number(16)?));
-    bytes.starts_with(&MAGIC).then_some(Total { ns: ns.max(0) as u64, calls })
+    bytes.starts_with(&MAGIC).then_some(AllocatorStats { ns: ns.max(0) as u64, calls })
 }
 
 /// Counters in a file of their own, for as long as the process runs.
@@ -95,19 +95,19 @@ mod tests {
     #[test]
     fn a_file_is_read_when_it_is_one() {
         let mut bytes = [0; FILE_BYTES];
-        assert_eq!(total_of(&bytes), None);
+        assert_eq!(parse(&bytes), None);
         bytes[..8].copy_from_slice(b"EVKALLOC");
         bytes[8..16].copy_from_slice(&123_456_789_012_u64.to_ne_bytes());
         bytes[16..].copy_from_slice(&77_u64.to_ne_bytes());
-        assert_eq!(total_of(&bytes), Some(Total { ns: 123_456_789_012, calls: 77 }));
+        assert_eq!(parse(&bytes), Some(AllocatorStats { ns: 123_456_789_012, calls: 77 }));
         bytes[8..16].copy_from_slice(&(-1_i64).to_ne_bytes());
-        assert_eq!(total_of(&bytes), Some(Total { ns: 0, calls: 77 }), "of few samples");
+        assert_eq!(parse(&bytes), Some(AllocatorStats { ns: 0, calls: 77 }), "of few samples");
         bytes[0] = b'e';
-        assert_eq!(total_of(&bytes), None);
+        assert_eq!(parse(&bytes), None);
     }
 
     #[test]
     fn a_process_that_shares_nothing_has_none() {
-        assert!(SharedTotal::of_pid(i32::MAX).is_none());
+        assert!(SharedStats::of_pid(i32::MAX).is_none());
     }
 }

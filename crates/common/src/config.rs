@@ -63,14 +63,14 @@ const BUILT_IN: &str = "built-in default";
 /// HBase's settings, layered. See the module documentation for the order in which sources are asked.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    base: Arc<Base>,
+    sources: Arc<Sources>,
     /// Later ones win.
     overlays: Vec<Arc<Overlay>>,
 }
 
 /// What all tables share.
 #[derive(Clone, Debug, Default)]
-struct Base {
+struct Sources {
     command_line: HashMap<String, String>,
     resources: HashMap<String, Property>,
     system_properties: HashMap<String, String>,
@@ -93,20 +93,20 @@ struct Overlay {
 
 /// A value with where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ResolvedValue {
     pub(crate) value: String,
     pub(crate) source: String,
 }
 
 /// A value before `${x}` is resolved.
 #[derive(Clone, Copy)]
-struct Raw<'a> {
+struct RawValue<'a> {
     value: &'a str,
     source: &'a str,
     literal: bool,
 }
 
-impl Raw<'_> {
+impl RawValue<'_> {
     fn is_blank(self) -> bool {
         self.value.trim().is_empty()
     }
@@ -127,8 +127,8 @@ impl Configuration {
 
     /// The built-in defaults alone, with the given system properties: for tests and simulation.
     pub fn with_system_properties(properties: HashMap<String, String>) -> Self {
-        let base = Base { system_properties: properties, ..Base::default() };
-        Self { base: Arc::new(base), overlays: Vec::new() }
+        let sources = Sources { system_properties: properties, ..Sources::default() };
+        Self { sources: Arc::new(sources), overlays: Vec::new() }
     }
 
     /// Loads `hbase-site.xml` from `config_dir`, or else from the directory `HBASE_CONF_DIR` names, and puts `defines` on
@@ -164,7 +164,7 @@ impl Configuration {
     }
 
     fn add_properties(&mut self, properties: Vec<site::SiteProperty>) {
-        let resources = &mut Arc::make_mut(&mut self.base).resources;
+        let resources = &mut Arc::make_mut(&mut self.sources).resources;
         for property in properties {
             let site::SiteProperty { name, value, source, is_final } = property;
             match resources.get(&name) {
@@ -182,12 +182,12 @@ impl Configuration {
 
     /// Sets one value over every resource, as `-Dkey=value` does. Other clones keep the value they had.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>) {
-        Arc::make_mut(&mut self.base).command_line.insert(key.into(), value.into());
+        Arc::make_mut(&mut self.sources).command_line.insert(key.into(), value.into());
     }
 
     /// Takes back what [`Configuration::set`] set.
     pub fn unset(&mut self, key: &str) {
-        Arc::make_mut(&mut self.base).command_line.remove(key);
+        Arc::make_mut(&mut self.sources).command_line.remove(key);
     }
 
     /// A view of this configuration with the settings of a table or a family on top; `source` (`table t1`, `family cf`)
@@ -233,7 +233,7 @@ impl Configuration {
 
     /// Every key that was set, in order, with its value before substitution and its source. Defaults are not among them.
     pub fn set_properties(&self) -> Vec<(&str, &str, &str)> {
-        let base = self.base.command_line.keys().chain(self.base.resources.keys());
+        let base = self.sources.command_line.keys().chain(self.sources.resources.keys());
         let overlaid = self.overlays.iter().flat_map(|o| o.values.keys());
         let keys: BTreeSet<&str> = base.chain(overlaid).map(String::as_str).collect();
         keys.into_iter().filter_map(|key| self.given(key).map(|raw| (key, raw.value, raw.source))).collect()
@@ -242,24 +242,24 @@ impl Configuration {
     /// Keys of resources and of the command line that Evenkeel knows nothing of, in order: worth one line of log at start,
     /// for each is either a typo or a setting that will not have its effect.
     pub fn unknown_keys(&self) -> Vec<&str> {
-        let keys = self.base.resources.keys().chain(self.base.command_line.keys());
+        let keys = self.sources.resources.keys().chain(self.sources.command_line.keys());
         let unknown: BTreeSet<&str> =
             keys.map(String::as_str).filter(|key| !defaults::is_known(key)).collect();
         unknown.into_iter().collect()
     }
 
     /// The value of `key` with `${x}` resolved, and its source.
-    pub(crate) fn find(&self, key: &str) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, key: &str) -> Result<Option<ResolvedValue>> {
         self.raw(key).map(|raw| self.resolve(key, raw)).transpose()
     }
 
     /// The built-in default of `key` with `${x}` resolved.
-    pub(crate) fn find_default(&self, key: &str) -> Result<Option<Found>> {
+    pub(crate) fn find_default(&self, key: &str) -> Result<Option<ResolvedValue>> {
         Self::built_in(key).map(|raw| self.resolve(key, raw)).transpose()
     }
 
-    fn resolve(&self, key: &str, raw: Raw<'_>) -> Result<Found> {
-        let found = |value: String| Found { value, source: raw.source.to_owned() };
+    fn resolve(&self, key: &str, raw: RawValue<'_>) -> Result<ResolvedValue> {
+        let found = |value: String| ResolvedValue { value, source: raw.source.to_owned() };
         if raw.literal || !raw.value.contains("${") {
             return Ok(found(raw.value.to_owned()));
         }
@@ -277,41 +277,41 @@ impl Configuration {
         if let Some(variable) = name.strip_prefix("env.") {
             return substitute::environment(variable);
         }
-        let property = self.base.system_properties.get(name).map(String::as_str);
+        let property = self.sources.system_properties.get(name).map(String::as_str);
         property.or_else(|| self.raw(name).map(|raw| raw.value)).map(str::to_owned)
     }
 
-    fn raw(&self, key: &str) -> Option<Raw<'_>> {
+    fn raw(&self, key: &str) -> Option<RawValue<'_>> {
         self.explicit(key).or_else(|| Self::built_in(key))
     }
 
-    fn explicit(&self, key: &str) -> Option<Raw<'_>> {
+    fn explicit(&self, key: &str) -> Option<RawValue<'_>> {
         let present = self.given(key);
         match defaults::older_name(key) {
-            Some(older) if present.is_none_or(Raw::is_blank) => self.given(older).or(present),
+            Some(older) if present.is_none_or(RawValue::is_blank) => self.given(older).or(present),
             _ => present,
         }
     }
 
-    fn given(&self, key: &str) -> Option<Raw<'_>> {
+    fn given(&self, key: &str) -> Option<RawValue<'_>> {
         let overlaid = self.overlays.iter().rev().find_map(|overlay| {
             let value = overlay.values.get(key)?;
-            Some(Raw { value, source: &overlay.source, literal: true })
+            Some(RawValue { value, source: &overlay.source, literal: true })
         });
-        overlaid.or_else(|| self.base.given(key))
+        overlaid.or_else(|| self.sources.given(key))
     }
 
-    fn built_in(key: &str) -> Option<Raw<'static>> {
-        defaults::default_of(key).map(|value| Raw { value, source: BUILT_IN, literal: false })
+    fn built_in(key: &str) -> Option<RawValue<'static>> {
+        defaults::default_of(key).map(|value| RawValue { value, source: BUILT_IN, literal: false })
     }
 }
 
-impl Base {
-    fn given(&self, key: &str) -> Option<Raw<'_>> {
+impl Sources {
+    fn given(&self, key: &str) -> Option<RawValue<'_>> {
         if let Some(value) = self.command_line.get(key) {
-            return Some(Raw { value, source: COMMAND_LINE, literal: false });
+            return Some(RawValue { value, source: COMMAND_LINE, literal: false });
         }
         let property = self.resources.get(key)?;
-        Some(Raw { value: &property.value, source: &property.source, literal: false })
+        Some(RawValue { value: &property.value, source: &property.source, literal: false })
     }
 }

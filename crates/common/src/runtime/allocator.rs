@@ -35,7 +35,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub use shared::SharedTotal;
+pub use shared::SharedStats;
 
 /// Each call for so many bytes is timed. Below what `malloc` asks the kernel for by itself (128 KiB).
 pub const LARGE_BYTES: usize = 64 << 10;
@@ -46,14 +46,14 @@ const SMALL_NS_MAX: u64 = 20_000;
 
 /// What the allocator has done up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+pub struct AllocatorStats {
     /// Nanoseconds, of all threads.
     pub ns: u64,
     /// Calls that asked for memory, changed it or gave it back.
     pub calls: u64,
 }
 
-impl Total {
+impl AllocatorStats {
     /// What it has done since then.
     pub fn since(self, before: Self) -> Self {
         Self { ns: self.ns.saturating_sub(before.ns), calls: self.calls.saturating_sub(before.calls) }
@@ -61,22 +61,25 @@ impl Total {
 }
 
 /// What it has done in this process; nothing unless [`SampledAllocator`] is the process's allocator.
-pub fn total() -> Total {
-    counters().total()
+pub fn stats() -> AllocatorStats {
+    counters().stats()
 }
 
-/// Lets other processes of this machine read the sums from here on ([`SharedTotal`]), at no cost to this one. Does nothing
+/// Lets other processes of this machine read the sums from here on ([`SharedStats`]), at no cost to this one. Does nothing
 /// where the system has no means for it, and when it was done before.
 ///
 /// # Errors
 /// What the system says.
 pub fn share() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if std::ptr::eq(counters(), &HERE) {
+    if std::ptr::eq(counters(), &PROCESS_COUNTERS) {
         let page = shared::page()?;
         COUNTERS.store(page, Ordering::Release);
         // What is added here by a thread that is late is lost.
-        counters().add(HERE.ns.swap(0, Ordering::Relaxed), HERE.calls.swap(0, Ordering::Relaxed));
+        counters().add(
+            PROCESS_COUNTERS.ns.swap(0, Ordering::Relaxed),
+            PROCESS_COUNTERS.calls.swap(0, Ordering::Relaxed),
+        );
     }
     Ok(())
 }
@@ -212,10 +215,10 @@ struct Counters {
 }
 
 /// The sums until they are shared.
-static HERE: Counters =
+static PROCESS_COUNTERS: Counters =
     Counters { magic: AtomicU64::new(0), ns: AtomicI64::new(0), calls: AtomicU64::new(0) };
 /// Where the sums are.
-static COUNTERS: AtomicPtr<Counters> = AtomicPtr::new((&raw const HERE).cast_mut());
+static COUNTERS: AtomicPtr<Counters> = AtomicPtr::new((&raw const PROCESS_COUNTERS).cast_mut());
 
 #[inline]
 fn counters() -> &'static Counters {
@@ -230,8 +233,11 @@ impl Counters {
         self.calls.fetch_add(calls, Ordering::Relaxed);
     }
 
-    fn total(&self) -> Total {
-        Total { ns: self.ns.load(Ordering::Relaxed).max(0) as u64, calls: self.calls.load(Ordering::Relaxed) }
+    fn stats(&self) -> AllocatorStats {
+        AllocatorStats {
+            ns: self.ns.load(Ordering::Relaxed).max(0) as u64,
+            calls: self.calls.load(Ordering::Relaxed),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads: the one place that starts them, and what happens when one dies.
 //!
 //! A server that has lost one of its threads looks alive and is not: writes wait for a log that nobody writes, calls for
-//! handlers that are gone. So each thread is started here, by one of four functions, which say what its death means:
+//! handlers that are gone. So each thread is started here, by one of four functions, which say what its failure means:
 //!
 //! | function | the thread panics, or returns an error | for |
 //! |---|---|---|
@@ -58,48 +58,50 @@ use crate::error::{HBaseError, Result};
 /// How long after a panic a thread of [`spawn_restarted`] goes on.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Hears of the death of essential threads. Clones are one.
+/// Hears of the failure of essential threads. Clones are one.
 #[derive(Clone)]
-pub struct Supervisor(Arc<dyn Fn(&Death) + Send + Sync>);
+pub struct Supervisor(Arc<dyn Fn(&ThreadFailure) + Send + Sync>);
 
 /// An essential thread has ended and should not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct ThreadFailure {
     /// The thread's name.
     pub thread: String,
     /// The panic's message, or what the thread said.
     pub reason: String,
 }
 
-impl Display for Death {
+impl Display for ThreadFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "thread {} failed: {}", self.thread, self.reason)
     }
 }
 
 impl Supervisor {
-    /// Calls `on_death` on the dying thread, once for each that dies. It must not wait for that thread.
-    pub fn new(on_death: impl Fn(&Death) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(on_death))
+    /// Calls `on_failure` on the dying thread, once for each that dies. It must not wait for that thread.
+    pub fn new(on_failure: impl Fn(&ThreadFailure) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(on_failure))
     }
 
-    /// Does nothing beyond the line in the log that each death gets: for tests and tools.
+    /// Does nothing beyond the line in the log that each failure gets: for tests and tools.
     pub fn log_only() -> Self {
         Self::new(|_| {})
     }
 
     /// Tells of a panic on the calling thread, which may go on, that has left something of the server half done.
     pub fn report(&self, reason: impl Into<String>) {
-        let death =
-            Death { thread: std::thread::current().name().unwrap_or("?").to_owned(), reason: reason.into() };
-        tracing::error!(thread = death.thread, reason = death.reason, "the server cannot go on");
-        self.tell(&death);
+        let failure = ThreadFailure {
+            thread: std::thread::current().name().unwrap_or("?").to_owned(),
+            reason: reason.into(),
+        };
+        tracing::error!(thread = failure.thread, reason = failure.reason, "the server cannot go on");
+        self.tell(&failure);
     }
 
-    fn tell(&self, death: &Death) {
+    fn tell(&self, failure: &ThreadFailure) {
         // The listener is the last to help, so its own panic is as far as this goes.
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(death))).is_err() {
-            tracing::error!(thread = death.thread, "the supervisor panicked");
+        if catch_unwind(AssertUnwindSafe(|| (self.0)(failure))).is_err() {
+            tracing::error!(thread = failure.thread, "the supervisor panicked");
         }
     }
 }
@@ -128,7 +130,7 @@ pub fn spawn_essential(
             Err(panic) => format!("it panicked: {}", message_of(&*panic)),
         };
         tracing::error!(thread = name, reason, "a thread that the server needs has ended");
-        supervisor.tell(&Death { thread: name, reason });
+        supervisor.tell(&ThreadFailure { thread: name, reason });
     })
 }
 
@@ -198,7 +200,7 @@ pub fn catch<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<
 }
 
 /// As [`catch`], for work that nobody waits for: a panic is logged, and that is all.
-pub fn contain(what: impl Display, work: impl FnOnce()) {
+pub fn catch_and_log(what: impl Display, work: impl FnOnce()) {
     let outcome = catch(what, || {
         work();
         Ok(())
@@ -230,9 +232,9 @@ mod tests {
 
     use super::*;
 
-    fn heard() -> (Supervisor, Receiver<Death>) {
+    fn heard() -> (Supervisor, Receiver<ThreadFailure>) {
         let (tell, told) = channel();
-        (Supervisor::new(move |death| tell.send(death.clone()).expect("the test listens")), told)
+        (Supervisor::new(move |failure| tell.send(failure.clone()).expect("the test listens")), told)
     }
 
     #[test]
@@ -249,15 +251,15 @@ mod tests {
             thread.join().expect("panics stay inside");
         }
         drop(supervisor);
-        let deaths: Vec<_> = told.iter().map(|death| (death.thread, death.reason)).collect();
+        let failures: Vec<_> = told.iter().map(|failure| (failure.thread, failure.reason)).collect();
         let expected =
             [("t0", "it panicked: a word"), ("t1", "it panicked: a sentence"), ("t2", "no more work")];
-        assert_eq!(deaths, expected.map(|(thread, reason)| (thread.to_owned(), reason.to_owned())));
+        assert_eq!(failures, expected.map(|(thread, reason)| (thread.to_owned(), reason.to_owned())));
     }
 
     #[test]
     fn a_supervisor_that_panics_takes_nothing_with_it() {
-        let supervisor = Supervisor::new(|death| panic!("{death}"));
+        let supervisor = Supervisor::new(|failure| panic!("{failure}"));
         let thread = spawn_essential("t", &supervisor, || panic!("first")).expect("a thread");
         thread.join().expect("panics stay inside");
     }
