@@ -1,8 +1,9 @@
 //! How long a thread waits for its core when it wakes, beside three threads that never sleep: what
 //! `evenkeel_common::priority` is for, measured on the kernel at hand.
 //!
-//! `cargo run --release -p evenkeel-common --example wakes [WORK_US]`: the thread sleeps a millisecond, then works so long
-//! (700 µs), 3,000 times. All threads share the first core that this process may use.
+//! `cargo run --release -p evenkeel-common --example wakes [WORK_US]`: the thread sleeps a
+//! millisecond, then works so long (700 µs), 3,000 times. All threads share the first core that
+//! this process may use.
 
 fn main() {
     let work = std::env::args().nth(1).map_or(Ok(700), |us| us.parse());

@@ -1,10 +1,11 @@
-//! The order of cells.
+//! The orders of cells.
 //!
-//! Row, family and qualifier ascending by unsigned bytes; timestamp, type code and sequence id descending
-//! (`CellComparatorImpl`). A key with neither family nor qualifier and the type Minimum sorts after its whole row.
+//! The default order compares row, family and qualifier ascending by unsigned bytes, then
+//! timestamp, type code and sequence id descending (`CellComparatorImpl`). A key with neither
+//! family nor qualifier and of the type Minimum sorts after its whole row.
 //!
-//! hbase:meta orders its rows differently (`MetaCellComparator`): a meta row is `table,start key,tail`, and the three
-//! parts compare one by one, so that a start key may contain commas.
+//! hbase:meta compares rows differently (`MetaCellComparator`): a meta row is `table,start
+//! key,tail`, and the three parts are compared one by one, because a start key may contain commas.
 
 use std::cmp::Ordering;
 
@@ -13,10 +14,10 @@ use crate::cell::{CellRef, CellType};
 /// One of HBase's two orders of cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellComparator {
-    /// Every table but hbase:meta.
+    /// The order of every table but hbase:meta.
     #[default]
     Default,
-    /// hbase:meta.
+    /// The order of hbase:meta.
     Meta,
 }
 

@@ -1,32 +1,35 @@
 //! Configuration: HBase's keys, from `hbase-site.xml` and the command line.
 //!
-//! A value is looked for in this order, the first hit wins:
+//! A value is looked up in this order; the first hit wins:
 //!
-//! 1. overlays, the last added first (table and family settings, see [`Configuration::overlay`]);
+//! 1. overlays, the last one added first (table and family settings, see
+//!    [`Configuration::overlay`]);
 //! 2. values given on the command line (`-Dkey=value`, [`Configuration::set`]);
-//! 3. resources, `hbase-site.xml` as a rule. Within them a later property wins over an earlier one unless the earlier one
-//!    is `<final>true</final>`. As in Hadoop, `final` guards against other *resources*; the command line still wins;
-//! 4. 1 to 3 again under the key's older name, where HBase renamed it ([`defaults::RENAMED`]);
+//! 3. resources, usually `hbase-site.xml`. A later property overrides an earlier one unless the
+//!    earlier one is `<final>true</final>`. As in Hadoop, `final` protects against later
+//!    *resources*; the command line still wins;
+//! 4. 1 to 3 again under the key's older name, if HBase renamed it ([`defaults::RENAMED`]);
 //! 5. the built-in table of defaults ([`defaults::DEFAULTS`]).
 //!
-//! `${x}` in a value of 2, 3 or 5 stands for the system property, environment variable (`${env.X}`) or key `x`; a reference to
-//! nothing stays as it is written. Overlays are literal, as HBase's `CompoundConfiguration` has them.
+//! `${x}` in a value of 2, 3 or 5 is replaced by the system property, environment variable
+//! (`${env.X}`) or key `x`. An unbound reference is left unchanged. Overlays are literal, as in
+//! HBase's `CompoundConfiguration`.
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
-//! | `mod.rs` | [`Configuration`]: sources, lookup, overlays |
-//! | `getters.rs` | the typed getters |
-//! | `values.rs` | how one string becomes a number, a size, a time, as Java's and Hadoop's parsers do |
-//! | `defaults.rs` | the keys Evenkeel knows and their defaults; prefixes and renamed keys |
-//! | `site.rs` | the XML of a site file |
-//! | `substitute.rs` | `${x}` |
-//! | `error.rs` | [`ConfigError`], one line each |
+//! | `getters` | the typed getters |
+//! | `values` | parsing of numbers, sizes and times, as by Java's and Hadoop's parsers |
+//! | [`defaults`] | the keys known to Evenkeel and their defaults; known prefixes; renamed keys |
+//! | `site` | the XML format of a site file |
+//! | `substitute` | replacement of `${x}` |
+//! | `error` | [`ConfigError`], which prints as one line |
 //!
-//! Empty values: `<value/>` means "not set" to every typed getter but the string and list ones, so that the empty
-//! placeholders common in HBase's own files fall through to the default.
+//! An empty value (`<value/>`) means "not set" to every typed getter except those of strings and
+//! lists, so that the empty placeholders common in HBase's own files yield the default.
 //!
-//! A `Configuration` is a handful of `Arc`s: cloning and overlaying copy no values. Lookups hash the key once per layer and
-//! allocate; they belong in constructors and reload hooks, never on the data path.
+//! A `Configuration` consists of `Arc`s: cloning and overlaying copy no values. A lookup hashes the
+//! key once per layer and allocates; lookups belong in constructors and reload hooks, never on the
+//! data path.
 
 pub mod defaults;
 mod error;
@@ -45,10 +48,10 @@ use std::sync::Arc;
 pub use error::ConfigError;
 pub use values::TimeUnit;
 
-/// What the operations of this module return.
+/// `Result` with [`ConfigError`].
 pub type Result<T> = std::result::Result<T, ConfigError>;
 
-/// The file that is looked for in a configuration directory.
+/// The site file in a configuration directory.
 pub const SITE_FILE: &str = "hbase-site.xml";
 
 /// The environment variable that names the configuration directory when the command line does not.
@@ -60,7 +63,7 @@ const COMMAND_LINE: &str = "command line";
 /// Source name of values from the built-in table.
 const BUILT_IN: &str = "built-in default";
 
-/// HBase's settings, layered. See the module documentation for the order in which sources are asked.
+/// HBase's settings in layers. The module documentation has the order of the layers.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     sources: Arc<Sources>,
@@ -68,7 +71,7 @@ pub struct Configuration {
     overlays: Vec<Arc<Overlay>>,
 }
 
-/// What all tables share.
+/// The layers shared by all tables.
 #[derive(Clone, Debug, Default)]
 struct Sources {
     command_line: HashMap<String, String>,
@@ -91,7 +94,7 @@ struct Overlay {
     values: HashMap<String, String>,
 }
 
-/// A value with where it came from.
+/// A value with `${x}` resolved, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResolvedValue {
     pub(crate) value: String,
@@ -119,23 +122,24 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// The built-in defaults alone, with the system properties of this process (`user.name`, `user.home`, `user.dir`,
-    /// `java.io.tmpdir`).
+    /// The built-in defaults, with the system properties of this process (`user.name`, `user.home`,
+    /// `user.dir`, `java.io.tmpdir`).
     pub fn new() -> Self {
         Self::with_system_properties(substitute::process_properties())
     }
 
-    /// The built-in defaults alone, with the given system properties: for tests and simulation.
+    /// The built-in defaults, with the given system properties: for tests and simulation.
     pub fn with_system_properties(properties: HashMap<String, String>) -> Self {
         let sources = Sources { system_properties: properties, ..Sources::default() };
         Self { sources: Arc::new(sources), overlays: Vec::new() }
     }
 
-    /// Loads `hbase-site.xml` from `config_dir`, or else from the directory `HBASE_CONF_DIR` names, and puts `defines` on
-    /// top. With neither directory the defaults stand alone.
+    /// Loads `hbase-site.xml` from `config_dir`, or else from the directory that `HBASE_CONF_DIR`
+    /// names, and sets `defines` over it. Without either directory only the defaults apply.
     ///
     /// # Errors
-    /// A directory without the file is an error: silently starting on defaults would put the data somewhere else.
+    /// [`ConfigError::File`] if the file cannot be read or parsed, or if the directory lacks it:
+    /// starting on defaults would silently place the data elsewhere.
     pub fn load(config_dir: Option<&Path>, defines: &[(String, String)]) -> Result<Self> {
         let mut conf = Self::new();
         let from_environment =
@@ -149,7 +153,11 @@ impl Configuration {
         Ok(conf)
     }
 
-    /// Adds the properties of a file in Hadoop's XML form. See the module documentation for `final`.
+    /// Adds the properties of a file in Hadoop's XML format. The module documentation explains
+    /// `final`.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`] if the file cannot be read or parsed.
     pub fn add_resource(&mut self, path: &Path) -> Result<()> {
         let properties = site::read_file(path)?;
         self.add_properties(properties);
@@ -157,6 +165,9 @@ impl Configuration {
     }
 
     /// Adds the properties of an XML text; `source` names it in errors.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`] if the text cannot be parsed.
     pub fn add_xml(&mut self, source: &str, text: &str) -> Result<()> {
         let properties = site::parse(text, Path::new(source))?;
         self.add_properties(properties);
@@ -180,19 +191,20 @@ impl Configuration {
         }
     }
 
-    /// Sets one value over every resource, as `-Dkey=value` does. Other clones keep the value they had.
+    /// Sets one value over every resource, as `-Dkey=value` does. Other clones keep their value.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>) {
         Arc::make_mut(&mut self.sources).command_line.insert(key.into(), value.into());
     }
 
-    /// Takes back what [`Configuration::set`] set.
+    /// Removes a value set by [`Configuration::set`].
     pub fn unset(&mut self, key: &str) {
         Arc::make_mut(&mut self.sources).command_line.remove(key);
     }
 
-    /// A view of this configuration with the settings of a table or a family on top; `source` (`table t1`, `family cf`)
-    /// names them in errors. HBase's `CompoundConfiguration`: for a store overlay the table's values, then the family's
-    /// configuration, then the family's values. Copies `values`, shares everything else.
+    /// A view of this configuration with the settings of a table or a family as the top layer;
+    /// `source` (`table t1`, `family cf`) names them in errors. This is HBase's
+    /// `CompoundConfiguration`: for a store, overlay the table's values, then the family's
+    /// configuration, then the family's values. Copies `values` and shares everything else.
     pub fn overlay<K, V>(&self, source: &str, values: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<String>,
@@ -206,8 +218,8 @@ impl Configuration {
         view
     }
 
-    /// [`Configuration::overlay`] for attributes kept as bytes, which is how table and family values are stored. Pairs that
-    /// are not UTF-8 are no settings and are left out.
+    /// [`Configuration::overlay`] for attributes stored as bytes, such as those of tables and
+    /// families. Pairs that are not UTF-8 are ignored.
     pub fn overlay_bytes<K, V>(&self, source: &str, values: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: AsRef<[u8]>,
@@ -220,18 +232,20 @@ impl Configuration {
         )
     }
 
-    /// Where the value of `key` comes from (`built-in default`, a file, `command line`, an overlay's name), or `None` when it
-    /// has none.
+    /// The source of the value of `key` (`built-in default`, a file, `command line`, an overlay's
+    /// name), or `None` if it has no value.
     pub fn source_of(&self, key: &str) -> Option<String> {
         self.raw(key).map(|raw| raw.source.to_owned())
     }
 
-    /// Whether someone gave the key a value, under its present or its older name: not from the built-in defaults.
+    /// Returns true if the key has a value other than the built-in default, under its present or
+    /// its older name.
     pub fn is_set(&self, key: &str) -> bool {
         self.explicit(key).is_some()
     }
 
-    /// Every key that was set, in order, with its value before substitution and its source. Defaults are not among them.
+    /// Every key that is set, in order, with its value before substitution and its source. Built-in
+    /// defaults are not included.
     pub fn set_properties(&self) -> Vec<(&str, &str, &str)> {
         let base = self.sources.command_line.keys().chain(self.sources.resources.keys());
         let overlaid = self.overlays.iter().flat_map(|o| o.values.keys());
@@ -239,8 +253,8 @@ impl Configuration {
         keys.into_iter().filter_map(|key| self.given(key).map(|raw| (key, raw.value, raw.source))).collect()
     }
 
-    /// Keys of resources and of the command line that Evenkeel knows nothing of, in order: worth one line of log at start,
-    /// for each is either a typo or a setting that will not have its effect.
+    /// The keys of resources and of the command line that Evenkeel does not know, in order. The
+    /// server logs them at start, because each is a typo or a setting without effect.
     pub fn unknown_keys(&self) -> Vec<&str> {
         let keys = self.sources.resources.keys().chain(self.sources.command_line.keys());
         let unknown: BTreeSet<&str> =
@@ -272,7 +286,7 @@ impl Configuration {
         })
     }
 
-    /// What `${name}` stands for, itself not yet expanded.
+    /// The value of `${name}`, not yet expanded.
     fn variable(&self, name: &str) -> Option<String> {
         if let Some(variable) = name.strip_prefix("env.") {
             return substitute::environment(variable);

@@ -1,8 +1,8 @@
-//! Descriptions of tables and column families.
+//! Descriptors of tables and column families.
 //!
-//! HBase keeps them as maps from attribute name to text, and so does this: attributes that Evenkeel knows nothing of
-//! are kept and returned as given. Typed getters give HBase's defaults (`ColumnFamilyDescriptorBuilder`,
-//! `TableDescriptorBuilder`) where an attribute is absent.
+//! A descriptor is a map from attribute name to text, as in HBase: attributes unknown to Evenkeel
+//! are kept and returned unchanged. Typed getters return HBase's defaults
+//! (`ColumnFamilyDescriptorBuilder`, `TableDescriptorBuilder`) for absent attributes.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,12 +18,13 @@ pub use setters::{BlockEncoding, Bloom, Compression, InMemoryCompaction};
 /// Attributes by name; both are bytes on the wire and text in practice.
 pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Seconds to live that mean for ever (`HConstants.FOREVER`).
+/// The TTL in seconds that means forever (`HConstants.FOREVER`).
 pub const TTL_FOREVER: i32 = i32::MAX;
 /// Default bytes of a data block before encoding and compression.
 pub const BLOCK_BYTES_DEFAULT: usize = 64 * 1024;
 
-/// The attributes that HBase writes of every family, with their defaults, in its order (`ColumnFamilyDescriptorBuilder`).
+/// The attributes that HBase writes for every family, with their defaults, in HBase's order
+/// (`ColumnFamilyDescriptorBuilder`).
 pub const FAMILY_DEFAULTS: &[(&str, &str)] = &[
     ("BLOOMFILTER", "ROW"),
     ("REPLICATION_SCOPE", "0"),
@@ -39,36 +40,37 @@ pub const FAMILY_DEFAULTS: &[(&str, &str)] = &[
     ("INDEX_BLOCK_ENCODING", "NONE"),
 ];
 
-/// What becomes of deleted cells until a major compaction (`KEEP_DELETED_CELLS`).
+/// Whether deleted cells are kept (`KEEP_DELETED_CELLS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepDeletedCells {
-    /// They go.
+    /// Compactions drop deleted cells.
     #[default]
     False,
-    /// They and their markers stay until versions or TTL remove them, and time-ranged reads see them.
+    /// Deleted cells and delete markers are kept until versions or TTL remove them; reads of an
+    /// earlier time range see them.
     True,
-    /// They stay until the TTL removes them.
+    /// Deleted cells and delete markers are kept until the TTL removes them.
     Ttl,
 }
 
 /// When a write is acknowledged (`Durability`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// As the table says, otherwise [`Durability::SyncWal`].
+    /// The table's durability; [`Durability::SyncWal`] if it has none.
     #[default]
     UseDefault,
-    /// Not in the WAL at all.
+    /// The write is not written to the WAL.
     SkipWal,
-    /// In the WAL soon.
+    /// The write is acknowledged before it is in the WAL.
     AsyncWal,
-    /// In the WAL and flushed to the file system.
+    /// The write is acknowledged once it is in the WAL and flushed to the file system.
     SyncWal,
-    /// In the WAL and synced to the disk.
+    /// The write is acknowledged once it is in the WAL and synced to the disk.
     FsyncWal,
 }
 
 impl Durability {
-    /// From the number in protobuf's `MutationProto.Durability`.
+    /// The durability of a number of the protobuf enum `MutationProto.Durability`.
     pub fn from_number(number: i32) -> Self {
         match number {
             1 => Self::SkipWal,
@@ -89,10 +91,10 @@ pub struct ColumnFamilyDescriptor {
 }
 
 impl ColumnFamilyDescriptor {
-    /// A family with no attributes set: all defaults.
+    /// A family without attributes: every getter returns its default.
     ///
     /// # Errors
-    /// `IllegalArgumentException` for a name that HBase refuses.
+    /// `IllegalArgumentException` for a name that HBase rejects.
     pub fn new(name: &[u8]) -> Result<Self> {
         Self::from_parts(name.to_vec(), Attributes::new(), BTreeMap::new())
     }
@@ -149,17 +151,17 @@ impl ColumnFamilyDescriptor {
         self.text(name).map_or(default, |v| v.eq_ignore_ascii_case("true"))
     }
 
-    /// How many versions of a column are kept.
+    /// The number of versions of a column that are kept.
     pub fn max_versions(&self) -> u32 {
         self.parsed("VERSIONS", 1i32).max(0) as u32
     }
 
-    /// How many versions stay although they are older than the TTL.
+    /// The number of versions that are kept although they are older than the TTL.
     pub fn min_versions(&self) -> u32 {
         self.parsed("MIN_VERSIONS", 0i32).max(0) as u32
     }
 
-    /// Time to live in milliseconds; `i64::MAX` is for ever.
+    /// TTL in milliseconds; `i64::MAX` means forever.
     pub fn ttl_ms(&self) -> i64 {
         match self.text("TTL") {
             Some(text) if text.eq_ignore_ascii_case("FOREVER") => i64::MAX,
@@ -170,7 +172,7 @@ impl ColumnFamilyDescriptor {
         }
     }
 
-    /// What becomes of deleted cells.
+    /// Whether deleted cells are kept.
     pub fn keep_deleted_cells(&self) -> KeepDeletedCells {
         match self.text("KEEP_DELETED_CELLS").map(str::to_ascii_uppercase).as_deref() {
             Some("TRUE") => KeepDeletedCells::True,
@@ -179,12 +181,12 @@ impl ColumnFamilyDescriptor {
         }
     }
 
-    /// Whether versions and deletes go by write order instead of timestamps.
+    /// Whether versions and deletes are ordered by write order instead of timestamps.
     pub fn new_version_behavior(&self) -> bool {
         self.flag("NEW_VERSION_BEHAVIOR", false)
     }
 
-    /// Bytes of a data block.
+    /// Bytes of a data block before encoding and compression.
     pub fn block_bytes(&self) -> usize {
         self.parsed("BLOCKSIZE", BLOCK_BYTES_DEFAULT)
     }
@@ -199,17 +201,17 @@ impl ColumnFamilyDescriptor {
         self.flag("IN_MEMORY", false)
     }
 
-    /// Bloom filter type by name: NONE, ROW, ROWCOL, ROWPREFIX_FIXED_LENGTH.
+    /// The name of the bloom filter type: NONE, ROW, ROWCOL, ROWPREFIX_FIXED_LENGTH.
     pub fn bloom_type(&self) -> &str {
         self.text("BLOOMFILTER").unwrap_or("ROW")
     }
 
-    /// Compression by name.
+    /// The name of the compression.
     pub fn compression(&self) -> &str {
         self.text("COMPRESSION").unwrap_or("NONE")
     }
 
-    /// Data block encoding by name.
+    /// The name of the data block encoding.
     pub fn data_block_encoding(&self) -> &str {
         self.text("DATA_BLOCK_ENCODING").unwrap_or("NONE")
     }
@@ -240,7 +242,7 @@ impl TableDescriptor {
         self
     }
 
-    /// Removes a family; says whether it was there.
+    /// Removes a family. Returns true if it existed.
     pub fn remove_family(&mut self, name: &[u8]) -> bool {
         self.families.remove(name).is_some()
     }
@@ -251,7 +253,7 @@ impl TableDescriptor {
         self
     }
 
-    /// Sets all attributes.
+    /// Replaces all attributes.
     pub fn with_attributes(mut self, attributes: Attributes) -> Self {
         self.attributes = attributes;
         self
@@ -287,18 +289,18 @@ impl TableDescriptor {
         self.text("READONLY").is_some_and(|v| v.eq_ignore_ascii_case("true"))
     }
 
-    /// Whether Gets of it are kept as rows in the block cache (`ROW_CACHE_ENABLED`, HBASE-29585); `None` when the server's
-    /// setting decides.
+    /// Whether Gets of the table use the row cache (`ROW_CACHE_ENABLED`, HBASE-29585); `None` if
+    /// the server's setting decides.
     pub fn row_cache_enabled(&self) -> Option<bool> {
         self.text("ROW_CACHE_ENABLED").map(|v| v.trim().eq_ignore_ascii_case("true"))
     }
 
-    /// Whether its files may be compacted.
+    /// Whether the table's files may be compacted.
     pub fn is_compaction_enabled(&self) -> bool {
         !self.text("COMPACTION_ENABLED").is_some_and(|v| v.eq_ignore_ascii_case("false"))
     }
 
-    /// The durability of writes that ask for the table's.
+    /// The durability of writes with [`Durability::UseDefault`].
     pub fn durability(&self) -> Durability {
         match self.text("DURABILITY") {
             Some("SKIP_WAL") => Durability::SkipWal,
@@ -309,14 +311,15 @@ impl TableDescriptor {
         }
     }
 
-    /// Bytes of a MemStore that ask for a flush, when the table has its own.
+    /// MemStore bytes at which a region flushes, if the table sets them.
     pub fn memstore_flush_bytes(&self) -> Option<u64> {
         self.text("MEMSTORE_FLUSHSIZE")?.parse().ok().filter(|n| *n > 0)
     }
 
-    /// The Java classes that the coprocessor attributes name, in the order of the attributes' names. An attribute
-    /// `coprocessor$N` has the form `path|class|priority|arguments`, its path, priority and arguments may be empty, and
-    /// one of another form counts for nothing (`TableDescriptorBuilder.toCoprocessorDescriptor`).
+    /// The Java classes of the coprocessor attributes, in the order of the attributes' names. An
+    /// attribute `coprocessor$N` has the form `path|class|priority|arguments`, where path, priority
+    /// and arguments may be empty. An attribute of another form is ignored
+    /// (`TableDescriptorBuilder.toCoprocessorDescriptor`).
     pub fn coprocessors(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().filter_map(|(key, value)| {
             let number = key.get(..12).filter(|start| start.eq_ignore_ascii_case(b"coprocessor$"))?;
@@ -329,11 +332,11 @@ impl TableDescriptor {
     }
 }
 
-/// Checks a family's name: not empty, no control characters or `:` `/` `\`, no leading dot, not `recovered.edits`
-/// (`ColumnFamilyDescriptorBuilder.isLegalColumnFamilyName`).
+/// Checks a family's name: not empty, no control characters or `:` `/` `\`, no leading dot, not
+/// `recovered.edits` (`ColumnFamilyDescriptorBuilder.isLegalColumnFamilyName`).
 ///
 /// # Errors
-/// `IllegalArgumentException` that says what is wrong.
+/// `IllegalArgumentException` that names the violated rule.
 pub fn check_family_name(name: &[u8]) -> Result<()> {
     let shown = || name.escape_ascii().to_string();
     let refuse = |why: String| Err(HBaseError::new(ErrorKind::IllegalArgument, why));

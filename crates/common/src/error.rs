@@ -1,8 +1,9 @@
-//! Errors, one to one with HBase's exception classes.
+//! Errors, which map one to one to HBase's exception classes.
 //!
-//! A client decides what to do by the class name alone: retry, look the region up again, or give up. So an error here
-//! is a class ([`ErrorKind`]) and a message; only classes that a stock client can load and build from one string are
-//! listed. `do_not_retry` follows HBase's class hierarchy (`DoNotRetryIOException` and what extends it).
+//! A client decides by the class name alone whether to retry, to locate the region again, or to
+//! give up. So an error is a class ([`ErrorKind`]) and a message. The list has only classes that a
+//! stock client can load and construct from one string. `do_not_retry` follows HBase's class
+//! hierarchy (`DoNotRetryIOException` and its subclasses).
 
 use std::fmt;
 
@@ -21,7 +22,8 @@ macro_rules! kinds {
                 match self { $(Self::$name => $class,)* }
             }
 
-            /// Whether the class extends `DoNotRetryIOException`: the client gives up at once.
+            /// Returns true if the class extends `DoNotRetryIOException`: the client gives up at
+            /// once.
             pub fn do_not_retry(self) -> bool {
                 match self { $(Self::$name => kinds!(@ $retry),)* }
             }
@@ -35,45 +37,45 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Anything that may go better next time.
+    /// Any failure that a retry may overcome.
     Io = "java.io.IOException", retry;
-    /// The server hit its own bug or an unreadable file; carries no advice but to retry.
+    /// The server hit a bug of its own or an unreadable file. The client retries.
     FileNotFound = "java.io.FileNotFoundException", retry;
-    /// The call's time ran out.
+    /// The call timed out.
     Timeout = "org.apache.hadoop.hbase.exceptions.TimeoutIOException", retry;
     /// The request itself is wrong.
     DoNotRetry = "org.apache.hadoop.hbase.DoNotRetryIOException", fatal;
-    /// The region is not here; look it up again.
+    /// The region is not on this server; the client locates it again.
     NotServingRegion = "org.apache.hadoop.hbase.NotServingRegionException", retry;
-    /// The region went to another server, which the message names.
+    /// The region moved to another server, which the message names.
     RegionMoved = "org.apache.hadoop.hbase.exceptions.RegionMovedException", retry;
-    /// The region is being opened here; come back.
+    /// The region is opening on this server; the client retries.
     RegionOpening = "org.apache.hadoop.hbase.exceptions.RegionOpeningException", retry;
-    /// Too much unflushed data or a row lock that was not had in time; back off.
+    /// Too much unflushed data, or a row lock not acquired in time; the client backs off.
     RegionTooBusy = "org.apache.hadoop.hbase.RegionTooBusyException", retry;
     /// The row is outside the region.
     WrongRegion = "org.apache.hadoop.hbase.regionserver.WrongRegionException", retry;
-    /// The call queue is full; back off.
+    /// The call queue is full; the client backs off.
     CallQueueTooBig = "org.apache.hadoop.hbase.CallQueueTooBigException", retry;
-    /// The call was dropped from the queue; back off.
+    /// The call was dropped from the queue; the client backs off.
     CallDropped = "org.apache.hadoop.hbase.CallDroppedException", retry;
-    /// Send these actions again at once, in a smaller batch.
+    /// The client sends these actions again at once, in a smaller batch.
     MultiActionResultTooLarge = "org.apache.hadoop.hbase.MultiActionResultTooLarge", retry;
     /// The request frame exceeds `hbase.ipc.max.request.size`.
     RequestTooBig = "org.apache.hadoop.hbase.exceptions.RequestTooBigException", fatal;
-    /// No such scanner, or no longer.
+    /// The scanner does not exist, or no longer.
     UnknownScanner = "org.apache.hadoop.hbase.UnknownScannerException", fatal;
     /// A `next` call was lost or repeated.
     OutOfOrderScannerNext = "org.apache.hadoop.hbase.exceptions.OutOfOrderScannerNextException", fatal;
-    /// The scanner lost its place; open a new one after the last row.
+    /// The scanner lost its position; the client opens a new one after the last row.
     ScannerReset = "org.apache.hadoop.hbase.exceptions.ScannerResetException", fatal;
-    /// The scanner's lease is in use or gone.
+    /// The scanner's lease is in use or expired.
     Lease = "org.apache.hadoop.hbase.regionserver.LeaseException", fatal;
     /// The server is shutting down.
     RegionServerStopped = "org.apache.hadoop.hbase.regionserver.RegionServerStoppedException", retry;
-    /// The server is dying.
+    /// The server is aborting.
     RegionServerAborted = "org.apache.hadoop.hbase.regionserver.RegionServerAbortedException", retry;
-    /// The server is not up yet.
+    /// The server is still starting.
     ServerNotRunningYet = "org.apache.hadoop.hbase.ipc.ServerNotRunningYetException", retry;
     /// The master is initializing.
     PleaseHold = "org.apache.hadoop.hbase.PleaseHoldException", retry;
@@ -83,13 +85,13 @@ kinds! {
     NoSuchColumnFamily = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException", fatal;
     /// The row exceeds `hbase.table.max.rowsize`.
     RowTooBig = "org.apache.hadoop.hbase.regionserver.RowTooBigException", fatal;
-    /// The region cannot do that in its state.
+    /// The region's state does not allow the operation.
     DoNotRetryRegion = "org.apache.hadoop.hbase.client.DoNotRetryRegionException", fatal;
     /// The regions cannot be merged.
     MergeRegion = "org.apache.hadoop.hbase.exceptions.MergeRegionException", fatal;
     /// No such table.
     TableNotFound = "org.apache.hadoop.hbase.TableNotFoundException", fatal;
-    /// The table is there already.
+    /// The table exists already.
     TableExists = "org.apache.hadoop.hbase.TableExistsException", fatal;
     /// The table is disabled.
     TableNotEnabled = "org.apache.hadoop.hbase.TableNotEnabledException", fatal;
@@ -97,23 +99,23 @@ kinds! {
     TableNotDisabled = "org.apache.hadoop.hbase.TableNotDisabledException", fatal;
     /// No such namespace.
     NamespaceNotFound = "org.apache.hadoop.hbase.NamespaceNotFoundException", fatal;
-    /// The namespace is there already.
+    /// The namespace exists already.
     NamespaceExist = "org.apache.hadoop.hbase.NamespaceExistException", fatal;
-    /// The change of a family cannot be made.
+    /// The change of a column family is not allowed.
     InvalidFamilyOperation = "org.apache.hadoop.hbase.InvalidFamilyOperationException", fatal;
     /// No such region.
     UnknownRegion = "org.apache.hadoop.hbase.UnknownRegionException", fatal;
-    /// A rule of the master forbids it.
+    /// A constraint of the master is violated.
     Constraint = "org.apache.hadoop.hbase.constraint.ConstraintException", fatal;
-    /// Not permitted.
+    /// The user lacks the permission.
     AccessDenied = "org.apache.hadoop.hbase.security.AccessDeniedException", fatal;
     /// A timestamp too far in the future.
     FailedSanityCheck = "org.apache.hadoop.hbase.exceptions.FailedSanityCheckException", fatal;
-    /// No such coprocessor service, or a call that no longer exists.
+    /// The coprocessor service does not exist, or the call no longer exists.
     UnknownProtocol = "org.apache.hadoop.hbase.exceptions.UnknownProtocolException", fatal;
-    /// Bytes of a filter or comparator that cannot be read.
+    /// A serialized filter or comparator cannot be parsed.
     Deserialization = "org.apache.hadoop.hbase.exceptions.DeserializationException", fatal;
-    /// A stored file is damaged.
+    /// A stored file is corrupt.
     CorruptHFile = "org.apache.hadoop.hbase.io.hfile.CorruptHFileException", fatal;
     /// The snapshot does not exist.
     SnapshotDoesNotExist = "org.apache.hadoop.hbase.snapshot.SnapshotDoesNotExistException", fatal;
@@ -121,15 +123,15 @@ kinds! {
     SnapshotExists = "org.apache.hadoop.hbase.snapshot.SnapshotExistsException", fatal;
     /// The snapshot cannot be taken.
     SnapshotCreation = "org.apache.hadoop.hbase.snapshot.SnapshotCreationException", fatal;
-    /// The snapshot is none that is known.
+    /// The snapshot is unknown.
     UnknownSnapshot = "org.apache.hadoop.hbase.snapshot.UnknownSnapshotException", fatal;
-    /// The snapshot, or a file it needs, is damaged or gone.
+    /// The snapshot, or a file it needs, is corrupt or missing.
     CorruptedSnapshot = "org.apache.hadoop.hbase.snapshot.CorruptedSnapshotException", fatal;
     /// The snapshot cannot be restored.
     RestoreSnapshot = "org.apache.hadoop.hbase.snapshot.RestoreSnapshotException", fatal;
-    /// The snapshot's time to live is over.
+    /// The snapshot's TTL has expired.
     SnapshotTtlExpired = "org.apache.hadoop.hbase.snapshot.SnapshotTTLExpiredException", fatal;
-    /// Something else about a snapshot.
+    /// Any other failure of a snapshot.
     HBaseSnapshot = "org.apache.hadoop.hbase.snapshot.HBaseSnapshotException", fatal;
     /// The connection's first bytes are not HBase's.
     FatalConnection = "org.apache.hadoop.hbase.ipc.FatalConnectionException", fatal;
@@ -137,15 +139,16 @@ kinds! {
     WrongVersion = "org.apache.hadoop.hbase.ipc.WrongVersionException", fatal;
     /// The connection's authentication byte is unknown.
     BadAuth = "org.apache.hadoop.hbase.ipc.BadAuthException", fatal;
-    /// The client asked for security details of a server without security.
+    /// The client requested security details of a server without security.
     SecurityNotEnabled = "org.apache.hadoop.hbase.ipc.SecurityNotEnabledException", fatal;
     /// A feature that is not supported.
     UnsupportedOperation = "java.lang.UnsupportedOperationException", fatal;
-    /// An argument that HBase refuses with an unchecked exception; its RPC server makes an `IOException` of it.
+    /// An argument that HBase rejects with an unchecked exception, which its RPC server converts to
+    /// an `IOException`.
     IllegalArgument = "java.io.IOException", retry;
 }
 
-/// An error as the client will see it: an HBase exception class and a message.
+/// An error as the client sees it: an HBase exception class and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HBaseError {
     kind: ErrorKind,
@@ -153,11 +156,12 @@ pub struct HBaseError {
     moved_to: Option<Box<(String, u16)>>,
 }
 
-/// Bytes of a message at most: it may repeat what a client sent, in each of many answers.
+/// The longest message, in bytes. A message may quote input of a client, in each of many answers.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 impl HBaseError {
-    /// An error of a class. What a message has beyond 8 KiB is left out of its middle: the first cause may stand last.
+    /// An error of a class. A message of more than 8 KiB is shortened in its middle, because the
+    /// first cause may be at its end.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
@@ -184,7 +188,7 @@ impl HBaseError {
         Self::new(ErrorKind::NotServingRegion, format!("{region} is not online on {server}"))
     }
 
-    /// `RegionMovedException`; the message is in the only form that clients can parse.
+    /// `RegionMovedException`, with the message in the only form that clients can parse.
     pub fn region_moved(host: &str, port: u16, start_code: i64, location_seq_num: i64) -> Self {
         let message = format!(
             "Region moved to: hostname={host} port={port} startCode={start_code}. As of locationSeqNum={location_seq_num}."
@@ -202,22 +206,23 @@ impl HBaseError {
         &self.message
     }
 
-    /// Where the region went, for [`ErrorKind::RegionMoved`].
+    /// Host and port of the region's new server, for [`ErrorKind::RegionMoved`].
     pub fn moved_to(&self) -> Option<(&str, u16)> {
         self.moved_to.as_deref().map(|(host, port)| (host.as_str(), *port))
     }
 
-    /// Whether the client should give up at once.
+    /// Returns true if the client should give up at once.
     pub fn is_do_not_retry(&self) -> bool {
         self.kind.do_not_retry()
     }
 
-    /// Whether the class is of the `HBaseServerException` family, which tells the client to slow down.
+    /// Returns true if the class extends `HBaseServerException`, which tells the client to back
+    /// off.
     pub fn is_server_overloaded(&self) -> bool {
         matches!(self.kind, ErrorKind::CallQueueTooBig | ErrorKind::CallDropped)
     }
 
-    /// The same error with words put before its message.
+    /// The same error with `what` before its message.
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = Self::new(self.kind, format!("{what}: {}", self.message)).message;
         self
@@ -225,7 +230,7 @@ impl HBaseError {
 }
 
 impl fmt::Display for HBaseError {
-    /// As Java prints a throwable: `class: message`.
+    /// Writes `class: message`, as Java prints a throwable.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind.class_name(), self.message)
     }
@@ -243,13 +248,13 @@ impl From<std::io::Error> for HBaseError {
     }
 }
 
-/// Bytes as errors quote them: escaped, and no more than the first [`QUOTED_BYTES_MAX`].
+/// Bytes as errors quote them: escaped, and at most the first [`QUOTED_BYTES_MAX`].
 pub fn quoted(bytes: &[u8]) -> impl fmt::Display {
     let shown = bytes.get(..QUOTED_BYTES_MAX).unwrap_or(bytes).escape_ascii();
     format!("{shown}{}", if bytes.len() > QUOTED_BYTES_MAX { "..." } else { "" })
 }
 
-/// Bytes that an error quotes at most, of what a client sent.
+/// The most bytes of a client's input that an error quotes.
 pub const QUOTED_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Lengths in fields narrower than `usize`.
 //!
-//! A length is never cut: `as u16` would write a field that says less than what follows, and a reader would take what is
-//! behind it for something else. There are three ways instead, and the compiler refuses every other
+//! A length is never truncated: with `as u16` a field could announce fewer bytes than follow, and a
+//! reader would misread the rest. There are three conversions instead; a lint denies all others
 //! (`clippy::cast_possible_truncation`):
 //!
-//! * [`u16_of`], [`u32_of`], [`i32_of`]: an error when it does not fit, for whatever comes from outside or was made of such.
-//! * [`must_u8`], [`must_u16`], [`must_u32`], [`must_i32`]: a panic, for what the code around them bounds by its own
-//!   constants. A panic ends one task; a cut length would spoil a file.
-//! * [`bounded_u8`], [`bounded_u16`], [`bounded_u32`]: for what a type's invariant bounds, where each compare counts. They
-//!   look in debug builds only.
+//! * [`u16_of`], [`u32_of`], [`i32_of`] return an error if the length does not fit: for lengths
+//!   that derive from input.
+//! * [`must_u8`], [`must_u16`], [`must_u32`], [`must_i32`] panic: for lengths that the caller
+//!   bounds by its own constants. A panic ends one task; a truncated length would corrupt a file.
+//! * [`bounded_u8`], [`bounded_u16`], [`bounded_u32`] check in debug builds only: for lengths
+//!   bounded by a type's invariant, on paths where a comparison counts.
 //!
-//! Where low bits are wanted, as of a hash, [`low_u32`] says so, or a mask before the cast. [`index`] is for what the compiler
-//! would refuse on a machine of 32 bits, where nobody runs this.
+//! Code that wants the low bits, for example of a hash, uses [`low_u32`] or a mask before the cast.
+//! [`index`] converts `u64` to `usize`, which is lossless: machines of 32 bits are not supported.
 
 use crate::error::{HBaseError, Result};
 
@@ -22,20 +23,20 @@ fn too_long(len: usize, what: &str, max: usize) -> HBaseError {
 
 macro_rules! lengths {
     ($int:ident, $checked:ident, $must:ident, $bounded:ident) => {
-        #[doc = concat!("The length of `what` as `", stringify!($int), "`.\n\n# Errors\n`IOException` when it does not fit.")]
+        #[doc = concat!("The length of `what` as `", stringify!($int), "`.\n\n# Errors\n`IOException` if it does not fit.")]
         #[inline]
         pub fn $checked(len: usize, what: &str) -> Result<$int> {
             $int::try_from(len).map_err(|_| too_long(len, what, $int::MAX as usize))
         }
 
-        #[doc = concat!("A length that the caller bounds as `", stringify!($int), "`.\n\n# Panics\nWhen it does not fit.")]
+        #[doc = concat!("A length that the caller bounds as `", stringify!($int), "`.\n\n# Panics\nIf it does not fit.")]
         #[inline]
         #[track_caller]
         pub fn $must(len: usize) -> $int {
             $int::try_from(len).unwrap_or_else(|_| panic!("a length of {len} does not fit"))
         }
 
-        #[doc = concat!("A length that a type's invariant bounds as `", stringify!($int), "`; looked at in debug builds.")]
+        #[doc = concat!("A length that a type's invariant bounds as `", stringify!($int), "`; checked in debug builds.")]
         #[inline]
         #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
         pub fn $bounded(len: usize) -> $int {
@@ -64,14 +65,14 @@ pub const fn low_u64(value: u128) -> u64 {
     value as u64
 }
 
-/// The whole part of a number of bytes or things that was reckoned in fractions; a negative one is 0.
+/// The integer part of a computed number of bytes or items; 0 for a negative one.
 #[inline]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub const fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// The whole milliseconds of a time.
+/// The whole milliseconds of a duration.
 #[inline]
 pub fn whole_ms(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -79,7 +80,7 @@ pub fn whole_ms(time: std::time::Duration) -> u64 {
 
 const _: () = assert!(size_of::<usize>() >= size_of::<u64>());
 
-/// A number of 64 bits as a length or a place in memory.
+/// A `u64` as a length or an index.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub const fn index(value: u64) -> usize {

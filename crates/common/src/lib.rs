@@ -1,30 +1,39 @@
-//! What every Evenkeel crate agrees on: cells and their order, the names of tables, regions and servers, table
-//! descriptors, errors that map one to one to HBase's exception classes, configuration, and the clock.
+//! The types that all Evenkeel crates share, and the runtime parts beneath them.
 //!
-//! | module | noun |
+//! The data model: cells and their order, the names of tables, regions and servers, descriptors,
+//! errors that map one to one to HBase's exception classes, and the configuration.
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`allocator`] | the process's allocator, and the time that it takes |
-//! | [`cell`] | [`CellRef`], a view of one cell; [`KeyValue`], an owned one; [`KeyBuf`], a key to seek to; [`CellBuffer`], a run of cells in wire form |
-//! | [`comparator`] | the one order of cells, and the other one that hbase:meta uses |
-//! | [`names`] | [`TableName`], [`ServerName`] |
-//! | [`region_info`] | [`RegionInfo`] and the names made from it |
+//! | [`cell`] | [`CellRef`], a view of a cell; [`KeyValue`], owned; [`KeyBuf`]; [`CellBuffer`] |
+//! | [`comparator`] | the order of cells, and that of hbase:meta |
+//! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
+//! | [`console`] | output of command-line tools |
 //! | [`descriptor`] | [`TableDescriptor`], [`ColumnFamilyDescriptor`] |
 //! | [`error`] | [`HBaseError`] |
-//! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
-//! | [`clock`] | the only place that reads the wall clock |
-//! | [`proto`] | the nouns above to and from HBase's protobuf messages |
-//! | [`console`] | what tools print |
+//! | [`length`] | conversions of lengths to narrower integers, never truncated |
+//! | [`names`] | [`TableName`], [`ServerName`] |
+//! | [`proto`] | conversions to and from HBase's protobuf messages |
+//! | [`region_info`] | [`RegionInfo`] and the names derived from it |
+//! | `runtime` | the runtime parts, listed below |
+//! | [`search`] | binary and galloping search by index |
 //! | [`varint`] | variable-length integers of Hadoop and protobuf |
-//! | [`length`] | lengths in narrower fields, never cut |
-//! | [`buffer_pool`] | large buffers that are used again |
-//! | [`cache_line`] | hints that memory will be read soon |
-//! | [`priority`] | threads that yield the processors to others |
-//! | [`search`] | searches among sorted things |
-//! | [`thread`] | where threads are started, and what the death of one means |
-//! | [`turns`] | where long work gives way to other work of its kind |
+//!
+//! The runtime parts, which know nothing of the data model:
+//!
+//! | module of `runtime` | contents |
+//! |---|---|
+//! | [`allocator`] | the process's allocator, and the time it takes |
+//! | [`buffer_pool`] | a pool of large buffers |
+//! | [`cache_line`] | prefetch hints |
+//! | [`clock`] | the wall clock behind a trait |
+//! | [`priority`] | thread priorities |
+//! | [`thread`] | the start of threads, and the handling of their failures |
+//! | [`turns`] | cooperative scheduling of long computations |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![deny(unsafe_code)]
 
 pub mod cell;
 pub mod comparator;

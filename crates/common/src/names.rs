@@ -1,4 +1,4 @@
-//! Names of tables and servers.
+//! Names of tables ([`TableName`]) and servers ([`ServerName`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,8 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// The namespace of HBase's own tables.
 pub const SYSTEM_NAMESPACE: &str = "hbase";
 
-/// A table's name: a namespace and a qualifier. Written `ns:qualifier`, or `qualifier` alone in the default namespace.
+/// A table's name: a namespace and a qualifier. Its text is `ns:qualifier`, or `qualifier` alone in
+/// the default namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     namespace: String,
@@ -18,10 +19,11 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// A name of both parts.
+    /// A name of a namespace and a qualifier.
     ///
     /// # Errors
-    /// `IllegalArgumentException` for names that HBase refuses (`TableName.isLegalFullyQualifiedTableName`).
+    /// `IllegalArgumentException` for names that HBase rejects
+    /// (`TableName.isLegalFullyQualifiedTableName`).
     pub fn new(namespace: &str, qualifier: &str) -> Result<Self> {
         check_namespace(namespace)?;
         check_qualifier(qualifier)?;
@@ -143,19 +145,21 @@ pub fn check_qualifier(name: &str) -> Result<()> {
     }
 }
 
-/// A server's name: host, RPC port and the time it started, in milliseconds. Written `host,port,startcode`.
+/// A server's name: host, RPC port and start time in milliseconds. Its text is
+/// `host,port,startcode`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerName {
     /// Host, lower case.
     pub host: String,
     /// RPC port.
     pub port: u16,
-    /// Start time in milliseconds since 1970; tells two lives of one address apart.
+    /// Start time in milliseconds since 1970. It distinguishes two server processes with the same
+    /// address.
     pub start_code: i64,
 }
 
 impl ServerName {
-    /// A name of all three parts; the host becomes lower case.
+    /// A name of all three parts; the host is converted to lower case.
     pub fn new(host: &str, port: u16, start_code: i64) -> Self {
         Self { host: host.to_lowercase(), port, start_code }
     }

@@ -1,4 +1,4 @@
-//! The nouns of this crate to and from HBase's protobuf messages (`ProtobufUtil`).
+//! Conversions between this crate's types and HBase's protobuf messages (`ProtobufUtil`).
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl From<&ServerName> for pb::ServerName {
 
 impl From<&pb::ServerName> for ServerName {
     fn from(name: &pb::ServerName) -> Self {
-        // No server has a port beyond 65,535; such a one is none that can be reached.
+        // A port beyond 65,535 names no server; port 0 is not reachable either.
         let port = u16::try_from(name.port()).unwrap_or(0);
         Self::new(&name.host_name, port, name.start_code() as i64)
     }
@@ -111,7 +111,8 @@ impl TryFrom<&pb::TableSchema> for TableDescriptor {
     fn try_from(schema: &pb::TableSchema) -> Result<Self> {
         let name = TableName::try_from(schema.table_name.as_ref().unwrap_or(&pb::TableName::default()))?;
         let attributes = schema.attributes.iter().map(|a| (a.first.to_vec(), a.second.to_vec()));
-        // Old clients send what is now an attribute in `configuration`; both end up in one map, as in Java.
+        // Old clients send what is now an attribute in `configuration`; both end up in one map, as
+        // in Java.
         let configuration =
             schema.configuration.iter().map(|c| (c.name.clone().into_bytes(), c.value.clone().into_bytes()));
         let table = Self::new(name).with_attributes(attributes.chain(configuration).collect());

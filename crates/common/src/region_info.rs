@@ -1,11 +1,11 @@
-//! [`RegionInfo`]: which rows of which table a region holds, and the names made from that.
+//! [`RegionInfo`]: a region's table and key range, and the names derived from them.
 //!
 //! ```text
 //! region name  = table , start key , region id [ _ replica as %04X ] . md5 .
-//! md5          = lower-case hex of MD5 over everything before the first '.' that follows the region id
+//! md5          = lower-case hex of MD5 over the bytes before the first '.' after the region id
 //! encoded name = that md5; the region's directory
 //! ```
-//! hbase:meta is older than that form: its name is `hbase:meta,,1` and its encoded name a number.
+//! hbase:meta is older than that format: its name is `hbase:meta,,1` and its encoded name a number.
 
 use bytes::Bytes;
 use md5::{Digest, Md5};
@@ -16,7 +16,8 @@ use crate::names::TableName;
 /// The encoded name of hbase:meta's only region.
 pub const META_ENCODED_NAME: &str = "1588230740";
 
-/// One region: the rows of a table from `start_key` up to, not including, `end_key`; empty keys are open ends.
+/// One region: the rows of a table from `start_key` (inclusive) to `end_key` (exclusive). An empty
+/// key means no bound.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RegionInfo {
     table: TableName,
@@ -80,7 +81,7 @@ impl RegionInfo {
         &self.start_key
     }
 
-    /// The first row that is no longer in the region; empty means no end.
+    /// The exclusive end of the region's rows; empty means no end.
     pub fn end_key(&self) -> &Bytes {
         &self.end_key
     }
@@ -95,22 +96,22 @@ impl RegionInfo {
         self.replica_id
     }
 
-    /// Whether the region is offline for good (a split parent).
+    /// Returns true if the region is offline for good (a split parent).
     pub fn is_offline(&self) -> bool {
         self.offline
     }
 
-    /// Whether the region was split.
+    /// Returns true if the region was split.
     pub fn is_split(&self) -> bool {
         self.split
     }
 
-    /// Whether this is a parent after its split.
+    /// Returns true if this is a parent after its split.
     pub fn is_split_parent(&self) -> bool {
         self.offline && self.split
     }
 
-    /// The full name: also the row in hbase:meta.
+    /// The full name, which is also the region's row in hbase:meta.
     pub fn name(&self) -> &Bytes {
         &self.name
     }
@@ -120,7 +121,7 @@ impl RegionInfo {
         self.name.escape_ascii().to_string()
     }
 
-    /// The encoded name: the region's directory.
+    /// The encoded name, which is also the name of the region's directory.
     pub fn encoded_name(&self) -> &str {
         &self.encoded_name
     }
@@ -130,7 +131,7 @@ impl RegionInfo {
         self.table.is_meta()
     }
 
-    /// Whether a row belongs to the region (hbase:meta holds every row).
+    /// Returns true if a row belongs to the region (hbase:meta's region contains every row).
     pub fn contains_row(&self, row: &[u8]) -> bool {
         self.is_meta() || (row >= &self.start_key[..] && (self.end_key.is_empty() || row < &self.end_key[..]))
     }
@@ -160,7 +161,7 @@ fn names_of(table: &TableName, start_key: &[u8], region_id: i64, replica_id: i32
 /// The encoded name within a full region name.
 ///
 /// # Errors
-/// `IllegalArgumentException`'s `IOException` when the bytes are not a region name.
+/// `IOException` if the bytes are not a region name.
 pub fn encoded_name_of(region_name: &[u8]) -> Result<&str> {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     if region_name.starts_with(b"hbase:meta,,1") {

@@ -1,4 +1,4 @@
-//! The runtime parts, apart from the data model: they know nothing of cells, tables or regions.
+//! The runtime parts, apart from the data model. The crate's root re-exports them.
 
 pub mod allocator;
 pub mod buffer_pool;

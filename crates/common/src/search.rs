@@ -1,8 +1,9 @@
-//! Searches among sorted things that are known by their numbers.
+//! Searches in sorted sequences whose items are accessed by index.
 
 use std::ops::Range;
 
-/// The first of a range that `before` says no to; it says yes to all before that one.
+/// The first index of `range` for which `before` is false. `before` must be true for all indexes
+/// before it (binary search).
 #[inline]
 pub fn partition_point(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end);
@@ -13,7 +14,7 @@ pub fn partition_point(range: Range<usize>, before: impl Fn(usize) -> bool) -> u
     low
 }
 
-/// As [`partition_point`], by ever longer steps: cheap when that one is near the beginning.
+/// As [`partition_point`], by steps of doubling length: fast if the result is near the beginning.
 #[inline]
 pub fn gallop(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (range.start, 1);

@@ -1,8 +1,9 @@
 //! Variable-length integers.
 //!
 //! * *varint*: protobuf's, seven bits a byte, lowest first, high bit set on all but the last byte.
-//! * *vlong*: Hadoop's `WritableUtils`: one byte for -112..=127; otherwise a first byte that tells sign and count
-//!   (-113..=-120 positive, -121..=-128 negative) and the magnitude big-endian (its complement when negative).
+//! * *vlong*: Hadoop's `WritableUtils`: one byte for -112..=127. Otherwise the first byte gives
+//!   sign and byte count (-113..=-120 positive, -121..=-128 negative), and the magnitude follows
+//!   big-endian (its complement if negative).
 
 use crate::length;
 
@@ -15,14 +16,14 @@ pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
-/// Bytes that [`write_varint`] writes.
+/// The number of bytes that [`write_varint`] appends.
 pub fn varint_len(value: u64) -> usize {
     let bits = u64::BITS - (value | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 
-/// Reads a protobuf varint: the value and its length in bytes, or `None` when the bytes end early or it has more than 64
-/// bits.
+/// Reads a protobuf varint. Returns the value and its length in bytes, or `None` if the bytes end
+/// early or the value has more than 64 bits.
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.iter().enumerate().take(10) {
@@ -46,14 +47,15 @@ pub fn write_vlong(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(&magnitude.to_be_bytes()[8 - count..]);
 }
 
-/// Reads a Hadoop vlong: the value and its length in bytes, or `None` when the bytes end early.
+/// Reads a Hadoop vlong. Returns the value and its length in bytes, or `None` if the bytes end
+/// early.
 #[inline]
 pub fn read_vlong(bytes: &[u8]) -> Option<(i64, usize)> {
     let first = *bytes.first()? as i8;
     if first >= -112 { Some((i64::from(first), 1)) } else { read_long_vlong(first, bytes) }
 }
 
-/// One of more than a byte, of which the first is read.
+/// Reads a vlong of more than one byte; `first` is its first byte.
 fn read_long_vlong(first: i8, bytes: &[u8]) -> Option<(i64, usize)> {
     let (count, negative) =
         if first < -120 { (-120 - first as i32, true) } else { (-112 - first as i32, false) };
@@ -62,7 +64,7 @@ fn read_long_vlong(first: i8, bytes: &[u8]) -> Option<(i64, usize)> {
     Some((if negative { !magnitude as i64 } else { magnitude as i64 }, 1 + count))
 }
 
-/// How many bytes [`write_vlong`] appends.
+/// The number of bytes that [`write_vlong`] appends.
 pub fn vlong_len(value: i64) -> usize {
     if (-112..=127).contains(&value) {
         return 1;

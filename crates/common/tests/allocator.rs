@@ -27,7 +27,8 @@ fn use_pieces(bytes: usize) {
     let layout = Layout::from_size_align(bytes, 8).expect("legal");
     let larger = Layout::from_size_align(2 * bytes, 8).expect("legal");
     for piece in 0..PIECES {
-        // SAFETY: the layouts are not empty, the piece is written within its bytes and given back once as it was last.
+        // SAFETY: the layouts are not empty, the piece is written within its bytes and given back
+        // once as it was last.
         unsafe {
             let first = if piece % 2 == 0 { ALLOCATOR.alloc(layout) } else { ALLOCATOR.alloc_zeroed(layout) };
             first.write_volatile(1);
@@ -60,7 +61,8 @@ fn clear_in_turns() -> (u64, u64) {
     let layout = Layout::from_size_align(BYTES, 8).expect("legal");
     let (before, start) = (allocator::stats(), Instant::now());
     for _ in 0..50_000 {
-        // SAFETY: the layout is not empty, the piece is written within its bytes and given back once.
+        // SAFETY: the layout is not empty, the piece is written within its bytes and given back
+        // once.
         unsafe {
             let piece = ALLOCATOR.alloc_zeroed(layout);
             std::hint::black_box(piece).write_bytes(1, BYTES);

@@ -1,4 +1,5 @@
-//! Names and cells from bytes that anybody may send: whatever they are, the answer is a value or an error.
+//! Names and cells from bytes that anybody may send: whatever they are, the answer is a value or an
+//! error.
 //!
 //! `EVENKEEL_FUZZ_SECONDS` says how long; 1 by default, longer in CI.
 

@@ -1,4 +1,4 @@
-//! [`CellBuffer`], a run of cells in wire form.
+//! [`CellBuffer`], consecutive cells in wire format.
 
 use bytes::Bytes;
 
@@ -6,36 +6,39 @@ use super::{CellRef, KEY_VALUE_PREFIX_BYTES};
 use crate::buffer_pool::{self, POOLED_BYTES_MIN};
 use crate::length;
 
-/// Cells one after the other, each `u32 len | KeyValue with its tags`: the form of HBase's `KeyValueCodecWithTags`,
-/// and of `KeyValueCodec` as long as [`CellBuffer::has_tags`] is false. A scan collects its whole reply in one.
+/// Consecutive cells, each `u32 len | KeyValue with its tags`: the format of HBase's
+/// `KeyValueCodecWithTags`, and of `KeyValueCodec` if [`CellBuffer::has_tags`] is false. A scan
+/// collects its whole reply in one buffer.
 ///
-/// A buffer that [shares](CellBuffer::sharing) takes large values as [`Bytes`] instead of copying them: they stand beside
-/// the copied bytes, each at its place.
+/// A buffer that [shares](CellBuffer::sharing) values holds large ones as [`Bytes`] instead of
+/// copies. Each is stored with its offset within the copied bytes.
 ///
 /// ```text
 /// copied:  | len | lengths | key 1 || len | lengths | key 2 | tags 2 |
 /// shared:                          ^ value 1               ^ value 2
 /// ```
 ///
-/// Bytes are bounded by `u32::MAX`; callers keep replies far below it (`hbase.server.scanner.max.result.size`).
+/// The buffer is bounded by `u32::MAX` bytes; callers keep replies far below it
+/// (`hbase.server.scanner.max.result.size`).
 #[derive(Clone, Debug)]
 pub struct CellBuffer {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     tagged: usize,
-    /// Values that were not copied, in the order of their cells, each with the offset in `bytes` before which it stands.
+    /// Shared values in the order of their cells, each with the offset in `bytes` before which it
+    /// belongs.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
-    /// Values at least so long may be shared.
+    /// The shortest value that is shared.
     share_bytes_min: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where the KeyValue starts, after its length.
+    /// Offset of the KeyValue, after its length.
     start: usize,
     seq_id: u64,
-    /// The value's place among the shared ones, or [`COPIED`].
+    /// The value's index in `shared`, or [`COPIED`].
     shared: u32,
     tagged: bool,
 }
@@ -54,7 +57,8 @@ impl CellBuffer {
         Self::default()
     }
 
-    /// An empty buffer that takes values of at least so many bytes without a copy, where whoever has them can share them.
+    /// An empty buffer that shares values of at least `share_bytes_min` bytes, if their owner can
+    /// share them.
     pub fn sharing(share_bytes_min: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -66,13 +70,13 @@ impl CellBuffer {
         }
     }
 
-    /// Whether a value of so many bytes should be shared.
+    /// Returns true if a value of `value_bytes` should be shared.
     #[inline]
     pub fn shares(&self, value_bytes: usize) -> bool {
         value_bytes >= self.share_bytes_min
     }
 
-    /// Copies a cell to the end.
+    /// Appends a copy of a cell.
     #[inline]
     pub fn push(&mut self, cell: &CellRef<'_>) {
         self.bytes.reserve(4 + cell.key_value_len());
@@ -82,7 +86,7 @@ impl CellBuffer {
         self.push_tags(cell);
     }
 
-    /// Adds a cell to the end whose value, `value`, is not copied. It must be the cell's own.
+    /// Appends a cell without copying its value. `value` must be the value of `cell`.
     pub fn push_shared(&mut self, cell: &CellRef<'_>, value: Bytes) {
         debug_assert_eq!(cell.value().len(), value.len());
         self.start_entry(cell, length::must_u32(self.shared.len()));
@@ -92,7 +96,7 @@ impl CellBuffer {
         self.push_tags(cell);
     }
 
-    /// Takes note of a cell, and writes what stands before its key.
+    /// Adds a cell's entry, and writes the bytes before its key.
     #[inline]
     fn start_entry(&mut self, cell: &CellRef<'_>, shared: u32) {
         let tagged = !cell.tags().is_empty();
@@ -112,10 +116,11 @@ impl CellBuffer {
         }
     }
 
-    /// Copies cells without tags, as [`CellBuffer::as_contiguous`] has them, to the end. Their sequence ids are 0.
+    /// Appends copies of cells without tags in the format of [`CellBuffer::as_contiguous`]. Their
+    /// sequence ids are 0.
     ///
-    /// Only the length before each cell is looked at: the bytes are left out from the first that is longer than what is there.
-    /// What a cell itself consists of the caller has seen to.
+    /// Only the length before each cell is checked: the bytes from the first cell that exceeds
+    /// `bytes` on are ignored. The caller guarantees that each cell is well-formed.
     pub fn extend_untagged(&mut self, bytes: &[u8]) {
         let (base, mut at) = (self.bytes.len(), 0);
         while let Some(len) = crate::varint::read_u32(bytes, at) {
@@ -129,13 +134,13 @@ impl CellBuffer {
         self.bytes.extend_from_slice(&bytes[..at]);
     }
 
-    /// Adds the cells of another buffer to the end.
+    /// Appends the cells of another buffer.
     pub fn append(&mut self, other: CellBuffer) {
         (0..other.len()).for_each(|i| self.push_from(&other, i));
     }
 
-    /// Makes room for so many times what is copied here now, but no more than `bytes_max`. Much room is a
-    /// [page](crate::buffer_pool).
+    /// Reserves room for `times` the bytes that are copied here now, but for at most `bytes_max`. A
+    /// large buffer comes from the [pool](crate::buffer_pool).
     pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
         let more = self.bytes.len().saturating_mul(times).min(bytes_max);
         let total = self.bytes.len() + more;
@@ -149,17 +154,17 @@ impl CellBuffer {
         self.entries.reserve(self.entries.len().saturating_mul(times).min(bytes_max / size_of::<Entry>()));
     }
 
-    /// How many cells.
+    /// The number of cells.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no cell.
+    /// Returns true if there is no cell.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether any cell carries tags.
+    /// Returns true if any cell has tags.
     pub fn has_tags(&self) -> bool {
         self.tagged > 0
     }
@@ -167,7 +172,7 @@ impl CellBuffer {
     /// The cell at an index.
     ///
     /// # Panics
-    /// When there is no such cell.
+    /// If there is no such cell.
     #[inline]
     pub fn get(&self, index: usize) -> CellRef<'_> {
         let entry = self.entries[index];
@@ -208,17 +213,18 @@ impl CellBuffer {
         self.entries.truncate(len);
     }
 
-    /// Keeps, of the cells from index `from` on, those that `keep` says yes to.
+    /// Removes the cells from index `from` on for which `keep` returns false.
     pub fn retain_from(&mut self, from: usize, mut keep: impl FnMut(&CellRef<'_>) -> bool) {
         if (from..self.len()).all(|i| keep(&self.get(i))) {
             return;
         }
-        // A second pass is fine: filters that drop cells of a finished row are rare, and their verdicts are stable.
+        // A second call of `keep` is fine: filters that drop cells of a finished row are rare, and
+        // their results are stable.
         let kept: Vec<_> = (from..self.len()).filter(|i| keep(&self.get(*i))).collect();
         self.keep_in_order(from, &kept);
     }
 
-    /// Leaves, of the cells from index `from` on, those at `indices`, in that order.
+    /// Replaces the cells from index `from` on by those at `indices`, in that order.
     pub fn keep_in_order(&mut self, from: usize, indices: &[usize]) {
         let mut tail = CellBuffer::new();
         indices.iter().for_each(|i| tail.push_from(self, *i));
@@ -226,7 +232,7 @@ impl CellBuffer {
         (0..tail.len()).for_each(|i| self.push_from(&tail, i));
     }
 
-    /// Adds the cell at an index of another buffer; a value that is shared there is shared here.
+    /// Appends the cell at an index of another buffer; a value that is shared there is shared here.
     fn push_from(&mut self, other: &CellBuffer, index: usize) {
         match other.shared.get(other.entries[index].shared as usize) {
             Some((_, value)) => self.push_shared(&other.get(index), value.clone()),
@@ -234,7 +240,7 @@ impl CellBuffer {
         }
     }
 
-    /// Drops everything and keeps the memory.
+    /// Removes all cells and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -252,7 +258,8 @@ impl CellBuffer {
         self.shared.is_empty().then_some(&self.bytes[..])
     }
 
-    /// The encoded cells: what was copied, and the shared values, each with the offset before which it stands.
+    /// The encoded cells: the copied bytes, and the shared values, each with the offset before
+    /// which it belongs.
     pub fn into_parts(self) -> (Vec<u8>, Vec<(usize, Bytes)>) {
         (self.bytes, self.shared)
     }

@@ -3,11 +3,12 @@
 use super::{CellRef, CellType, KEY_FIXED_BYTES, LATEST_TIMESTAMP, OLDEST_TIMESTAMP, ROW_BYTES_MAX};
 use crate::length;
 
-/// Appends a flat key: `u16 row_len | row | u8 family_len | family | qualifier | i64 timestamp | u8 type`.
+/// Appends a flat key: `u16 row_len | row | u8 family_len | family | qualifier | i64 timestamp | u8
+/// type`.
 ///
 /// # Panics
-/// When the row or the family is longer than [`super::ROW_BYTES_MAX`] or [`super::FAMILY_BYTES_MAX`], which the caller has
-/// checked.
+/// If the row or the family is longer than [`super::ROW_BYTES_MAX`] or [`super::FAMILY_BYTES_MAX`],
+/// which the caller has checked.
 pub fn write_key(
     out: &mut Vec<u8>,
     row: &[u8],
@@ -27,17 +28,17 @@ pub fn write_key(
     out.push(type_code);
 }
 
-/// An owned flat key with no value: what a scanner is asked to seek to. Reusable: the `set_*` methods keep the
-/// buffer.
+/// An owned flat key without a value, for scanners to seek to. It is reusable: the `set_*` methods
+/// keep the buffer.
 ///
-/// Seek keys have the sequence id `u64::MAX`, so they sort before stored cells of the very same key.
+/// Seek keys have the sequence id `u64::MAX`, so they sort before stored cells of the same key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyBuf {
     bytes: Vec<u8>,
 }
 
 impl KeyBuf {
-    /// A key of all its parts.
+    /// A key with the given parts.
     pub fn new(row: &[u8], family: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType) -> Self {
         let mut key = Self::default();
         key.set(row, family, qualifier, timestamp, kind);
@@ -49,8 +50,8 @@ impl KeyBuf {
         Self { bytes: cell.key().to_vec() }
     }
 
-    /// Sorts before every cell of the row. For a row that is longer than rows can be, a key after the cells of the longest
-    /// row that it begins with: no cell lies between.
+    /// A key that sorts before every cell of the row. If the row is longer than [`ROW_BYTES_MAX`],
+    /// the key sorts after the cells of its longest legal prefix: no cell lies between.
     pub fn first_on_row(row: &[u8]) -> Self {
         match row.get(..ROW_BYTES_MAX) {
             Some(longest) if longest.len() < row.len() => Self::last_on_row(longest),
@@ -58,19 +59,19 @@ impl KeyBuf {
         }
     }
 
-    /// Sorts after every cell of the row, and before the next row. A row that is longer than rows can be: see
-    /// [`KeyBuf::first_on_row`].
+    /// A key that sorts after every cell of the row, and before the next row. For a row longer than
+    /// [`ROW_BYTES_MAX`] see [`KeyBuf::first_on_row`].
     pub fn last_on_row(row: &[u8]) -> Self {
         let row = row.get(..ROW_BYTES_MAX).unwrap_or(row);
         Self::new(row, b"", b"", OLDEST_TIMESTAMP, CellType::Minimum)
     }
 
-    /// Sorts before every cell of the column.
+    /// A key that sorts before every cell of the column.
     pub fn first_on_column(row: &[u8], family: &[u8], qualifier: &[u8]) -> Self {
         Self::new(row, family, qualifier, LATEST_TIMESTAMP, CellType::Maximum)
     }
 
-    /// Sorts after every cell of the column.
+    /// A key that sorts after every cell of the column.
     pub fn last_on_column(row: &[u8], family: &[u8], qualifier: &[u8]) -> Self {
         Self::new(row, family, qualifier, OLDEST_TIMESTAMP, CellType::Minimum)
     }
@@ -90,7 +91,7 @@ impl KeyBuf {
     /// The key as a cell with no value.
     ///
     /// # Panics
-    /// On a default `KeyBuf` that was never set.
+    /// If the `KeyBuf` was never set.
     pub fn as_cell(&self) -> CellRef<'_> {
         CellRef::from_checked(&self.bytes, &[], &[], u64::MAX)
     }
@@ -100,7 +101,7 @@ impl KeyBuf {
         &self.bytes
     }
 
-    /// Whether the key was never set.
+    /// Returns true if the key was never set.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

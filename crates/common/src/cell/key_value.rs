@@ -8,14 +8,15 @@ use super::{
 };
 use crate::error::{HBaseError, Result};
 
-/// An owned cell: the bytes of one KeyValue (often a slice of a request's buffer) and its sequence id.
+/// An owned cell: the bytes of one KeyValue (often a slice of a request's buffer) and its sequence
+/// id.
 ///
-/// Invariant: the bytes were parsed once; [`KeyValue::as_cell`] cannot fail.
+/// Invariant: the bytes were checked at construction, so [`KeyValue::as_cell`] cannot fail.
 #[derive(Clone)]
 pub struct KeyValue {
     bytes: Bytes,
-    /// Stands in place of the key in `bytes` and differs from it in the timestamp: those bytes may be shared, so they are
-    /// never changed, and a value may be long, so it is not copied.
+    /// Replaces the key in `bytes`, from which it differs in the timestamp. `bytes` may be shared,
+    /// so they are never changed; a value may be long, so it is not copied.
     own_key: Option<Box<[u8]>>,
     seq_id: u64,
 }
@@ -24,7 +25,7 @@ impl KeyValue {
     /// Takes the bytes of exactly one KeyValue.
     ///
     /// # Errors
-    /// `IOException` when a length disagrees with the bytes that are there.
+    /// `IOException` if a length does not match the bytes.
     pub fn parse(bytes: Bytes) -> Result<Self> {
         CellRef::parse(&bytes, 0)?;
         Ok(Self::whole(bytes, 0))
@@ -42,7 +43,7 @@ impl KeyValue {
         Self::new(row, family, qualifier, timestamp, CellType::Put, value)
     }
 
-    /// A cell of all its parts but tags.
+    /// A cell of the given parts, without tags.
     ///
     /// # Panics
     /// As [`KeyValueBuilder::build`].
@@ -74,7 +75,7 @@ impl KeyValue {
         }
     }
 
-    /// The KeyValue's bytes, shared as long as the timestamp is the one it came with.
+    /// The KeyValue's bytes, shared unless the timestamp was replaced.
     pub fn to_bytes(&self) -> Bytes {
         match self.own_key {
             None => self.bytes.clone(),
@@ -82,7 +83,7 @@ impl KeyValue {
         }
     }
 
-    /// How many bytes the KeyValue has.
+    /// The length of the KeyValue in bytes.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
@@ -121,7 +122,7 @@ impl std::fmt::Debug for KeyValue {
     }
 }
 
-/// The parts of a cell, to build a [`KeyValue`] from.
+/// The parts from which to build a [`KeyValue`].
 #[derive(Clone, Copy, Debug)]
 pub struct KeyValueBuilder<'a> {
     /// The row, at most [`super::ROW_BYTES_MAX`] bytes.
@@ -141,19 +142,19 @@ pub struct KeyValueBuilder<'a> {
 }
 
 impl KeyValueBuilder<'_> {
-    /// Lays parts out as a KeyValue that are known to fit. For those that come from outside, or were made of such, there is
-    /// [`KeyValueBuilder::try_build`].
+    /// Builds the KeyValue of parts that are known to fit. [`KeyValueBuilder::try_build`] is for
+    /// parts that derive from input.
     ///
     /// # Panics
-    /// When a part is longer than its field can say.
+    /// If a part is longer than its field allows.
     pub fn build(&self) -> KeyValue {
         self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Lays the parts out as a KeyValue.
+    /// Builds the KeyValue of the parts.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when a part is longer than its field can say: what HBase says of such a cell.
+    /// `DoNotRetryIOException` if a part is longer than its field allows, with HBase's message.
     pub fn try_build(&self) -> Result<KeyValue> {
         let refuse = |what| Err(HBaseError::do_not_retry(what));
         let (row, family) = (self.row.len(), self.family.len());

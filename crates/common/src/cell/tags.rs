@@ -1,22 +1,22 @@
 //! The tags of a cell: `u16 len | u8 type | value`, one after the other, in 65,535 bytes at most.
 //!
-//! A writer that compresses tags takes them apart, so tags that are not whole ones would take what is behind them with
-//! them. Tags are checked where they come in ([`check_tags`]); files and logs of others may hold some that are not, of
-//! which [`whole_tags`] are what can be kept.
+//! A writer that compresses tags parses them, so malformed tags would corrupt the bytes after them.
+//! Tags are therefore checked on input ([`check_tags`]). Files and logs of other writers may
+//! contain malformed tags; [`whole_tags`] returns their well-formed prefix.
 
 use super::tag_type;
 use crate::error::{HBaseError, Result};
 use crate::length;
 
-/// The longest tags of a cell together, in bytes (`RawCell.MAX_TAGS_LENGTH`).
+/// The most bytes of all tags of a cell together (`RawCell.MAX_TAGS_LENGTH`).
 pub const TAGS_BYTES_MAX: usize = u16::MAX as usize;
-/// Bytes of a time to live.
+/// Bytes of the value of a TTL tag.
 const TTL_BYTES: usize = 8;
 
-/// Checks that tags are whole ones, and no more than fit.
+/// Checks that tags are well-formed and within [`TAGS_BYTES_MAX`].
 ///
 /// # Errors
-/// `DoNotRetryIOException`, with what HBase says of such a cell.
+/// `DoNotRetryIOException`, with HBase's message.
 #[inline]
 pub fn check_tags(tags: &[u8]) -> Result<()> {
     if tags.is_empty() { Ok(()) } else { check_some_tags(tags) }
@@ -59,7 +59,8 @@ fn invalid_tag(at: usize, rest: &[u8]) -> HBaseError {
     HBaseError::do_not_retry(message)
 }
 
-/// The whole tags at the beginning: all of them, unless they were written by a client or server that did not look.
+/// The well-formed tags at the beginning: all of them, unless a client or server wrote them
+/// unchecked.
 pub fn whole_tags(tags: &[u8]) -> &[u8] {
     let mut rest = tags;
     while let Some((_, _, after)) = split_tag(rest) {
@@ -68,7 +69,7 @@ pub fn whole_tags(tags: &[u8]) -> &[u8] {
     &tags[..tags.len() - rest.len()]
 }
 
-/// Type and value of the first tag, and what is behind it; `None` when there is no whole one.
+/// The type and value of the first tag, and the bytes after it; `None` if it is not complete.
 pub(super) fn split_tag(tags: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (len, rest) = tags.split_first_chunk::<2>()?;
     let (tag, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
@@ -76,10 +77,10 @@ pub(super) fn split_tag(tags: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*kind, value, rest))
 }
 
-/// Raw tags with this time to live in place of any there, behind the others.
+/// Raw tags without their TTL tags, followed by one of `ttl_ms`.
 ///
 /// # Errors
-/// `DoNotRetryIOException` when they do not fit.
+/// `DoNotRetryIOException` if they exceed [`TAGS_BYTES_MAX`].
 pub fn tags_with_ttl(tags: &[u8], ttl_ms: i64) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(tags.len() + 3 + TTL_BYTES);
     let mut rest = tags;

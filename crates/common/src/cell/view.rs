@@ -9,11 +9,11 @@ use super::{check_tags, is_delete_code, tag_type};
 use crate::error::{HBaseError, Result};
 use crate::length;
 
-/// A view of one cell: the flat key, the value and the tags, borrowed from wherever the cell lives, and its sequence
-/// id. `Copy`; 64 bytes.
+/// A view of one cell: the flat key, the value and the tags, borrowed from the cell's memory, and
+/// the sequence id. `Copy`; 64 bytes.
 ///
-/// Invariants: `2 + row_len + 1 + family_len + 9 <= key.len()`; the tags have [`TAGS_BYTES_MAX`] bytes at most, and key and
-/// value each fit a `u32`.
+/// Invariants: `2 + row_len + 1 + family_len + 9 <= key.len()`; the tags have [`TAGS_BYTES_MAX`]
+/// bytes at most, and key and value each fit a `u32`.
 #[derive(Clone, Copy)]
 pub struct CellRef<'a> {
     key: &'a [u8],
@@ -28,7 +28,8 @@ impl<'a> CellRef<'a> {
     /// A view over a flat key, a value and raw tags.
     ///
     /// # Errors
-    /// `IOException` when the lengths inside `key` do not fit it, or when the parts are longer than a KeyValue can say.
+    /// `IOException` if the lengths within `key` do not match it, or if a part is longer than a
+    /// KeyValue allows.
     pub fn new(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Result<Self> {
         let (row_len, family_len) = check_key(key)?;
         if !fits(key, value, tags) {
@@ -38,10 +39,10 @@ impl<'a> CellRef<'a> {
         Ok(Self { key, value, tags, seq_id, row_len, family_len })
     }
 
-    /// As [`CellRef::new`] for parts that were checked before, when they were stored.
+    /// As [`CellRef::new`], for parts that were checked when they were stored.
     ///
     /// # Panics
-    /// When the key is not a well-formed key after all.
+    /// If the key is malformed nonetheless.
     #[inline]
     pub fn from_checked(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Self {
         let row_len = u16::from_be_bytes([key[0], key[1]]);
@@ -50,8 +51,8 @@ impl<'a> CellRef<'a> {
         Self { key, value, tags, seq_id, row_len, family_len }
     }
 
-    /// As [`CellRef::from_checked`] for a key whose lengths were read before. Wrong lengths make wrong parts, or a panic
-    /// when those are looked at.
+    /// As [`CellRef::from_checked`], for a key whose lengths are already known. Wrong lengths give
+    /// wrong parts, or a panic when a part is accessed.
     #[inline]
     pub fn from_parts(
         key: &'a [u8],
@@ -74,7 +75,7 @@ impl<'a> CellRef<'a> {
     /// A view over the bytes of exactly one KeyValue, from key length to the end of the tags.
     ///
     /// # Errors
-    /// `IOException` when a length disagrees with the bytes that are there.
+    /// `IOException` if a length does not match the bytes.
     pub fn parse(key_value: &'a [u8], seq_id: u64) -> Result<Self> {
         let (key_len, value_len) = lengths(key_value)?;
         let body = &key_value[KEY_VALUE_PREFIX_BYTES..];
@@ -85,10 +86,10 @@ impl<'a> CellRef<'a> {
         Self::new(&body[..key_len], &body[key_len..key_and_value], tags, seq_id)
     }
 
-    /// As [`CellRef::parse`] for bytes that were checked before, when they were stored.
+    /// As [`CellRef::parse`], for bytes that were checked when they were stored.
     ///
     /// # Panics
-    /// When the bytes are not one well-formed KeyValue after all.
+    /// If the bytes are malformed nonetheless.
     #[inline]
     pub fn parse_checked(key_value: &'a [u8], seq_id: u64) -> Self {
         let key_len = u32::from_be_bytes([key_value[0], key_value[1], key_value[2], key_value[3]]) as usize;
@@ -139,7 +140,7 @@ impl<'a> CellRef<'a> {
         i64::from_be_bytes(bytes)
     }
 
-    /// The type's code; see [`CellType`]. A stored cell may carry a code that HBase does not know.
+    /// The type's code; see [`CellType`]. A stored cell may have a code that HBase does not know.
     #[inline]
     pub fn type_code(&self) -> u8 {
         self.key[self.key.len() - 1]
@@ -150,7 +151,7 @@ impl<'a> CellRef<'a> {
         CellType::from_code(self.type_code())
     }
 
-    /// Whether this is one of the four delete markers.
+    /// Returns true if the type is one of the four delete markers.
     #[inline]
     pub fn is_delete(&self) -> bool {
         is_delete_code(self.type_code())
@@ -162,20 +163,20 @@ impl<'a> CellRef<'a> {
         self.value
     }
 
-    /// The tags, raw: a run of `u16 len | u8 type | value`.
+    /// The raw tags: consecutive `u16 len | u8 type | value`.
     #[inline]
     pub fn tags(&self) -> &'a [u8] {
         self.tags
     }
 
-    /// The sequence id (mvcc, write number); 0 when the cell is older than any open scanner.
+    /// The sequence id (mvcc, write number); 0 if the cell is older than any open scanner.
     #[inline]
     pub fn seq_id(&self) -> u64 {
         self.seq_id
     }
 
-    /// Checks what the type itself does not promise, before a cell of a client is stored: whole tags, and a length that a
-    /// file and a log can hold.
+    /// Checks what the type does not guarantee, before a cell of a client is stored: that its tags
+    /// are well-formed and that files and logs can contain a cell of its length.
     ///
     /// # Errors
     /// `DoNotRetryIOException`.
@@ -190,7 +191,7 @@ impl<'a> CellRef<'a> {
         Self { seq_id, ..self }
     }
 
-    /// The same key with another value and no tags (for filters that hide values).
+    /// The same key with another value and without tags (for filters that hide values).
     pub fn with_value<'b>(self, value: &'b [u8]) -> CellRef<'b>
     where
         'a: 'b,
@@ -202,7 +203,7 @@ impl<'a> CellRef<'a> {
     /// The same key and value with other tags.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when they are no whole tags, or too many.
+    /// `DoNotRetryIOException` if the tags are malformed or too long.
     pub fn with_tags<'b>(self, tags: &'b [u8]) -> Result<CellRef<'b>>
     where
         'a: 'b,
@@ -211,7 +212,7 @@ impl<'a> CellRef<'a> {
         Ok(CellRef { tags, ..self })
     }
 
-    /// The tags one by one, as (type, value). Stops at the first malformed one.
+    /// Iterates over the tags as (type, value). Stops at the first malformed one.
     pub fn tag_iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let mut rest = self.tags;
         std::iter::from_fn(move || {
@@ -221,7 +222,7 @@ impl<'a> CellRef<'a> {
         })
     }
 
-    /// The cell's own time to live in milliseconds, when a tag gives one.
+    /// The cell's own TTL in milliseconds, if a tag gives one.
     pub fn ttl_ms(&self) -> Option<i64> {
         if self.tags.is_empty() {
             return None;
@@ -230,14 +231,14 @@ impl<'a> CellRef<'a> {
         value.try_into().ok().map(i64::from_be_bytes)
     }
 
-    /// Bytes of this cell as a KeyValue with its tags.
+    /// The length of this cell in bytes, as a KeyValue with its tags.
     #[inline]
     pub fn key_value_len(&self) -> usize {
         let tags = if self.tags.is_empty() { 0 } else { 2 + self.tags.len() };
         KEY_VALUE_PREFIX_BYTES + self.key.len() + self.value.len() + tags
     }
 
-    /// Appends the cell as a KeyValue, with its tags when `with_tags`.
+    /// Appends the cell as a KeyValue, with its tags if `with_tags` is true.
     #[inline]
     pub fn write_key_value(&self, out: &mut Vec<u8>, with_tags: bool) {
         out.extend_from_slice(&self.prefix());
@@ -249,7 +250,7 @@ impl<'a> CellRef<'a> {
         }
     }
 
-    /// What stands before the key of a KeyValue: the lengths of key and value.
+    /// The bytes before the key of a KeyValue: the lengths of key and value.
     #[inline]
     pub fn prefix(&self) -> [u8; KEY_VALUE_PREFIX_BYTES] {
         let [a, b, c, d] = length::bounded_u32(self.key.len()).to_be_bytes();
@@ -257,19 +258,19 @@ impl<'a> CellRef<'a> {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// How many bytes the tags have.
+    /// The length of the tags in bytes.
     #[inline]
     pub fn tags_len(&self) -> u16 {
         length::bounded_u16(self.tags.len())
     }
 
-    /// Whether both cells have the same row.
+    /// Returns true if both cells have the same row.
     #[inline]
     pub fn same_row(&self, other: &CellRef<'_>) -> bool {
         self.row() == other.row()
     }
 
-    /// Whether both cells have the same family and qualifier (the rows are not looked at).
+    /// Returns true if both cells have the same family and qualifier (the rows are not compared).
     #[inline]
     pub fn same_column(&self, other: &CellRef<'_>) -> bool {
         self.family() == other.family() && self.qualifier() == other.qualifier()
@@ -292,7 +293,7 @@ impl std::fmt::Debug for CellRef<'_> {
     }
 }
 
-/// Whether every length is one that a KeyValue can say.
+/// Returns true if every length fits its field of a KeyValue.
 #[inline]
 fn fits(key: &[u8], value: &[u8], tags: &[u8]) -> bool {
     let max = u32::MAX as usize;

@@ -1,7 +1,8 @@
-//! The keys Evenkeel knows, with HBase 2.6's defaults.
+//! The keys known to Evenkeel, with HBase 2.6's defaults.
 //!
-//! A key without a default is one whose default is computed where it is used, or that is off unless set. To make a new key
-//! known, add its line here: the one list serves the typed getters and [`Configuration::unknown_keys`].
+//! The default of a key without one here is computed where the key is used, or the feature is off
+//! unless the key is set. A new key is added to this list only: it serves the typed getters and
+//! [`Configuration::unknown_keys`].
 //!
 //! [`Configuration::unknown_keys`]: super::Configuration::unknown_keys
 
@@ -388,7 +389,8 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.regionserver.enable.table.latencies", Some("true")),
 ];
 
-/// Keys that HBase renamed: the present name, then the older one, still read where the present one is not set.
+/// Keys that HBase renamed: the present name, then the older one, which is read if the present one
+/// is not set.
 pub const RENAMED: &[(&str, &str)] = &[
     ("hbase.blockcache.minblocksize", "hbase.offheapcache.minblocksize"),
     ("hbase.hstore.compaction.min", "hbase.hstore.compactionThreshold"),
@@ -399,8 +401,9 @@ pub const RENAMED: &[(&str, &str)] = &[
     ("hbase.unsafe.regionserver.hostname", "hbase.regionserver.hostname"),
 ];
 
-/// Beginnings of keys that are not Evenkeel's to know: read by the file system client, by embedded ZooKeeper settings, by
-/// HBase's clients and tools which share the file, or made of a name (`zookeeper.znode.X`, `hbase.procedure.X`).
+/// Prefixes of keys that belong to others: to the file system client, to the embedded ZooKeeper, to
+/// HBase's clients and tools that share the site file, or to keys that contain a name
+/// (`zookeeper.znode.X`, `hbase.procedure.X`).
 pub const KNOWN_PREFIXES: &[&str] = &[
     "dfs.",
     "fs.",
@@ -417,12 +420,12 @@ pub fn default_of(key: &str) -> Option<&'static str> {
     BY_KEY.get(key).copied().flatten()
 }
 
-/// The older name of `key`, where HBase renamed it.
+/// The older name of `key`, if HBase renamed it.
 pub fn older_name(key: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(present, _)| *present == key).map(|(_, older)| *older)
 }
 
-/// Whether `key` is in the table, an older name of a key in it, or of a known prefix.
+/// Returns true if `key` is in the table, is an older name of such a key, or has a known prefix.
 pub fn is_known(key: &str) -> bool {
     BY_KEY.contains_key(key)
         || RENAMED.iter().any(|(_, older)| *older == key)

@@ -1,39 +1,40 @@
-//! What can be wrong with a setting, told in one line that names the key, the value, where it was written and what was
-//! expected there.
+//! [`ConfigError`]: a faulty setting, described in one line that names the key, the value, its
+//! source and the expected form.
 
 use std::fmt;
 
-/// Longest part of a value that an error shows, in characters.
+/// The most characters of a value that an error shows.
 const SHOWN_CHARS: usize = 120;
 
-/// A setting that cannot be used, or a file that cannot be read. Every form prints as one line.
+/// A setting that cannot be used, or a file that cannot be read. Every variant prints as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// The value does not parse, or lies outside what the key allows. Correct it in the source named.
+    /// The value does not parse, or is outside the range of the key. The user corrects it in the
+    /// named source.
     Value {
         /// The key.
         key: String,
         /// Its value, after substitution.
         value: String,
-        /// Where it was written.
+        /// Where the value was set.
         source: String,
-        /// What the key takes.
+        /// The form that the key accepts.
         expected: String,
     },
-    /// The key has no value and no default, and is needed.
+    /// The key is required but has no value and no default.
     Missing {
         /// The key.
         key: String,
-        /// What the key takes.
+        /// The form that the key accepts.
         expected: String,
     },
-    /// `${x}` in the value refers to itself, or too deep.
+    /// `${x}` in the value refers to itself, or references are nested too deep.
     Substitution {
         /// The key.
         key: String,
-        /// Its value, as written.
+        /// Its value before substitution.
         value: String,
-        /// Where it was written.
+        /// Where the value was set.
         source: String,
         /// The chain of references.
         reason: String,
@@ -42,13 +43,13 @@ pub enum ConfigError {
     File {
         /// The file.
         path: String,
-        /// What is wrong with it, with line and column where known.
+        /// The fault, with line and column if known.
         reason: String,
     },
 }
 
 impl ConfigError {
-    /// An error for a value that parses but that the caller cannot use.
+    /// An error for a value that parses but is not usable.
     pub fn unusable(
         key: impl Into<String>,
         value: impl Into<String>,

@@ -1,5 +1,5 @@
-//! Typed getters. `get_x(key)` uses the built-in default and fails when there is none; `get_x_or(key, default)` uses the
-//! caller's default where the table has none (a computed one, say).
+//! Typed getters. `get_x(key)` uses the built-in default and fails if there is none. `get_x_or(key,
+//! default)` uses the caller's default, for example a computed one, if the table has none.
 
 use super::{ConfigError, Configuration, ResolvedValue, Result, TimeUnit, values};
 
@@ -8,15 +8,18 @@ macro_rules! getters {
         $(#[$doc])*
         ///
         /// # Errors
-        /// When the value is not of that form, or the key has neither value nor default.
+        /// [`ConfigError::Value`] if the value is malformed, [`ConfigError::Missing`] if the key
+        /// has neither value nor default, [`ConfigError::Substitution`] if `${x}` cannot be
+        /// resolved.
         pub fn $get(&self, key: &str) -> Result<$ty> {
             self.parsed(key, $expected, $parse)?.ok_or_else(|| missing(key, $expected))
         }
 
-        /// The same, or `default` when neither the sources nor the built-in table have a value.
+        /// The same, or `default` if neither the sources nor the built-in table have a value.
         ///
         /// # Errors
-        /// When the value is not of that form.
+        /// [`ConfigError::Value`] if the value is malformed, [`ConfigError::Substitution`] if
+        /// `${x}` cannot be resolved.
         pub fn $get_or(&self, key: &str, default: $ty) -> Result<$ty> {
             Ok(self.parsed(key, $expected, $parse)?.unwrap_or(default))
         }
@@ -24,15 +27,16 @@ macro_rules! getters {
 }
 
 impl Configuration {
-    /// The text of `key` as written, `${x}` resolved and not trimmed; `None` when it has neither value nor default.
+    /// The text of `key` with `${x}` resolved, not trimmed; `None` if it has neither value nor
+    /// default.
     ///
     /// # Errors
-    /// When references in the value go in a circle.
+    /// [`ConfigError::Substitution`] if references in the value are circular or nested too deep.
     pub fn get(&self, key: &str) -> Result<Option<String>> {
         Ok(self.find(key)?.map(|found| found.value))
     }
 
-    /// The trimmed text of `key`; `None` when it has neither value nor default, or an empty one.
+    /// The trimmed text of `key`; `None` if it has neither value nor default, or an empty one.
     ///
     /// # Errors
     /// As [`Configuration::get`].
@@ -56,51 +60,59 @@ impl Configuration {
         get_f64, get_f64_or, f64, "a number", values::float;
         /// A TCP port.
         get_port, get_port_or, u16, "a port, 0 to 65535", values::integer;
-        /// A size in bytes, with at most one suffix `k m g t p e` of 1024s. Negative where the key gives that a meaning.
+        /// A size in bytes, with at most one binary suffix `k m g t p e`. Some keys give negative
+        /// sizes a meaning.
         get_size, get_size_or, i64, "bytes, or a number with one suffix k, m, g, t, p or e", values::size;
     }
 
-    /// A boolean, `true` or `false` in any case. As in Hadoop anything else counts as not set, with a warning in the log.
+    /// A boolean, `true` or `false` in any case. As in Hadoop any other text counts as not set; it
+    /// is logged as a warning.
     ///
     /// # Errors
-    /// When the key has neither value nor default.
+    /// [`ConfigError::Missing`] if the key has neither value nor default,
+    /// [`ConfigError::Substitution`] if `${x}` cannot be resolved.
     pub fn get_bool(&self, key: &str) -> Result<bool> {
         self.boolean(key)?.ok_or_else(|| missing(key, "true or false"))
     }
 
-    /// The same, or `default` when neither the sources nor the built-in table have a value.
+    /// The same, or `default` if neither the sources nor the built-in table have a value.
     ///
     /// # Errors
-    /// When references in the value go in a circle.
+    /// [`ConfigError::Substitution`] if references in the value are circular or nested too deep.
     pub fn get_bool_or(&self, key: &str, default: bool) -> Result<bool> {
         Ok(self.boolean(key)?.unwrap_or(default))
     }
 
-    /// A time in `unit`: an integer with a suffix `ns us ms s m h d`, or with none in `unit`. Rounded toward zero.
+    /// A duration in `unit`: an integer with a suffix `ns us ms s m h d`, or without one, in
+    /// `unit`. Rounded toward zero.
     ///
     /// # Errors
-    /// When the value is not of that form, or the key has neither value nor default.
+    /// [`ConfigError::Value`] if the value is malformed, [`ConfigError::Missing`] if the key has
+    /// neither value nor default, [`ConfigError::Substitution`] if `${x}` cannot be resolved.
     pub fn get_time(&self, key: &str, unit: TimeUnit) -> Result<i64> {
         self.time(key, unit)?.ok_or_else(|| missing(key, EXPECTED_TIME))
     }
 
-    /// The same, or `default` when neither the sources nor the built-in table have a value.
+    /// The same, or `default` if neither the sources nor the built-in table have a value.
     ///
     /// # Errors
-    /// When the value is not of that form.
+    /// [`ConfigError::Value`] if the value is malformed, [`ConfigError::Substitution`] if `${x}`
+    /// cannot be resolved.
     pub fn get_time_or(&self, key: &str, unit: TimeUnit, default: i64) -> Result<i64> {
         Ok(self.time(key, unit)?.unwrap_or(default))
     }
 
-    /// A list parted by commas or line ends, each item trimmed, empty ones left out; empty when the key has no value.
+    /// A list separated by commas or line ends, with trimmed items and without empty ones; empty if
+    /// the key has no value.
     ///
     /// # Errors
-    /// When references in the value go in a circle.
+    /// [`ConfigError::Substitution`] if references in the value are circular or nested too deep.
     pub fn get_list(&self, key: &str) -> Result<Vec<String>> {
         Ok(self.find(key)?.map(|found| values::list(&found.value)).unwrap_or_default())
     }
 
-    /// An error that says the value of `key`, though it parses, cannot be used: for range checks by the caller.
+    /// The error for a value of `key` that parses but is not usable: for range checks by the
+    /// caller.
     pub fn unusable(&self, key: &str, expected: &str) -> ConfigError {
         match self.find(key) {
             Ok(Some(found)) => ConfigError::unusable(key, found.value, found.source, expected),
@@ -129,7 +141,7 @@ impl Configuration {
         parsed.map(Some).ok_or_else(|| ConfigError::unusable(key, found.value, found.source, expected))
     }
 
-    /// The value, or the built-in default when the value is blank.
+    /// The value, or the built-in default if the value is blank.
     fn find_non_empty(&self, key: &str) -> Result<Option<ResolvedValue>> {
         let not_blank = |found: &ResolvedValue| !found.value.trim().is_empty();
         match self.find(key)?.filter(not_blank) {

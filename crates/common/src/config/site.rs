@@ -1,4 +1,4 @@
-//! The XML of a site file, as Hadoop reads it:
+//! The XML format of a site file, as Hadoop reads it:
 //!
 //! ```xml
 //! <configuration>
@@ -8,8 +8,9 @@
 //! </configuration>
 //! ```
 //!
-//! Names are trimmed, values are not. A property without a name or without a value is skipped; other elements of a
-//! property (`description`, `source`) say nothing to us. Document type declarations are refused, so entities cannot blow up.
+//! Names are trimmed, values are not. A property without a name or without a value is skipped;
+//! other elements of a property (`description`, `source`) are ignored. Document type declarations
+//! are rejected, so entities cannot be expanded.
 
 use std::fs;
 use std::io::Read;
@@ -20,10 +21,10 @@ use roxmltree::{Document, Node};
 
 use super::{ConfigError, Result};
 
-/// Largest file taken, in bytes.
+/// The largest file that is accepted, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// How deep files may include one another.
+/// How deep includes may be nested.
 const INCLUDE_DEPTH_MAX: usize = 8;
 
 /// One property, in the order of the file.
@@ -41,7 +42,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<SiteProperty>> {
     Ok(properties)
 }
 
-/// The properties of a text; `path` names it in errors and is what its includes are relative to.
+/// The properties of a text; `path` names it in errors, and its includes are relative to `path`.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<SiteProperty>> {
     let mut properties = Vec::new();
     parse_into(text, path, 0, &mut properties)?;
@@ -120,7 +121,7 @@ fn property(node: Node<'_, '_>, source: &Arc<str>) -> Option<SiteProperty> {
     (!name.is_empty()).then(|| SiteProperty { name, value, source: source.clone(), is_final })
 }
 
-/// All text directly in an element: comments and CDATA part it into several nodes.
+/// All text directly in an element: comments and CDATA divide it into several nodes.
 fn text_of(node: Node<'_, '_>) -> String {
     node.children().filter(Node::is_text).filter_map(|child| child.text()).collect()
 }

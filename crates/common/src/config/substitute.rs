@@ -1,16 +1,17 @@
-//! `${x}` in values: replaced by the value of `x`, whose own references are replaced in turn, and `${a${b}}` from the inside
-//! out. An unbound reference stays as written, as in Hadoop; one that leads back to itself is an error here (Hadoop leaves
-//! the value as written, and also does so when one name merely occurs twice, which works here).
+//! Replacement of `${x}` in values by the value of `x`. The references of that value are replaced,
+//! too, and `${a${b}}` is replaced from the inside out. An unbound reference is left unchanged, as
+//! in Hadoop. A circular reference is an error. (Hadoop leaves such a value unchanged, and even one
+//! in which a name merely occurs twice, which is replaced here.)
 
 use std::collections::HashMap;
 
-/// How deep references may go, as in Hadoop.
+/// How deep references may be nested, as in Hadoop.
 const DEPTH_MAX: usize = 20;
 
-/// How many references one value may come to in all.
+/// The most references that one value may contain after expansion.
 const REFERENCES_MAX: usize = 4_096;
 
-/// How long a value may grow, in bytes.
+/// The longest expanded value, in bytes.
 const LENGTH_MAX: usize = 1 << 20;
 
 /// The Java system properties that HBase's defaults refer to, for this process.
@@ -24,7 +25,8 @@ pub(super) fn process_properties() -> HashMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// `NAME`, `NAME-default` (when unset) or `NAME:-default` (when unset or empty) of the environment.
+/// An environment variable: `NAME`, `NAME-default` (default if unset) or `NAME:-default` (default
+/// if unset or empty).
 pub(super) fn environment(expression: &str) -> Option<String> {
     let Some((name, fallback)) = expression.split_once('-') else {
         return std::env::var(expression).ok();
@@ -36,7 +38,7 @@ pub(super) fn environment(expression: &str) -> Option<String> {
     .or_else(|| Some(fallback.to_owned()))
 }
 
-/// `text`, the value of `key`, with every reference that `look_up` knows replaced.
+/// Replaces every reference in `text`, the value of `key`, that `look_up` resolves.
 pub(super) fn expand(
     key: &str,
     text: &str,
@@ -50,7 +52,7 @@ pub(super) fn expand(
 
 struct Expansion<'a> {
     look_up: &'a dyn Fn(&str) -> Option<String>,
-    /// The keys being expanded, the outermost first.
+    /// The keys that are being expanded, the outermost first.
     chain: Vec<String>,
     references: usize,
 }
@@ -94,7 +96,7 @@ impl Expansion<'_> {
     }
 }
 
-/// The first `${...}` with its matching brace: text before, inside and after it.
+/// The first `${...}` with its matching brace: the text before, inside and after it.
 fn next_reference(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.find("${")?;
     let inside = text.get(start + 2..)?;

@@ -1,6 +1,6 @@
-//! How one string becomes a value. Each function takes a trimmed string and follows the parser that HBase uses for it:
-//! `Integer.parseInt` and `Float.parseFloat` of Java, `getLongBytes` and `getTimeDuration` of Hadoop. `None` means "not such
-//! a value".
+//! Parsers of values. Each function takes a trimmed string and follows the parser that HBase uses:
+//! `Integer.parseInt` and `Float.parseFloat` of Java, `getLongBytes` and `getTimeDuration` of
+//! Hadoop. `None` means that the string is malformed.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Two-letter suffixes stand before the letters they end with.
+    /// Two-letter suffixes are listed before the letters they end with.
     const SUFFIXES: [(&'static str, TimeUnit); 7] = [
         ("ns", TimeUnit::Nanoseconds),
         ("us", TimeUnit::Microseconds),
@@ -47,14 +47,15 @@ impl TimeUnit {
         }
     }
 
-    /// `amount` of `self` in `to`: rounded toward zero, saturating, as `java.util.concurrent.TimeUnit.convert`.
+    /// Converts `amount` from `self` to `to`: rounded toward zero, saturating, as
+    /// `java.util.concurrent.TimeUnit.convert`.
     pub fn convert(self, amount: i64, to: TimeUnit) -> i64 {
         let scaled = i128::from(amount) * i128::from(self.nanos()) / i128::from(to.nanos());
         i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
     }
 }
 
-/// Hadoop's `getBoolean`: `true` or `false` in any case, nothing else.
+/// Hadoop's `getBoolean`: `true` or `false` in any case, no other text.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     if text.eq_ignore_ascii_case("true") {
         return Some(true);
@@ -62,7 +63,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     text.eq_ignore_ascii_case("false").then_some(false)
 }
 
-/// A decimal integer, or a hexadecimal one after `0x`.
+/// A decimal integer, or a hexadecimal one with the prefix `0x`.
 pub(super) fn integer<T: FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -78,7 +79,7 @@ pub(super) fn integer<T: FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
     }
 }
 
-/// A floating point number; Java lets it end with `f` or `d`.
+/// A floating point number. As in Java it may end with `f` or `d`.
 pub(super) fn float<T: FromStr>(text: &str) -> Option<T> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, "NaN" | "Infinity") {
@@ -89,7 +90,8 @@ pub(super) fn float<T: FromStr>(text: &str) -> Option<T> {
     if starts_as_number { number.parse().ok() } else { None }
 }
 
-/// Hadoop's `getLongBytes`: an integer with at most one binary prefix (`k m g t p e`, any case), in bytes.
+/// Hadoop's `getLongBytes`: an integer with at most one binary prefix (`k m g t p e`, any case), in
+/// bytes.
 pub(super) fn size(text: &str) -> Option<i64> {
     let last = text.chars().last()?;
     if last.is_ascii_digit() {
@@ -100,7 +102,8 @@ pub(super) fn size(text: &str) -> Option<i64> {
     number.checked_mul(1_i64 << shift)
 }
 
-/// Hadoop's `getTimeDuration`: an integer with a unit's suffix, or with none in `default_unit`; the result in `to`.
+/// Hadoop's `getTimeDuration`: an integer with a unit's suffix, or without one, in `default_unit`.
+/// The result is in `to`.
 pub(super) fn time(text: &str, default_unit: TimeUnit, to: TimeUnit) -> Option<i64> {
     let text = text.to_ascii_lowercase();
     let with_suffix =
@@ -109,7 +112,7 @@ pub(super) fn time(text: &str, default_unit: TimeUnit, to: TimeUnit) -> Option<i
     Some(unit.convert(number.parse().ok()?, to))
 }
 
-/// Hadoop's `getTrimmedStrings`: parted by commas or line ends, trimmed, empty ones left out.
+/// Hadoop's `getTrimmedStrings`: separated by commas or line ends, trimmed, without empty items.
 pub(super) fn list(text: &str) -> Vec<String> {
     text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }

@@ -1,11 +1,12 @@
-//! Typed setters: an attribute's name and the text of its value are HBase's (`ColumnFamilyDescriptorBuilder`,
-//! `TableDescriptorBuilder`), so that a stock client reads what they set. For any other attribute there is `with`.
+//! Typed setters. They write HBase's attribute names and value texts
+//! (`ColumnFamilyDescriptorBuilder`, `TableDescriptorBuilder`), which a stock client can read.
+//! `with` sets any other attribute.
 
 use std::fmt;
 
 use super::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, TTL_FOREVER, TableDescriptor};
 
-/// Enums whose variants have names in HBase's descriptors.
+/// Defines enums whose variants have names in HBase's descriptors.
 macro_rules! named {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* })*) => {
         $(
@@ -23,9 +24,9 @@ macro_rules! named {
 }
 
 named! {
-    /// How blocks of files are compressed (`Compression.Algorithm`); a server need not have all of them.
+    /// Compression of blocks (`Compression.Algorithm`). A server need not support all of them.
     Compression {
-        /// Not.
+        /// No compression.
         None = "NONE",
         /// Deflate with gzip's frame.
         Gz = "GZ",
@@ -44,59 +45,59 @@ named! {
         /// Brotli.
         Brotli = "BROTLI",
     }
-    /// How keys within a block are written (`DataBlockEncoding`).
+    /// Encoding of the keys within a block (`DataBlockEncoding`).
     BlockEncoding {
         /// Whole.
         None = "NONE",
-        /// Without the prefix that a key shares with the one before.
+        /// Keys without the prefix shared with the previous key.
         Prefix = "PREFIX",
-        /// As differences in every field.
+        /// Differences in every field.
         Diff = "DIFF",
-        /// As differences, for faster reading.
+        /// Differences, in a format that decodes faster.
         FastDiff = "FAST_DIFF",
-        /// Whole, with an index of rows.
+        /// Whole keys, with an index of rows.
         RowIndexV1 = "ROW_INDEX_V1",
     }
-    /// What bloom filters hold (`BloomType`).
+    /// The keys of bloom filters (`BloomType`).
     Bloom {
-        /// There are none.
+        /// No bloom filters.
         None = "NONE",
         /// Rows.
         Row = "ROW",
         /// Rows with qualifiers.
         RowCol = "ROWCOL",
     }
-    /// How a MemStore compacts itself in memory (`MemoryCompactionPolicy`).
+    /// In-memory compaction of a MemStore (`MemoryCompactionPolicy`).
     InMemoryCompaction {
-        /// Not.
+        /// No in-memory compaction.
         None = "NONE",
-        /// Indexes of flattened segments are merged.
+        /// Merges the indexes of flattened segments.
         Basic = "BASIC",
-        /// Cells that will never be read are dropped, too.
+        /// As `Basic`, and drops cells that no read can return.
         Eager = "EAGER",
-        /// As it pays.
+        /// Chooses between `Basic` and `Eager` by their benefit.
         Adaptive = "ADAPTIVE",
     }
 }
 
 impl ColumnFamilyDescriptor {
-    /// Versions of a column that are kept.
+    /// Sets how many versions of a column are kept.
     pub fn with_max_versions(self, versions: u32) -> Self {
         self.with("VERSIONS", &versions.to_string())
     }
 
-    /// Versions of a column that are kept though they are older than the time to live.
+    /// Sets how many versions of a column are kept although they are older than the TTL.
     pub fn with_min_versions(self, versions: u32) -> Self {
         self.with("MIN_VERSIONS", &versions.to_string())
     }
 
-    /// Seconds that cells live; `None`: for ever.
+    /// Sets the TTL of cells in seconds; `None` means forever.
     pub fn with_ttl_seconds(self, seconds: Option<u32>) -> Self {
         let forever = TTL_FOREVER.unsigned_abs();
         self.with("TTL", &seconds.unwrap_or(forever).min(forever).to_string())
     }
 
-    /// What becomes of deleted cells until a major compaction.
+    /// Sets whether deleted cells are kept.
     pub fn with_keep_deleted_cells(self, keep: KeepDeletedCells) -> Self {
         self.with(
             "KEEP_DELETED_CELLS",
@@ -108,78 +109,78 @@ impl ColumnFamilyDescriptor {
         )
     }
 
-    /// Whether a delete hides only versions that were written before it.
+    /// Sets whether a delete hides only versions written before it.
     pub fn with_new_version_behavior(self, on: bool) -> Self {
         self.with("NEW_VERSION_BEHAVIOR", &on.to_string())
     }
 
-    /// How blocks are compressed.
+    /// Sets the compression of blocks.
     pub fn with_compression(self, compression: Compression) -> Self {
         self.with("COMPRESSION", &compression.to_string())
     }
 
-    /// How compactions compress blocks, when otherwise than flushes do.
+    /// Sets the compression of compacted files, if it differs from that of flushed ones.
     pub fn with_compaction_compression(self, compression: Compression) -> Self {
         self.with("COMPRESSION_COMPACT", &compression.to_string())
     }
 
-    /// How keys within blocks are written.
+    /// Sets the encoding of keys within blocks.
     pub fn with_block_encoding(self, encoding: BlockEncoding) -> Self {
         self.with("DATA_BLOCK_ENCODING", &encoding.to_string())
     }
 
-    /// Bytes of a block before encoding and compression.
+    /// Sets the bytes of a block before encoding and compression.
     pub fn with_block_bytes(self, bytes: u32) -> Self {
         self.with("BLOCKSIZE", &bytes.to_string())
     }
 
-    /// What bloom filters hold.
+    /// Sets the type of bloom filters.
     pub fn with_bloom(self, bloom: Bloom) -> Self {
         self.with("BLOOMFILTER", &bloom.to_string())
     }
 
-    /// Bloom filters of the first so many bytes of rows.
+    /// Sets bloom filters on the first `bytes` bytes of rows.
     pub fn with_prefix_bloom(mut self, bytes: u32) -> Self {
         self.configuration.insert("RowPrefixBloomFilter.prefix_length".to_owned(), bytes.to_string());
         self.with("BLOOMFILTER", "ROWPREFIX_FIXED_LENGTH")
     }
 
-    /// Whether blocks are kept in the block cache.
+    /// Sets whether reads cache data blocks.
     pub fn with_block_cache(self, on: bool) -> Self {
         self.with("BLOCKCACHE", &on.to_string())
     }
 
-    /// Whether its blocks are preferred in the block cache.
+    /// Sets whether blocks are cached with the in-memory priority.
     pub fn with_in_memory(self, on: bool) -> Self {
         self.with("IN_MEMORY", &on.to_string())
     }
 
-    /// How its MemStores compact themselves.
+    /// Sets the in-memory compaction of MemStores.
     pub fn with_in_memory_compaction(self, policy: InMemoryCompaction) -> Self {
         self.with("IN_MEMORY_COMPACTION", &policy.to_string())
     }
 
-    /// Whether data blocks go into the block cache as they are written.
+    /// Sets whether data blocks are cached when they are written.
     pub fn with_cache_data_on_write(self, on: bool) -> Self {
         self.with("CACHE_DATA_ON_WRITE", &on.to_string())
     }
 
-    /// Whether blocks leave the block cache when their file is closed.
+    /// Sets whether blocks are evicted from the block cache when their file is closed.
     pub fn with_evict_blocks_on_close(self, on: bool) -> Self {
         self.with("EVICT_BLOCKS_ON_CLOSE", &on.to_string())
     }
 
-    /// Whether blocks are read into the block cache when their file is opened.
+    /// Sets whether blocks are prefetched into the block cache when their file is opened.
     pub fn with_prefetch_on_open(self, on: bool) -> Self {
         self.with("PREFETCH_BLOCKS_ON_OPEN", &on.to_string())
     }
 
-    /// 1: edits go to other clusters; 0: they do not.
+    /// Sets the replication scope: 1 replicates edits to other clusters, 0 does not.
     pub fn with_replication_scope(self, scope: u32) -> Self {
         self.with("REPLICATION_SCOPE", &scope.to_string())
     }
 
-    /// A setting of `hbase-site.xml`, for this family.
+    /// Sets a key of `hbase-site.xml` for this family.
     pub fn with_setting(mut self, key: &str, value: &str) -> Self {
         self.configuration.insert(key.to_owned(), value.to_owned());
         self
@@ -187,17 +188,17 @@ impl ColumnFamilyDescriptor {
 }
 
 impl TableDescriptor {
-    /// Bytes of a region's largest store that make it split.
+    /// Sets the bytes of a store at which its region splits.
     pub fn with_max_file_bytes(self, bytes: u64) -> Self {
         self.with("MAX_FILESIZE", &bytes.to_string())
     }
 
-    /// Bytes of a MemStore that make its region flush.
+    /// Sets the MemStore bytes at which a region flushes.
     pub fn with_memstore_flush_bytes(self, bytes: u64) -> Self {
         self.with("MEMSTORE_FLUSHSIZE", &bytes.to_string())
     }
 
-    /// When writes that ask for the table's durability are acknowledged.
+    /// Sets the durability of writes with [`Durability::UseDefault`].
     pub fn with_durability(self, durability: Durability) -> Self {
         self.with(
             "DURABILITY",
@@ -211,42 +212,42 @@ impl TableDescriptor {
         )
     }
 
-    /// Whether files may be compacted.
+    /// Sets whether files may be compacted.
     pub fn with_compaction_enabled(self, on: bool) -> Self {
         self.with("COMPACTION_ENABLED", &on.to_string())
     }
 
-    /// Whether regions may be split.
+    /// Sets whether regions may be split.
     pub fn with_split_enabled(self, on: bool) -> Self {
         self.with("SPLIT_ENABLED", &on.to_string())
     }
 
-    /// Whether regions may be merged.
+    /// Sets whether regions may be merged.
     pub fn with_merge_enabled(self, on: bool) -> Self {
         self.with("MERGE_ENABLED", &on.to_string())
     }
 
-    /// Whether the normalizer may split and merge regions.
+    /// Sets whether the normalizer may split and merge regions.
     pub fn with_normalization_enabled(self, on: bool) -> Self {
         self.with("NORMALIZATION_ENABLED", &on.to_string())
     }
 
-    /// Whether writes are refused.
+    /// Sets whether writes are rejected.
     pub fn with_read_only(self, on: bool) -> Self {
         self.with("READONLY", &on.to_string())
     }
 
-    /// Replicas of each region.
+    /// Sets the number of replicas of each region.
     pub fn with_region_replication(self, replicas: u32) -> Self {
         self.with("REGION_REPLICATION", &replicas.to_string())
     }
 
-    /// The Java class that says when a region is split.
+    /// Sets the Java class of the split policy.
     pub fn with_split_policy(self, class: &str) -> Self {
         self.with("SPLIT_POLICY", class)
     }
 
-    /// The Java class that says which families a flush writes.
+    /// Sets the Java class of the flush policy.
     pub fn with_flush_policy(self, class: &str) -> Self {
         self.with("FLUSH_POLICY", class)
     }

@@ -1,28 +1,32 @@
-//! The system's allocator, with an estimate of the time that it takes: what stands beside the time of a garbage collector.
+//! The system's allocator, with an estimate of the time it takes: the counterpart of a garbage
+//! collector's time.
 //!
-//! [`SampledAllocator`] passes every call on to [`System`] and times some of them. What is counted is the time within
-//! `malloc`, `calloc`, `realloc` and `free`, waits for their locks, page faults and calls of the kernel in them included. The page
-//! faults of whoever first touches what it was given are not, nor is memory that is mapped otherwise, as that of caches.
+//! [`SampledAllocator`] passes every call on to [`System`] and times some of them. It counts the
+//! time within `malloc`, `calloc`, `realloc` and `free`, including waits for their locks, page
+//! faults and system calls. It does not count page faults on the first use of allocated memory, nor
+//! memory that is mapped otherwise, such as that of caches.
 //!
-//! **Which calls.** A thread counts its calls down and times the one at which it comes to zero, which stands for as many as it
-//! counted. How many that is, is drawn anew each time, from 1 to 255, so that no pattern of calls meets the samples. Calls of
-//! [`LARGE_BYTES`] and more are few, and one of them may take as long as thousands of small ones: each of them is timed and
-//! stands for itself.
+//! **Sampling.** Each thread counts down a random gap of 1 to 255 calls and times the call at which
+//! the gap ends. That sample stands for all calls of the gap. Every gap is drawn independently, so
+//! that no pattern of calls can coincide with the samples. Calls of [`LARGE_BYTES`] and more are
+//! rare, and one may take as long as thousands of small ones: each is timed and stands for itself.
 //!
-//! **Error.** Calls are counted exactly, but for less than 256 of each thread, the last. The time of `n` small calls has a relative
-//! standard error of about `18 / sqrt(n)`, 2 % for a million, when they scatter by as much as their mean. What a look at
-//! the clock takes is measured beside each sample and taken off; what is left of it, for a processor does not do one thing
-//! after the other, is some nanoseconds a call either way. (Where `malloc` and `free` take 4 ns each, in a loop of nothing
-//! else, the estimate is 2; where they take 35, it is 31 to 39.) Clocks tell time, not CPU: a call longer than its bound
-//! (`longest_ns`) is one of a thread that lost its processor meanwhile, and counts as the bound; that befalls the look
-//! beside it as often.
+//! **Error.** The count of calls is exact except for the last calls of each thread, fewer than 256.
+//! The time of `n` small calls has a relative standard error of about `18 / sqrt(n)` (2 % for a
+//! million) if their standard deviation equals their mean. The cost of a clock read is measured
+//! beside each sample and subtracted. A few nanoseconds per call remain in either direction,
+//! because processors execute out of order. (Where `malloc` and `free` take 4 ns each, in a tight
+//! loop, the estimate is 2 ns; where they take 35 ns, it is 31 to 39 ns.) The clock measures
+//! elapsed time, not CPU time: a call longer than its bound (`longest_ns`) belongs to a preempted
+//! thread and counts as the bound. The clock read beside it is preempted equally often.
 //!
-//! **Cost.** A call that is not timed compares its size and counts a number of its thread down: seven to a dozen instructions, no
-//! atomic operation, no memory of other threads. One that is timed looks at the clock four times (the first brings its code
-//! near) and adds to two numbers that all threads share, 0.1 to 0.2 µs; both together are 1 to 2 ns a call.
+//! **Cost.** An untimed call compares its size and decrements a thread-local counter: 7 to 12
+//! instructions, no atomic operation, no memory shared with other threads. A timed call reads the
+//! clock four times (the first read warms the instruction cache) and adds to two counters shared by
+//! all threads: 0.1 to 0.2 µs. The average over all calls is 1 to 2 ns.
 //!
-//! A process that [shares](share) the sums lets others read them without its doing, as a JVM does with its counters for
-//! `jstat`: `allocator/shared.rs` has the form.
+//! A process that [shares](share) the counters lets other processes read them at no cost to itself,
+//! as a JVM does for `jstat`: `allocator/shared.rs` has the format.
 
 #![allow(unsafe_code)]
 
@@ -37,45 +41,47 @@ use std::time::{Duration, Instant};
 
 pub use shared::SharedStats;
 
-/// Each call for so many bytes is timed. Below what `malloc` asks the kernel for by itself (128 KiB).
+/// Each call for at least this many bytes is timed. Below the size from which `malloc` maps memory
+/// (128 KiB).
 pub const LARGE_BYTES: usize = 64 << 10;
-/// A sample stands for 1 to so many calls.
+/// A sample stands for 1 to `GAP_MAX` calls.
 const GAP_MAX: u32 = 255;
-/// The longest that a small call takes on a processor of its own, as when it gives the end of the heap back to the kernel.
+/// The longest time of a small call that is not preempted, for example one that returns the end of
+/// the heap to the kernel.
 const SMALL_NS_MAX: u64 = 20_000;
 
-/// What the allocator has done up to now.
+/// The number of calls to the allocator and the time they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocatorStats {
-    /// Nanoseconds, of all threads.
+    /// Nanoseconds within the allocator, over all threads.
     pub ns: u64,
-    /// Calls that asked for memory, changed it or gave it back.
+    /// Calls that allocated, resized or freed memory.
     pub calls: u64,
 }
 
 impl AllocatorStats {
-    /// What it has done since then.
+    /// The difference to an earlier reading.
     pub fn since(self, before: Self) -> Self {
         Self { ns: self.ns.saturating_sub(before.ns), calls: self.calls.saturating_sub(before.calls) }
     }
 }
 
-/// What it has done in this process; nothing unless [`SampledAllocator`] is the process's allocator.
+/// The counters of this process; zero unless [`SampledAllocator`] is its global allocator.
 pub fn stats() -> AllocatorStats {
     counters().stats()
 }
 
-/// Lets other processes of this machine read the sums from here on ([`SharedStats`]), at no cost to this one. Does nothing
-/// where the system has no means for it, and when it was done before.
+/// Lets other processes of this machine read the counters from now on ([`SharedStats`]), at no cost
+/// to this process. Does nothing on systems other than Linux, or when called again.
 ///
 /// # Errors
-/// What the system says.
+/// The error of `memfd_create(2)`, `fcntl(2)` or `mmap(2)`.
 pub fn share() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if std::ptr::eq(counters(), &PROCESS_COUNTERS) {
         let page = shared::page()?;
         COUNTERS.store(page, Ordering::Release);
-        // What is added here by a thread that is late is lost.
+        // An addition of a concurrent thread to the old counters may be lost.
         counters().add(
             PROCESS_COUNTERS.ns.swap(0, Ordering::Relaxed),
             PROCESS_COUNTERS.calls.swap(0, Ordering::Relaxed),
@@ -84,23 +90,25 @@ pub fn share() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives what the heap has free, between what is in use too, back to the system. Locks one arena of the allocator after the
-/// other, each for as long as it takes to look at what is free there. Does nothing where the system's allocator knows no such
-/// thing.
+/// Returns the free memory of the heap to the system, including free pages between allocated
+/// blocks. Locks the allocator's arenas one after the other, each for as long as its free lists are
+/// walked. Does nothing where the system's allocator is not glibc's.
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: takes a number alone, and touches nothing but memory that the allocator has free.
+    // SAFETY: `malloc_trim` takes only a number, and touches only memory that the allocator has
+    // free.
     unsafe {
         libc::malloc_trim(0)
     };
 }
 
-/// [`System`], with samples taken. See the [module](self).
+/// [`System`] with sampled call times. See the [module](self).
 #[derive(Debug)]
 pub struct SampledAllocator;
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing and touches no memory that
-// it hands out. Nothing here unwinds: the clock and the thread's numbers are there as long as the thread.
+// SAFETY: every call is passed on to the system's allocator unchanged. Counting allocates nothing
+// and touches no memory that the allocator hands out. Nothing here unwinds: the clock and the
+// thread-local counters exist as long as the thread.
 unsafe impl GlobalAlloc for SampledAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -133,13 +141,14 @@ fn sampled<T>(bytes: usize, call: impl FnOnce() -> T) -> T {
     if bytes < LARGE_BYTES && is_counted_down() { call() } else { timed(bytes, call) }
 }
 
-/// How many calls one that is timed stands for: all since the last one, or itself.
+/// The number of calls that a timed call stands for: all since the previous sample, or 1 if it is
+/// large.
 fn weight(bytes: usize) -> u32 {
     if bytes < LARGE_BYTES { SAMPLER.try_with(Sampler::next_gap).unwrap_or(0) } else { 1 }
 }
 
-/// The longest that a call takes on a processor of its own: what is mapped and unmapped for it is taken page by page, at
-/// 0.1 µs a page and mostly less.
+/// The longest time of a call that is not preempted. Its memory is mapped and unmapped by pages, at
+/// no more than 0.1 µs a page.
 fn longest_ns(bytes: usize) -> u64 {
     SMALL_NS_MAX + bytes as u64 / 16
 }
@@ -163,17 +172,18 @@ thread_local! {
     static SAMPLER: Sampler = const { Sampler { left: Cell::new(0), gap: Cell::new(0), random: Cell::new(0) } };
 }
 
-/// Which calls of a thread are timed. There is nothing to drop, so that it is there until the thread's last call.
+/// Decides which calls of a thread are timed. It has no destructor, so it is usable until the
+/// thread's last call.
 struct Sampler {
-    /// Calls before the next that is timed.
+    /// Untimed calls before the next timed one.
     left: Cell<u32>,
-    /// How many calls that one stands for.
+    /// The number of calls that the next timed one stands for.
     gap: Cell<u32>,
     random: Cell<u32>,
 }
 
 impl Sampler {
-    /// Whether a call is not to be timed; it is counted.
+    /// Counts a call. Returns true if it is not timed.
     #[inline]
     fn count_down(&self) -> bool {
         let left = self.left.get();
@@ -183,14 +193,14 @@ impl Sampler {
         left > 0
     }
 
-    /// Begins the next gap; the length of the last one, 0 at first.
+    /// Begins the next gap. Returns the length of the previous one, 0 at first.
     fn next_gap(&self) -> u32 {
         let gap = 1 + (self.next_random() >> 8) % GAP_MAX;
         self.left.set(gap - 1);
         self.gap.replace(gap)
     }
 
-    /// Marsaglia's xorshift, begun elsewhere on each thread.
+    /// Marsaglia's xorshift, with a different seed on each thread.
     fn next_random(&self) -> u32 {
         static SEEDS: AtomicU32 = AtomicU32::new(1);
         let mut random = match self.random.get() {
@@ -205,7 +215,7 @@ impl Sampler {
     }
 }
 
-/// The sums of all threads, as others may read them.
+/// The sums over all threads, in the layout that other processes read.
 #[repr(C)]
 #[derive(Debug)]
 struct Counters {
@@ -214,16 +224,16 @@ struct Counters {
     calls: AtomicU64,
 }
 
-/// The sums until they are shared.
+/// The counters until they are shared.
 static PROCESS_COUNTERS: Counters =
     Counters { magic: AtomicU64::new(0), ns: AtomicI64::new(0), calls: AtomicU64::new(0) };
-/// Where the sums are.
+/// Points to the counters in use.
 static COUNTERS: AtomicPtr<Counters> = AtomicPtr::new((&raw const PROCESS_COUNTERS).cast_mut());
 
 #[inline]
 fn counters() -> &'static Counters {
-    // SAFETY: it points to a static or to a mapping that lasts as long as the process; both hold counters that are only
-    // used as atomics.
+    // SAFETY: the pointer refers to a static or to a mapping that lasts as long as the process.
+    // Both hold counters that are accessed only as atomics.
     unsafe { &*COUNTERS.load(Ordering::Acquire) }
 }
 
@@ -287,7 +297,8 @@ mod tests {
             assert_eq!(after.1 - before.1, 1);
             after.0 - before.0
         };
-        // The look at the clock beside it is taken off, which is short unless the processor was lost then, too.
+        // The cost of the clock read beside it is subtracted, which is small unless that read was
+        // preempted, too.
         let of_many = (0..20).map(|_| once()).max();
         assert!(of_many.is_some_and(|ns| (bound_ns - bound_ns / 10..bound_ns).contains(&ns)), "{of_many:?}");
     }

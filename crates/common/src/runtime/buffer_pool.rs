@@ -1,33 +1,35 @@
-//! Pages: large buffers that are used again.
+//! A pool of large buffers for replies.
 //!
-//! A reply of many cells is a buffer that lives for a millisecond, filled by one thread and let go of by another. From
-//! the general heap each costs a page fault for every 4 KiB: what is freed in large pieces goes back to the kernel, which
-//! hands it out zeroed again. So such buffers are [released](release) to a store that all threads share, and
-//! [acquired](acquire) from it.
+//! A reply of many cells is a buffer that lives for about a millisecond, filled by one thread and
+//! freed by another. On the general heap each costs a page fault for every 4 KiB: the allocator
+//! returns large blocks to the kernel, which zeroes them again. So such buffers are
+//! [released](release) to a pool shared by all threads, and [acquired](acquire) from it.
 //!
-//! Sizes are powers of two from [`POOLED_BYTES_MIN`] to [`POOLED_BYTES_MAX`]; a buffer serves for the largest of them that it
-//! has room for. All that are kept have no more than [`set_capacity`] together; to keep one more, one of the size that has
-//! most bytes is let go of. One lock, taken once or twice in the life of a large buffer.
+//! Size classes are powers of two from [`POOLED_BYTES_MIN`] to [`POOLED_BYTES_MAX`]; a buffer
+//! belongs to the largest class that it has room for. [`set_capacity`] bounds the bytes of all
+//! pooled buffers together. When the pool is full, a buffer of the class with the most bytes is
+//! evicted. There is one lock, taken once or twice in the life of a large buffer.
 
 use parking_lot::Mutex;
 
-/// The smallest buffer that is kept.
+/// The smallest buffer that is pooled.
 pub const POOLED_BYTES_MIN: usize = 64 << 10;
-/// The largest: twice what clients let a reply have by default (`hbase.client.scanner.max.result.size`).
+/// The largest size class: twice the default limit of a reply
+/// (`hbase.client.scanner.max.result.size`).
 pub const POOLED_BYTES_MAX: usize = POOLED_BYTES_MIN << (CLASSES - 1);
 const CLASSES: usize = 7;
-/// What is kept unless somebody says otherwise.
+/// The capacity until [`set_capacity`] is called.
 const CAPACITY_BYTES_DEFAULT: usize = 16 << 20;
 
 static POOL: Mutex<BufferPool> = Mutex::new(BufferPool::new(CAPACITY_BYTES_DEFAULT));
 
-/// From here on the buffers that are kept have at most so many bytes together.
+/// Bounds the pooled buffers to `bytes` together, from now on.
 pub fn set_capacity(bytes: usize) {
     let surplus = POOL.lock().set_capacity(bytes);
     drop(surplus);
 }
 
-/// Frees all buffers that are kept now; how many bytes they had.
+/// Frees all pooled buffers. Returns their bytes.
 pub fn clear() -> usize {
     let mut pool = POOL.lock();
     let (bytes, capacity_bytes) = (pool.bytes, pool.capacity_bytes);
@@ -38,33 +40,34 @@ pub fn clear() -> usize {
     bytes
 }
 
-/// Bytes of the buffers that are kept now.
+/// Bytes of the buffers in the pool.
 pub fn pooled_bytes() -> usize {
     POOL.lock().bytes
 }
 
-/// An empty buffer with room for so many bytes at least.
+/// An empty buffer with a capacity of at least `bytes`.
 pub fn acquire(bytes: usize) -> Vec<u8> {
     let Some(class) = class_for(bytes) else { return Vec::with_capacity(bytes) };
     let kept = POOL.lock().acquire(class);
     kept.unwrap_or_else(|| Vec::with_capacity(POOLED_BYTES_MIN << class))
 }
 
-/// Keeps a buffer for others, without what is in it; frees it when it is small, or very large, or there are enough.
+/// Empties a buffer and puts it into the pool. Frees it if it is too small or too large, or if the
+/// pool is full.
 pub fn release(buffer: Vec<u8>) {
     if class_of(&buffer).is_some() {
-        // What is let go of is freed after the lock.
+        // Evicted buffers are freed after the lock is released.
         let surplus = POOL.lock().release(buffer);
         drop(surplus);
     }
 }
 
-/// The smallest size that has so much room.
+/// The smallest class whose buffers have room for `bytes`.
 fn class_for(bytes: usize) -> Option<usize> {
     (0..CLASSES).find(|class| POOLED_BYTES_MIN << class >= bytes)
 }
 
-/// The largest size that a buffer serves for.
+/// The largest class that a buffer has room for; `None` if it is not pooled.
 fn class_of(buffer: &Vec<u8>) -> Option<usize> {
     let fits = buffer.capacity() <= 2 * POOLED_BYTES_MAX;
     (0..CLASSES).rfind(|class| fits && POOLED_BYTES_MIN << class <= buffer.capacity())
@@ -72,12 +75,12 @@ fn class_of(buffer: &Vec<u8>) -> Option<usize> {
 
 struct BufferPool {
     classes: [SizeClass; CLASSES],
-    /// Of all.
+    /// Capacity of all pooled buffers.
     bytes: usize,
     capacity_bytes: usize,
 }
 
-/// The buffers of one size.
+/// The buffers of one size class.
 struct SizeClass {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
@@ -100,7 +103,7 @@ impl BufferPool {
         Some(buffer)
     }
 
-    /// Keeps a buffer; gives back those that there is no room for.
+    /// Adds a buffer. Returns the buffers that are evicted for it.
     fn release(&mut self, mut buffer: Vec<u8>) -> Vec<Vec<u8>> {
         let Some(class) = class_of(&buffer) else { return vec![buffer] };
         buffer.clear();

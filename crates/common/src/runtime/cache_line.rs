@@ -1,12 +1,12 @@
-//! Hints that memory will be read soon. They change nothing that a program computes: a prefetch reads nothing and never
-//! faults, whatever the address.
+//! Prefetch hints for cache lines. They do not change what a program computes: a prefetch reads
+//! nothing and never faults, whatever the address.
 
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the cache line at an address.
+/// Prefetches the cache line at an address.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the first `lines` cache lines of some bytes, or as many as there are.
+/// Prefetches the first `lines` cache lines of `bytes`, or all of them if there are fewer.
 #[inline(always)]
 pub fn prefetch_lines(bytes: &[u8], lines: usize) {
     for line in bytes.chunks(LINE_BYTES).take(lines) {

@@ -1,4 +1,5 @@
-//! The clock, behind a seam: nothing else reads the wall clock, so a test or a simulation can set it.
+//! The wall clock behind a trait, so that a test or a simulation can set it. Only this module reads
+//! the system's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +22,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that changes only when it is set or advanced.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 

@@ -1,51 +1,56 @@
-//! The share of the processors that a thread gets beside others, and how soon others get theirs.
+//! Thread priorities: the share of the processors that a thread gets, and how soon it is preempted.
 //!
-//! Two things decide how long a request waits for a core on which something runs in the background. The *nice value* is the
-//! share: where both want the core all the time, a thread of 15 gets a thirtieth of what one of 0 gets. The *slice* is how
-//! long a thread goes on once it runs: since 6.12 Linux takes a thread's own wish for it (`sched_setattr(2)`,
-//! `sched_runtime`), and lets a thread that wakes go before a running one whose slice is longer, if it has had less than
-//! its share. Without such a wish all slices are of 1 to 3 milliseconds and, since 6.6, mostly run to their end, so that three
-//! threads of whatever share hold up a request by several of them. So background threads ask for longer slices than requests have:
-//! they lose nothing by it, being interrupted more often and otherwise less.
+//! Two parameters decide how long a request waits for a core on which background work runs. The
+//! *nice value* sets the share: if both threads always want the core, one of nice 15 gets a
+//! thirtieth of the time of one of nice 0. The *slice* sets how long a thread runs before it is
+//! rescheduled. Since 6.12, Linux lets a thread choose its slice (`sched_setattr(2)`,
+//! `sched_runtime`), and a waking thread preempts a running one whose slice is longer, if the
+//! waking one has had less than its share. By default all slices are 1 to 3 milliseconds and, since
+//! 6.6, mostly run to their end, so that three threads of any share delay a request by several
+//! slices. Background threads therefore choose longer slices than those of requests. They lose
+//! nothing by it: they are preempted when a request wakes, and less often otherwise.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::time::Duration;
 
-/// By how much the nice value of threads for whose work somebody may wait is above the process's: a third of what a thread of
-/// requests gets, where both want a processor.
+/// Nice steps above the process, for background threads whose result a request may wait for. Such a
+/// thread gets a third of the share of a request thread.
 pub const REDUCED_NICE: i32 = 5;
 
-/// The same of threads for which nobody waits: three of them get a tenth of what a thread of requests gets, where all want a
-/// processor, and all there is where nobody else does. Their priority at the disk follows (Linux: best effort, 7 where
-/// others have 4), for schedulers that know priorities.
+/// Nice steps above the process, for background threads whose result no request waits for. Three of
+/// them together get a tenth of the share of a request thread, and all idle processor time. Their
+/// I/O priority follows (Linux: best effort, 7 instead of 4), for I/O schedulers that have
+/// priorities.
 pub const BACKGROUND_NICE: i32 = 15;
 
-/// The slice of background threads: above what Linux gives others (0.7 ms, times 2 for two processors, 4 for eight and more).
-/// It is no longer than that, since a thread whose share is small waits for its turn in proportion.
+/// The slice of background threads: longer than Linux's default (0.7 ms, times 2 for two
+/// processors, 4 for eight and more). It is not longer than needed, because a thread of a small
+/// share waits in proportion to its slice.
 const LONG_SLICE: Duration = Duration::from_millis(5);
 
-/// The highest nice value that there is.
+/// The highest nice value of the system.
 const NICE_MAX: i32 = 19;
 
-/// The nice value that is so many above the process's own, which is that of its main thread: a server that was started with
-/// `nice` keeps the shares among its threads, as far as there are values left.
+/// The nice value `steps` above the process's own, which is that of its main thread. A server
+/// started with `nice` keeps the shares among its threads, as far as the range of nice values
+/// allows.
 pub fn nice_above_process(steps: i32) -> i32 {
     #[cfg(target_os = "linux")]
-    // SAFETY: takes numbers alone; the main thread is there as long as the process.
+    // SAFETY: the calls take only numbers; the main thread exists as long as the process.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, libc::getpid().unsigned_abs()) };
     #[cfg(not(target_os = "linux"))]
     let own = 0;
     (own + steps).min(NICE_MAX)
 }
 
-/// Lowers the priority of the calling thread to a nice value so many above the process's, unless it is as low, and has others
-/// interrupt it when they wake. It cannot be raised again without a privilege. Where threads have no priority of their own,
-/// nothing changes.
+/// Lowers the priority of the calling thread to `steps` above the process's nice value, unless it
+/// is as low already, and lets waking threads preempt it. Raising it again needs a privilege. Does
+/// nothing on systems other than Linux.
 ///
 /// # Errors
-/// What the system says when it takes no priority. That it knows no slices is none.
+/// The error of `setpriority(2)`. A kernel that does not support slices is not an error.
 pub fn lower(steps: i32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -53,18 +58,19 @@ pub fn lower(steps: i32) -> io::Result<()> {
         if set(nice).is_ok() && own_nice() == nice {
             return Ok(());
         }
-        // Before slices were known; or of an idle thread, which has a nice value nonetheless.
-        // SAFETY: takes numbers alone. Linux takes no process at all for the calling thread.
+        // Kernels without slices, and threads of the idle policy, which have a nice value
+        // nonetheless. SAFETY: the call takes only numbers. Linux takes process 0 for the calling
+        // thread.
         let outcome = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
         if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
-    // Elsewhere it would be that of the process.
+    // On other systems the call would change the whole process.
     #[cfg(not(target_os = "linux"))]
     return Ok(drop(steps));
 }
 
-/// Keeps the share of the calling thread, and has others interrupt it when they wake. Where the system knows no slices
-/// of threads, nothing changes.
+/// Lets waking threads preempt the calling thread, which keeps its share. Does nothing where the
+/// system does not support slices.
 pub fn allow_preemption() {
     #[cfg(target_os = "linux")]
     let _ = set(own_nice());
@@ -72,13 +78,13 @@ pub fn allow_preemption() {
 
 #[cfg(target_os = "linux")]
 fn own_nice() -> i32 {
-    // SAFETY: takes numbers alone; of the calling thread it always knows a nice value.
+    // SAFETY: the call takes only numbers; it cannot fail for the calling thread.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 #[cfg(target_os = "linux")]
 fn set(nice: i32) -> io::Result<()> {
-    /// `struct sched_attr` of `linux/sched/types.h`, as it was at first.
+    /// `struct sched_attr` of `linux/sched/types.h`, in its first version.
     #[repr(C)]
     struct Attributes {
         size: u32,
@@ -90,7 +96,7 @@ fn set(nice: i32) -> io::Result<()> {
         deadline_ns: u64,
         period_ns: u64,
     }
-    /// `SCHED_FLAG_KEEP_POLICY`: a server that was started as idle, or as a batch, stays so.
+    /// `SCHED_FLAG_KEEP_POLICY`: a server started with the idle or batch policy keeps it.
     const KEEP_POLICY: u64 = 8;
     let attributes = Attributes {
         size: crate::length::must_u32(size_of::<Attributes>()),
@@ -104,7 +110,7 @@ fn set(nice: i32) -> io::Result<()> {
     };
     const THIS_THREAD: libc::c_long = 0;
     const NO_FLAGS: libc::c_long = 0;
-    // SAFETY: the kernel reads `size` bytes of the structure, which has them, and keeps no pointer.
+    // SAFETY: the kernel reads `size` bytes, the size of the structure, and keeps no pointer.
     let outcome =
         unsafe { libc::syscall(libc::SYS_sched_setattr, THIS_THREAD, &raw const attributes, NO_FLAGS) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -114,11 +120,12 @@ fn set(nice: i32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The nice value of this thread, and its slice where the system knows one. (An idle one has none of its own.)
+    /// The nice value of this thread, and its slice where the system has one. (A thread of the idle
+    /// policy has none.)
     fn own() -> (i32, u64) {
         let mut attributes = [0_u64; 6];
         let (size, thread, flags) = (size_of_val(&attributes), 0_usize, 0_usize);
-        // SAFETY: the kernel writes at most `size` bytes, which are there.
+        // SAFETY: the kernel writes at most `size` bytes, the size of the array.
         let outcome =
             unsafe { libc::syscall(libc::SYS_sched_getattr, thread, attributes.as_mut_ptr(), size, flags) };
         assert_eq!(outcome, 0);
@@ -126,7 +133,8 @@ mod tests {
         (own_nice(), if is_idle { 0 } else { attributes[3] })
     }
 
-    /// What one thread has before, with others let in, and when it yields.
+    /// Nice value and slice of one thread: at first, with preemption allowed, and with a lower
+    /// priority.
     fn course() -> [(i32, u64); 3] {
         let course = || {
             let before = own();
@@ -151,7 +159,7 @@ mod tests {
     #[test]
     fn slices_are_long_where_the_system_knows_them() {
         let [before, let_in, yielding] = course();
-        // Before 6.12 Linux tells of none.
+        // Linux reports no slice before 6.12.
         let expected = if before.1 == 0 { 0 } else { LONG_SLICE.as_nanos() as u64 };
         assert_eq!([let_in.1, yielding.1], [expected; 2]);
     }

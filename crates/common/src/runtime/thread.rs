@@ -1,48 +1,53 @@
-//! Threads: the one place that starts them, and what happens when one dies.
+//! Threads: the one place that starts them, and the handling of a thread's failure.
 //!
-//! A server that has lost one of its threads looks alive and is not: writes wait for a log that nobody writes, calls for
-//! handlers that are gone. So each thread is started here, by one of four functions, which say what its failure means:
+//! A server that has lost one of its threads looks alive but is not: writes wait for a log that no
+//! thread writes, calls wait for handlers that have ended. So every thread is started by one of
+//! four functions of this module, which define what its failure causes:
 //!
-//! | function | the thread panics, or returns an error | for |
+//! | function | if the thread panics or returns an error | use |
 //! |---|---|---|
-//! | [`spawn_essential`] | it is logged, and the [`Supervisor`] hears of it, which ends the server | what the server cannot do without |
-//! | [`spawn_restarted`] | it is logged, and the body runs again after [`RESTART_PAUSE`] | what holds no state that a panic could leave half changed |
-//! | [`spawn`] | it is logged | what somebody waits for, or nobody misses |
-//! | [`spawn_scoped`] | whoever joins it gets the panic | a part of its parent's work |
+//! | [`spawn_essential`] | logged; [`Supervisor`] ends the server | needed to serve |
+//! | [`spawn_restarted`] | logged; runs again after [`RESTART_PAUSE`] | without state to corrupt |
+//! | [`spawn`] | logged | joined, or not needed |
+//! | [`spawn_scoped`] | the joining thread gets the panic | part of its parent's work |
 //!
-//! A panic in one unit of work (a call, a flush, a procedure) must not kill the thread that does it: [`catch`] makes an
-//! error of it at the place that knows how to undo the unit. What reaches the end of an essential thread is a panic that
-//! nobody could undo.
+//! A panic in one unit of work (a call, a flush, a procedure) must not end the thread that executes
+//! it: [`catch`] converts it to an error where the caller can undo the unit. Only a panic that no
+//! caller can undo reaches the end of an essential thread.
 //!
 //! # The server's threads
-//! | thread | started in | one unit panics | the thread ends |
-//! |---|---|---|---|
-//! | `wal` | `wal/log.rs` | callbacks are caught one by one; a commit fails the log for good | the log fails, the server ends |
-//! | `wal-watch` | `wal/log.rs` | | the server ends |
-//! | `wal-archiver` | `wal/log/archiver.rs` | that file's job fails | the server ends |
-//! | `flush-N` | `server/regionserver/background.rs` | that flush fails, and is tried again | the server ends |
-//! | `flush-in-memory-N` | same | that in-memory flush fails | the server ends |
-//! | `compact-small-N`, `compact-large-N` | same | that compaction fails; its inputs stay | the server ends |
-//! | `chunks` | same | started again | started again |
-//! | `memory-trim` | `server/standalone/memory_trim.rs` | started again | started again |
-//! | `write-throttle` | `server/regionserver/brake.rs` | answers are caught one by one | the server ends |
-//! | `chore` | `server/regionserver/chore.rs` | that round fails | the server ends |
-//! | `master-chore` | `server/master/chore.rs` | that task fails | the server ends |
-//! | `assignment` | `server/master/assignment.rs` | that round fails, and is tried again | the server ends |
-//! | `procedure-N` | `server/master/procedures.rs` | that procedure fails | the server ends |
-//! | `zookeeper` | `server/standalone.rs` | that connection is closed | the server ends |
-//! | `rpc-accept` | `rpc/server.rs` | | the server ends |
-//! | `rpc-conn-N` | same | that call fails, or that connection is closed | the server ends |
-//! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call fails | the server ends |
-//! | `read-ahead`, `prefetch` | `hfile/read_ahead.rs`, `region/store/cache.rs` | started again: readers read for themselves | started again |
-//! | `flush-patient`, `compact-patient` | `region/store/patience.rs` | the flush or compaction that waits for it fails | |
-//! | `open-region-N` | `server/standalone/regions.rs` | that region is not served | the start fails |
-//! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process ends |
-//! | `log` | `evenkeel/log.rs` | started again | started again |
-//! | `screen`; `load-N` of `evenkeel pe`; `names` and `interrupts` of the shell | | | nothing depends on them |
+//! The last two columns name what fails if a unit of work panics, and if the thread ends.
 //!
-//! **Test hook.** In builds with debug assertions the variable `EVENKEEL_TEST_PANIC` names a thread that panics as it
-//! first starts. Release builds do not look at it.
+//! | thread | started in | a unit panics | the thread ends |
+//! |---|---|---|---|
+//! | `wal` | `wal/log.rs` | a callback: logged; a commit: the log | the log, the server |
+//! | `wal-watch` | `wal/log.rs` | | the server |
+//! | `wal-archiver` | `wal/log/archiver.rs` | the job of that file | the server |
+//! | `flush-N` | `regionserver/background.rs` | that flush, tried again | the server |
+//! | `flush-in-memory-N` | same | that in-memory flush | the server |
+//! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
+//! | `chunks` | same | restarted | restarted |
+//! | `memory-trim` | `standalone/memory_trim.rs` | restarted | restarted |
+//! | `write-throttle` | `regionserver/brake.rs` | that answer | the server |
+//! | `chore` | `regionserver/chore.rs` | that round | the server |
+//! | `master-chore` | `master/chore.rs` | that task | the server |
+//! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
+//! | `procedure-N` | `master/procedures.rs` | that procedure | the server |
+//! | `zookeeper` | `standalone.rs` | that connection | the server |
+//! | `rpc-accept` | `rpc/server.rs` | | the server |
+//! | `rpc-conn-N` | same | that call, or that connection | the server |
+//! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
+//! | `read-ahead` | `hfile/read_ahead.rs` | restarted; readers read themselves | restarted |
+//! | `prefetch` | `region/store/cache.rs` | same | restarted |
+//! | `flush-patient`, `compact-patient` | `region/store/patience.rs` | its flush or compaction | |
+//! | `open-region-N` | `standalone/regions.rs` | that region is not served | the start |
+//! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
+//! | `log` | `evenkeel/log.rs` | restarted | restarted |
+//! | `screen`; `load-N` of `evenkeel pe` | | | nothing depends on them |
+//! | `names`, `interrupts` of the shell | | | nothing depends on them |
+//!
+//! **Test hook.** In builds with debug assertions the environment variable `EVENKEEL_TEST_PANIC`
+//! names a thread that panics when it first starts. Release builds ignore it.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -55,19 +60,19 @@ use std::time::Duration;
 
 use crate::error::{HBaseError, Result};
 
-/// How long after a panic a thread of [`spawn_restarted`] goes on.
+/// The pause between a panic of a thread of [`spawn_restarted`] and its restart.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Hears of the failure of essential threads. Clones are one.
+/// Is told of failures of essential threads. Clones share one callback.
 #[derive(Clone)]
 pub struct Supervisor(Arc<dyn Fn(&ThreadFailure) + Send + Sync>);
 
-/// An essential thread has ended and should not have.
+/// The unexpected end of an essential thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadFailure {
     /// The thread's name.
     pub thread: String,
-    /// The panic's message, or what the thread said.
+    /// The panic's message, or the error that the thread returned.
     pub reason: String,
 }
 
@@ -78,17 +83,19 @@ impl Display for ThreadFailure {
 }
 
 impl Supervisor {
-    /// Calls `on_failure` on the dying thread, once for each that dies. It must not wait for that thread.
+    /// A supervisor that calls `on_failure` on each failing thread, once. The callback must not
+    /// wait for that thread.
     pub fn new(on_failure: impl Fn(&ThreadFailure) + Send + Sync + 'static) -> Self {
         Self(Arc::new(on_failure))
     }
 
-    /// Does nothing beyond the line in the log that each failure gets: for tests and tools.
+    /// A supervisor that does nothing; the failure is logged all the same. For tests and tools.
     pub fn log_only() -> Self {
         Self::new(|_| {})
     }
 
-    /// Tells of a panic on the calling thread, which may go on, that has left something of the server half done.
+    /// Reports a panic on the calling thread that left state of the server inconsistent. The thread
+    /// may continue.
     pub fn report(&self, reason: impl Into<String>) {
         let failure = ThreadFailure {
             thread: std::thread::current().name().unwrap_or("?").to_owned(),
@@ -99,7 +106,7 @@ impl Supervisor {
     }
 
     fn tell(&self, failure: &ThreadFailure) {
-        // The listener is the last to help, so its own panic is as far as this goes.
+        // A panic of the callback is only logged: nothing remains to report it to.
         if catch_unwind(AssertUnwindSafe(|| (self.0)(failure))).is_err() {
             tracing::error!(thread = failure.thread, "the supervisor panicked");
         }
@@ -112,8 +119,8 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-/// Starts a thread that the server cannot do without. `Ok` from `body` says that it was asked to end; after an error or a
-/// panic `supervisor` is told, and then the thread ends. Joining it never gives a panic.
+/// Starts a thread that the server needs. `body` returns `Ok` if it was asked to end. After an
+/// error or a panic the thread tells `supervisor` and ends. Joining it never panics.
 ///
 /// # Errors
 /// When the system has no thread to give.
@@ -134,7 +141,8 @@ pub fn spawn_essential(
     })
 }
 
-/// Starts a thread whose `body` is called again, after a pause, when it has panicked. When it returns, the thread ends.
+/// Starts a thread whose `body` is called again, after a pause, if it panics. The thread ends when
+/// `body` returns.
 ///
 /// # Errors
 /// When the system has no thread to give.
@@ -168,7 +176,7 @@ pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> i
     })
 }
 
-/// Starts a thread within a scope; joining it gives what `body` returned, or its panic.
+/// Starts a thread within a scope. Joining it returns the result of `body`, or its panic.
 ///
 /// # Errors
 /// When the system has no thread to give.
@@ -186,11 +194,11 @@ fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinH
     Builder::new().name(name).spawn(body)
 }
 
-/// Runs one unit of work; a panic in it becomes an error that a client may see and should not retry. The caller undoes
-/// what the unit had begun, as after any other error.
+/// Runs one unit of work and converts a panic to an error that a client may see and should not
+/// retry. The caller undoes the unit, as after any other error.
 ///
 /// # Errors
-/// Those of `work`, and `DoNotRetryIOException` after a panic.
+/// The errors of `work`; `DoNotRetryIOException` after a panic.
 pub fn catch<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = message_of(&*panic);
@@ -199,7 +207,7 @@ pub fn catch<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<
     })
 }
 
-/// As [`catch`], for work that nobody waits for: a panic is logged, and that is all.
+/// As [`catch`], for work whose result no thread waits for: a panic is only logged.
 pub fn catch_and_log(what: impl Display, work: impl FnOnce()) {
     let outcome = catch(what, || {
         work();
@@ -214,7 +222,7 @@ pub fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// `body`, and before it what a test asks for.
+/// `body`, preceded by the panic that a test may ask for.
 fn body_of<T>(name: &str, body: impl FnOnce() -> T) -> impl FnOnce() -> T {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let is_named = cfg!(debug_assertions) && std::env::var("EVENKEEL_TEST_PANIC").is_ok_and(|of| of == name);

@@ -1,8 +1,9 @@
-//! The sums of an allocator in memory that other processes can read.
+//! The allocator's counters in memory that other processes can read.
 //!
-//! They lie in a file without a path (`memfd_create(2)`), which others find among the process's open ones, as
-//! `/proc/PID/fd/N`, a link to `/memfd:evenkeel-allocator`. Who may look at the process's files may read it; it cannot
-//! be made shorter, for the process would fault. It is gone with the process.
+//! They lie in a file without a path (`memfd_create(2)`). Other processes find it among the open
+//! files of this one, as `/proc/PID/fd/N`, a link to `/memfd:evenkeel-allocator`. Any process that
+//! may inspect this process's files may read it. Seals prevent truncation, after which this process
+//! would fault. The file disappears with the process.
 //!
 //! ```text
 //! 8 bytes EVKALLOC | i64 nanoseconds | u64 calls        (of the machine's byte order)
@@ -14,16 +15,16 @@ use std::path::{Path, PathBuf};
 use super::AllocatorStats;
 
 const MAGIC: [u8; 8] = *b"EVKALLOC";
-/// What the file is called, for those who look.
+/// The file's name, by which other processes find it.
 const NAME: &std::ffi::CStr = c"evenkeel-allocator";
 const FILE_BYTES: usize = 24;
 
-/// The sums of another process, read without its doing.
+/// The counters of another process, read without its cooperation.
 #[derive(Clone, Debug)]
 pub struct SharedStats(PathBuf);
 
 impl SharedStats {
-    /// Those of a process, when it shares them and this one may look.
+    /// The counters of a process, if it shares them and this process may read its files.
     pub fn of_pid(pid: i32) -> Option<Self> {
         let link = format!("/memfd:{}", NAME.to_str().ok()?);
         let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|entry| entry.path());
@@ -33,7 +34,7 @@ impl SharedStats {
         files.into_iter().find(is_it).map(Self).filter(|found| found.read().is_some())
     }
 
-    /// What the allocator has done up to now; `None` once the process is gone.
+    /// Reads the counters; `None` once the process is gone.
     pub fn read(&self) -> Option<AllocatorStats> {
         parse(&read(&self.0)?)
     }
@@ -51,7 +52,7 @@ fn parse(bytes: &[u8; FILE_BYTES]) -> Option<AllocatorStats> {
     bytes.starts_with(&MAGIC).then_some(AllocatorStats { ns: ns.max(0) as u64, calls })
 }
 
-/// Counters in a file of their own, for as long as the process runs.
+/// Maps counters from a memory file, for as long as the process runs.
 #[cfg(target_os = "linux")]
 pub(super) fn page() -> std::io::Result<*mut super::Counters> {
     use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
@@ -66,24 +67,25 @@ pub(super) fn page() -> std::io::Result<*mut super::Counters> {
     if fd < 0 {
         return Err(last_error());
     }
-    // SAFETY: it was just opened, and nothing else has it.
+    // SAFETY: the descriptor was just opened, and nothing else owns it.
     let file = unsafe { fs::File::from_raw_fd(fd) };
     file.set_len(FILE_BYTES as u64)?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: takes numbers alone.
+    // SAFETY: the call takes only numbers.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
         return Err(last_error());
     }
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping, where the kernel likes, of a file that is open and has as many bytes.
+    // SAFETY: a new mapping at an address of the kernel's choice, of an open file of that length.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, flags, file.as_raw_fd(), 0) };
     if base == libc::MAP_FAILED {
         return Err(last_error());
     }
-    // Others find it as long as it is open.
+    // The descriptor stays open, so that other processes can find the file.
     let _ = file.into_raw_fd();
     let counters = base.cast::<Counters>();
-    // SAFETY: the mapping is there, large enough and aligned to a page, and never undone; all bytes are 0, which counters may be.
+    // SAFETY: the mapping is large enough, aligned to a page and never unmapped. All its bytes are
+    // 0, a valid value of the counters.
     unsafe { &*counters }.magic.store(u64::from_ne_bytes(MAGIC), Ordering::Relaxed);
     Ok(counters)
 }
