@@ -40,7 +40,7 @@ impl DirLock {
         if !try_flock(&file)? {
             return Err(busy(dir, &mut file));
         }
-        crate::side_sums::remove(&path)?;
+        crate::checksum_file::remove(&path)?;
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(Self { dir: dir.to_owned(), _file: file })

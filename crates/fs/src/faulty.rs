@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum};
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
 
 /// What is called on the file system or one of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub enum Op {
     Read,
     Create,
     Append,
-    Cut,
+    Truncate,
     Flush,
-    Settle,
+    WriteBack,
     Sync,
     Rename,
     Touch,
@@ -189,7 +189,7 @@ struct GateState {
     open: bool,
     waiting: usize,
     /// The name of the thread that came last.
-    visitor: String,
+    last_thread: String,
 }
 
 impl Gate {
@@ -210,13 +210,13 @@ impl Gate {
         while state.waiting == 0 {
             self.0.1.wait(&mut state);
         }
-        state.visitor.clone()
+        state.last_thread.clone()
     }
 
     fn pass(&self) {
         let mut state = self.0.0.lock();
         state.waiting += 1;
-        state.visitor = std::thread::current().name().unwrap_or_default().to_owned();
+        state.last_thread = std::thread::current().name().unwrap_or_default().to_owned();
         self.0.1.notify_all();
         while !state.open {
             self.0.1.wait(&mut state);
@@ -265,7 +265,7 @@ impl FaultyFileSystem {
     }
 
     /// Whether the power has been cut.
-    pub fn is_dark(&self) -> bool {
+    pub fn is_powered_off(&self) -> bool {
         *self.script.power.lock() == Some(0)
     }
 
@@ -312,7 +312,7 @@ fn power_cut(script: &Script, op: Op) -> Option<Effect> {
     let mut power = script.power.lock();
     let left = (*power)?;
     // To settle makes nothing last, so it counts as little.
-    let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status | Op::Settle);
+    let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status | Op::WriteBack);
     match left {
         0 => Some(Effect::Fail(GONE)),
         _ if reads => None,
@@ -441,7 +441,7 @@ impl RandomAccessFile for FaultyReader {
         self.read_by(offset, buf, |buf| Ok((self.inner.read_at(offset, buf)?, ()))).map(|(n, ())| n)
     }
 
-    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
         let read = |buf: &mut [u8]| Ok((buf.len(), self.inner.read_verified_at(offset, buf)?));
         self.read_by(offset, buf, read).map(|(_, sum)| sum)
     }
@@ -483,7 +483,7 @@ impl FaultyAppendFile {
         }
     }
 
-    fn whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_with_held(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.append(bytes)?;
         let held = std::mem::take(&mut self.held);
         if held.is_empty() { Ok(()) } else { self.inner.append(&held) }
@@ -491,12 +491,12 @@ impl FaultyAppendFile {
 }
 
 impl AppendFile for FaultyAppendFile {
-    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        run(&self.script, Op::Settle, &self.path, || self.inner.settle(goes_on))
+    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
+        run(&self.script, Op::WriteBack, &self.path, || self.inner.write_back(continues))
     }
 
-    fn cut(&mut self, len: u64) -> io::Result<()> {
-        run(&self.script, Op::Cut, &self.path, || self.inner.cut(len))
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        run(&self.script, Op::Truncate, &self.path, || self.inner.truncate(len))
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -515,7 +515,7 @@ impl AppendFile for FaultyAppendFile {
                 gate.pass();
                 self.inner.append(bytes)
             }
-            _ => self.whole(bytes),
+            _ => self.append_with_held(bytes),
         }
     }
 
@@ -613,7 +613,7 @@ mod tests {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
         fs.cut_power_after(2);
         file_with(&fs, "/a", b"1234").expect_err("created, then torn");
-        assert!(fs.is_dark() && fs.open("/a".as_ref()).is_err() && fs.list("/".as_ref()).is_err());
+        assert!(fs.is_powered_off() && fs.open("/a".as_ref()).is_err() && fs.list("/".as_ref()).is_err());
         fs.clear();
         assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"12");
         file_with(&fs, "/a", b"1234").expect("the power is back");

@@ -21,13 +21,13 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
+mod checksum_file;
 mod dir_lock;
 mod faulty;
 mod local;
 mod memory;
 pub mod page_cache;
 mod power_cut;
-mod side_sums;
 mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
@@ -83,11 +83,11 @@ impl CreateOptions {
 
 /// What storage says of bytes by checksums of its own, such as HDFS keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageSum {
+pub enum StorageChecksum {
     /// It has none for these bytes.
-    None,
+    Absent,
     /// The bytes are those that were written.
-    Agrees,
+    Matches,
     /// The bytes, or the checksums, are not those that were written.
     Differs,
 }
@@ -124,7 +124,7 @@ pub trait RandomAccessFile: Send + Sync + Debug {
 
     /// Fills `buf` from `offset` if that takes no wait for a disk or a network; else false, and what is in `buf` says nothing.
     /// Storage that cannot tell says false, as does one that meets an error: [`RandomAccessFile::read_exact_at`] has it then.
-    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
@@ -134,8 +134,8 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`RandomAccessFile::read_exact_at`].
-    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
-        self.read_exact_at(offset, buf).map(|()| StorageSum::None)
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
+        self.read_exact_at(offset, buf).map(|()| StorageChecksum::Absent)
     }
 }
 
@@ -160,11 +160,11 @@ pub trait AppendFile: Send + Debug {
     fn sync(&mut self) -> io::Result<()>;
 
     /// Has everything appended written to the disk bit by bit, ahead of a sync that will find little to do: for who has time,
-    /// and would rather not take all of the disk and a processor; `goes_on` is asked before each bit. Nothing is durable by it.
+    /// and would rather not take all of the disk and a processor; `continues` is asked before each bit. Nothing is durable by it.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
-    fn settle(&mut self, _goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+    fn write_back(&mut self, _continues: &dyn Fn() -> bool) -> io::Result<()> {
         Ok(())
     }
 
@@ -176,7 +176,7 @@ pub trait AppendFile: Send + Debug {
     ///
     /// # Errors
     /// `Unsupported` where files cannot be cut, or whatever the storage says.
-    fn cut(&mut self, _len: u64) -> io::Result<()> {
+    fn truncate(&mut self, _len: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

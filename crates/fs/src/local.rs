@@ -8,7 +8,7 @@
 //! * After an error a file being written refuses every further call: a kernel that failed an fsync has forgotten which
 //!   pages were dirty, so a second try that succeeds would prove nothing.
 //! * Checksums that Hadoop keeps beside a file (`.NAME.crc`) go where their file goes, and are not listed; see
-//!   `side_sums.rs`.
+//!   `checksum_file.rs`.
 //! * Renames, deletes and new directories are made durable by an fsync of the directories that name them. A thread that finds
 //!   a directory made may build on it, so it waits while another is between making one and its fsync.
 
@@ -23,7 +23,9 @@ use parking_lot::RwLock;
 
 use crate::page_cache;
 use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageSum, side_sums};
+use crate::{
+    AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum, checksum_file,
+};
 
 /// Appends gather up to this many bytes before they go to the kernel unasked.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
@@ -39,7 +41,7 @@ pub struct LocalFileSystem {
 }
 
 impl LocalFileSystem {
-    /// The machine's own files, bulk ones written behind by pieces of [`WRITE_BEHIND_BYTES`].
+    /// The machine's own files, bulk ones written write_behind by pieces of [`WRITE_BEHIND_BYTES`].
     pub fn new() -> Self {
         Self { write_behind_bytes: WRITE_BEHIND_BYTES }
     }
@@ -64,10 +66,10 @@ impl Default for LocalFileSystem {
 
 impl FileSystem for LocalFileSystem {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
-        let file = File::open(path).map_err(|e| at(path, e))?;
-        let metadata = file.metadata().map_err(|e| at(path, e))?;
+        let file = File::open(path).map_err(|e| with_path(path, e))?;
+        let metadata = file.metadata().map_err(|e| with_path(path, e))?;
         if metadata.is_dir() {
-            return Err(at(path, io::ErrorKind::IsADirectory.into()));
+            return Err(with_path(path, io::ErrorKind::IsADirectory.into()));
         }
         Ok(Arc::new(LocalFile { path: path.to_owned(), file, len: metadata.len() }))
     }
@@ -82,23 +84,24 @@ impl FileSystem for LocalFileSystem {
             // The old file stays whole for whoever has it open.
             remove_file(path)?;
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| at(path, e))?;
+        let file =
+            OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| with_path(path, e))?;
         // What a file of this name left, if someone else removed it.
-        side_sums::remove(path).map_err(|e| at(path, e))?;
+        checksum_file::remove(path).map_err(|e| with_path(path, e))?;
         Ok(Box::new(LocalAppendFile::new(path, file, options.bulk, self.write_behind())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        side_sums::remove(to).map_err(|e| at(to, e))?;
-        fs::rename(from, to).map_err(|e| at(from, e))?;
-        side_sums::follow(from, to).map_err(|e| at(from, e))?;
+        checksum_file::remove(to).map_err(|e| with_path(to, e))?;
+        fs::rename(from, to).map_err(|e| with_path(from, e))?;
+        checksum_file::rename(from, to).map_err(|e| with_path(from, e))?;
         sync_parent(to)?;
         if from.parent() == to.parent() { Ok(()) } else { sync_parent(from) }
     }
 
     fn touch(&self, path: &Path) -> io::Result<()> {
         let touched = File::open(path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
-        touched.map_err(|e| at(path, e))
+        touched.map_err(|e| with_path(path, e))
     }
 
     fn delete(&self, path: &Path) -> io::Result<bool> {
@@ -113,26 +116,26 @@ impl FileSystem for LocalFileSystem {
     fn discard(&self, path: &Path) -> io::Result<bool> {
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(path, e)),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(with_path(path, e)),
                 _ => Ok(true),
             },
             Ok(_) => remove_file(path),
             Err(e) if is_absent(&e) => Ok(false),
-            Err(e) => Err(at(path, e)),
+            Err(e) => Err(with_path(path, e)),
         }
     }
 
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         match fs::remove_dir(path) {
             Ok(()) => Ok(true),
-            Err(e) if path.is_file() => Err(at(path, e)),
+            Err(e) if path.is_file() => Err(with_path(path, e)),
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty || is_absent(&e) => Ok(false),
-            Err(e) => Err(at(path, e)),
+            Err(e) => Err(with_path(path, e)),
         }
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        File::open(path).and_then(|file| file.sync_all()).map_err(|e| at(path, e))?;
+        File::open(path).and_then(|file| file.sync_all()).map_err(|e| with_path(path, e))?;
         sync_parent(path)
     }
 
@@ -149,9 +152,9 @@ impl FileSystem for LocalFileSystem {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(dir).map_err(|e| at(dir, e))? {
-            let path = entry.map_err(|e| at(dir, e))?.path();
-            if path.file_name().and_then(|name| name.to_str()).is_some_and(side_sums::is_name) {
+        for entry in fs::read_dir(dir).map_err(|e| with_path(dir, e))? {
+            let path = entry.map_err(|e| with_path(dir, e))?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(checksum_file::is_checksum_name) {
                 continue;
             }
             match self.status(&path) {
@@ -166,7 +169,7 @@ impl FileSystem for LocalFileSystem {
 
     fn status(&self, path: &Path) -> io::Result<FileStatus> {
         let metadata =
-            fs::metadata(path).map_err(|e| if is_absent(&e) { absent(path) } else { at(path, e) })?;
+            fs::metadata(path).map_err(|e| if is_absent(&e) { absent(path) } else { with_path(path, e) })?;
         let modified =
             metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         Ok(FileStatus {
@@ -178,23 +181,23 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        let resolved =
-            fs::canonicalize(path).map_err(|e| if is_absent(&e) { absent(path) } else { at(path, e) })?;
-        let metadata = fs::metadata(&resolved).map_err(|e| at(path, e))?;
+        let resolved = fs::canonicalize(path)
+            .map_err(|e| if is_absent(&e) { absent(path) } else { with_path(path, e) })?;
+        let metadata = fs::metadata(&resolved).map_err(|e| with_path(path, e))?;
         match metadata.is_file() || metadata.is_dir() {
             true => Ok(resolved),
-            false => Err(at(path, io::ErrorKind::InvalidInput.into())),
+            false => Err(with_path(path, io::ErrorKind::InvalidInput.into())),
         }
     }
 }
 
 /// Puts the path before the message and keeps the kind.
-fn at(path: &Path, error: io::Error) -> io::Error {
+fn with_path(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn absent(path: &Path) -> io::Error {
-    at(path, io::ErrorKind::NotFound.into())
+    with_path(path, io::ErrorKind::NotFound.into())
 }
 
 /// A path below a file is as absent as one below nothing.
@@ -203,11 +206,11 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn remove_file(path: &Path) -> io::Result<bool> {
-    side_sums::remove(path).map_err(|e| at(path, e))?;
+    checksum_file::remove(path).map_err(|e| with_path(path, e))?;
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(e) if is_absent(&e) => Ok(false),
-        Err(e) => Err(at(path, e)),
+        Err(e) => Err(with_path(path, e)),
     }
 }
 
@@ -221,12 +224,12 @@ fn make_dirs(path: &Path) -> io::Result<()> {
                 make_dirs(parent)?;
                 make_dirs(path)
             }
-            _ => Err(at(path, e)),
+            _ => Err(with_path(path, e)),
         },
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-            Err(at(path, io::ErrorKind::AlreadyExists.into()))
+            Err(with_path(path, io::ErrorKind::AlreadyExists.into()))
         }
-        Err(e) => Err(at(path, e)),
+        Err(e) => Err(with_path(path, e)),
     }
 }
 
@@ -234,7 +237,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     #[cfg(test)]
     tests::SYNCED.with_borrow_mut(|synced| synced.push(parent.to_owned()));
-    File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| at(parent, e))
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| with_path(parent, e))
 }
 
 #[derive(Debug)]
@@ -258,7 +261,7 @@ impl RandomAccessFile for LocalFile {
         Ok(filled)
     }
 
-    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         page_cache::read(&self.file, offset, buf)
     }
 
@@ -266,8 +269,8 @@ impl RandomAccessFile for LocalFile {
         self.len
     }
 
-    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageSum> {
-        side_sums::read(&self.file, self.len, &self.path, offset, buf)
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
+        checksum_file::read(&self.file, self.len, &self.path, offset, buf)
     }
 }
 
@@ -280,21 +283,21 @@ struct LocalAppendFile {
     position: u64,
     /// Whether it is handed on to the disk while it is written.
     is_bulk: bool,
-    behind: Option<WriteBehind>,
+    write_behind: Option<WriteBehind>,
     /// Whether the directory that names the file was synced.
     name_synced: bool,
     failed: bool,
 }
 
 impl LocalAppendFile {
-    fn new(path: &Path, file: File, is_bulk: bool, behind: Option<WriteBehind>) -> Self {
+    fn new(path: &Path, file: File, is_bulk: bool, write_behind: Option<WriteBehind>) -> Self {
         Self {
             path: path.to_owned(),
             file,
             buffer: Vec::new(),
             position: 0,
             is_bulk,
-            behind,
+            write_behind,
             name_synced: false,
             failed: false,
         }
@@ -303,11 +306,11 @@ impl LocalAppendFile {
     /// Runs a step; an error, now or earlier, is the end of the file.
     fn step(&mut self, step: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         if self.failed {
-            return Err(at(&self.path, io::Error::other("an earlier write failed")));
+            return Err(with_path(&self.path, io::Error::other("an earlier write failed")));
         }
         step(self).map_err(|e| {
             self.failed = true;
-            at(&self.path, e)
+            with_path(&self.path, e)
         })
     }
 
@@ -334,15 +337,17 @@ impl LocalAppendFile {
 
     fn write_behind(&mut self) -> io::Result<()> {
         let written = self.position - self.buffer.len() as u64;
-        match &mut self.behind {
-            Some(behind) if self.is_bulk => behind.wrote(&self.file, written),
+        match &mut self.write_behind {
+            Some(write_behind) if self.is_bulk => write_behind.advance(&self.file, written),
             _ => Ok(()),
         }
     }
 
-    fn settle_step(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+    fn write_back_step(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
         self.write_buffer()?;
-        self.behind.as_mut().map_or(Ok(()), |behind| behind.settle(&self.file, self.position, goes_on))
+        self.write_behind
+            .as_mut()
+            .map_or(Ok(()), |write_behind| write_behind.write_back(&self.file, self.position, continues))
     }
 
     fn sync_step(&mut self) -> io::Result<()> {
@@ -357,11 +362,11 @@ impl LocalAppendFile {
 }
 
 impl AppendFile for LocalAppendFile {
-    fn cut(&mut self, len: u64) -> io::Result<()> {
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
         self.failed = true;
         self.buffer.clear();
-        let now = self.file.metadata().map_err(|e| at(&self.path, e))?.len();
-        if len < now { self.file.set_len(len).map_err(|e| at(&self.path, e)) } else { Ok(()) }
+        let now = self.file.metadata().map_err(|e| with_path(&self.path, e))?.len();
+        if len < now { self.file.set_len(len).map_err(|e| with_path(&self.path, e)) } else { Ok(()) }
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -376,8 +381,8 @@ impl AppendFile for LocalAppendFile {
         self.step(Self::sync_step)
     }
 
-    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        self.step(|file| file.settle_step(goes_on))
+    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
+        self.step(|file| file.write_back_step(continues))
     }
 
     fn position(&self) -> u64 {
@@ -435,9 +440,9 @@ mod tests {
 
     /// A disk that fails to write what is begun at or after an offset.
     #[derive(Debug)]
-    struct BadFrom(u64);
+    struct FailingFrom(u64);
 
-    impl Writeback for BadFrom {
+    impl Writeback for FailingFrom {
         fn begin(&self, _file: &File, range: Range<u64>) -> io::Result<()> {
             if range.end > self.0 { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
         }
@@ -450,8 +455,8 @@ mod tests {
     /// A file on a disk of which the first mebibyte is good.
     fn on_a_bad_disk(dir: &tempfile::TempDir, is_bulk: bool) -> LocalAppendFile {
         let path = dir.path().join("f");
-        let behind = WriteBehind::new(Arc::new(BadFrom(1 << 20)), 256 << 10);
-        LocalAppendFile::new(&path, File::create(&path).expect("created"), is_bulk, Some(behind))
+        let write_behind = WriteBehind::new(Arc::new(FailingFrom(1 << 20)), 256 << 10);
+        LocalAppendFile::new(&path, File::create(&path).expect("created"), is_bulk, Some(write_behind))
     }
 
     fn assert_ended(file: &mut LocalAppendFile, error: &io::Error) {
@@ -476,9 +481,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let mut file = on_a_bad_disk(&dir, false);
         file.append(&[1; 1 << 20]).expect("not asked for");
-        file.settle(&|| true).expect("a good part of the disk");
+        file.write_back(&|| true).expect("a good part of the disk");
         file.append(&[2; 512 << 10]).expect("not asked for");
-        let error = file.settle(&|| true).expect_err("a bad one");
+        let error = file.write_back(&|| true).expect_err("a bad one");
         assert_ended(&mut file, &error);
         assert!(LocalFileSystem::new().write_behind().is_some());
         assert!(LocalFileSystem::new().with_write_behind(0).write_behind().is_none());

@@ -39,8 +39,8 @@ pub struct MemoryFileSystem {
 #[derive(Debug, Default)]
 struct Inner {
     nodes: Mutex<BTreeMap<PathBuf, Node>>,
-    /// How many crashes there were; a writer of an earlier life is dead.
-    life: AtomicU64,
+    /// How many crashes there were; a writer of an earlier incarnation is dead.
+    incarnation: AtomicU64,
     /// Stands in for the clock: every change is a millisecond later than the one before.
     changes: AtomicI64,
 }
@@ -74,7 +74,7 @@ impl MemoryFileSystem {
     /// Forgets what a death of the process or the machine would forget. Files open for writing fail from here on.
     pub fn crash(&self, keep: Keep) {
         let mut nodes = self.inner.nodes.lock();
-        self.inner.life.fetch_add(1, Ordering::SeqCst);
+        self.inner.incarnation.fetch_add(1, Ordering::SeqCst);
         match keep {
             Keep::Flushed => {}
             Keep::Synced => nodes.retain(|_, node| node.forget_unsynced(|_| 0)),
@@ -205,9 +205,9 @@ impl FileSystem for MemoryFileSystem {
         let file = Arc::new(MemoryFile { bulk: options.bulk, ..MemoryFile::default() });
         file.content.write().modified_ms = self.inner.next_change();
         nodes.insert(path.to_owned(), Node::File(Arc::clone(&file)));
-        let life = self.inner.life.load(Ordering::SeqCst);
+        let incarnation = self.inner.incarnation.load(Ordering::SeqCst);
         let inner = Arc::clone(&self.inner);
-        Ok(Box::new(MemoryAppendFile { inner, life, file, buffer: Vec::new(), position: 0 }))
+        Ok(Box::new(MemoryAppendFile { inner, incarnation, file, buffer: Vec::new(), position: 0 }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -325,7 +325,7 @@ impl RandomAccessFile for MemoryReader {
         Ok(n)
     }
 
-    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         self.read_exact_at(offset, buf).is_ok()
     }
 
@@ -337,7 +337,7 @@ impl RandomAccessFile for MemoryReader {
 #[derive(Debug)]
 struct MemoryAppendFile {
     inner: Arc<Inner>,
-    life: u64,
+    incarnation: u64,
     file: Arc<MemoryFile>,
     /// Appended and not flushed.
     buffer: Vec<u8>,
@@ -345,8 +345,8 @@ struct MemoryAppendFile {
 }
 
 impl MemoryAppendFile {
-    fn alive(&self) -> io::Result<()> {
-        if self.life == self.inner.life.load(Ordering::SeqCst) {
+    fn check_alive(&self) -> io::Result<()> {
+        if self.incarnation == self.inner.incarnation.load(Ordering::SeqCst) {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::BrokenPipe, "the file's writer died in a crash"))
@@ -354,9 +354,9 @@ impl MemoryAppendFile {
 }
 
 impl AppendFile for MemoryAppendFile {
-    fn cut(&mut self, len: u64) -> io::Result<()> {
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
         let _no_crash_meanwhile = self.inner.nodes.lock();
-        self.alive()?;
+        self.check_alive()?;
         self.buffer.clear();
         let mut content = self.file.content.write();
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -366,7 +366,7 @@ impl AppendFile for MemoryAppendFile {
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.alive()?;
+        self.check_alive()?;
         self.buffer.extend_from_slice(bytes);
         self.position += bytes.len() as u64;
         Ok(())
@@ -374,7 +374,7 @@ impl AppendFile for MemoryAppendFile {
 
     fn flush(&mut self) -> io::Result<()> {
         let _no_crash_meanwhile = self.inner.nodes.lock();
-        self.alive()?;
+        self.check_alive()?;
         let mut content = self.file.content.write();
         content.flushed.append(&mut self.buffer);
         content.modified_ms = self.inner.next_change();
@@ -384,7 +384,7 @@ impl AppendFile for MemoryAppendFile {
     fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         let _no_crash_meanwhile = self.inner.nodes.lock();
-        self.alive()?;
+        self.check_alive()?;
         let mut content = self.file.content.write();
         content.synced_len = content.flushed.len();
         content.ever_synced = true;

@@ -4,7 +4,7 @@
 //! directory's entries become durable by an `fsync` of the directory, a file's bytes by one of the file. While it
 //! records, each step is written down ([`Recording`]): the calls of the seam, taken apart into what
 //! [`LocalFileSystem`](crate::LocalFileSystem) asks of the kernel. So one run of a server gives the disks of every power cut
-//! in it: [`Recording::cut`] takes the disk as it was at the beginning, does the first steps again, and loses what was
+//! in it: [`Recording::disk_after`] takes the disk as it was at the beginning, does the first steps again, and loses what was
 //! not durable by then.
 //!
 //! | not durable | what a cut leaves of it |
@@ -55,7 +55,7 @@ struct Shared {
     /// Held alone by the thread that makes a directory until that is durable, as in the local file system.
     making: RwLock<()>,
     /// Every call fails: the power is gone.
-    dark: AtomicBool,
+    powered_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ enum Step {
     Create(PathBuf),
     Append(Inode, Arc<[u8]>),
     Flush(Inode),
-    Cut(Inode, usize),
+    Truncate(Inode, usize),
     SyncFile(Inode),
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
@@ -144,14 +144,14 @@ impl PowerCutFileSystem {
         Self::default()
     }
 
-    fn of(disk: Disk) -> Self {
+    fn from_disk(disk: Disk) -> Self {
         let fs = Self::new();
         fs.shared.state.lock().disk = disk;
         fs
     }
 
     /// Writes down every step from now on.
-    pub fn record(&self) {
+    pub fn start_recording(&self) {
         let mut state = self.shared.state.lock();
         state.recording = Some(Recording { base: state.disk.clone(), steps: Vec::new() });
     }
@@ -162,33 +162,33 @@ impl PowerCutFileSystem {
     }
 
     /// What was written down; nothing is from now on.
-    pub fn recorded(&self) -> Option<Recording> {
+    pub fn take_recording(&self) -> Option<Recording> {
         self.shared.state.lock().recording.take()
     }
 
     /// From now on every call fails and changes nothing.
-    pub fn go_dark(&self) {
-        self.shared.dark.store(true, Ordering::SeqCst);
+    pub fn power_off(&self) {
+        self.shared.powered_off.store(true, Ordering::SeqCst);
     }
 
     fn check_power(&self) -> io::Result<()> {
-        match self.shared.dark.load(Ordering::SeqCst) {
+        match self.shared.powered_off.load(Ordering::SeqCst) {
             true => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the power is gone")),
             false => Ok(()),
         }
     }
 
     /// Looks at the disk.
-    fn look<T>(&self, look: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
+    fn with_disk<T>(&self, read: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
         self.check_power()?;
-        look(&self.shared.state.lock().disk)
+        read(&self.shared.state.lock().disk)
     }
 
     /// Takes a step.
-    fn take(&self, step: Step) -> io::Result<()> {
+    fn apply(&self, step: Step) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         self.check_power()?;
-        state.disk.take(&step)?;
+        state.disk.apply(&step)?;
         if let Some(recording) = &mut state.recording {
             recording.steps.push(step);
         }
@@ -196,12 +196,12 @@ impl PowerCutFileSystem {
     }
 
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.take(Step::MakeDir(path.to_owned()))?;
+        self.apply(Step::MakeDir(path.to_owned()))?;
         self.sync_parent(path)
     }
 
     fn sync_parent(&self, path: &Path) -> io::Result<()> {
-        self.take(Step::SyncDir(path.parent().unwrap_or(Path::new("/")).to_owned()))
+        self.apply(Step::SyncDir(path.parent().unwrap_or(Path::new("/")).to_owned()))
     }
 
     /// Removes everything below a directory, leaves first, or a file.
@@ -215,7 +215,7 @@ impl PowerCutFileSystem {
             }
             other => drop(other?),
         }
-        self.take(Step::Remove(path.to_owned())).map(|()| true)
+        self.apply(Step::Remove(path.to_owned())).map(|()| true)
     }
 }
 
@@ -231,11 +231,11 @@ impl Recording {
     }
 
     /// The steps around a cut, for a message.
-    pub fn around(&self, at: usize) -> String {
+    pub fn steps_around(&self, at: usize) -> String {
         let from = at.saturating_sub(3);
-        let text = |(place, step): (usize, &Step)| {
-            let mark = if place + 1 == at { "last:" } else { "     " };
-            format!("{mark} {place} {}", step.text())
+        let text = |(number, step): (usize, &Step)| {
+            let mark = if number + 1 == at { "last:" } else { "     " };
+            format!("{mark} {number} {}", step.text())
         };
         let steps = self.steps.iter().enumerate().skip(from).take(at - from + 2).map(text);
         steps.collect::<Vec<_>>().join("\n")
@@ -243,14 +243,14 @@ impl Recording {
 
     /// The disk after a power cut behind the first `at` steps. `choice` chooses what is left of what was not durable: 0
     /// nothing, 1 all, others any part of it.
-    pub fn cut(&self, at: usize, choice: u64) -> PowerCutFileSystem {
+    pub fn disk_after(&self, at: usize, choice: u64) -> PowerCutFileSystem {
         let mut disk = self.base.clone();
         for step in self.steps.iter().take(at) {
             // A step that the live disk took is taken by its copy.
-            let taken = disk.take(step);
+            let taken = disk.apply(step);
             debug_assert!(taken.is_ok(), "{step:?}: {taken:?}");
         }
-        PowerCutFileSystem::of(disk.lose_power(&mut Choices::new(choice)))
+        PowerCutFileSystem::from_disk(disk.lose_power(&mut Choices::new(choice)))
     }
 }
 
@@ -335,18 +335,18 @@ impl Disk {
     }
 
     /// The directory that a path is in, and its name there.
-    fn place(&self, path: &Path) -> io::Result<(Inode, OsString)> {
+    fn parent_and_name(&self, path: &Path) -> io::Result<(Inode, OsString)> {
         let name = path.file_name().ok_or_else(|| error(path, io::ErrorKind::InvalidInput))?;
         let dir = self.find(path.parent().unwrap_or(Path::new("/")))?;
         self.dir(dir).ok_or_else(|| error(path, io::ErrorKind::NotFound))?;
         Ok((dir, name.to_owned()))
     }
 
-    fn is_there(&self, path: &Path) -> bool {
+    fn exists_live(&self, path: &Path) -> bool {
         self.find(path).is_ok()
     }
 
-    fn take(&mut self, step: &Step) -> io::Result<()> {
+    fn apply(&mut self, step: &Step) -> io::Result<()> {
         self.now_ms += 1;
         match step {
             Step::MakeDir(path) => self.add(path, Node::Dir(Dir::default())),
@@ -358,7 +358,7 @@ impl Disk {
                 Ok(())
             }
             Step::Flush(node) => self.flush(*node),
-            Step::Cut(node, len) => {
+            Step::Truncate(node, len) => {
                 let file = self.file(*node)?;
                 Arc::make_mut(&mut file.bytes).truncate(*len);
                 (file.flushed, file.durable) = (file.flushed.min(*len), file.durable.min(*len));
@@ -389,7 +389,7 @@ impl Disk {
     }
 
     fn add(&mut self, path: &Path, node: Node) -> io::Result<()> {
-        let (dir, name) = self.place(path)?;
+        let (dir, name) = self.parent_and_name(path)?;
         if self.dir(dir).is_some_and(|dir| dir.live.contains_key(&name)) {
             return Err(error(path, io::ErrorKind::AlreadyExists));
         }
@@ -401,7 +401,7 @@ impl Disk {
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
-        let ((dir, name), node) = (self.place(path)?, self.find(path)?);
+        let ((dir, name), node) = (self.parent_and_name(path)?, self.find(path)?);
         if self.dir(node).is_some_and(|dir| !dir.live.is_empty()) {
             return Err(error(path, io::ErrorKind::DirectoryNotEmpty));
         }
@@ -411,7 +411,8 @@ impl Disk {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let node = self.find(from)?;
-        let ((from_dir, from_name), (to_dir, to_name)) = (self.place(from)?, self.place(to)?);
+        let ((from_dir, from_name), (to_dir, to_name)) =
+            (self.parent_and_name(from)?, self.parent_and_name(to)?);
         if from == to {
             return Ok(());
         }
@@ -436,11 +437,11 @@ impl Disk {
 
     /// Changes live entries; they are durable later.
     fn change(&mut self, edits: Vec<Edit>, nodes: Vec<Inode>) {
-        self.apply(&edits, |dir| &mut dir.live);
+        self.apply_edits(&edits, |dir| &mut dir.live);
         self.pending.push(Change { edits, nodes });
     }
 
-    fn apply(&mut self, edits: &[Edit], entries: fn(&mut Dir) -> &mut BTreeMap<OsString, Inode>) {
+    fn apply_edits(&mut self, edits: &[Edit], entries: fn(&mut Dir) -> &mut BTreeMap<OsString, Inode>) {
         for edit in edits {
             if let Some(Node::Dir(dir)) = self.nodes.get_mut(&edit.dir) {
                 match edit.node {
@@ -457,7 +458,7 @@ impl Disk {
             self.pending.iter().map(|change| change.edits.iter().any(|edit| edit.dir == dir)).collect();
         for later in (0..wanted.len()).rev().filter(|at| wanted[*at]).collect::<Vec<_>>() {
             (0..later)
-                .filter(|at| self.pending[later].builds_on(&self.pending[*at]))
+                .filter(|at| self.pending[later].depends_on(&self.pending[*at]))
                 .for_each(|at| wanted[at] = true);
         }
         self.make_durable(&wanted);
@@ -467,7 +468,7 @@ impl Disk {
         let pending = std::mem::take(&mut self.pending);
         for (change, wanted) in pending.into_iter().zip(wanted) {
             match wanted {
-                true => self.apply(&change.edits, |dir| &mut dir.durable),
+                true => self.apply_edits(&change.edits, |dir| &mut dir.durable),
                 false => self.pending.push(change),
             }
         }
@@ -477,23 +478,23 @@ impl Disk {
     fn lose_power(mut self, choices: &mut Choices) -> Self {
         let mut survives: Vec<bool> = Vec::with_capacity(self.pending.len());
         for (at, change) in self.pending.iter().enumerate() {
-            let has_its_ground =
-                (0..at).all(|before| survives[before] || !change.builds_on(&self.pending[before]));
-            survives.push(choices.survives() && has_its_ground);
+            let has_dependencies =
+                (0..at).all(|before| survives[before] || !change.depends_on(&self.pending[before]));
+            survives.push(choices.survives() && has_dependencies);
         }
         self.make_durable(&survives);
         let mut left =
             Self { nodes: HashMap::new(), pending: Vec::new(), next: self.next, now_ms: self.now_ms };
-        left.keep(ROOT, &self, choices);
+        left.copy_durable(ROOT, &self, choices);
         left
     }
 
     /// Takes over what is durable of a node and of all below it.
-    fn keep(&mut self, node: Inode, of: &Self, choices: &mut Choices) {
+    fn copy_durable(&mut self, node: Inode, of: &Self, choices: &mut Choices) {
         match of.nodes.get(&node) {
             Some(Node::Dir(dir)) => {
                 let entries = dir.durable.clone();
-                entries.values().for_each(|below| self.keep(*below, of, choices));
+                entries.values().for_each(|below| self.copy_durable(*below, of, choices));
                 self.nodes.insert(node, Node::Dir(Dir { live: entries.clone(), durable: entries }));
             }
             Some(Node::File(file)) => {
@@ -526,7 +527,7 @@ impl Disk {
 
 impl Change {
     /// Whether an earlier change must be there for this one to be.
-    fn builds_on(&self, earlier: &Self) -> bool {
+    fn depends_on(&self, earlier: &Self) -> bool {
         let same_name = |a: &Edit| earlier.edits.iter().any(|b| (a.dir, &a.name) == (b.dir, &b.name));
         self.nodes.iter().any(|node| earlier.nodes.contains(node)) || self.edits.iter().any(same_name)
     }
@@ -538,7 +539,7 @@ fn error(path: &Path, kind: io::ErrorKind) -> io::Error {
 
 impl FileSystem for PowerCutFileSystem {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
-        let (node, len) = self.look(|disk| {
+        let (node, len) = self.with_disk(|disk| {
             let node = disk.find(path)?;
             match disk.nodes.get(&node) {
                 Some(Node::File(file)) => Ok((node, file.flushed as u64)),
@@ -554,27 +555,27 @@ impl FileSystem for PowerCutFileSystem {
         {
             self.mkdirs(parent)?;
         }
-        if options.overwrite && self.look(|disk| Ok(disk.is_there(path)))? {
-            self.look(|disk| match disk.status(path)?.is_dir {
+        if options.overwrite && self.with_disk(|disk| Ok(disk.exists_live(path)))? {
+            self.with_disk(|disk| match disk.status(path)?.is_dir {
                 true => Err(error(path, io::ErrorKind::IsADirectory)),
                 false => Ok(()),
             })?;
-            self.take(Step::Remove(path.to_owned()))?;
+            self.apply(Step::Remove(path.to_owned()))?;
         }
-        self.take(Step::Create(path.to_owned()))?;
-        let node = self.look(|disk| disk.find(path))?;
+        self.apply(Step::Create(path.to_owned()))?;
+        let node = self.with_disk(|disk| disk.find(path))?;
         let (fs, path) = (self.clone(), path.to_owned());
         Ok(Box::new(Writer { fs, path, node, position: 0, is_name_synced: false }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.take(Step::Rename(from.to_owned(), to.to_owned()))?;
+        self.apply(Step::Rename(from.to_owned(), to.to_owned()))?;
         self.sync_parent(to)?;
         if from.parent() == to.parent() { Ok(()) } else { self.sync_parent(from) }
     }
 
     fn touch(&self, path: &Path) -> io::Result<()> {
-        self.take(Step::Touch(path.to_owned()))
+        self.apply(Step::Touch(path.to_owned()))
     }
 
     fn delete(&self, path: &Path) -> io::Result<bool> {
@@ -596,7 +597,7 @@ impl FileSystem for PowerCutFileSystem {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         }
-        match self.take(Step::Remove(path.to_owned())) {
+        match self.apply(Step::Remove(path.to_owned())) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
             Err(error) => Err(error),
@@ -604,8 +605,8 @@ impl FileSystem for PowerCutFileSystem {
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        let (node, is_dir) = self.look(|disk| Ok((disk.find(path)?, disk.status(path)?.is_dir)))?;
-        self.take(if is_dir { Step::SyncDir(path.to_owned()) } else { Step::SyncFile(node) })?;
+        let (node, is_dir) = self.with_disk(|disk| Ok((disk.find(path)?, disk.status(path)?.is_dir)))?;
+        self.apply(if is_dir { Step::SyncDir(path.to_owned()) } else { Step::SyncFile(node) })?;
         self.sync_parent(path)
     }
 
@@ -633,7 +634,7 @@ impl FileSystem for PowerCutFileSystem {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
-        self.look(|disk| {
+        self.with_disk(|disk| {
             let node = disk.find(dir)?;
             let entries = disk.dir(node).ok_or_else(|| error(dir, io::ErrorKind::NotADirectory))?;
             entries.live.keys().map(|name| disk.status(&dir.join(name))).collect()
@@ -641,7 +642,7 @@ impl FileSystem for PowerCutFileSystem {
     }
 
     fn status(&self, path: &Path) -> io::Result<FileStatus> {
-        self.look(|disk| disk.status(path))
+        self.with_disk(|disk| disk.status(path))
     }
 }
 
@@ -654,7 +655,7 @@ struct Reader {
 
 impl RandomAccessFile for Reader {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.fs.look(|disk| {
+        self.fs.with_disk(|disk| {
             let Some(Node::File(file)) = disk.nodes.get(&self.node) else { return Ok(0) };
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(file.flushed);
             let bytes = &file.bytes[start..file.flushed];
@@ -664,7 +665,7 @@ impl RandomAccessFile for Reader {
         })
     }
 
-    fn read_at_once(&self, offset: u64, buf: &mut [u8]) -> bool {
+    fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         self.read_exact_at(offset, buf).is_ok()
     }
 
@@ -685,18 +686,18 @@ struct Writer {
 impl AppendFile for Writer {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !bytes.is_empty() {
-            self.fs.take(Step::Append(self.node, bytes.into()))?;
+            self.fs.apply(Step::Append(self.node, bytes.into()))?;
             self.position += bytes.len() as u64;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.fs.take(Step::Flush(self.node))
+        self.fs.apply(Step::Flush(self.node))
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.fs.take(Step::SyncFile(self.node))?;
+        self.fs.apply(Step::SyncFile(self.node))?;
         if !self.is_name_synced {
             self.fs.sync_parent(&self.path)?;
             self.is_name_synced = true;
@@ -708,7 +709,7 @@ impl AppendFile for Writer {
         self.position
     }
 
-    fn cut(&mut self, len: u64) -> io::Result<()> {
-        self.fs.take(Step::Cut(self.node, usize::try_from(len).unwrap_or(usize::MAX)))
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.fs.apply(Step::Truncate(self.node, usize::try_from(len).unwrap_or(usize::MAX)))
     }
 }

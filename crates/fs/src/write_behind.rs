@@ -9,13 +9,13 @@
 //! ```text
 //! 0            waited for     begun               written
 //! | on the disk | under way    | not yet asked for |
-//!               '- PIECES_UNDER_WAY -'--- < 1 piece ---'
+//!               '- CHUNKS_IN_FLIGHT -'--- < 1 piece ---'
 //! ```
 //!
 //! * Once a piece is complete, its writing is **begun** (`SYNC_FILE_RANGE_WRITE`). That may itself wait when the queue of
 //!   the disk is full. A flush or a compaction may wait there; a log may not: files of logs are never bulk files. They are
 //!   settled likewise, a piece at a time, by the thread that closes them.
-//! * Then the piece [`PIECES_UNDER_WAY`] before it is **waited for** (`SYNC_FILE_RANGE_WAIT_BEFORE`): a writer faster
+//! * Then the piece [`CHUNKS_IN_FLIGHT`] before it is **waited for** (`SYNC_FILE_RANGE_WAIT_BEFORE`): a writer faster
 //!   than the disk comes down to its pace, and of a file at most so many pieces, the one being filled and one append are
 //!   not on the disk. With more of them under way even a log's `write(2)` waits now and then (`docs/benchmarks.md`),
 //!   most likely because the file system begins a piece within a step of its journal, which stays open while there is no
@@ -37,10 +37,10 @@ use std::sync::Arc;
 pub const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 /// Pieces that may be on their way to the disk before the writer waits for the first of them.
-const PIECES_UNDER_WAY: u64 = 1;
+const CHUNKS_IN_FLIGHT: u64 = 1;
 
 /// The smallest piece: a whole number of pages of any kernel.
-const PIECE_BYTES_MIN: u64 = 64 << 10;
+const CHUNK_BYTES_MIN: u64 = 64 << 10;
 
 /// What a kernel is asked of a file's bytes.
 pub(crate) trait Writeback: Send + Sync + Debug {
@@ -55,7 +55,7 @@ pub(crate) trait Writeback: Send + Sync + Debug {
 #[derive(Debug)]
 pub(crate) struct WriteBehind {
     kernel: Arc<dyn Writeback>,
-    piece_bytes: u64,
+    chunk_bytes: u64,
     /// All before it was asked for.
     begun: u64,
     /// All before it was waited for.
@@ -66,17 +66,17 @@ pub(crate) struct WriteBehind {
 
 impl WriteBehind {
     /// For a new file, by pieces of so many bytes (64 KiB at least, and whole multiples of that).
-    pub(crate) fn new(kernel: Arc<dyn Writeback>, piece_bytes: u64) -> Self {
-        let piece_bytes = (piece_bytes - piece_bytes % PIECE_BYTES_MIN).max(PIECE_BYTES_MIN);
-        Self { kernel, piece_bytes, begun: 0, waited: 0, refused: false }
+    pub(crate) fn new(kernel: Arc<dyn Writeback>, chunk_bytes: u64) -> Self {
+        let chunk_bytes = (chunk_bytes - chunk_bytes % CHUNK_BYTES_MIN).max(CHUNK_BYTES_MIN);
+        Self { kernel, chunk_bytes, begun: 0, waited: 0, refused: false }
     }
 
     /// Asks for what is complete, now that the file's first `written` bytes are with the kernel.
     ///
     /// # Errors
     /// A write to the disk that failed. The file must be given up: its sync may not tell of it any more.
-    pub(crate) fn wrote(&mut self, file: &File, written: u64) -> io::Result<()> {
-        let complete = written - written % self.piece_bytes;
+    pub(crate) fn advance(&mut self, file: &File, written: u64) -> io::Result<()> {
+        let complete = written - written % self.chunk_bytes;
         if self.refused || complete <= self.begun {
             return Ok(());
         }
@@ -92,13 +92,18 @@ impl WriteBehind {
     }
 
     /// Asks for what is complete of a file that has its first `written` bytes with the kernel, one piece after the other, as
-    /// long as `goes_on`.
+    /// long as `continues`.
     ///
     /// # Errors
-    /// As [`WriteBehind::wrote`].
-    pub(crate) fn settle(&mut self, file: &File, written: u64, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        while goes_on() && !self.refused && self.begun + self.piece_bytes <= written {
-            self.wrote(file, self.begun + self.piece_bytes)?;
+    /// As [`WriteBehind::advance`].
+    pub(crate) fn write_back(
+        &mut self,
+        file: &File,
+        written: u64,
+        continues: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        while continues() && !self.refused && self.begun + self.chunk_bytes <= written {
+            self.advance(file, self.begun + self.chunk_bytes)?;
         }
         Ok(())
     }
@@ -106,7 +111,7 @@ impl WriteBehind {
     /// Waits for what is not to be under way any more.
     fn wait_behind(&mut self, file: &File) -> io::Result<()> {
         let complete = self.begun;
-        let settled = complete.saturating_sub(PIECES_UNDER_WAY.saturating_mul(self.piece_bytes));
+        let settled = complete.saturating_sub(CHUNKS_IN_FLIGHT.saturating_mul(self.chunk_bytes));
         if settled > self.waited {
             self.kernel.wait(file, self.waited..settled)?;
             self.waited = settled;
@@ -178,14 +183,14 @@ mod tests {
 
     /// What it was asked, and what it answers: the errors of `begin`, of `wait`.
     #[derive(Debug, Default)]
-    struct Asked {
+    struct RecordingWriteback {
         begun: Mutex<Vec<Range<u64>>>,
         waited: Mutex<Vec<Range<u64>>>,
         begin_fails: Option<i32>,
         wait_fails: Option<i32>,
     }
 
-    impl Writeback for Asked {
+    impl Writeback for RecordingWriteback {
         fn begin(&self, file: &File, range: Range<u64>) -> io::Result<()> {
             assert!(file.metadata()?.len() >= range.end, "asked for before it is written");
             self.begun.lock().push(range);
@@ -194,7 +199,7 @@ mod tests {
 
         fn wait(&self, _file: &File, range: Range<u64>) -> io::Result<()> {
             let begun = self.begun.lock().last().map_or(0, |last| last.end);
-            assert!(range.end + PIECES_UNDER_WAY * MIB <= begun, "waited for too early");
+            assert!(range.end + CHUNKS_IN_FLIGHT * MIB <= begun, "waited for too early");
             self.waited.lock().push(range);
             self.wait_fails.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
         }
@@ -216,41 +221,43 @@ mod tests {
 
     #[test]
     fn a_file_that_settles_goes_a_piece_at_a_time() {
-        let kernel = Arc::new(Asked::default());
+        let kernel = Arc::new(RecordingWriteback::default());
         let mut behind = WriteBehind::new(kernel.clone(), MIB);
         let file = file();
-        behind.settle(&file, 3 * MIB + 5, &|| true).expect("no error");
-        behind.settle(&file, 4 * MIB - 1, &|| true).expect("no error");
-        behind.settle(&file, 9 * MIB, &|| false).expect("no error");
+        behind.write_back(&file, 3 * MIB + 5, &|| true).expect("no error");
+        behind.write_back(&file, 4 * MIB - 1, &|| true).expect("no error");
+        behind.write_back(&file, 9 * MIB, &|| false).expect("no error");
         assert_eq!(*kernel.begun.lock(), [0..MIB, MIB..2 * MIB, 2 * MIB..3 * MIB]);
         assert_eq!(*kernel.waited.lock(), [0..MIB, MIB..2 * MIB]);
     }
 
     #[test]
     fn a_file_that_cannot_settle_is_left_to_its_sync() {
-        let kernel = Arc::new(Asked { begin_fails: Some(libc::ENOSYS), ..Asked::default() });
+        let kernel =
+            Arc::new(RecordingWriteback { begin_fails: Some(libc::ENOSYS), ..RecordingWriteback::default() });
         WriteBehind::new(kernel.clone(), MIB)
-            .settle(&file(), 9 * MIB, &|| true)
+            .write_back(&file(), 9 * MIB, &|| true)
             .expect("refused, not failed");
         assert_eq!(kernel.begun.lock().len(), 1);
-        let kernel = Arc::new(Asked { wait_fails: Some(libc::EIO), ..Asked::default() });
-        assert!(WriteBehind::new(kernel, MIB).settle(&file(), 9 * MIB, &|| true).is_err());
+        let kernel =
+            Arc::new(RecordingWriteback { wait_fails: Some(libc::EIO), ..RecordingWriteback::default() });
+        assert!(WriteBehind::new(kernel, MIB).write_back(&file(), 9 * MIB, &|| true).is_err());
     }
 
     #[test]
     fn pieces_are_begun_in_order_and_waited_for_behind() {
         for step in [1000, 64 << 10, MIB, 3 * MIB + 7] {
-            let kernel = Arc::new(Asked::default());
+            let kernel = Arc::new(RecordingWriteback::default());
             let mut behind = WriteBehind::new(Arc::clone(&kernel) as _, MIB);
             let (file, mut written) = (file(), 0);
             while written < 20 * MIB {
                 written += step;
-                behind.wrote(&file, written).expect("asked");
+                behind.advance(&file, written).expect("asked");
                 let begun = ends(&kernel.begun.lock());
                 assert_eq!(begun, written / MIB * MIB, "all but the piece being filled");
                 assert_eq!(
                     ends(&kernel.waited.lock()),
-                    begun.saturating_sub(PIECES_UNDER_WAY * MIB),
+                    begun.saturating_sub(CHUNKS_IN_FLIGHT * MIB),
                     "of {written}"
                 );
             }
@@ -262,26 +269,28 @@ mod tests {
     #[test]
     fn who_refuses_is_not_asked_again() {
         for code in [libc::ENOSYS, libc::EOPNOTSUPP, libc::ESPIPE, libc::EINVAL, libc::EPERM] {
-            let kernel = Arc::new(Asked { begin_fails: Some(code), ..Asked::default() });
+            let kernel =
+                Arc::new(RecordingWriteback { begin_fails: Some(code), ..RecordingWriteback::default() });
             let mut behind = WriteBehind::new(Arc::clone(&kernel) as _, MIB);
             let file = file();
-            (1..=10).for_each(|n| behind.wrote(&file, n * MIB).expect("no error of the file"));
+            (1..=10).for_each(|n| behind.advance(&file, n * MIB).expect("no error of the file"));
             assert_eq!((kernel.begun.lock().len(), kernel.waited.lock().len()), (1, 0));
         }
     }
 
     #[test]
     fn errors_of_the_disk_are_errors_of_the_file() {
-        let later = PIECES_UNDER_WAY + 1;
+        let later = CHUNKS_IN_FLIGHT + 1;
         let (eio, full, invalid) = (Some(libc::EIO), Some(libc::ENOSPC), Some(libc::EINVAL));
         for (begin_fails, wait_fails, pieces) in
             [(eio, None, 1), (full, None, 1), (None, eio, later), (None, full, later), (None, invalid, later)]
         {
-            let kernel = Arc::new(Asked { begin_fails, wait_fails, ..Asked::default() });
+            let kernel =
+                Arc::new(RecordingWriteback { begin_fails, wait_fails, ..RecordingWriteback::default() });
             let mut behind = WriteBehind::new(kernel, MIB);
             let file = file();
-            (1..pieces).for_each(|n| behind.wrote(&file, n * MIB).expect("not yet"));
-            let error = behind.wrote(&file, pieces * MIB).expect_err("told");
+            (1..pieces).for_each(|n| behind.advance(&file, n * MIB).expect("not yet"));
+            let error = behind.advance(&file, pieces * MIB).expect_err("told");
             assert_eq!(error.raw_os_error(), begin_fails.or(wait_fails));
         }
     }
@@ -290,7 +299,7 @@ mod tests {
     fn pieces_are_whole_pages() {
         for (told, is) in [(1, 64 << 10), (100_000, 64 << 10), (MIB + 1, MIB), (u64::MAX, u64::MAX - 0xffff)]
         {
-            assert_eq!(WriteBehind::new(Arc::new(Kernel), told).piece_bytes, is);
+            assert_eq!(WriteBehind::new(Arc::new(Kernel), told).chunk_bytes, is);
         }
     }
 
@@ -305,6 +314,6 @@ mod tests {
         let error = Kernel.begin(&pipe, 0..MIB).expect_err("a pipe");
         assert!(is_refusal(&error), "{error}");
         let mut behind = WriteBehind::new(Arc::new(Kernel), MIB);
-        (1..=10).for_each(|n| behind.wrote(&pipe, n * MIB).expect("no error of the file"));
+        (1..=10).for_each(|n| behind.advance(&pipe, n * MIB).expect("no error of the file"));
     }
 }

@@ -47,10 +47,10 @@ fn each_file_system(test: impl Fn(&Room<'_>)) {
     nested.mkdirs(Path::new("/a/b")).expect("mkdirs");
     test(&Room { fs: &FaultyFileSystem::new(nested), root: "/a/b".into() });
     let recording = PowerCutFileSystem::new();
-    recording.record();
+    recording.start_recording();
     test(&Room { fs: &recording, root: "/".into() });
-    let recorded = recording.recorded().expect("it was recording");
-    let _every_step_can_be_taken_again = recorded.cut(recorded.len(), 1);
+    let recorded = recording.take_recording().expect("it was recording");
+    let _every_step_can_be_taken_again = recorded.disk_after(recorded.len(), 1);
 }
 
 fn kind<T>(result: io::Result<T>) -> ErrorKind {
@@ -355,7 +355,7 @@ fn a_file_is_cut_where_it_is_told() {
         file.append(b"kept and").expect("append");
         file.flush().expect("flush");
         file.append(b" not").expect("append");
-        file.cut(4).expect("cut");
+        file.truncate(4).expect("cut");
         assert_eq!(room.read("cut/a").expect("read"), b"kept");
     });
 }

@@ -23,7 +23,7 @@ use evenkeel_block_cache::{
 };
 use evenkeel_common::length;
 use evenkeel_common::{HBaseError, Result, turns};
-use evenkeel_fs::{RandomAccessFile, StorageSum};
+use evenkeel_fs::{RandomAccessFile, StorageChecksum};
 
 use crate::checksum::verify;
 use crate::context::{CellLayout, ChecksumType, Compression};
@@ -108,16 +108,16 @@ impl From<Damage> for Failure {
 struct Pass {
     verified: bool,
     /// Whether storage had checksums, and they did not agree; or that they all agreed.
-    said: Cell<StorageSum>,
+    said: Cell<StorageChecksum>,
 }
 
 impl Pass {
     fn new(verified: bool) -> Self {
-        Self { verified, said: Cell::new(StorageSum::None) }
+        Self { verified, said: Cell::new(StorageChecksum::Absent) }
     }
 
-    fn note(&self, sum: StorageSum) {
-        if self.said.get() != StorageSum::Differs {
+    fn note(&self, sum: StorageChecksum) {
+        if self.said.get() != StorageChecksum::Differs {
             self.said.set(sum);
         }
     }
@@ -232,9 +232,9 @@ impl BlockReader {
         let pass = Pass::new(true);
         let again = read(&pass);
         let said = match pass.said.get() {
-            StorageSum::None => "",
-            StorageSum::Agrees => " (the file system's own checksum agrees: it was written so)",
-            StorageSum::Differs => " (nor does the file system's own checksum agree)",
+            StorageChecksum::Absent => "",
+            StorageChecksum::Matches => " (the file system's own checksum agrees: it was written so)",
+            StorageChecksum::Differs => " (nor does the file system's own checksum agree)",
         };
         match again {
             Ok(loaded) => {
@@ -264,7 +264,7 @@ impl BlockReader {
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], pass: &Pass) -> Result<(), Failure> {
         if !turns::may_wait() {
-            let done = !pass.verified && self.file.read_at_once(offset, bytes);
+            let done = !pass.verified && self.file.read_at_nowait(offset, bytes);
             return if done { Ok(()) } else { Err(Failure::Io(turns::refuse())) };
         }
         let read = turns::lend(|| match pass.verified {

@@ -19,7 +19,7 @@
 //! written to a new file. Only when the new file fails too do the waiting syncs fail; none is ever told that an entry is
 //! durable which is not, and an entry whose sync failed is in neither file: the new one is cut and deleted. So what a client
 //! was told has failed is not replayed, **unless** the storage refuses to cut as well as to write, and the process dies
-//! before it can be written again (what was not cut is then), the file system has no [`cut`](evenkeel_fs::AppendFile::cut),
+//! before it can be written again (what was not cut is then), the file system has no [`cut`](evenkeel_fs::AppendFile::truncate),
 //! or the process dies between the failed write and the cut, when nobody was told anything. Then part of the batch may lie
 //! behind the last flushed one: its whole entries would be replayed, as after any death whole entries are that nobody was
 //! told of.

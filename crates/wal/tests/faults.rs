@@ -56,7 +56,7 @@ fn an_entry_may_be_in_two_files_but_never_in_none() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     fs.inject(Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::Other));
-    fs.inject(Fault::on(Op::Cut, "WALs").fails(ErrorKind::Unsupported));
+    fs.inject(Fault::on(Op::Truncate, "WALs").fails(ErrorKind::Unsupported));
     append_synced(&wal, 1).expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1]);
     fs.inject(Fault::on(Op::Append, "WALs").tears(ErrorKind::Other));
@@ -135,7 +135,7 @@ fn a_roll_after_refused_writes_cuts_what_they_left() {
     append_synced(&wal, 1).expect("synced");
     fs.inject(Fault::on(Op::Flush, "WALs").always().fails_after_the_work(ErrorKind::Other));
     fs.inject(Fault::on(Op::Create, "WALs").always().fails(ErrorKind::Other));
-    fs.inject(Fault::on(Op::Cut, "WALs").always().fails(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Truncate, "WALs").always().fails(ErrorKind::Other));
     append_synced(&wal, 2).expect_err("neither file");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2], "it could not be cut");
     fs.clear();
@@ -200,7 +200,7 @@ fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     append_synced(&wal, 1).expect("synced");
-    for op in [Op::Append, Op::Create, Op::Cut] {
+    for op in [Op::Append, Op::Create, Op::Truncate] {
         let fault = Fault::on(op, "WALs").always();
         fs.inject(if op == Op::Append {
             fault.tears(ErrorKind::Other)
@@ -308,7 +308,7 @@ fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
     let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
     let flushed = wal.append(&entry(1)).expect("append");
     wal.sync(flushed, SyncLevel::Flush).expect("flushed");
-    fs.inject(Fault::on(Op::Settle, "WALs").fails(ErrorKind::Other));
+    fs.inject(Fault::on(Op::WriteBack, "WALs").fails(ErrorKind::Other));
     wal.roll().expect("rolled");
     wal.sync(flushed, SyncLevel::Sync).expect_err("its file lost a write");
     append_synced(&wal, 2).expect("in the new file");

@@ -43,7 +43,7 @@ struct Server {
 impl Drop for Server {
     /// The power goes.
     fn drop(&mut self) {
-        self.fs.go_dark();
+        self.fs.power_off();
         if let Some(running) = self.running.take() {
             drop(running.stop());
         }

@@ -60,12 +60,12 @@ impl Run {
             life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
         }
         let mut worlds = vec![(0, life.world()?)];
-        fs.record();
+        fs.start_recording();
         for step in scenario.steps {
             life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
             worlds.push((fs.steps(), life.world()?));
         }
-        let recording = fs.recorded().ok_or("nothing was recorded")?;
+        let recording = fs.take_recording().ok_or("nothing was recorded")?;
         Ok(Self { recording, worlds })
     }
 
@@ -92,10 +92,10 @@ struct Cut {
 
 /// Starts on the disk that a cut left; gives the number of the scenario's step that was found.
 fn check(run: &Run, cut: Cut, root: &Path) -> Result<usize, String> {
-    let fs = run.recording.cut(cut.at, cut.choice);
-    fs.record();
+    let fs = run.recording.disk_after(cut.at, cut.choice);
+    fs.start_recording();
     let life = Life::start(&fs, root)?;
-    let start = fs.recorded().ok_or("nothing was recorded")?;
+    let start = fs.take_recording().ok_or("nothing was recorded")?;
     let expected = run.expected(cut.at);
     let found = compare(&life, &expected)?;
     life.use_tables()?;
@@ -103,8 +103,8 @@ fn check(run: &Run, cut: Cut, root: &Path) -> Result<usize, String> {
     if let Some(random) = cut.again {
         let at = usize::try_from(random).unwrap_or_default() % (start.len() + 1);
         let after =
-            |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.around(at));
-        let life = Life::start(&start.cut(at, random >> 8), root).map_err(after)?;
+            |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.steps_around(at));
+        let life = Life::start(&start.disk_after(at, random >> 8), root).map_err(after)?;
         compare(&life, &expected).map_err(after)?;
     }
     Ok(found)
@@ -172,7 +172,7 @@ fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
                 scenario.name,
                 run.recording.len(),
                 run.expected(cut.at)[0].0,
-                run.recording.around(cut.at)
+                run.recording.steps_around(cut.at)
             )),
         }
     }

@@ -14,10 +14,10 @@ fn read(fs: &PowerCutFileSystem, path: &str) -> Vec<u8> {
 fn ends(work: impl FnOnce(&PowerCutFileSystem)) -> Vec<PowerCutFileSystem> {
     let fs = PowerCutFileSystem::new();
     fs.mkdirs("/d/e".as_ref()).expect("made");
-    fs.record();
+    fs.start_recording();
     work(&fs);
-    let recording = fs.recorded().expect("written down");
-    (0..64).map(|choice| recording.cut(recording.len(), choice)).collect()
+    let recording = fs.take_recording().expect("written down");
+    (0..64).map(|choice| recording.disk_after(recording.len(), choice)).collect()
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn a_rename_happens_at_both_ends_or_at_none() {
     fs.mkdirs("/a".as_ref()).expect("made");
     fs.mkdirs("/b".as_ref()).expect("made");
     fs.create("/a/f".as_ref(), NEW).expect("created").sync().expect("synced");
-    fs.record();
+    fs.start_recording();
     fs.rename("/a/f".as_ref(), "/b/f".as_ref()).expect("renamed");
-    let recording = fs.recorded().expect("written down");
+    let recording = fs.take_recording().expect("written down");
     let mut seen = Vec::new();
     for (at, choice) in (0..=recording.len()).flat_map(|at| (0..16).map(move |choice| (at, choice))) {
-        let fs = recording.cut(at, choice);
+        let fs = recording.disk_after(at, choice);
         let (from, to) = (exists(&fs, "/a/f"), exists(&fs, "/b/f"));
-        assert!(from != to, "{}", recording.around(at));
+        assert!(from != to, "{}", recording.steps_around(at));
         seen.push((at, to));
     }
     assert!(seen.contains(&(1, false)) && seen.contains(&(1, true)), "not synced yet");
@@ -88,21 +88,21 @@ fn what_is_deleted_stays_deleted_and_what_is_discarded_may_come_back() {
 #[test]
 fn a_cut_gives_the_disk_of_its_step() {
     let fs = PowerCutFileSystem::new();
-    fs.record();
+    fs.start_recording();
     fs.write_atomically("/d/f".as_ref(), b"one").expect("written");
     let first = fs.steps();
     fs.write_atomically("/d/f".as_ref(), b"two").expect("written");
-    let recording = fs.recorded().expect("written down");
+    let recording = fs.take_recording().expect("written down");
     for (at, choice) in (0..=recording.len()).flat_map(|at| (0..16).map(move |choice| (at, choice))) {
-        let fs = recording.cut(at, choice);
+        let fs = recording.disk_after(at, choice);
         let found = exists(&fs, "/d/f").then(|| read(&fs, "/d/f"));
         let expected: &[Option<&[u8]>] = match at {
             at if at < first => &[None, Some(b"one")],
             at if at < recording.len() => &[Some(b"one"), Some(b"two")],
             _ => &[Some(b"two")],
         };
-        assert!(expected.contains(&found.as_deref()), "{at}: {found:?}\n{}", recording.around(at));
+        assert!(expected.contains(&found.as_deref()), "{at}: {found:?}\n{}", recording.steps_around(at));
     }
-    fs.go_dark();
+    fs.power_off();
     assert!(fs.exists("/d/f".as_ref()).is_err() && fs.mkdirs("/x".as_ref()).is_err());
 }

@@ -136,7 +136,7 @@ struct Writes {
 impl Writes {
     /// Makes a write in the region that `region_of` gives, unless the power is gone.
     fn write(&mut self, fs: &FaultyFileSystem, region_of: impl Fn(&str) -> Arc<Region>) {
-        if fs.is_dark() {
+        if fs.is_powered_off() {
             return;
         }
         let name = format!("r{}", self.random.random_range(0..ROWS));
@@ -146,7 +146,7 @@ impl Writes {
         match region_of(&name).mutate_wait(mutation) {
             Ok(_) => self.acknowledge(change, self.hsync || fsync),
             Err(error) => {
-                assert!(fs.is_dark(), "a write failed with the power on: {error}");
+                assert!(fs.is_powered_off(), "a write failed with the power on: {error}");
                 self.in_doubt = Some(change);
             }
         }
@@ -219,7 +219,7 @@ impl Simulation {
     /// Works until the power goes.
     fn live(&mut self) {
         self.cluster.fs.cut_power_after(self.random.random_range(1..CALLS_MAX));
-        while !self.cluster.fs.is_dark() {
+        while !self.cluster.fs.is_powered_off() {
             self.cluster.clock.advance_ms(1);
             let regions = self.cluster.regions();
             let region = Arc::clone(&regions[self.random.random_range(0..regions.len())]);
@@ -276,7 +276,7 @@ impl Simulation {
         self.choose_engine();
         while self.random.random_bool(0.3) {
             self.cluster.fs.cut_power_after(self.random.random_range(1..40));
-            if self.cluster.try_start().is_ok() && !self.cluster.fs.is_dark() {
+            if self.cluster.try_start().is_ok() && !self.cluster.fs.is_powered_off() {
                 self.cluster.fs.clear();
                 return;
             }

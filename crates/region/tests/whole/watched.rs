@@ -111,9 +111,9 @@ impl Watch {
             work();
         }
         let _turn = self.0.turn.lock();
-        let was_dark = fs.is_dark();
+        let was_powered_off = fs.is_powered_off();
         let outcome = change();
-        if !was_dark && fs.is_dark() {
+        if !was_powered_off && fs.is_powered_off() {
             *self.0.cuts.lock().entry(call).or_default() += 1;
         }
         outcome
@@ -220,15 +220,15 @@ impl AppendFile for WatchedFile {
         self.change("sync", |file| file.sync())
     }
 
-    fn settle(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        self.inner.settle(goes_on)
+    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.write_back(continues)
     }
 
     fn position(&self) -> u64 {
         self.inner.position()
     }
 
-    fn cut(&mut self, len: u64) -> io::Result<()> {
-        self.change("cut", |file| file.cut(len))
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.change("truncate", |file| file.truncate(len))
     }
 }

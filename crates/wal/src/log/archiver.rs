@@ -166,6 +166,6 @@ fn unless_it_panics<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::R
 
 fn close(mut file: Box<dyn AppendFile>, is_wanted: &AtomicBool) -> io::Result<()> {
     file.append(TRAILER)?;
-    file.settle(&|| !is_wanted.load(Ordering::Relaxed))?;
+    file.write_back(&|| !is_wanted.load(Ordering::Relaxed))?;
     file.sync()
 }

@@ -164,7 +164,7 @@ impl Output {
 
     /// Takes back what may have reached a file of a write that failed; now, or when the next file can be made.
     pub(super) fn cut(&mut self, mut failed: Current) {
-        let Err(error) = failed.file.cut(failed.flushed_bytes) else { return };
+        let Err(error) = failed.file.truncate(failed.flushed_bytes) else { return };
         let path = failed.path.display();
         tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
         if error.kind() != io::ErrorKind::Unsupported {
@@ -175,7 +175,7 @@ impl Output {
 
     /// Cuts the files that could not be cut so far; what still cannot be is tried with the next file, and at the end.
     pub(super) fn cut_again(&mut self) {
-        self.uncut.retain_mut(|failed| failed.file.cut(failed.flushed_bytes).is_err());
+        self.uncut.retain_mut(|failed| failed.file.truncate(failed.flushed_bytes).is_err());
     }
 
     /// The commit under way is done; whether its writes and syncs were slow.

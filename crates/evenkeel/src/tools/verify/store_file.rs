@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockCache};
 use evenkeel_common::{CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
-use evenkeel_fs::{FileSystem, RandomAccessFile, StorageSum};
+use evenkeel_fs::{FileSystem, RandomAccessFile, StorageChecksum};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 
 use super::super::text::{Binary, Key};
@@ -68,9 +68,9 @@ fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report
     for offset in (0..file.len()).step_by(SIDE_STEP_BYTES as usize) {
         let here = SIDE_STEP_BYTES.min(file.len() - offset) as usize;
         match file.read_verified_at(offset, &mut bytes[..here]) {
-            Ok(StorageSum::Agrees) => {}
-            Ok(StorageSum::None) => return,
-            Ok(StorageSum::Differs) => {
+            Ok(StorageChecksum::Matches) => {}
+            Ok(StorageChecksum::Absent) => return,
+            Ok(StorageChecksum::Differs) => {
                 let what = "the checksums in the .crc file beside it are not those of the bytes from here on";
                 return report.fault_at(path, offset, what);
             }

@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 
 use crc_fast::crc32_iso_hdlc;
 
-use crate::StorageSum;
+use crate::StorageChecksum;
 
 /// Magic and bytes per checksum.
 const HEADER_BYTES: usize = 8;
 const MAGIC: [u8; 4] = *b"crc\0";
-const SUM_BYTES: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 /// Larger chunks are taken for damage; Hadoop's default is 512.
 const CHUNK_BYTES_MAX: usize = 16 << 20;
 
@@ -39,7 +39,7 @@ pub(crate) fn path_of(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a name is that of sums, as Hadoop tells it.
-pub(crate) fn is_name(name: &str) -> bool {
+pub(crate) fn is_checksum_name(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".crc")
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Takes the sums of a file that was renamed along. The target's own were removed before.
-pub(crate) fn follow(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let (Some(from), Some(to)) = (path_of(from), path_of(to)) else { return Ok(()) };
     match fs::rename(from, to) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -68,10 +68,10 @@ pub(crate) fn read(
     path: &Path,
     offset: u64,
     buf: &mut [u8],
-) -> io::Result<StorageSum> {
-    let Some(sums) = Sums::open(path)? else {
+) -> io::Result<StorageChecksum> {
+    let Some(sums) = ChecksumFile::open(path)? else {
         file.read_exact_at(buf, offset)?;
-        return Ok(StorageSum::None);
+        return Ok(StorageChecksum::Absent);
     };
     let end = offset + buf.len() as u64;
     let first = offset / sums.chunk_bytes as u64;
@@ -82,19 +82,19 @@ pub(crate) fn read(
     let skipped = (offset - whole_start) as usize;
     buf.copy_from_slice(&whole[skipped..skipped + buf.len()]);
     // Of a file of another length these are the sums of other bytes.
-    if !sums.fit(len) || !sums.agree(&whole, first)? {
-        return Ok(StorageSum::Differs);
+    if !sums.matches_len(len) || !sums.matches(&whole, first)? {
+        return Ok(StorageChecksum::Differs);
     }
-    Ok(StorageSum::Agrees)
+    Ok(StorageChecksum::Matches)
 }
 
-struct Sums {
+struct ChecksumFile {
     file: File,
     len: u64,
     chunk_bytes: usize,
 }
 
-impl Sums {
+impl ChecksumFile {
     /// `None` when there are none, or what is there are none, as Hadoop has it.
     fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = match path_of(path).map(File::open) {
@@ -114,16 +114,16 @@ impl Sums {
         Ok(is_sums.then_some(Self { file, len, chunk_bytes }))
     }
 
-    fn fit(&self, file_len: u64) -> bool {
+    fn matches_len(&self, file_len: u64) -> bool {
         let sums = file_len.div_ceil(self.chunk_bytes as u64);
-        self.len == HEADER_BYTES as u64 + sums * SUM_BYTES as u64
+        self.len == HEADER_BYTES as u64 + sums * CHECKSUM_BYTES as u64
     }
 
     /// Whether whole chunks, from the chunk `first` on, have the sums that are there.
-    fn agree(&self, chunks: &[u8], first: u64) -> io::Result<bool> {
-        let mut sums = vec![0; chunks.len().div_ceil(self.chunk_bytes) * SUM_BYTES];
-        self.file.read_exact_at(&mut sums, HEADER_BYTES as u64 + first * SUM_BYTES as u64)?;
-        let mut pairs = chunks.chunks(self.chunk_bytes).zip(sums.chunks_exact(SUM_BYTES));
+    fn matches(&self, chunks: &[u8], first: u64) -> io::Result<bool> {
+        let mut sums = vec![0; chunks.len().div_ceil(self.chunk_bytes) * CHECKSUM_BYTES];
+        self.file.read_exact_at(&mut sums, HEADER_BYTES as u64 + first * CHECKSUM_BYTES as u64)?;
+        let mut pairs = chunks.chunks(self.chunk_bytes).zip(sums.chunks_exact(CHECKSUM_BYTES));
         Ok(pairs.all(|(chunk, sum)| crc32_iso_hdlc(chunk).to_be_bytes() == sum))
     }
 }
@@ -145,7 +145,7 @@ mod tests {
         fs::write(path_of(path).expect("a name"), sums).expect("sums");
     }
 
-    fn ask(path: &Path, offset: u64, bytes: &mut [u8]) -> StorageSum {
+    fn ask(path: &Path, offset: u64, bytes: &mut [u8]) -> StorageChecksum {
         LocalFileSystem::new().open(path).expect("open").read_verified_at(offset, bytes).expect("read")
     }
 
@@ -157,18 +157,18 @@ mod tests {
         write_with_sums(&path, &bytes);
         for (offset, len) in [(0, 1300), (511, 2), (512, 512), (1299, 1), (1024, 276), (700, 0)] {
             let mut buf = vec![0; len];
-            assert_eq!(ask(&path, offset as u64, &mut buf), StorageSum::Agrees, "{offset} {len}");
+            assert_eq!(ask(&path, offset as u64, &mut buf), StorageChecksum::Matches, "{offset} {len}");
             assert_eq!(buf, bytes[offset..offset + len]);
         }
         let mut changed = bytes.clone();
         changed[600] ^= 1;
         fs::write(&path, &changed).expect("changed");
-        assert_eq!(ask(&path, 0, &mut [0; 512]), StorageSum::Agrees);
+        assert_eq!(ask(&path, 0, &mut [0; 512]), StorageChecksum::Matches);
         let mut buf = [0; 1];
-        assert_eq!(ask(&path, 1000, &mut buf), StorageSum::Differs, "the whole chunk counts");
+        assert_eq!(ask(&path, 1000, &mut buf), StorageChecksum::Differs, "the whole chunk counts");
         assert_eq!(buf[0], bytes[1000], "the bytes are handed out nonetheless");
         fs::write(&path, &bytes[..1000]).expect("cut");
-        assert_eq!(ask(&path, 0, &mut [0; 10]), StorageSum::Differs, "sums of a longer file");
+        assert_eq!(ask(&path, 0, &mut [0; 10]), StorageChecksum::Differs, "sums of a longer file");
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             [&b""[..], b"crc", b"xyz\0\0\0\x02\0aaaa", b"crc\0\0\0\0\0aaaa", b"crc\0\xff\xff\xff\xffaaaa"]
         {
             fs::write(path_of(&path).expect("a name"), junk).expect("junk");
-            assert_eq!(ask(&path, 0, &mut [0; 10]), StorageSum::None, "{junk:?}");
+            assert_eq!(ask(&path, 0, &mut [0; 10]), StorageChecksum::Absent, "{junk:?}");
         }
     }
 
@@ -192,11 +192,11 @@ mod tests {
         write_with_sums(&a, &[1; 600]);
         write_with_sums(&b, &[2; 600]);
         fs.rename(&a, &b).expect("rename");
-        assert_eq!(ask(&b, 0, &mut [0; 600]), StorageSum::Agrees);
+        assert_eq!(ask(&b, 0, &mut [0; 600]), StorageChecksum::Matches);
         assert!(!path_of(&a).expect("a name").exists());
         // A file without sums takes the place of one that has them.
         fs.write_atomically(&b, b"other").expect("written");
-        assert_eq!(ask(&b, 0, &mut [0; 5]), StorageSum::None);
+        assert_eq!(ask(&b, 0, &mut [0; 5]), StorageChecksum::Absent);
         write_with_sums(&a, &[1; 600]);
         fs.create(&a, CreateOptions { overwrite: true, parents: false, bulk: false }).expect("made anew");
         assert!(!path_of(&a).expect("a name").exists());
