@@ -1,14 +1,16 @@
-//! Measures what a large file that is written and synced costs a log on the same disk, by the size of the pieces it is
-//! written behind in, and how much of the machine's memory waits for the disk meanwhile.
+//! Measures how much a large file that is written and synced delays a log on the same disk, by the
+//! chunk size of write-behind, and how much dirty memory accumulates meanwhile.
 //!
 //! ```text
-//! write_behind <directory> [MiB of the file = 512] [MiB a second = as fast as it can] [rounds = 3] [piece KiB, ... = 0 1024]
+//! write_behind <directory> [MiB of the file = 512] [MiB/s = unlimited] [rounds = 3]
+//!              [chunk KiB, ... = 0 1024]
 //! ```
 //!
-//! Each round takes the pieces in turn (0: no write-behind), once beside a log that is flushed (`write(2)`, as writes are by
-//! default) and once beside one that is synced, so that what else the machine does meets all of them. The log appends
-//! 4 KiB, and pauses for half a millisecond. What its thread waits for a core is not counted, so that a busy machine may be
-//! used, if not trusted: the kernel's own threads wait, too.
+//! Each round measures every chunk size (0: no write-behind), once beside a log that is flushed
+//! (`write(2)`, the default) and once beside one that is synced, so that other load of the machine
+//! affects all of them alike. The log appends 4 KiB and pauses for half a millisecond. The time
+//! that its thread waits for a core is subtracted, so results of a busy machine are usable but not
+//! exact: the kernel's own threads wait, too.
 
 use std::fs::File;
 use std::io;
@@ -19,15 +21,15 @@ use std::time::{Duration, Instant};
 
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem, LocalFileSystem};
 
-/// Bytes that the file is given at a time, as a store file is given its blocks.
+/// Bytes of each append to the file, as of a block of a store file.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Bytes of an entry of the log.
+/// Bytes of a log entry.
 const ENTRY_BYTES: usize = 4 << 10;
-/// Between two entries.
+/// The pause between two entries.
 const ENTRY_PAUSE: Duration = Duration::from_micros(500);
-/// Between two looks at the machine's dirty memory.
+/// The pause between two readings of the machine's dirty memory.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
-/// What a round before left has this long to settle.
+/// The pause before each round, in which earlier writes reach the disk.
 const SETTLE: Duration = Duration::from_secs(2);
 
 fn main() -> io::Result<()> {
@@ -52,17 +54,17 @@ fn main() -> io::Result<()> {
     LocalFileSystem::new().delete(&dir).map(drop)
 }
 
-/// All rounds of one line of the result.
+/// The results of all rounds of one configuration.
 #[derive(Default)]
 struct Sum {
     synced: bool,
     piece_kib: u64,
-    /// Of entries of the log, in microseconds.
+    /// Latency of log entries, in microseconds.
     entries_us: Vec<f64>,
-    /// Of each round: the file as a whole, the sync at its end.
+    /// Per round: seconds to write the file, and of the sync at its end.
     file_s: Vec<f64>,
     sync_s: Vec<f64>,
-    /// Of each round: the most that waited for the disk, more than before it.
+    /// Per round: the increase of dirty memory, at most.
     unwritten_mib: Vec<f64>,
 }
 
@@ -97,7 +99,7 @@ fn mean(values: &[f64]) -> f64 {
 struct Round<'a> {
     dir: &'a Path,
     file_mib: u64,
-    /// 0 for as fast as it can.
+    /// 0 for unlimited.
     mib_per_s: u64,
 }
 
@@ -125,7 +127,7 @@ impl Round<'_> {
         fs.delete(&file).map(drop)
     }
 
-    /// Writes the file; seconds that it took, and that the sync at its end did.
+    /// Writes the file. Returns the seconds of the whole and of the sync at its end.
     fn write(&self, mut file: Box<dyn AppendFile>) -> io::Result<(f64, f64)> {
         let block: Vec<u8> = (0..BLOCK_BYTES).map(|i| (i * 31) as u8).collect();
         let started = Instant::now();
@@ -145,7 +147,7 @@ fn joined<T>(result: std::thread::Result<io::Result<T>>) -> io::Result<T> {
     result.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
-/// Appends to a log until it is over; what each entry took, in microseconds.
+/// Appends to a log until `is_over`. Returns the latency of each entry in microseconds.
 fn append_entries(mut log: Box<dyn AppendFile>, synced: bool, is_over: &AtomicBool) -> io::Result<Vec<f64>> {
     let entry = [7; ENTRY_BYTES];
     let mut took = Vec::new();
@@ -165,7 +167,7 @@ fn append_entries(mut log: Box<dyn AppendFile>, synced: bool, is_over: &AtomicBo
     Ok(took)
 }
 
-/// How long a thread was ready to run and did not, in microseconds.
+/// The time that a thread was ready but did not run, in microseconds.
 fn core_wait_us(schedule: &File) -> io::Result<f64> {
     let mut text = [0; 64];
     let len = schedule.read_at(&mut text, 0)?;
@@ -182,7 +184,7 @@ fn most_unwritten(is_over: &AtomicBool) -> io::Result<f64> {
     Ok(most)
 }
 
-/// What waits for a disk, or is on its way there, of all files of the machine (`Dirty` and `Writeback`).
+/// Dirty memory and memory under writeback, of all files of the machine (`Dirty` and `Writeback`).
 fn unwritten_mib() -> io::Result<f64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let kib = |name: &str| {

@@ -1,18 +1,19 @@
-//! The checksums that Hadoop's local file system keeps beside a file, in `.NAME.crc`.
+//! The checksum files of Hadoop's local file system, `.NAME.crc` beside the file `NAME`.
 //!
 //! ```text
-//! "crc" 0x00 | i32 bytes per checksum (512 unless configured) | u32 CRC-32 of each so many bytes ... (the last of the rest)
+//! "crc" 0x00 | i32 bytes per checksum (512 by default) | u32 CRC-32 of each chunk ...
 //! ```
 //!
-//! # Who writes them
-//! Hadoop's tools, and whatever copies files in with them. A stock HBase server does not: it switches them off as soon as
-//! it opens a local file system (HBASE-11218). Nor does Evenkeel. Readers with checksums on (the tools again) refuse a
-//! file whose side file disagrees, and take one without.
+//! # Writers
+//! Hadoop's tools write checksum files. A stock HBase server does not: it disables them when it
+//! opens a local file system (HBASE-11218). Nor does Evenkeel. Readers that verify checksums
+//! (Hadoop's tools) reject a file that does not match its checksum file, and accept one without.
 //!
 //! # The invariant
-//! A side file never outlives or misses its file: [`crate::LocalFileSystem`] moves it along on a rename, and removes it
-//! when the file is removed or made anew. Each step is ordered so that a crash leaves a file without sums, never with
-//! those of other bytes.
+//! A checksum file always belongs to the present contents of its file: [`crate::LocalFileSystem`]
+//! renames it with the file, and removes it when the file is removed or replaced. The order of the
+//! steps ensures that a crash leaves a file without checksums rather than with those of other
+//! bytes.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,14 +24,14 @@ use crc_fast::crc32_iso_hdlc;
 
 use crate::StorageChecksum;
 
-/// Magic and bytes per checksum.
+/// Bytes of the magic and of the bytes per checksum.
 const HEADER_BYTES: usize = 8;
 const MAGIC: [u8; 4] = *b"crc\0";
 const CHECKSUM_BYTES: usize = 4;
-/// Larger chunks are taken for damage; Hadoop's default is 512.
+/// Larger chunks indicate corruption; Hadoop's default is 512.
 const CHUNK_BYTES_MAX: usize = 16 << 20;
 
-/// Where the sums of a file lie.
+/// The path of the checksum file of `path`.
 pub(crate) fn path_of(path: &Path) -> Option<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name()?);
@@ -38,12 +39,12 @@ pub(crate) fn path_of(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Whether a name is that of sums, as Hadoop tells it.
+/// Returns true if a name is that of a checksum file, by Hadoop's rule.
 pub(crate) fn is_checksum_name(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".crc")
 }
 
-/// Forgets the sums of a file.
+/// Removes the checksum file of `path`.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let Some(sums) = path_of(path) else { return Ok(()) };
     match fs::remove_file(sums) {
@@ -52,7 +53,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the sums of a file that was renamed along. The target's own were removed before.
+/// Renames the checksum file of a file that was renamed. The target's own was removed before.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let (Some(from), Some(to)) = (path_of(from), path_of(to)) else { return Ok(()) };
     match fs::rename(from, to) {
@@ -61,7 +62,8 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Fills `buf` from `offset` of an open file, and says what the sums beside its path make of the bytes.
+/// Fills `buf` from `offset` of an open file, and compares the bytes with the checksum file of
+/// `path`.
 pub(crate) fn read(
     file: &File,
     len: u64,
@@ -81,7 +83,7 @@ pub(crate) fn read(
     file.read_exact_at(&mut whole, whole_start)?;
     let skipped = (offset - whole_start) as usize;
     buf.copy_from_slice(&whole[skipped..skipped + buf.len()]);
-    // Of a file of another length these are the sums of other bytes.
+    // The checksums of a file of another length belong to other bytes.
     if !sums.matches_len(len) || !sums.matches(&whole, first)? {
         return Ok(StorageChecksum::Differs);
     }
@@ -95,7 +97,7 @@ struct ChecksumFile {
 }
 
 impl ChecksumFile {
-    /// `None` when there are none, or what is there are none, as Hadoop has it.
+    /// `None` if there is no checksum file, or if its header is invalid, as in Hadoop.
     fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = match path_of(path).map(File::open) {
             Some(Ok(file)) => file,
@@ -119,7 +121,7 @@ impl ChecksumFile {
         self.len == HEADER_BYTES as u64 + sums * CHECKSUM_BYTES as u64
     }
 
-    /// Whether whole chunks, from the chunk `first` on, have the sums that are there.
+    /// Returns true if whole chunks, from the chunk `first` on, match their checksums.
     fn matches(&self, chunks: &[u8], first: u64) -> io::Result<bool> {
         let mut sums = vec![0; chunks.len().div_ceil(self.chunk_bytes) * CHECKSUM_BYTES];
         self.file.read_exact_at(&mut sums, HEADER_BYTES as u64 + first * CHECKSUM_BYTES as u64)?;
@@ -194,13 +196,13 @@ mod tests {
         fs.rename(&a, &b).expect("rename");
         assert_eq!(ask(&b, 0, &mut [0; 600]), StorageChecksum::Matches);
         assert!(!path_of(&a).expect("a name").exists());
-        // A file without sums takes the place of one that has them.
+        // A file without checksums replaces one that has them.
         fs.write_atomically(&b, b"other").expect("written");
         assert_eq!(ask(&b, 0, &mut [0; 5]), StorageChecksum::Absent);
         write_with_sums(&a, &[1; 600]);
         fs.create(&a, CreateOptions { overwrite: true, parents: false, bulk: false }).expect("made anew");
         assert!(!path_of(&a).expect("a name").exists());
-        // What a file left that was removed by others.
+        // The checksum file of a file that another program removed.
         fs::write(path_of(&a).expect("a name"), b"crc\0").expect("stale");
         fs::remove_file(&a).expect("removed");
         fs.create(&a, NEW).expect("made");

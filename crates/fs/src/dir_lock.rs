@@ -1,22 +1,23 @@
-//! [`DirLock`]: one process a directory.
+//! [`DirLock`]: at most one server process per directory.
 //!
-//! Two servers on one root directory would overwrite each other's files, so a server takes this lock before it looks
-//! at anything. It is `flock(2)` on a file of its own, [`LOCK_FILE_NAME`]: the kernel drops it when the process dies,
-//! however it dies. The file holds the holder's process id, for the message that the second one gets; it stays behind
-//! when the lock is released, for removing it would race with the next holder.
+//! Two servers on one root directory would overwrite each other's files, so a server acquires this
+//! lock before it reads anything. The lock is `flock(2)` on a separate file, [`LOCK_FILE_NAME`]:
+//! the kernel releases it however the process ends. The file contains the holder's process id, for
+//! the error message of a second server. It remains after the lock is released, because removing it
+//! would race with the next holder.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// The file in the locked directory.
+/// The lock file in the locked directory.
 pub const LOCK_FILE_NAME: &str = ".evenkeel.lock";
 
-/// More than any process id has digits.
+/// More than the digits of any process id.
 const PID_BYTES_MAX: u64 = 32;
 
-/// Holds a directory for this process until dropped.
+/// Locks a directory for this process until dropped.
 #[derive(Debug)]
 pub struct DirLock {
     dir: PathBuf,
@@ -24,10 +25,11 @@ pub struct DirLock {
 }
 
 impl DirLock {
-    /// Takes the directory, which must exist.
+    /// Locks the directory, which must exist.
     ///
     /// # Errors
-    /// `ResourceBusy` that names the holder when another has it; otherwise whatever the storage says.
+    /// `ResourceBusy`, naming the holder, if another process holds the lock; otherwise an error of
+    /// the storage.
     pub fn acquire(dir: &Path) -> io::Result<Self> {
         let path = dir.join(LOCK_FILE_NAME);
         let mut file = OpenOptions::new()
@@ -46,7 +48,7 @@ impl DirLock {
         Ok(Self { dir: dir.to_owned(), _file: file })
     }
 
-    /// The directory held.
+    /// The locked directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -64,10 +66,10 @@ fn busy(dir: &Path, file: &mut File) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
-/// Whether the lock was had; never waits.
+/// Tries to acquire the lock without waiting. Returns true if it succeeded.
 fn try_flock(file: &File) -> io::Result<bool> {
     loop {
-        // SAFETY: a plain system call on a descriptor that `file` keeps open.
+        // SAFETY: a system call on a descriptor that `file` keeps open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             return Ok(true);
         }

@@ -1,7 +1,8 @@
-//! [`FaultyFileSystem`], which fails as a script says.
+//! [`FaultyFileSystem`], which injects the faults of a script.
 //!
-//! A script is a list of [`Fault`]s. Each names an operation and a part of the path, lets some matching calls pass,
-//! then strikes a number of times. The first fault in the list that strikes decides the call.
+//! A script is a list of [`Fault`]s. Each names an operation and a part of the path, skips some
+//! matching calls, and then applies to a number of them. The first fault in the list that applies
+//! decides the call.
 //!
 //! ```
 //! use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
@@ -25,9 +26,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
 
-/// What is called on the file system or one of its files.
+/// An operation of the file system or of one of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names of the seam's calls
+#[allow(missing_docs)] // the names of the traits' methods
 pub enum Op {
     Open,
     Read,
@@ -45,7 +46,7 @@ pub enum Op {
     Status,
 }
 
-/// One line of the script.
+/// One fault of a script.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// `None` for any.
@@ -70,46 +71,47 @@ enum Effect {
     Panic,
 }
 
-/// What an append writes in place of its bytes, while it reports success.
+/// What an append writes instead of its bytes, while it reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Its bytes, one of them changed by exclusive or with `mask`; counted from the first, modulo their number.
+    /// Its bytes, one of them XORed with `mask`.
     Flip {
-        /// Which byte.
+        /// The index of the byte, modulo the length.
         at: usize,
-        /// Its change; not 0.
+        /// The mask; not 0.
         mask: u8,
     },
     /// Nothing.
     Drop,
-    /// The first half.
+    /// The first half of its bytes.
     Truncate,
-    /// All bytes, twice.
+    /// Its bytes twice.
     Duplicate,
-    /// As many zeros.
+    /// Zeros of the same length.
     Zero,
-    /// The bytes of the next append first. What nothing follows is never written.
+    /// Its bytes after those of the next append. Without a next append they are never written.
     Swap,
 }
 
 impl Fault {
-    /// A fault of calls of `op` on paths that contain `path_part`; strikes once, with `Other`, unless told otherwise.
+    /// A fault of calls of `op` on paths that contain `path_part`. By default it applies once and
+    /// fails with `Other`.
     pub fn on(op: Op, path_part: &str) -> Self {
         let effect = Effect::Fail(io::ErrorKind::Other);
         Self { op: Some(op), path_part: path_part.to_owned(), thread: None, pass: 0, strikes: 1, effect }
     }
 
-    /// As [`Fault::on`], of calls of every kind.
+    /// As [`Fault::on`], for calls of every operation.
     pub fn on_any(path_part: &str) -> Self {
         Self { op: None, ..Self::on(Op::Open, path_part) }
     }
 
-    /// Matches calls of threads whose name begins so, and no others.
+    /// Applies only to calls of threads whose name begins with `name`.
     pub fn of_thread(self, name: &str) -> Self {
         Self { thread: Some(name.to_owned()), ..self }
     }
 
-    /// The call panics, as code with a bug would.
+    /// The call panics.
     pub fn panics(self) -> Self {
         Self { effect: Effect::Panic, ..self }
     }
@@ -123,64 +125,64 @@ impl Fault {
             && self.thread.as_ref().is_none_or(is_of_thread)
     }
 
-    /// Lets the first `calls` matching calls pass.
+    /// Skips the first `calls` matching calls.
     pub fn after(self, calls: u64) -> Self {
         Self { pass: calls, ..self }
     }
 
-    /// Strikes so many times.
+    /// Applies to `strikes` matching calls.
     pub fn times(self, strikes: u64) -> Self {
         Self { strikes, ..self }
     }
 
-    /// Strikes until the script is cleared.
+    /// Applies until the script is cleared.
     pub fn always(self) -> Self {
         self.times(u64::MAX)
     }
 
-    /// The call fails and does nothing.
+    /// The call fails without effect.
     pub fn fails(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::Fail(kind), ..self }
     }
 
-    /// The call does its work, and fails nonetheless.
+    /// The call takes effect and fails nonetheless.
     pub fn fails_after_the_work(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::FailAfter(kind), ..self }
     }
 
-    /// An append (only) writes the first half of its bytes, flushes them, and fails.
+    /// For appends only: the call writes the first half of its bytes, flushes them, and fails.
     pub fn tears(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::Tear(kind), ..self }
     }
 
-    /// An append (only) reports success, and something else is in the file. Positions are those of a writer that does not
-    /// know.
+    /// For appends only: the call reports success but writes other bytes. The reported position is
+    /// that of an undamaged append.
     pub fn damages(self, damage: Damage) -> Self {
         Self { effect: Effect::Damage(damage), ..self }
     }
 
-    /// A read (only) returns at most `bytes`.
+    /// For reads only: the call returns at most `bytes`.
     pub fn reads_short(self, bytes: usize) -> Self {
         Self { effect: Effect::ShortRead(bytes), ..self }
     }
 
-    /// A read (only) that covers `offset` sees that byte changed by exclusive or with `mask`.
+    /// For reads only: the byte at `offset` is XORed with `mask`.
     pub fn flips(self, offset: u64, mask: u8) -> Self {
         Self { effect: Effect::Flip { offset, mask }, ..self }
     }
 
-    /// The call takes so much longer, and does its work.
+    /// The call takes effect after a delay of `time`.
     pub fn takes(self, time: Duration) -> Self {
         Self { effect: Effect::Take(time), ..self }
     }
 
-    /// The call waits until the gate is opened, then does its work.
+    /// The call waits until the gate is opened, then takes effect.
     pub fn waits_for(self, gate: &Gate) -> Self {
         Self { effect: Effect::Block(gate.clone()), ..self }
     }
 }
 
-/// What a blocked call waits for. Starts closed; clones are one gate.
+/// A latch that blocked calls wait for. It is closed at first; clones share one latch.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -188,7 +190,7 @@ pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 struct GateState {
     open: bool,
     waiting: usize,
-    /// The name of the thread that came last.
+    /// The name of the thread that arrived last.
     last_thread: String,
 }
 
@@ -198,13 +200,13 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets everyone through, now and later.
+    /// Opens the gate for all waiting and later calls.
     pub fn open(&self) {
         self.0.0.lock().open = true;
         self.0.1.notify_all();
     }
 
-    /// Waits until some call waits at the gate; the name of its thread.
+    /// Waits until a call waits at the gate. Returns the name of its thread.
     pub fn wait_for_arrival(&self) -> String {
         let mut state = self.0.0.lock();
         while state.waiting == 0 {
@@ -225,17 +227,17 @@ impl Gate {
     }
 }
 
-/// What fails, and when.
+/// The faults and the state of the simulated power.
 #[derive(Debug, Default)]
 struct Script {
     faults: Mutex<Vec<Fault>>,
-    /// Calls so far.
+    /// The number of calls so far.
     calls: AtomicU64,
-    /// Calls that change something until the power is gone; `None` while nobody cuts it.
+    /// The number of modifying calls until the power is cut; `None` if it is not cut.
     power: Mutex<Option<u64>>,
 }
 
-/// Another file system, with faults. Clones share the script.
+/// A file system that wraps another and injects faults. Clones share the script.
 #[derive(Clone, Debug)]
 pub struct FaultyFileSystem {
     inner: Arc<dyn FileSystem>,
@@ -243,7 +245,7 @@ pub struct FaultyFileSystem {
 }
 
 impl FaultyFileSystem {
-    /// Wraps a file system; no faults yet.
+    /// Wraps a file system, without faults.
     pub fn new(inner: impl FileSystem + 'static) -> Self {
         Self { inner: Arc::new(inner), script: Arc::default() }
     }
@@ -253,23 +255,24 @@ impl FaultyFileSystem {
         self.script.faults.lock().push(fault);
     }
 
-    /// How many calls there have been, of all kinds.
+    /// The number of calls of all operations so far.
     pub fn calls(&self) -> u64 {
         self.script.calls.load(Ordering::Relaxed)
     }
 
-    /// Cuts the power within the last of the next `calls` calls that change something: it does half of its work when it
-    /// appends, otherwise all of it, and fails; so does every call after it, and they do nothing. 0 cuts it now.
+    /// Cuts the power during the last of the next `calls` modifying calls. That call fails: an
+    /// append takes half of its effect, any other call its whole effect. Every later call fails
+    /// without effect. 0 cuts the power now.
     pub fn cut_power_after(&self, calls: u64) {
         *self.script.power.lock() = Some(calls);
     }
 
-    /// Whether the power has been cut.
+    /// Returns true if the power has been cut.
     pub fn is_powered_off(&self) -> bool {
         *self.script.power.lock() == Some(0)
     }
 
-    /// Forgets all faults; the power is back.
+    /// Removes all faults and restores the power.
     pub fn clear(&self) {
         self.script.faults.lock().clear();
         *self.script.power.lock() = None;
@@ -280,7 +283,7 @@ impl FaultyFileSystem {
     }
 }
 
-/// The effect that the script has for this call, once it has taken its time.
+/// The effect of the script on this call, after its delay.
 fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     script.calls.fetch_add(1, Ordering::Relaxed);
     match power_cut(script, op).or_else(|| next_effect(script, op, path)) {
@@ -306,12 +309,12 @@ fn next_effect(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     None
 }
 
-/// What a call does when the power is gone, or goes with it.
+/// The effect on a call after the power is cut, or during which it is cut.
 fn power_cut(script: &Script, op: Op) -> Option<Effect> {
     const GONE: io::ErrorKind = io::ErrorKind::BrokenPipe;
     let mut power = script.power.lock();
     let left = (*power)?;
-    // To settle makes nothing last, so it counts as little.
+    // A write-back makes nothing durable, so it does not count as a modification.
     let reads = matches!(op, Op::Open | Op::Read | Op::List | Op::Status | Op::WriteBack);
     match left {
         0 => Some(Effect::Fail(GONE)),
@@ -405,7 +408,7 @@ struct FaultyReader {
 }
 
 impl FaultyReader {
-    /// Reads, under the script; `read` says how many bytes it got, and what it knows of them.
+    /// Reads under the script. `read` returns the number of bytes and a result of its own.
     fn read_by<T>(
         &self,
         offset: u64,
@@ -456,9 +459,9 @@ struct FaultyAppendFile {
     inner: Box<dyn AppendFile>,
     path: PathBuf,
     script: Arc<Script>,
-    /// What the writer was told.
+    /// The position that was reported to the writer.
     position: u64,
-    /// What goes behind the next append.
+    /// Bytes to write after the next append.
     held: Vec<u8>,
 }
 

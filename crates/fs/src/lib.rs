@@ -1,23 +1,27 @@
-//! The file system seam.
+//! The file system interface.
 //!
-//! Everything Evenkeel stores goes through [`FileSystem`]: the local one, one in memory for tests, and one that
-//! injects faults into another. HDFS is to come behind the same trait. The seam is small on purpose: positional reads
-//! into a caller's buffer, appends that tell how durable they are, and whole-name operations.
+//! All storage of Evenkeel goes through [`FileSystem`]: the local one, one in memory for tests, and
+//! one that injects faults into another. HDFS will implement the same trait. The interface is small
+//! on purpose: positional reads into a caller's buffer, appends with explicit durability, and
+//! operations on whole names.
 //!
-//! Calls block. On the data path a read is only made for a block that is not cached, on a thread that may wait.
+//! Calls block. On the data path only a block that is not cached is read, on a thread that may
+//! wait.
 //!
-//! Durability has two words, as in HDFS: **flush** (`hflush`): survives the death of this process and is visible to
-//! other readers; **sync** (`hsync`): survives the death of the machine.
+//! There are two levels of durability, as in HDFS. Data that is **flushed** (`hflush`) survives a
+//! crash of this process and is visible to other readers. Data that is **synced** (`hsync`)
+//! survives a crash of the machine.
 //!
-//! A third word is for reading: bytes may be **verified** by the storage's own checksums
-//! ([`RandomAccessFile::read_verified_at`]), which HBase falls back upon when its own do not agree.
+//! Reads may be **verified** by the storage's own checksums
+//! ([`RandomAccessFile::read_verified_at`]), to which HBase falls back when its own checksums do
+//! not match.
 //!
-//! | implementation | for |
+//! | implementation | use |
 //! |---|---|
 //! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
-//! | [`MemoryFileSystem`] | tests and simulation; can crash and forget what was not flushed or synced |
-//! | [`FaultyFileSystem`] | wraps another and fails, tears, blocks or damages what a script says |
-//! | [`PowerCutFileSystem`] | tests: the disks that a power cut may leave at every step of a run |
+//! | [`MemoryFileSystem`] | tests and simulation; a crash loses data that is not flushed or synced |
+//! | [`FaultyFileSystem`] | tests: wraps another and injects the faults of a script |
+//! | [`PowerCutFileSystem`] | tests: the possible disks after a power cut at each step |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
@@ -42,12 +46,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a path names.
+/// The status of a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStatus {
     /// The full path.
     pub path: PathBuf,
-    /// Whether it is a directory.
+    /// Whether the path is a directory.
     pub is_dir: bool,
     /// Length in bytes; 0 for a directory.
     pub len: u64,
@@ -62,42 +66,43 @@ impl FileStatus {
     }
 }
 
-/// How [`FileSystem::create`] treats what is there.
+/// Options of [`FileSystem::create`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Replace an existing file; otherwise `AlreadyExists`.
+    /// Replaces an existing file; otherwise that is an `AlreadyExists` error.
     pub overwrite: bool,
-    /// Make missing parent directories; otherwise `NotFound`. The WAL must not: a fenced server's directory is gone,
-    /// and stays gone.
+    /// Creates missing parent directories; otherwise that is a `NotFound` error. The WAL must not
+    /// set it: the directory of a fenced server is gone and must not come back.
     pub parents: bool,
-    /// Much will be written, front to back and synced at its end, as a store file is, and the writer may wait for the disk
-    /// on the way: it is written behind (see [`LocalFileSystem::with_write_behind`]). Not for logs, whose writers may not wait.
-    /// Changes nothing about what is durable when.
+    /// The file is large, is written sequentially and synced at its end, such as a store file, and
+    /// its writer may wait for the disk: write-behind applies (see
+    /// [`LocalFileSystem::with_write_behind`]). It is not for logs, whose writers must not wait. It
+    /// does not change durability.
     pub bulk: bool,
 }
 
 impl CreateOptions {
-    /// A bulk file whose name is free, in directories that are made if they are missing.
+    /// A new bulk file; missing parent directories are created.
     pub const BULK: Self = Self { overwrite: false, parents: true, bulk: true };
 }
 
-/// What storage says of bytes by checksums of its own, such as HDFS keeps.
+/// The result of comparing bytes with the storage's own checksums, such as those of HDFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageChecksum {
-    /// It has none for these bytes.
+    /// The storage has no checksums for these bytes.
     Absent,
-    /// The bytes are those that were written.
+    /// The bytes match their checksums.
     Matches,
-    /// The bytes, or the checksums, are not those that were written.
+    /// The bytes or the checksums have changed since they were written.
     Differs,
 }
 
-/// A file that can be read anywhere, from any thread.
+/// A file that can be read at any offset, from any thread.
 pub trait RandomAccessFile: Send + Sync + Debug {
-    /// Reads at most `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// An error of the storage.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
     /// The length in bytes when the file was opened.
@@ -122,15 +127,17 @@ pub trait RandomAccessFile: Send + Sync + Debug {
         }
     }
 
-    /// Fills `buf` from `offset` if that takes no wait for a disk or a network; else false, and what is in `buf` says nothing.
-    /// Storage that cannot tell says false, as does one that meets an error: [`RandomAccessFile::read_exact_at`] has it then.
+    /// Fills `buf` from `offset` if that does not wait for a disk or a network. Otherwise returns
+    /// false, and the contents of `buf` are unspecified. Storage that cannot tell returns false, as
+    /// it does after an error, which [`RandomAccessFile::read_exact_at`] then reports.
     fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
 
-    /// As [`RandomAccessFile::read_exact_at`], past every shortcut, and held against the storage's own checksums. What
-    /// was read is in `buf` whatever those say: the caller has better ones, and asks because they did not agree.
+    /// As [`RandomAccessFile::read_exact_at`], without shortcuts, and compared with the storage's
+    /// own checksums. `buf` is filled whatever the result: the caller has better checksums and
+    /// reads again because they did not match.
     ///
     /// # Errors
     /// As [`RandomAccessFile::read_exact_at`].
@@ -139,28 +146,29 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     }
 }
 
-/// A file being written, front to back.
+/// A file that is being written sequentially.
 pub trait AppendFile: Send + Debug {
-    /// Appends all of `bytes`; they may stay in a buffer until [`AppendFile::flush`].
+    /// Appends `bytes`, which may stay in a buffer until [`AppendFile::flush`].
     ///
     /// # Errors
-    /// After an error the file's end is unknown; the caller gives the file up.
+    /// After an error the length of the file is unknown; the caller abandons the file.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes everything appended survive this process.
+    /// Makes all appended bytes survive a crash of this process.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Makes everything appended survive this machine.
+    /// Makes all appended bytes survive a crash of this machine.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Has everything appended written to the disk bit by bit, ahead of a sync that will find little to do: for who has time,
-    /// and would rather not take all of the disk and a processor; `continues` is asked before each bit. Nothing is durable by it.
+    /// Writes all appended bytes to the disk chunk by chunk, so that a later sync has little to do.
+    /// It is for callers that should not occupy the disk and a processor. `continues` is called
+    /// before each chunk and ends the call if false. Nothing is durable by it.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
@@ -171,52 +179,53 @@ pub trait AppendFile: Send + Debug {
     /// Bytes appended so far.
     fn position(&self) -> u64;
 
-    /// Ends the file at `len`, also after an error: bytes behind it, which nobody was promised, are gone. The file is given
-    /// up by that; nothing more can be appended.
+    /// Truncates the file to `len`, also after an error, to remove bytes that were never
+    /// acknowledged. Nothing can be appended afterwards.
     ///
     /// # Errors
-    /// `Unsupported` where files cannot be cut, or whatever the storage says.
+    /// `Unsupported` where files cannot be truncated, or an error of the storage.
     fn truncate(&mut self, _len: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// A file system. Paths are whole paths within it.
+/// A file system. Paths are absolute within it.
 pub trait FileSystem: Send + Sync + Debug {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>>;
 
-    /// Starts a new file.
+    /// Creates a new file.
     ///
     /// # Errors
-    /// `AlreadyExists`, `NotFound` (no parent), `StorageFull`, or whatever the storage says.
+    /// `AlreadyExists`, `NotFound` (no parent), `StorageFull`, or another error of the storage.
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>>;
 
-    /// Renames a file or directory, atomically, and makes that survive the machine. An existing file at `to` is
-    /// replaced; an existing directory that is not empty is an error.
+    /// Renames a file or directory, atomically and durably. An existing file at `to` is replaced;
+    /// an existing directory that is not empty is an error.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Sets a file's modification time to now: what is put away is kept from that moment on.
+    /// Sets a file's modification time to now: archived files are retained from that time on.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn touch(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a file, or a directory with all in it, and makes that survive the machine. Returns whether it was there. A
-    /// directory of which the machine dies in the removal may be there in part.
+    /// Removes a file, or a directory with its contents, durably. Returns true if it existed. If
+    /// the machine crashes during the removal of a directory, a part of it may remain.
     ///
     /// # Errors
-    /// Whatever the storage says.
+    /// An error of the storage.
     fn delete(&self, path: &Path) -> io::Result<bool>;
 
-    /// As [`FileSystem::delete`], for what does no harm if it is there again after the machine has died: unneeded files of an
-    /// archive, files that were never finished. Spares the wait for the disk.
+    /// As [`FileSystem::delete`], but not durable: for files that do no harm if they reappear after
+    /// a crash of the machine, such as unneeded files of an archive and unfinished files. It does
+    /// not wait for the disk.
     ///
     /// # Errors
     /// As [`FileSystem::delete`].
@@ -224,50 +233,53 @@ pub trait FileSystem: Send + Sync + Debug {
         self.delete(path)
     }
 
-    /// Makes a file that somebody else has written survive the machine, with its name; or a directory's entries, with its own
-    /// name.
+    /// Makes a file that another writer has closed durable, with its name; or a directory's
+    /// entries, with its own name.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory in which nothing is. Returns whether it is gone by this call: false when something is in it, or
-    /// it was not there. What another thread puts into it meanwhile is never removed with it.
+    /// Removes an empty directory. Returns true if this call removed it, false if it is not empty
+    /// or does not exist. An entry that another thread creates concurrently is never removed with
+    /// it.
     ///
     /// # Errors
-    /// `NotADirectory`, or whatever the storage says.
+    /// `NotADirectory`, or an error of the storage.
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool>;
 
-    /// Makes a directory and its missing parents, and makes them survive the machine.
+    /// Creates a directory and its missing parents, durably.
     ///
     /// # Errors
-    /// `AlreadyExists` when a file is in the way, or whatever the storage says.
+    /// `AlreadyExists` if the path or a parent is a file, or an error of the storage.
     fn mkdirs(&self, path: &Path) -> io::Result<()>;
 
-    /// What is in a directory, ordered by name.
+    /// The entries of a directory, ordered by name.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>>;
 
-    /// What a path names.
+    /// The status of a file or directory.
     ///
     /// # Errors
-    /// `NotFound`, or whatever the storage says.
+    /// `NotFound`, or an error of the storage.
     fn status(&self, path: &Path) -> io::Result<FileStatus>;
 
-    /// The path of a file or directory with every symbolic link resolved, so that two paths of one file are the same.
+    /// The path of a file or directory with all symbolic links resolved, so that equal files have
+    /// equal paths.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for what is neither file nor directory (a pipe, a device); whatever the storage says.
+    /// `NotFound`; `InvalidInput` if the path is neither a file nor a directory (a pipe, a device);
+    /// or an error of the storage.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         self.status(path).map(|status| status.path)
     }
 
-    /// Whether a path names anything.
+    /// Returns true if the path exists.
     ///
     /// # Errors
-    /// Whatever the storage says, but `NotFound`.
+    /// An error of the storage other than `NotFound`.
     fn exists(&self, path: &Path) -> io::Result<bool> {
         match self.status(path) {
             Ok(_) => Ok(true),
@@ -279,7 +291,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Reads a whole file of at most `limit` bytes.
     ///
     /// # Errors
-    /// `InvalidData` when it is longer than `limit`; otherwise as [`FileSystem::open`].
+    /// `InvalidData` if it is longer than `limit`; otherwise as [`FileSystem::open`].
     fn read_all(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let file = self.open(path)?;
         if file.len() > limit {
@@ -291,12 +303,12 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(bytes)
     }
 
-    /// Writes a small file so that a reader sees either what was there before or all of `bytes`: to a temporary name
-    /// beside it, synced, read back, then renamed.
+    /// Writes a small file so that a reader sees either the previous contents or all of `bytes`:
+    /// writes a temporary file beside it, syncs it, reads it back, and renames it.
     ///
     /// # Errors
-    /// As [`FileSystem::create`] and [`FileSystem::rename`]; `InvalidData` when other bytes are read back than were
-    /// written: `path` is as it was before then.
+    /// As [`FileSystem::create`] and [`FileSystem::rename`]; `InvalidData` if other bytes are read
+    /// back than were written. `path` is then unchanged.
     fn write_atomically(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".tmp");

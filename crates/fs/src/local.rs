@@ -1,16 +1,18 @@
 //! [`LocalFileSystem`], the machine's own files.
 //!
-//! * Reads are `pread(2)`: one open file serves all threads with no lock and no seek.
-//! * Appends gather in a buffer of [`APPEND_BUFFER_BYTES`]; **flush** hands it to the kernel with `write(2)`, which
-//!   survives this process; **sync** adds `fdatasync(2)` and, once a file, the `fsync` of its directory, so that the
-//!   name survives the machine together with the bytes.
-//! * A bulk file is handed on to the disk while it is written; see `write_behind.rs`.
-//! * After an error a file being written refuses every further call: a kernel that failed an fsync has forgotten which
-//!   pages were dirty, so a second try that succeeds would prove nothing.
-//! * Checksums that Hadoop keeps beside a file (`.NAME.crc`) go where their file goes, and are not listed; see
-//!   `checksum_file.rs`.
-//! * Renames, deletes and new directories are made durable by an fsync of the directories that name them. A thread that finds
-//!   a directory made may build on it, so it waits while another is between making one and its fsync.
+//! * Reads use `pread(2)`: one open file serves all threads without a lock or a seek.
+//! * Appends are collected in a buffer of [`APPEND_BUFFER_BYTES`]. **Flush** passes it to the
+//!   kernel with `write(2)`, so that it survives this process. **Sync** also calls `fdatasync(2)`
+//!   and, once per file, `fsync` on its directory, so that the name survives the machine together
+//!   with the bytes.
+//! * A bulk file is written to the disk while it grows; see `write_behind.rs`.
+//! * After an error a file that is being written rejects every further call. A kernel that failed
+//!   an `fsync` no longer knows which pages were dirty, so a successful retry would prove nothing.
+//! * Checksum files of Hadoop (`.NAME.crc`) are moved and removed with their file, and are not
+//!   listed; see `checksum_file.rs`.
+//! * Renames, deletes and new directories are made durable by an `fsync` of the directories that
+//!   contain the names. A thread that finds a directory relies on its durability, so it waits while
+//!   another thread is between creating a directory and its `fsync`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -27,27 +29,27 @@ use crate::{
     AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum, checksum_file,
 };
 
-/// Appends gather up to this many bytes before they go to the kernel unasked.
+/// The most appended bytes that are buffered before they are passed to the kernel.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// Held alone from when a directory is made until its name is durable.
+/// Held exclusively from the creation of a directory until its name is durable.
 static MAKING_DIRS: RwLock<()> = RwLock::new(());
 
-/// The machine's own files; paths are the machine's paths.
+/// The machine's own files. Paths are the machine's paths.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalFileSystem {
-    /// Bytes of a piece of a bulk file, or of one that settles; 0 for none.
+    /// Bytes of a chunk of write-behind; 0 for no write-behind.
     write_behind_bytes: u64,
 }
 
 impl LocalFileSystem {
-    /// The machine's own files, bulk ones written write_behind by pieces of [`WRITE_BEHIND_BYTES`].
+    /// The machine's own files, with write-behind in chunks of [`WRITE_BEHIND_BYTES`].
     pub fn new() -> Self {
         Self { write_behind_bytes: WRITE_BEHIND_BYTES }
     }
 
-    /// The same, with the kernel asked to begin writing a bulk file, or one that settles, to the disk after every so many bytes,
-    /// rounded to 64 KiB; 0 leaves it all to the sync at the end.
+    /// The same with write-behind in chunks of `bytes`, rounded down to 64 KiB, for bulk files and
+    /// [`AppendFile::write_back`]. 0 leaves all writing to the sync at the end.
     pub fn with_write_behind(self, bytes: u64) -> Self {
         Self { write_behind_bytes: bytes }
     }
@@ -81,12 +83,12 @@ impl FileSystem for LocalFileSystem {
             self.mkdirs(parent)?;
         }
         if options.overwrite {
-            // The old file stays whole for whoever has it open.
+            // Readers that have the old file open keep it.
             remove_file(path)?;
         }
         let file =
             OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| with_path(path, e))?;
-        // What a file of this name left, if someone else removed it.
+        // Checksums may remain of a file of this name that another program removed.
         checksum_file::remove(path).map_err(|e| with_path(path, e))?;
         Ok(Box::new(LocalAppendFile::new(path, file, options.bulk, self.write_behind())))
     }
@@ -107,7 +109,7 @@ impl FileSystem for LocalFileSystem {
     fn delete(&self, path: &Path) -> io::Result<bool> {
         let was_there = self.discard(path)?;
         match if was_there { sync_parent(path) } else { Ok(()) } {
-            // The directory it was in is gone, too.
+            // The parent directory is gone, too.
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(was_there),
         }
@@ -191,7 +193,7 @@ impl FileSystem for LocalFileSystem {
     }
 }
 
-/// Puts the path before the message and keeps the kind.
+/// Adds the path to the message and keeps the kind.
 fn with_path(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -200,7 +202,7 @@ fn absent(path: &Path) -> io::Error {
     with_path(path, io::ErrorKind::NotFound.into())
 }
 
-/// A path below a file is as absent as one below nothing.
+/// A path below a file does not exist, just as one below a missing directory.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -214,7 +216,7 @@ fn remove_file(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Makes a directory and its missing parents, for a caller that holds [`MAKING_DIRS`].
+/// Creates a directory and its missing parents. The caller holds [`MAKING_DIRS`].
 fn make_dirs(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Ok(()) => sync_parent(path),
@@ -278,13 +280,13 @@ impl RandomAccessFile for LocalFile {
 struct LocalAppendFile {
     path: PathBuf,
     file: File,
-    /// Appended, not yet handed to the kernel.
+    /// Appended bytes that are not yet passed to the kernel.
     buffer: Vec<u8>,
     position: u64,
-    /// Whether it is handed on to the disk while it is written.
+    /// Whether write-behind applies to every append.
     is_bulk: bool,
     write_behind: Option<WriteBehind>,
-    /// Whether the directory that names the file was synced.
+    /// Whether the directory that contains the file's name was synced.
     name_synced: bool,
     failed: bool,
 }
@@ -303,7 +305,7 @@ impl LocalAppendFile {
         }
     }
 
-    /// Runs a step; an error, now or earlier, is the end of the file.
+    /// Runs a step. After an error, now or earlier, every call fails.
     fn step(&mut self, step: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         if self.failed {
             return Err(with_path(&self.path, io::Error::other("an earlier write failed")));
@@ -399,11 +401,11 @@ mod tests {
     use crate::write_behind::Writeback;
 
     thread_local! {
-        /// Directories that this thread has synced.
+        /// The directories that this thread has synced.
         pub(super) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// The directories that some work syncs, in their order, below `root`.
+    /// The directories below `root` that `work` syncs, in order.
     fn synced(root: &Path, work: impl FnOnce()) -> Vec<String> {
         SYNCED.take();
         work();
@@ -438,7 +440,7 @@ mod tests {
         assert_eq!(synced(&|| assert!(fs.delete(&path("a")).expect("deleted"))), [""]);
     }
 
-    /// A disk that fails to write what is begun at or after an offset.
+    /// A disk that fails writes at or after an offset.
     #[derive(Debug)]
     struct FailingFrom(u64);
 
@@ -452,7 +454,7 @@ mod tests {
         }
     }
 
-    /// A file on a disk of which the first mebibyte is good.
+    /// A file on a disk that fails writes after the first mebibyte.
     fn on_a_bad_disk(dir: &tempfile::TempDir, is_bulk: bool) -> LocalAppendFile {
         let path = dir.path().join("f");
         let write_behind = WriteBehind::new(Arc::new(FailingFrom(1 << 20)), 256 << 10);

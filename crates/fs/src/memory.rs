@@ -1,11 +1,13 @@
-//! [`MemoryFileSystem`], files in memory, with crashes.
+//! [`MemoryFileSystem`], files in memory, with simulated crashes.
 //!
-//! A file has three marks: what its writer appended (kept in the writer until flushed), what is **flushed** (readers
-//! see it, a crash of the process leaves it) and what is **synced** (a crash of the machine leaves it).
-//! [`MemoryFileSystem::crash`] goes back to one of the two and kills every writer, as the real thing would.
+//! A file has three lengths: the appended bytes (kept in the writer until flushed), the **flushed**
+//! bytes (visible to readers, survive a crash of the process) and the **synced** bytes (survive a
+//! crash of the machine). [`MemoryFileSystem::crash`] reverts to one of the latter two and
+//! invalidates every writer, as a real crash would.
 //!
-//! Names follow the seam's promises: renames survive every crash; a new file's name survives the machine with its
-//! first sync; directories and deletes always survive.
+//! Names follow the guarantees of [`FileSystem`]: renames survive every crash; the name of a new
+//! file survives a crash of the machine after its first sync; directories and deletes always
+//! survive.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,20 +19,20 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
 
-/// What a crash leaves.
+/// The data that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The process died: what was flushed is there.
+    /// The process crashed: flushed bytes survive.
     Flushed,
-    /// The machine died: what was synced is there.
+    /// The machine crashed: synced bytes survive.
     Synced,
-    /// The machine died in the middle of its work: what was synced is there, and of each file some part of what was only
-    /// flushed, cut anywhere. The number chooses. (File systems that order data before lengths leave no other trace; a WAL
-    /// has no checksums of its own and could not tell.)
+    /// The machine crashed during writeback: synced bytes survive, and a prefix of the flushed
+    /// bytes of each file, which the number selects. (File systems that order data before lengths
+    /// leave no other state; a WAL has no checksums and could not detect one.)
     Torn(u64),
 }
 
-/// Files in memory. Clones share them.
+/// Files in memory. Clones share the files.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFileSystem {
     inner: Arc<Inner>,
@@ -39,9 +41,9 @@ pub struct MemoryFileSystem {
 #[derive(Debug, Default)]
 struct Inner {
     nodes: Mutex<BTreeMap<PathBuf, Node>>,
-    /// How many crashes there were; a writer of an earlier incarnation is dead.
+    /// The number of crashes. Writers of an earlier incarnation are invalid.
     incarnation: AtomicU64,
-    /// Stands in for the clock: every change is a millisecond later than the one before.
+    /// Replaces the clock: every change is a millisecond later than the previous one.
     changes: AtomicI64,
 }
 
@@ -66,12 +68,13 @@ struct Content {
 }
 
 impl MemoryFileSystem {
-    /// An empty file system: only the root directory is there.
+    /// An empty file system with only the root directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets what a death of the process or the machine would forget. Files open for writing fail from here on.
+    /// Discards the data that a crash of the process or the machine would lose. Calls on files open
+    /// for writing fail from now on.
     pub fn crash(&self, keep: Keep) {
         let mut nodes = self.inner.nodes.lock();
         self.inner.incarnation.fetch_add(1, Ordering::SeqCst);
@@ -84,10 +87,10 @@ impl MemoryFileSystem {
         }
     }
 
-    /// Replaces a file's bytes in place, as a bad disk would.
+    /// Changes a file's bytes in place, to simulate corruption.
     ///
     /// # Errors
-    /// `NotFound` when there is no such file.
+    /// `NotFound` if there is no such file.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let file = self.file(path)?;
         let mut content = file.content.write();
@@ -96,10 +99,10 @@ impl MemoryFileSystem {
         Ok(())
     }
 
-    /// Whether a file was created as a bulk file, which changes nothing here.
+    /// Returns true if a file was created as a bulk file, which has no effect in memory.
     ///
     /// # Errors
-    /// `NotFound` when there is no such file.
+    /// `NotFound` if there is no such file.
     pub fn is_bulk(&self, path: &Path) -> io::Result<bool> {
         self.file(path).map(|file| file.bulk)
     }
@@ -114,22 +117,22 @@ impl MemoryFileSystem {
 }
 
 impl Node {
-    /// Goes back to what was synced and as many of the bytes after it as `keep` makes of their number; whether the node is
-    /// still there.
+    /// Discards unsynced bytes beyond the first `keep(unsynced bytes)`. Returns true if the node
+    /// still exists.
     fn forget_unsynced(&self, keep: impl FnOnce(usize) -> usize) -> bool {
         let Node::File(file) = self else { return true };
         let mut content = file.content.write();
         let len = content.synced_len;
         let kept = keep(content.flushed.len() - len);
         content.flushed.truncate(len + kept);
-        // What survived one crash is on the disk and survives the next.
+        // Bytes that survived one crash are on the disk and survive the next.
         content.synced_len = len + kept;
         content.ever_synced |= kept > 0;
         content.ever_synced
     }
 }
 
-/// How many bytes of a tail survive, by `choice`.
+/// The number of bytes of a tail that survive, selected by `choice`.
 fn tear(tail_len: usize, choice: &mut u64) -> usize {
     let mut next = |below: usize| {
         *choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -228,7 +231,7 @@ impl FileSystem for MemoryFileSystem {
             _ => {}
         }
         if let Node::File(file) = &node {
-            file.content.write().ever_synced = true; // the name, that is: a rename survives the machine
+            file.content.write().ever_synced = true; // the name: a rename survives a crash of the machine
         }
         let moved: Vec<_> = below(&nodes, from).cloned().chain([from.to_owned()]).collect();
         for path in moved {
@@ -339,7 +342,7 @@ struct MemoryAppendFile {
     inner: Arc<Inner>,
     incarnation: u64,
     file: Arc<MemoryFile>,
-    /// Appended and not flushed.
+    /// Appended bytes that are not flushed.
     buffer: Vec<u8>,
     position: u64,
 }

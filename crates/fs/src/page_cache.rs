@@ -1,9 +1,9 @@
-//! Reads of what the kernel has in memory: such a read takes no wait for a disk.
+//! Reads from the kernel's page cache, which do not wait for a disk.
 
 use std::fs::File;
 
-/// Fills `buf` from `offset`, if the kernel's page cache has all of it; else false, and nothing was asked of the disk. So
-/// it is where the file system cannot tell.
+/// Fills `buf` from `offset` if all of it is in the page cache. Otherwise returns false without
+/// reading from the disk; also if the file system does not support the check.
 #[cfg(target_os = "linux")]
 pub fn read(file: &File, offset: u64, buf: &mut [u8]) -> bool {
     use rustix::io::ReadWriteFlags;
@@ -21,7 +21,7 @@ pub fn read(file: &File, offset: u64, buf: &mut [u8]) -> bool {
     true
 }
 
-/// This system cannot tell.
+/// Other systems do not support the check.
 #[cfg(not(target_os = "linux"))]
 pub fn read(_: &File, _: u64, _: &mut [u8]) -> bool {
     false
@@ -40,7 +40,7 @@ mod tests {
         let file = File::open(&path).expect("open");
         let mut buf = [0; 4];
         if !read(&file, 3, &mut buf) {
-            // A file system that cannot tell says so of everything.
+            // A file system without support returns false for every read.
             assert!(!read(&file, 0, &mut buf));
             return;
         }

@@ -1,29 +1,31 @@
-//! [`PowerCutFileSystem`], a disk in memory that loses its power at any step.
+//! [`PowerCutFileSystem`], a disk in memory whose power can be cut at any step.
 //!
-//! Everything has two states: what is **live**, which every reader sees, and what is **durable**, which the disk has. A
-//! directory's entries become durable by an `fsync` of the directory, a file's bytes by one of the file. While it
-//! records, each step is written down ([`Recording`]): the calls of the seam, taken apart into what
-//! [`LocalFileSystem`](crate::LocalFileSystem) asks of the kernel. So one run of a server gives the disks of every power cut
-//! in it: [`Recording::disk_after`] takes the disk as it was at the beginning, does the first steps again, and loses what was
-//! not durable by then.
+//! All data has a **live** state, which readers see, and a **durable** state, which is on the disk.
+//! A directory's entries become durable by an `fsync` of the directory, a file's bytes by an
+//! `fsync` of the file. While recording, each step is logged ([`Recording`]): a step is one of the
+//! system calls that [`LocalFileSystem`](crate::LocalFileSystem) makes for a call of the trait. So
+//! one run of a server yields the disks of all possible power cuts: [`Recording::disk_after`]
+//! copies the initial disk, replays the first steps, and discards the data that is not durable by
+//! then.
 //!
-//! | not durable | what a cut leaves of it |
+//! | not durable | after a cut |
 //! |---|---|
-//! | changes of a directory's entries | any of them; a change with the earlier ones of the same name or node; both ends of a rename or neither |
-//! | bytes at the end of a file | none, all, or those up to any place; behind that the file ends, or has zeros or garbage up to its length |
+//! | directory entries | any subset of the changes that includes each change's dependencies |
+//! | bytes at the end of a file | a prefix, then the end of the file, zeros or garbage |
 //!
-//! The number given to a cut chooses; a few numbers stand for a cut that loses everything and one that loses nothing.
+//! A change depends on the earlier ones of the same name or node; both ends of a rename are one
+//! change. The number given to a cut selects the outcome; 0 loses everything and 1 nothing.
 //!
-//! | call of the seam | steps |
+//! | method | steps |
 //! |---|---|
-//! | `mkdirs` | for each missing directory: make it, sync its parent |
-//! | `create` | the old file out, the new one in |
-//! | `append`, `flush` | the bytes |
-//! | `sync` | sync the file, and once a file its directory |
-//! | `rename` | rename, sync the directory it came to and that it came from |
-//! | `delete` | everything out, leaves first; sync the parent |
+//! | `mkdirs` | for each missing directory: create it, sync its parent |
+//! | `create` | remove the old file, create the new one |
+//! | `append`, `flush` | append, flush |
+//! | `sync` | sync the file and, once per file, its directory |
+//! | `rename` | rename, sync the target's directory and the source's |
+//! | `delete` | remove everything, leaves first; sync the parent |
 //! | `discard`, `delete_empty_dir` | the same without the sync |
-//! | `sync_file` | sync the file or directory, and the directory that it is in |
+//! | `sync_file` | sync the file or directory, and its parent |
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +45,7 @@ type Inode = u64;
 
 const ROOT: Inode = 0;
 
-/// A disk in memory. Clones share it.
+/// A disk in memory. Clones share the disk.
 #[derive(Clone, Debug, Default)]
 pub struct PowerCutFileSystem {
     shared: Arc<Shared>,
@@ -52,9 +54,10 @@ pub struct PowerCutFileSystem {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Held alone by the thread that makes a directory until that is durable, as in the local file system.
+    /// Held exclusively from the creation of a directory until it is durable, as in the local file
+    /// system.
     making: RwLock<()>,
-    /// Every call fails: the power is gone.
+    /// The power is off: every call fails.
     powered_off: AtomicBool,
 }
 
@@ -64,14 +67,14 @@ struct State {
     recording: Option<Recording>,
 }
 
-/// What happened to a disk from a moment on.
+/// The steps applied to a disk since a point in time, and the disk at that time.
 #[derive(Clone, Debug)]
 pub struct Recording {
     base: Disk,
     steps: Vec<Step>,
 }
 
-/// What a kernel is asked to do.
+/// A system call.
 #[derive(Clone, Debug)]
 enum Step {
     MakeDir(PathBuf),
@@ -89,10 +92,10 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Disk {
     nodes: HashMap<Inode, Node>,
-    /// Changes of entries that are not durable, in their order.
+    /// Changes of entries that are not durable, in order.
     pending: Vec<Change>,
     next: Inode,
-    /// Stands in for the clock: every change is a millisecond later than the one before.
+    /// Replaces the clock: every change is a millisecond later than the previous one.
     now_ms: i64,
 }
 
@@ -111,13 +114,13 @@ struct Dir {
 #[derive(Clone, Debug, Default)]
 struct File {
     bytes: Arc<Vec<u8>>,
-    /// What readers see of them.
+    /// The length that readers see.
     flushed: usize,
     durable: usize,
     modified_ms: i64,
 }
 
-/// Entries that change together.
+/// Changes of entries that are atomic together.
 #[derive(Clone, Debug)]
 struct Change {
     edits: Vec<Edit>,
@@ -139,7 +142,7 @@ impl Default for Disk {
 }
 
 impl PowerCutFileSystem {
-    /// An empty disk: only the root directory is there.
+    /// An empty disk with only the root directory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -150,23 +153,23 @@ impl PowerCutFileSystem {
         fs
     }
 
-    /// Writes down every step from now on.
+    /// Starts to record every step.
     pub fn start_recording(&self) {
         let mut state = self.shared.state.lock();
         state.recording = Some(Recording { base: state.disk.clone(), steps: Vec::new() });
     }
 
-    /// How many steps were written down so far.
+    /// The number of steps recorded so far.
     pub fn steps(&self) -> usize {
         self.shared.state.lock().recording.as_ref().map_or(0, |recording| recording.steps.len())
     }
 
-    /// What was written down; nothing is from now on.
+    /// Ends the recording and returns it.
     pub fn take_recording(&self) -> Option<Recording> {
         self.shared.state.lock().recording.take()
     }
 
-    /// From now on every call fails and changes nothing.
+    /// Switches the power off: from now on every call fails without effect.
     pub fn power_off(&self) {
         self.shared.powered_off.store(true, Ordering::SeqCst);
     }
@@ -178,13 +181,13 @@ impl PowerCutFileSystem {
         }
     }
 
-    /// Looks at the disk.
+    /// Reads the live state of the disk.
     fn with_disk<T>(&self, read: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
         self.check_power()?;
         read(&self.shared.state.lock().disk)
     }
 
-    /// Takes a step.
+    /// Applies a step, and records it.
     fn apply(&self, step: Step) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         self.check_power()?;
@@ -204,7 +207,7 @@ impl PowerCutFileSystem {
         self.apply(Step::SyncDir(path.parent().unwrap_or(Path::new("/")).to_owned()))
     }
 
-    /// Removes everything below a directory, leaves first, or a file.
+    /// Removes a file, or a directory and everything below it, leaves first.
     fn remove_all(&self, path: &Path) -> io::Result<bool> {
         match self.status(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -220,17 +223,17 @@ impl PowerCutFileSystem {
 }
 
 impl Recording {
-    /// How many steps there are; a cut may come before each, and after the last.
+    /// The number of steps. A cut is possible before each, and after the last.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether nothing happened.
+    /// Returns true if there is no step.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// The steps around a cut, for a message.
+    /// The steps around a cut, for messages.
     pub fn steps_around(&self, at: usize) -> String {
         let from = at.saturating_sub(3);
         let text = |(number, step): (usize, &Step)| {
@@ -241,12 +244,12 @@ impl Recording {
         steps.collect::<Vec<_>>().join("\n")
     }
 
-    /// The disk after a power cut behind the first `at` steps. `choice` chooses what is left of what was not durable: 0
-    /// nothing, 1 all, others any part of it.
+    /// The disk after a power cut that follows the first `at` steps. `choice` selects how much of
+    /// the data that is not durable survives: 0 nothing, 1 everything, other numbers a part.
     pub fn disk_after(&self, at: usize, choice: u64) -> PowerCutFileSystem {
         let mut disk = self.base.clone();
         for step in self.steps.iter().take(at) {
-            // A step that the live disk took is taken by its copy.
+            // A step that succeeded on the live disk succeeds on its copy.
             let taken = disk.apply(step);
             debug_assert!(taken.is_ok(), "{step:?}: {taken:?}");
         }
@@ -263,7 +266,7 @@ impl Step {
     }
 }
 
-/// What a cut leaves, by a number.
+/// Selects what survives a cut, by a number.
 struct Choices {
     all: Option<bool>,
     random: u64,
@@ -289,7 +292,7 @@ impl Choices {
         self.all.unwrap_or_else(|| self.below(2) == 0)
     }
 
-    /// What is left of the end of a file.
+    /// The part of a file's tail that survives.
     fn tear(&mut self, tail: &[u8]) -> Vec<u8> {
         if let Some(all) = self.all {
             return if all { tail.to_vec() } else { Vec::new() };
@@ -334,7 +337,7 @@ impl Disk {
         Ok(node)
     }
 
-    /// The directory that a path is in, and its name there.
+    /// The directory that contains a path, and the name within it.
     fn parent_and_name(&self, path: &Path) -> io::Result<(Inode, OsString)> {
         let name = path.file_name().ok_or_else(|| error(path, io::ErrorKind::InvalidInput))?;
         let dir = self.find(path.parent().unwrap_or(Path::new("/")))?;
@@ -435,7 +438,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Changes live entries; they are durable later.
+    /// Changes live entries, not durably.
     fn change(&mut self, edits: Vec<Edit>, nodes: Vec<Inode>) {
         self.apply_edits(&edits, |dir| &mut dir.live);
         self.pending.push(Change { edits, nodes });
@@ -452,7 +455,7 @@ impl Disk {
         }
     }
 
-    /// Makes the changes of a directory's entries durable, with those that they build upon.
+    /// Makes the changes of a directory's entries durable, together with their dependencies.
     fn sync_dir(&mut self, dir: Inode) {
         let mut wanted: Vec<bool> =
             self.pending.iter().map(|change| change.edits.iter().any(|edit| edit.dir == dir)).collect();
@@ -474,7 +477,7 @@ impl Disk {
         }
     }
 
-    /// What is left when the power goes.
+    /// The disk after the power is cut.
     fn lose_power(mut self, choices: &mut Choices) -> Self {
         let mut survives: Vec<bool> = Vec::with_capacity(self.pending.len());
         for (at, change) in self.pending.iter().enumerate() {
@@ -489,7 +492,7 @@ impl Disk {
         left
     }
 
-    /// Takes over what is durable of a node and of all below it.
+    /// Copies the durable state of a node and of all nodes below it.
     fn copy_durable(&mut self, node: Inode, of: &Self, choices: &mut Choices) {
         match of.nodes.get(&node) {
             Some(Node::Dir(dir)) => {
@@ -526,7 +529,7 @@ impl Disk {
 }
 
 impl Change {
-    /// Whether an earlier change must be there for this one to be.
+    /// Returns true if this change requires an earlier one.
     fn depends_on(&self, earlier: &Self) -> bool {
         let same_name = |a: &Edit| earlier.edits.iter().any(|b| (a.dir, &a.name) == (b.dir, &b.name));
         self.nodes.iter().any(|node| earlier.nodes.contains(node)) || self.edits.iter().any(same_name)

@@ -1,31 +1,36 @@
-//! Write-behind: a bulk file is on its way to the disk while it is written.
+//! Write-behind: a bulk file is written to the disk while it grows.
 //!
-//! `write(2)` only makes pages dirty. A store file that is written through and synced at its end leaves all of itself
-//! to that one sync (or to the kernel's flusher, at the dirty limits), which then writes at the disk's full speed; a log's
-//! `write(2)` or sync meanwhile waits behind it, in the queue of the disk or in the file system's journal. So the kernel is
-//! asked for each piece as it is complete, with `sync_file_range(2)`, as RocksDB does by `bytes_per_sync` and HDFS by
+//! `write(2)` only makes pages dirty. A store file that is synced at its end leaves all of its
+//! bytes to that one sync (or to the kernel's flusher, at the dirty limits), which then writes at
+//! the disk's full speed. Meanwhile a `write(2)` or sync of a log waits behind it, in the disk's
+//! queue or in the file system's journal. So each chunk is submitted to the disk when it is
+//! complete, with `sync_file_range(2)`, as RocksDB does with `bytes_per_sync` and HDFS with
 //! `dfs.datanode.sync.behind.writes`:
 //!
 //! ```text
-//! 0            waited for     begun               written
-//! | on the disk | under way    | not yet asked for |
-//!               '- CHUNKS_IN_FLIGHT -'--- < 1 piece ---'
+//! 0            waited         begun               written
+//! | on the disk | in flight    | not submitted     |
+//!               '- CHUNKS_IN_FLIGHT -'--- < 1 chunk ---'
 //! ```
 //!
-//! * Once a piece is complete, its writing is **begun** (`SYNC_FILE_RANGE_WRITE`). That may itself wait when the queue of
-//!   the disk is full. A flush or a compaction may wait there; a log may not: files of logs are never bulk files. They are
-//!   settled likewise, a piece at a time, by the thread that closes them.
-//! * Then the piece [`CHUNKS_IN_FLIGHT`] before it is **waited for** (`SYNC_FILE_RANGE_WAIT_BEFORE`): a writer faster
-//!   than the disk comes down to its pace, and of a file at most so many pieces, the one being filled and one append are
-//!   not on the disk. With more of them under way even a log's `write(2)` waits now and then (`docs/benchmarks.md`),
-//!   most likely because the file system begins a piece within a step of its journal, which stays open while there is no
-//!   room in the queue.
-//! * Nothing is durable by that: no metadata is written, and no cache of the disk. The sync at the end is what it was, with
-//!   less to do.
+//! * When a chunk is complete, its writing is **begun** (`SYNC_FILE_RANGE_WRITE`). That call may
+//!   wait if the disk's queue is full. A flush or a compaction may wait there; a log may not, so
+//!   log files are never bulk files. The thread that closes a log file writes it back in the same
+//!   way, chunk by chunk.
+//! * Then the chunk [`CHUNKS_IN_FLIGHT`] before it is **waited for**
+//!   (`SYNC_FILE_RANGE_WAIT_BEFORE`). This limits a fast writer to the disk's rate, and bounds the
+//!   bytes of a file that are not on the disk to the chunks in flight, the incomplete chunk and one
+//!   append. With more chunks in flight even a `write(2)` of a log waits occasionally
+//!   (`docs/benchmarks.md`), most likely because the file system submits a chunk within a journal
+//!   transaction, which stays open while the disk's queue is full.
+//! * Nothing is durable by that: neither metadata nor the disk's cache is written. The sync at the
+//!   end is still needed and has less to do.
 //!
-//! **Errors.** A write to the disk that fails is told to a descriptor once. Waiting tells it, and the sync after it would
-//! not tell it again, so every error of a wait is an error of the file. To begin tells of nothing before; a file system or
-//! a sandbox that does not know the call says so there, and is not asked again for this file.
+//! **Errors.** The kernel reports a failed write to a descriptor once. A wait reports it, and a
+//! later sync would not report it again, so every error of a wait is an error of the file.
+//! Beginning a chunk does not report earlier failures. A file system or a sandbox that does not
+//! support the call reports that when a chunk is begun, and write-behind is then disabled for the
+//! file.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -33,48 +38,51 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a piece unless told otherwise; `docs/benchmarks.md` has what others cost.
+/// The default bytes of a chunk; `docs/benchmarks.md` compares other sizes.
 pub const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
-/// Pieces that may be on their way to the disk before the writer waits for the first of them.
+/// The most chunks in flight before the writer waits for the first of them.
 const CHUNKS_IN_FLIGHT: u64 = 1;
 
-/// The smallest piece: a whole number of pages of any kernel.
+/// The smallest chunk: a multiple of the page size of any kernel.
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
 
-/// What a kernel is asked of a file's bytes.
+/// The kernel's writeback of a range of a file.
 pub(crate) trait Writeback: Send + Sync + Debug {
-    /// Begins to write what is dirty in the range.
+    /// Begins to write the dirty pages of the range.
     fn begin(&self, file: &File, range: Range<u64>) -> io::Result<()>;
 
-    /// Waits until what was begun in the range is written.
+    /// Waits for the writes that were begun in the range.
     fn wait(&self, file: &File, range: Range<u64>) -> io::Result<()>;
 }
 
-/// How far one file's bytes have come. See the module.
+/// The write-behind state of one file. See the module.
 #[derive(Debug)]
 pub(crate) struct WriteBehind {
     kernel: Arc<dyn Writeback>,
     chunk_bytes: u64,
-    /// All before it was asked for.
+    /// The writing of all bytes before this offset was begun.
     begun: u64,
-    /// All before it was waited for.
+    /// All bytes before this offset were waited for.
     waited: u64,
-    /// The kernel does not do it for this file.
+    /// The kernel does not support write-behind for this file.
     refused: bool,
 }
 
 impl WriteBehind {
-    /// For a new file, by pieces of so many bytes (64 KiB at least, and whole multiples of that).
+    /// The state of a new file. `chunk_bytes` is rounded down to a multiple of 64 KiB, at least 64
+    /// KiB.
     pub(crate) fn new(kernel: Arc<dyn Writeback>, chunk_bytes: u64) -> Self {
         let chunk_bytes = (chunk_bytes - chunk_bytes % CHUNK_BYTES_MIN).max(CHUNK_BYTES_MIN);
         Self { kernel, chunk_bytes, begun: 0, waited: 0, refused: false }
     }
 
-    /// Asks for what is complete, now that the file's first `written` bytes are with the kernel.
+    /// Begins the writing of complete chunks, when the file's first `written` bytes have been
+    /// passed to the kernel.
     ///
     /// # Errors
-    /// A write to the disk that failed. The file must be given up: its sync may not tell of it any more.
+    /// The error of a failed write to the disk. The caller must abandon the file, because its sync
+    /// may not report the failure again.
     pub(crate) fn advance(&mut self, file: &File, written: u64) -> io::Result<()> {
         let complete = written - written % self.chunk_bytes;
         if self.refused || complete <= self.begun {
@@ -91,8 +99,8 @@ impl WriteBehind {
         self.wait_behind(file)
     }
 
-    /// Asks for what is complete of a file that has its first `written` bytes with the kernel, one piece after the other, as
-    /// long as `continues`.
+    /// Begins the writing of complete chunks one after the other, while `continues` returns true.
+    /// The file's first `written` bytes have been passed to the kernel.
     ///
     /// # Errors
     /// As [`WriteBehind::advance`].
@@ -108,7 +116,7 @@ impl WriteBehind {
         Ok(())
     }
 
-    /// Waits for what is not to be under way any more.
+    /// Waits for the chunks beyond [`CHUNKS_IN_FLIGHT`].
     fn wait_behind(&mut self, file: &File) -> io::Result<()> {
         let complete = self.begun;
         let settled = complete.saturating_sub(CHUNKS_IN_FLIGHT.saturating_mul(self.chunk_bytes));
@@ -120,13 +128,14 @@ impl WriteBehind {
     }
 }
 
-/// Whether the kernel, the file system or a sandbox around them does not do it, as opposed to failing at it.
+/// Returns true if the error means that the kernel, the file system or a sandbox does not support
+/// the call.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [libc::ENOSYS, libc::EOPNOTSUPP, libc::ESPIPE, libc::EINVAL, libc::EPERM];
     error.raw_os_error().is_some_and(|code| refusals.contains(&code))
 }
 
-/// The machine's own kernel.
+/// The kernel of this machine.
 #[derive(Debug)]
 pub(crate) struct Kernel;
 
@@ -141,7 +150,7 @@ impl Writeback for Kernel {
     }
 }
 
-/// Other kernels have nothing like it; their files are left to the sync at their end.
+/// Other kernels have no such call; their files are written by the sync at the end.
 #[cfg(not(target_os = "linux"))]
 impl Writeback for Kernel {
     fn begin(&self, _file: &File, _range: Range<u64>) -> io::Result<()> {
@@ -160,7 +169,7 @@ fn sync_file_range(file: &File, range: Range<u64>, flags: libc::c_uint) -> io::R
     let start = libc::off64_t::try_from(range.start).map_err(too_far)?;
     let len = libc::off64_t::try_from(range.end - range.start).map_err(too_far)?;
     loop {
-        // SAFETY: a plain system call on a descriptor that `file` keeps open; it is given no memory.
+        // SAFETY: a system call on a descriptor that `file` keeps open; it takes no memory.
         if unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) } == 0 {
             return Ok(());
         }
@@ -181,7 +190,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What it was asked, and what it answers: the errors of `begin`, of `wait`.
+    /// Records the calls, and fails them with the given errors.
     #[derive(Debug, Default)]
     struct RecordingWriteback {
         begun: Mutex<Vec<Range<u64>>>,
@@ -205,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A file that is as long as it needs to be.
+    /// A sparse file of 1 GiB.
     fn file() -> File {
         let file = tempfile::tempfile().expect("temp file");
         file.set_len(1 << 30).expect("sparse");

@@ -1,5 +1,5 @@
-//! What every file system must do: the same functions over the local one and the one in memory (bare, and inside a
-//! faulty one with an empty script).
+//! The contract of every file system: the same tests on the local one, the one in memory (directly,
+//! and wrapped in a faulty one with an empty script) and the power-cut one.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use evenkeel_fs::{
 const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
 const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, bulk: false };
 
-/// A file system and a directory in it that is there and empty.
+/// A file system and an empty directory in it.
 struct Room<'a> {
     fs: &'a dyn FileSystem,
     root: PathBuf,

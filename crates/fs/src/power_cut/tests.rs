@@ -10,7 +10,7 @@ fn read(fs: &PowerCutFileSystem, path: &str) -> Vec<u8> {
     fs.read_all(path.as_ref(), 1 << 20).expect("read")
 }
 
-/// The disks of a cut at the end, by every choice.
+/// The disks after a cut at the end, for every choice.
 fn ends(work: impl FnOnce(&PowerCutFileSystem)) -> Vec<PowerCutFileSystem> {
     let fs = PowerCutFileSystem::new();
     fs.mkdirs("/d/e".as_ref()).expect("made");
