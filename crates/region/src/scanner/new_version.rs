@@ -5,11 +5,30 @@
 //! when compactions ran.
 //!
 //! State of a column: *spans*, one a marker over a range of timestamps (and one without, for the open end), by sequence
-//! id. A span knows the versions deleted one by one in its time, and counts, for each stretch between two of those,
-//! the puts that were live then. A put is looked up in every span from its own sequence id on.
+//! id. A span knows the versions deleted one by one in its time, and counts, for each *stretch* between two of those,
+//! the puts that were live then. A put is looked up in every span from its own sequence id on, until it is found deleted.
+//!
+//! **Bounds.** Memory grows with the cells of the row that were looked at, some hundred bytes for each, and not with
+//! markers times puts: spans keep counts, see [`span`] and [`stretches`]. (One exception: a put of which a newer one has the very
+//! timestamp takes that in each span of a family marker in between with version markers in it.) A cell takes steps by the square root of
+//! the column's version markers, and one for each marker of the family that came after it and hides older timestamps only.
+//! Spans of the family are copied for a column when a put of the column is looked up in them.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`span`] | [`Span`]: what was live, and deleted one by one, in the time that one marker ends |
+//! | [`stretches`] | the counts of a span |
+
+mod span;
+mod stretches;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, CellType};
@@ -17,65 +36,71 @@ use evenkeel_common::{CellRef, CellType};
 use super::columns::VersionLimits;
 use super::deletes::DeleteResult;
 use super::matcher::MatchCode;
+use span::Span;
+use stretches::OPEN;
 
-/// The end of time, in sequence ids.
-const OPEN: u64 = u64::MAX;
+/// What an entry of a tree takes beside itself, about.
+const ENTRY_BYTES: usize = 48;
 
-/// What a live put takes in a tree, and what a tree with its first node takes.
-const PUT_BYTES: usize = 16;
-const NODE_BYTES: usize = 256;
-
-#[derive(Clone, Debug)]
-struct Span {
-    /// Everything up to this timestamp is deleted at the span's end.
-    timestamp: i64,
-    /// Timestamp to the sequence ids of markers for exactly that version.
-    version_markers: BTreeMap<i64, BTreeSet<u64>>,
-    /// End of a stretch to the puts that were live in it.
-    live: BTreeMap<u64, BTreeSet<u64>>,
-}
-
-impl Span {
-    fn ending_in(timestamp: i64) -> Self {
-        Self { timestamp, version_markers: BTreeMap::new(), live: BTreeMap::from([(OPEN, BTreeSet::new())]) }
-    }
-
-    /// About: what the nodes of the trees take.
-    fn held_bytes(&self) -> usize {
-        let puts = self.live.values().map(BTreeSet::len).sum::<usize>();
-        let markers = self.version_markers.values().map(BTreeSet::len).sum::<usize>();
-        size_of::<Self>() + puts * PUT_BYTES + (self.live.len() + markers) * NODE_BYTES
-    }
-
-    fn add_version_marker(&mut self, cell: &CellRef<'_>) {
-        let seq_id = cell.seq_id();
-        self.version_markers.entry(cell.timestamp()).or_default().insert(seq_id);
-        let stretch =
-            self.live.range(seq_id..).next().map(|(_, puts)| puts.range(..seq_id).copied().collect());
-        self.live.insert(seq_id, stretch.unwrap_or_default());
-    }
-
-    /// The sequence id of the first marker for exactly this version that came after the put.
-    fn version_marker_after(&self, timestamp: i64, seq_id: u64) -> Option<u64> {
-        self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
-    }
-
-    /// Counts a put in every stretch it lived in; false when there is one with enough others.
-    fn count_put(&mut self, seq_id: u64, until: u64, versions_max: usize) -> bool {
-        if seq_id > until {
-            return true;
-        }
-        for (_, puts) in self.live.range_mut(seq_id..=until) {
-            if puts.len() >= versions_max {
-                return false;
-            }
-            puts.insert(seq_id);
-        }
-        true
-    }
-}
-
+/// By the sequence id that ends them.
 type Spans = BTreeMap<u64, Span>;
+
+/// How far a sequence id was counted beyond the span it lies in.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    /// How many cells of the column had been looked at.
+    at: u64,
+    /// The end of the last span that it passed.
+    last: u64,
+}
+
+/// The column at hand.
+#[derive(Debug, Default)]
+struct Column {
+    qualifier: Option<Vec<u8>>,
+    /// Those of the column's own markers, and the family's as far as a put was looked up in them.
+    spans: Spans,
+    /// Sequence ids to what they passed; those that passed none but their own are not in it.
+    passed: BTreeMap<u64, Passed>,
+    /// Cells that were looked at.
+    cells: u64,
+}
+
+impl Column {
+    fn enter(&mut self, qualifier: &[u8]) {
+        self.spans.clear();
+        self.passed.clear();
+        self.cells = 0;
+        let own = self.qualifier.get_or_insert_default();
+        own.clear();
+        own.extend_from_slice(qualifier);
+    }
+
+    /// The first span that ends at `seq_id` or later. There is one, for the family has one that does not end.
+    fn span_ending_from(&mut self, family: &Spans, seq_id: u64) -> Option<(u64, &mut Span)> {
+        let of_column = self.spans.range(seq_id..).next().map(|(end, _)| *end);
+        let of_family = family.range(seq_id..).next();
+        if let Some((end, span)) = of_family.filter(|(end, _)| of_column.is_none_or(|own| **end < own)) {
+            return Some((*end, self.spans.entry(*end).or_insert_with(|| span.clone())));
+        }
+        of_column.and_then(|end| Some((end, self.spans.get_mut(&end)?)))
+    }
+
+    fn was_passed(&self, seq_id: u64, end: u64, made_at: u64) -> bool {
+        self.passed.get(&seq_id).is_some_and(|passed| made_at < passed.at && end <= passed.last)
+    }
+
+    /// Notes that `seq_id` passed the span that ends at `last` and was made at `made_at`. A span that was made since the note
+    /// before ends all further look-ups of older timestamps, so what lies beyond it need not be known any more.
+    fn note_passed(&mut self, seq_id: u64, last: u64, made_at: u64) {
+        let at = self.cells;
+        let passed = self.passed.entry(seq_id).or_insert(Passed { at, last });
+        if made_at >= passed.at {
+            *passed = Passed { at, last };
+        }
+        passed.last = passed.last.max(last);
+    }
+}
 
 /// The tracker of one scan.
 #[derive(Debug)]
@@ -83,11 +108,12 @@ pub(super) struct NewVersionTracker {
     columns: Option<Vec<Bytes>>,
     index: usize,
     /// Versions that the family keeps.
-    family_versions_max: usize,
+    family_versions_max: u32,
     limits: VersionLimits,
+    /// None of which counts puts.
     family_spans: Spans,
-    spans: Spans,
-    qualifier: Option<Vec<u8>>,
+    has_family_markers: bool,
+    column: Column,
     last_put: Option<(i64, u64)>,
     count: u32,
 }
@@ -95,33 +121,35 @@ pub(super) struct NewVersionTracker {
 impl NewVersionTracker {
     pub(super) fn new(columns: Option<&[Bytes]>, family_versions_max: u32, limits: VersionLimits) -> Self {
         let columns = columns.filter(|columns| !columns.is_empty()).map(<[Bytes]>::to_vec);
-        let mut tracker = Self {
+        Self {
             columns,
             index: 0,
-            family_versions_max: family_versions_max as usize,
+            family_versions_max,
             limits,
-            family_spans: Spans::new(),
-            spans: Spans::new(),
-            qualifier: None,
+            family_spans: Spans::from([(OPEN, Span::new(i64::MIN, 0))]),
+            has_family_markers: false,
+            column: Column::default(),
             last_put: None,
             count: 0,
-        };
-        tracker.reset();
-        tracker
+        }
     }
 
     /// Bytes of the columns asked for and of what is known of the row at hand.
     pub(super) fn held_bytes(&self) -> u64 {
         let columns = self.columns.as_deref().map_or(0, size_of_val);
-        let spans =
-            self.family_spans.values().chain(self.spans.values()).map(Span::held_bytes).sum::<usize>();
-        (size_of::<Self>() + columns + spans) as u64
+        let spans = self.family_spans.values().chain(self.column.spans.values());
+        let spans = spans.map(|span| span.held_bytes() + ENTRY_BYTES).sum::<usize>();
+        let passed = self.column.passed.len() * (size_of::<Passed>() + ENTRY_BYTES);
+        (size_of::<Self>() + columns + spans + passed) as u64
     }
 
     pub(super) fn reset(&mut self) {
-        self.family_spans = Spans::from([(OPEN, Span::ending_in(i64::MIN))]);
-        self.spans.clear();
-        self.qualifier = None;
+        if std::mem::take(&mut self.has_family_markers) {
+            self.family_spans = Spans::from([(OPEN, Span::new(i64::MIN, 0))]);
+        }
+        self.column.spans.clear();
+        self.column.passed.clear();
+        self.column.qualifier = None;
         self.last_put = None;
         self.index = 0;
         self.count = 0;
@@ -130,9 +158,8 @@ impl NewVersionTracker {
     /// Goes to the cell's column; gives the sequence id of a newer put of the same version.
     fn enter(&mut self, cell: &CellRef<'_>) -> Option<u64> {
         let put = (cell.type_code() == CellType::Put.code()).then(|| (cell.timestamp(), cell.seq_id()));
-        if self.qualifier.as_deref() != Some(cell.qualifier()) {
-            self.qualifier = Some(cell.qualifier().to_vec());
-            self.spans = self.family_spans.clone();
+        if self.column.qualifier.as_deref() != Some(cell.qualifier()) {
+            self.column.enter(cell.qualifier());
             self.count = 0;
         } else if let (Some((timestamp, seq_id)), Some(last)) = (self.last_put, put)
             && timestamp == last.0
@@ -146,21 +173,72 @@ impl NewVersionTracker {
     /// Takes note of a marker. A family's marker belongs to the empty qualifier too.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
         self.enter(cell);
-        let of_family =
-            matches!(cell.cell_type(), Some(CellType::DeleteFamily | CellType::DeleteFamilyVersion));
-        if of_family {
-            add_to(&mut self.family_spans, cell);
+        let (column, family) = (&mut self.column, &mut self.family_spans);
+        column.cells += 1;
+        let (timestamp, seq_id) = (cell.timestamp(), cell.seq_id());
+        match cell.cell_type() {
+            Some(CellType::DeleteFamily) => {
+                self.has_family_markers = true;
+                family.insert(seq_id, Span::new(timestamp, 0));
+                column.spans.insert(seq_id, Span::new(timestamp, column.cells));
+            }
+            Some(CellType::DeleteColumn) => {
+                column.spans.insert(seq_id, Span::new(timestamp, column.cells));
+            }
+            Some(CellType::DeleteFamilyVersion) => {
+                self.has_family_markers = true;
+                if let Some((end, span)) = family.range_mut(seq_id..).next() {
+                    // The column's own may be an earlier one: then this one of the column stays as it is.
+                    column.spans.entry(*end).or_insert_with(|| span.clone());
+                    span.add_version_marker(timestamp, seq_id);
+                }
+                if let Some((_, span)) = column.span_ending_from(family, seq_id) {
+                    span.add_version_marker(timestamp, seq_id);
+                }
+            }
+            _ => {
+                if let Some((_, span)) = column.span_ending_from(family, seq_id) {
+                    span.add_version_marker(timestamp, seq_id);
+                }
+            }
         }
-        add_to(&mut self.spans, cell);
     }
 
+    /// Whether a put is hidden, and what by. Cells of a column must come in order, each once.
     pub(super) fn is_deleted(&mut self, cell: &CellRef<'_>) -> DeleteResult {
         let newer = self.enter(cell);
+        self.column.cells += 1;
         let (timestamp, seq_id) = (cell.timestamp(), cell.seq_id());
-        for (_, span) in self.spans.range_mut(seq_id..) {
+        let mut passed = None;
+        let result = self.look_up(timestamp, seq_id, newer, &mut passed);
+        if let Some((last, made_at)) = passed {
+            self.column.note_passed(seq_id, last, made_at);
+        }
+        result
+    }
+
+    /// Looks a put up in each span, and counts it. `passed`: the end of the last span beyond its own that it passed, and when
+    /// that was made.
+    fn look_up(
+        &mut self,
+        timestamp: i64,
+        seq_id: u64,
+        newer: Option<u64>,
+        passed: &mut Option<(u64, u64)>,
+    ) -> DeleteResult {
+        let (mut next, mut is_own) = (Some(seq_id), true);
+        while let Some(from) = next {
+            let Some((end, span)) = self.column.span_ending_from(&self.family_spans, from) else { break };
+            let made_at = span.made_at;
+            let was_passed = !is_own && self.column.was_passed(seq_id, end, made_at);
+            let Some(span) = self.column.spans.get_mut(&end) else { break };
             let marker = span.version_marker_after(timestamp, seq_id);
             let until = newer.unwrap_or(OPEN).min(marker.unwrap_or(OPEN));
-            if !span.count_put(seq_id, until, self.family_versions_max) {
+            let visit = span.count(seq_id, until, self.family_versions_max, is_own, was_passed);
+            if visit.has_passed && !is_own {
+                *passed = Some((end, made_at));
+            }
+            if visit.is_full {
                 return DeleteResult::VersionMasked;
             }
             if marker.is_some() {
@@ -169,6 +247,7 @@ impl NewVersionTracker {
             if timestamp <= span.timestamp {
                 return DeleteResult::ColumnDeleted;
             }
+            (next, is_own) = (end.checked_add(1), false);
         }
         if newer.is_some() { DeleteResult::VersionMasked } else { DeleteResult::NotDeleted }
     }
@@ -206,19 +285,6 @@ impl NewVersionTracker {
             Ordering::Less => MatchCode::Include,
             Ordering::Equal => MatchCode::IncludeAndSeekNextCol,
             Ordering::Greater => MatchCode::SeekNextCol,
-        }
-    }
-}
-
-fn add_to(spans: &mut Spans, cell: &CellRef<'_>) {
-    match cell.cell_type() {
-        Some(CellType::DeleteFamily | CellType::DeleteColumn) => {
-            spans.insert(cell.seq_id(), Span::ending_in(cell.timestamp()));
-        }
-        _ => {
-            if let Some((_, span)) = spans.range_mut(cell.seq_id()..).next() {
-                span.add_version_marker(cell);
-            }
         }
     }
 }

@@ -1,0 +1,162 @@
+//! [`Span`]: the time of a column that one marker over a range of timestamps ends.
+//!
+//! For each of its stretches a span counts the distinct sequence ids of the puts that were live at the stretch's end. Which
+//! puts these are follows from few numbers. A put that was counted is counted from its own sequence id up to the last
+//! stretch that it was counted in (`until`), and in each stretch that a marker cuts out of these later on, if it came before
+//! that marker. So the count of a new stretch is that of the one it is cut out of, less the puts that came after the
+//! marker. Of those that come from earlier spans none did: the span keeps sequence ids of its own puts only.
+//!
+//! A put with the sequence id of a marker (both came in one batch) is counted in the stretch that the marker ends when it is
+//! looked up after the marker, and not when before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::stretches::{OPEN, Stretch, Stretches};
+
+/// What a version marker and a counted put take in their trees, about.
+const MARKER_BYTES: usize = 256;
+const PUT_BYTES: usize = 64;
+
+/// A sequence id that the span has counted.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// The end of the last stretch that counts it.
+    until: u64,
+    /// Whether the stretch that ends at this very sequence id counts it.
+    at_own: bool,
+}
+
+/// What [`Span::count`] did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visit {
+    /// There are enough others in some stretch; the stretches before it count the put.
+    pub(super) is_full: bool,
+    /// The put is counted up to the end of the span.
+    pub(super) has_passed: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    /// Everything up to this timestamp is deleted at the span's end.
+    pub(super) timestamp: i64,
+    /// How many cells of the column had been looked at when its marker came.
+    pub(super) made_at: u64,
+    /// Timestamp to the sequence ids of markers for exactly that version.
+    version_markers: BTreeMap<i64, BTreeSet<u64>>,
+    markers: usize,
+    stretches: Stretches,
+    counted: BTreeMap<u64, Counted>,
+}
+
+impl Span {
+    pub(super) fn new(timestamp: i64, made_at: u64) -> Self {
+        Self {
+            timestamp,
+            made_at,
+            version_markers: BTreeMap::new(),
+            markers: 0,
+            stretches: Stretches::new(),
+            counted: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn held_bytes(&self) -> usize {
+        let trees = self.markers * MARKER_BYTES + self.counted.len() * PUT_BYTES;
+        size_of::<Self>() + trees + self.stretches.held_bytes()
+    }
+
+    /// The sequence id of the first marker for exactly this version that came after the put.
+    pub(super) fn version_marker_after(&self, timestamp: i64, seq_id: u64) -> Option<u64> {
+        self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
+    }
+
+    /// Adds a marker for one version. It cuts the stretch in which it came.
+    pub(super) fn add_version_marker(&mut self, timestamp: i64, seq_id: u64) {
+        self.markers += usize::from(self.version_markers.entry(timestamp).or_default().insert(seq_id));
+        let at = self.stretches.ending_from(seq_id);
+        let next = self.stretches.get(at);
+        if next.end == seq_id {
+            if let Some(put) = self.counted.get_mut(&seq_id).filter(|put| put.at_own) {
+                put.at_own = false;
+                self.stretches.change(at, |stretch| stretch.live -= 1);
+            }
+            return;
+        }
+        let begin = self.stretches.before(at).map(|before| self.stretches.get(before).end);
+        let before = self.begun_before(begin, seq_id, next);
+        let since = next.begun - before;
+        let with_own_end = u32::from(self.counted.get(&next.end).is_some_and(|put| put.at_own));
+        let with_marker = u32::from(self.counted.contains_key(&seq_id));
+        self.stretches.change(at, |stretch| stretch.begun = since - with_marker);
+        let live = next.live - since - with_own_end;
+        self.stretches.insert(at, Stretch { end: seq_id, live, begun: before });
+    }
+
+    /// How many counted sequence ids of a stretch lie before `seq_id`. Takes as many steps as there are of these or of the
+    /// others, whichever are fewer, so that cutting a stretch of n into single ones takes n log n.
+    fn begun_before(&self, begin: Option<u64>, seq_id: u64, stretch: Stretch) -> u32 {
+        let begin = begin.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut before = self.counted.range((begin, Bound::Excluded(seq_id)));
+        let mut since = self.counted.range(seq_id..stretch.end);
+        let mut count = 0;
+        loop {
+            match (before.next(), since.next()) {
+                (None, _) => return count,
+                (_, None) => return stretch.begun - count,
+                _ => count += 1,
+            }
+        }
+    }
+
+    /// Counts a put in each stretch that ends from `seq_id` to `until`, up to the first that has `live_max` others.
+    /// `is_own`: no earlier span ends at or after `seq_id`. `was_passed`: a put of the same sequence id passed the span before.
+    pub(super) fn count(
+        &mut self,
+        seq_id: u64,
+        until: u64,
+        live_max: u32,
+        is_own: bool,
+        was_passed: bool,
+    ) -> Visit {
+        let (from, to) = (self.stretches.ending_from(seq_id), self.stretches.ending_after(until));
+        let full = if from < to { self.stretches.first_full(from, to, live_max) } else { None };
+        let stop = full.unwrap_or(to);
+        let is_full = full.is_some();
+        let Some(last) = self.stretches.before(stop).filter(|last| *last >= from) else {
+            return Visit { is_full, has_passed: false };
+        };
+        let last_end = self.stretches.get(last).end;
+        let has_passed = last_end == OPEN;
+        if !was_passed {
+            let known = self.counted.get(&seq_id).copied();
+            let at_own = self.stretches.get(from).end == seq_id;
+            if at_own && known.is_some_and(|put| !put.at_own) {
+                self.stretches.add(from, self.stretches.after(from));
+            }
+            let fresh = known.map_or(from, |put| self.stretches.ending_after(put.until));
+            if fresh < stop {
+                self.stretches.add(fresh, stop);
+            }
+            if is_own || !has_passed {
+                self.note(seq_id, last_end, at_own);
+            }
+        }
+        Visit { is_full, has_passed }
+    }
+
+    fn note(&mut self, seq_id: u64, until: u64, at_own: bool) {
+        if let Some(put) = self.counted.get_mut(&seq_id) {
+            put.until = put.until.max(until);
+            put.at_own |= at_own;
+            return;
+        }
+        self.counted.insert(seq_id, Counted { until, at_own });
+        if !at_own {
+            let at = self.stretches.ending_from(seq_id);
+            self.stretches.change(at, |stretch| stretch.begun += 1);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! [`Stretches`]: how many puts were live at the end of each stretch between two version markers.
+//!
+//! An ordered list of stretches in chunks. A chunk knows the largest count in it, and what was added to all of its stretches
+//! together, so adding to a range and finding the first full stretch of one look at chunks, and at stretches only at the
+//! edges of the range: with N stretches, N / [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps at most.
+
+/// The end of time, in sequence ids: the end of the last stretch.
+pub(super) const OPEN: u64 = u64::MAX;
+
+/// Stretches of a chunk at most.
+const CHUNK_MAX: usize = 256;
+
+/// The time from the end of the stretch before, or from the beginning, to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    /// The sequence id of the marker that ends it, or [`OPEN`].
+    pub(super) end: u64,
+    /// How many puts were live at its end.
+    pub(super) live: u32,
+    /// How many sequence ids of counted puts lie within it, its end not among them.
+    pub(super) begun: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    /// To be added to the count of each stretch.
+    added: u32,
+    /// The largest count, with `added`.
+    live_max: u32,
+    stretches: Vec<Stretch>,
+}
+
+impl Chunk {
+    fn new(stretches: Vec<Stretch>) -> Self {
+        let live_max = stretches.iter().map(|stretch| stretch.live).max().unwrap_or_default();
+        Self { added: 0, live_max, stretches }
+    }
+
+    fn end(&self) -> u64 {
+        self.stretches.last().map_or(0, |stretch| stretch.end)
+    }
+
+    /// Moves `added` into the stretches, which are then changed by `change`.
+    fn change(&mut self, change: impl FnOnce(&mut Vec<Stretch>)) {
+        let added = std::mem::take(&mut self.added);
+        self.stretches.iter_mut().for_each(|stretch| stretch.live += added);
+        change(&mut self.stretches);
+        self.live_max = self.stretches.iter().map(|stretch| stretch.live).max().unwrap_or_default();
+    }
+}
+
+/// Where a stretch is in the list; positions are ordered as the stretches are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    chunk: usize,
+    at: usize,
+}
+
+/// See the module. The last stretch ends at [`OPEN`].
+#[derive(Clone, Debug)]
+pub(super) struct Stretches {
+    chunks: Vec<Chunk>,
+}
+
+impl Stretches {
+    /// One stretch, for all of the time.
+    pub(super) fn new() -> Self {
+        Self { chunks: vec![Chunk::new(vec![Stretch { end: OPEN, live: 0, begun: 0 }])] }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        let chunk = |chunk: &Chunk| size_of::<Chunk>() + chunk.stretches.capacity() * size_of::<Stretch>();
+        self.chunks.iter().map(chunk).sum()
+    }
+
+    /// The first stretch that ends at `seq_id` or later. There is one.
+    pub(super) fn ending_from(&self, seq_id: u64) -> Position {
+        let chunk = self.chunks.partition_point(|chunk| chunk.end() < seq_id);
+        let stretches = self.chunks.get(chunk).map_or(&[][..], |chunk| &chunk.stretches);
+        Position { chunk, at: stretches.partition_point(|stretch| stretch.end < seq_id) }
+    }
+
+    /// The first stretch that ends later than `seq_id`, or the end of the list.
+    pub(super) fn ending_after(&self, seq_id: u64) -> Position {
+        let end = Position { chunk: self.chunks.len(), at: 0 };
+        seq_id.checked_add(1).map_or(end, |next| self.ending_from(next))
+    }
+
+    /// The stretch at a position that is not the end of the list.
+    pub(super) fn get(&self, position: Position) -> Stretch {
+        let chunk = &self.chunks[position.chunk];
+        let stretch = chunk.stretches[position.at];
+        Stretch { live: stretch.live + chunk.added, ..stretch }
+    }
+
+    pub(super) fn before(&self, position: Position) -> Option<Position> {
+        match position.at.checked_sub(1) {
+            Some(at) => Some(Position { at, ..position }),
+            None => {
+                let chunk = position.chunk.checked_sub(1)?;
+                Some(Position { chunk, at: self.chunks[chunk].stretches.len() - 1 })
+            }
+        }
+    }
+
+    pub(super) fn after(&self, position: Position) -> Position {
+        let Position { chunk, at } = position;
+        let is_last = at + 1 == self.chunks[chunk].stretches.len();
+        if is_last { Position { chunk: chunk + 1, at: 0 } } else { Position { chunk, at: at + 1 } }
+    }
+
+    /// The first stretch from `from`, before `to`, with `live_max` puts or more.
+    pub(super) fn first_full(&self, from: Position, to: Position, live_max: u32) -> Option<Position> {
+        self.parts(from, to).filter(|(chunk, _)| self.chunks[*chunk].live_max >= live_max).find_map(
+            |(chunk, part)| {
+                let (start, own) = (part.start, &self.chunks[chunk]);
+                let mut counts = own.stretches[part].iter().map(|stretch| stretch.live + own.added);
+                counts.position(|live| live >= live_max).map(|at| Position { chunk, at: start + at })
+            },
+        )
+    }
+
+    /// Counts one more put in each stretch from `from`, before `to`.
+    pub(super) fn add(&mut self, from: Position, to: Position) {
+        for chunk in from.chunk..self.chunks.len().min(to.chunk + 1) {
+            let part = self.part(chunk, from, to);
+            let own = &mut self.chunks[chunk];
+            if part.len() == own.stretches.len() {
+                own.added += 1;
+                own.live_max += 1;
+            } else if !part.is_empty() {
+                own.change(|stretches| stretches[part].iter_mut().for_each(|stretch| stretch.live += 1));
+            }
+        }
+    }
+
+    /// Changes the stretch at a position, but for its end.
+    pub(super) fn change(&mut self, position: Position, change: impl FnOnce(&mut Stretch)) {
+        self.chunks[position.chunk].change(|stretches| change(&mut stretches[position.at]));
+    }
+
+    /// Puts a stretch before the one at `position`, which begins where it ends.
+    pub(super) fn insert(&mut self, position: Position, stretch: Stretch) {
+        let chunk = &mut self.chunks[position.chunk];
+        chunk.change(|stretches| stretches.insert(position.at, stretch));
+        if chunk.stretches.len() > CHUNK_MAX {
+            let upper = chunk.stretches.split_off(CHUNK_MAX / 2);
+            *chunk = Chunk::new(std::mem::take(&mut chunk.stretches));
+            self.chunks.insert(position.chunk + 1, Chunk::new(upper));
+        }
+    }
+
+    /// The chunks between two positions, with what of each lies between them.
+    fn parts(&self, from: Position, to: Position) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+        (from.chunk..self.chunks.len().min(to.chunk + 1))
+            .map(move |chunk| (chunk, self.part(chunk, from, to)))
+    }
+
+    fn part(&self, chunk: usize, from: Position, to: Position) -> std::ops::Range<usize> {
+        let start = if chunk == from.chunk { from.at } else { 0 };
+        let end = if chunk == to.chunk { to.at } else { self.chunks[chunk].stretches.len() };
+        start..end.max(start)
+    }
+}
