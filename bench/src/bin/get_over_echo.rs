@@ -16,7 +16,7 @@ use evenkeel_bench::echo;
 use evenkeel_client::{Action, ClientConfig, Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 
 const ROWS: u32 = 10_000;
 const VALUE_BYTES: usize = 200;

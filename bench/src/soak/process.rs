@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use evenkeel_client::ClientConfig;
 use evenkeel_common::Configuration;
 use evenkeel_fs::{Fault, FaultyFileSystem, LocalFileSystem, Op};
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 
 /// The word that makes the binary a server; settings as `key=value` follow.
 pub const SERVE: &str = "--serve";

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::Configuration;
 use evenkeel_common::thread::{self, Supervisor};
-use evenkeel_server::standalone::{Standalone, StopProgress};
+use evenkeel_standalone::{Standalone, StopProgress};
 
 use crate::log::Log;
 

@@ -15,7 +15,7 @@ use common::{Server, config};
 use evenkeel_client::{Action, Connection, Get, Put, Table};
 use evenkeel_common::buffer_pool::POOLED_BYTES_MIN;
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 
 /// Most allocations of a Get of one column that is cached.
 const PER_GET_MAX: u64 = 10;

@@ -19,7 +19,7 @@ use common::{PORT_KEYS, config, free_ports, runtime, seed};
 use evenkeel_client::{Admin, ClientConfig, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Keep, MemoryFileSystem};
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;

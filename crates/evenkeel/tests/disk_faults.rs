@@ -15,7 +15,7 @@ use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 
 /// What paths of logs have, and no others.
 const LOGS: &str = "/WALs/";

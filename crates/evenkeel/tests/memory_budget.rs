@@ -27,7 +27,7 @@ use evenkeel_client::{Connection, Get, Put, Scan, Scanner, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, Durability, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, LocalFileSystem, Op};
 use evenkeel_protocol::pb;
-use evenkeel_server::standalone::{MemoryPlan, Standalone};
+use evenkeel_standalone::{MemoryPlan, Standalone};
 
 const MEMORY: &str = "96m";
 /// What requests may have of it: what the writers have in flight, and little more.
@@ -61,7 +61,7 @@ const LOOK: Duration = Duration::from_millis(3);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Threads of the load and of the server take turns on two cores, with whatever else there is on the machine.
 const TURN: Duration = Duration::from_millis(150);
-/// How much of what it may take each part comes to at least, by the names of [`MemoryUse::parts`](evenkeel_server::standalone::MemoryUse::parts).
+/// How much of what it may take each part comes to at least, by the names of [`MemoryUse::parts`](evenkeel_standalone::MemoryUse::parts).
 const DRIVEN: [(&str, f64); 7] = [
     ("blocks", 0.85),
     ("chunks", 0.6),

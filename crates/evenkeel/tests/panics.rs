@@ -13,7 +13,7 @@ use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
-use evenkeel_server::standalone::{Standalone, StopProgress};
+use evenkeel_standalone::{Standalone, StopProgress};
 
 const LOGS: &str = "/WALs/";
 const UNFINISHED: &str = "/.tmp/";

@@ -16,9 +16,9 @@ use evenkeel_hfile::{
     BloomType, ChecksumType, HFileContext, HFileReader, HFileWriter, Half, OpenOptions, Range, StoreFileMeta,
     TRAILER_BYTES,
 };
+use evenkeel_master::descriptors;
 use evenkeel_protocol::{pb, with_magic};
 use evenkeel_region::layout;
-use evenkeel_server::master::descriptors;
 use evenkeel_wal::{NoListener, SyncLevel, Wal, WalConfig, WalEntry, WalOptions, WalReader};
 use prost::Message;
 use tempfile::TempDir;

@@ -14,9 +14,9 @@ use evenkeel_block_cache::NoCache;
 use evenkeel_common::{CellComparator, CellType, KeyValue, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{HFileReader, OpenOptions, StoreFileName};
+use evenkeel_master::meta::{INFO, TABLE};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
-use evenkeel_server::master::meta::{INFO, TABLE};
 use evenkeel_wal::WalReader;
 
 /// A region as hbase:meta tells of it.

@@ -17,10 +17,10 @@ use evenkeel_common::{
     ColumnFamilyDescriptor, Configuration, HBaseError, RegionInfo, Result, TableDescriptor, TableName,
 };
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+use evenkeel_master::descriptors;
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
-use evenkeel_server::master::descriptors;
 
 use super::Failure;
 use super::catalog::{self, table_dirs, visible_dirs};

@@ -15,7 +15,7 @@ use evenkeel_common::{
 use evenkeel_fs::{CreateOptions, FileSystem, MemoryFileSystem, PowerCutFileSystem};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
 use evenkeel_protocol::pb;
-use evenkeel_server::standalone::Standalone;
+use evenkeel_standalone::Standalone;
 use prost::Message;
 
 use crate::common::{PORT_KEYS, config, free_ports, raw};

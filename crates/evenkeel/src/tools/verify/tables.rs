@@ -11,9 +11,9 @@ use std::sync::Arc;
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_hfile::{Half, StoreFileName};
+use evenkeel_master::descriptors;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_region::layout;
-use evenkeel_server::master::descriptors;
 use evenkeel_wal::names::is_wal_name;
 use prost::Message;
 

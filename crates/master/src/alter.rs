@@ -1,0 +1,200 @@
+//! Changing a table's description. The rename of the new descriptor is the moment. Regions are closed and opened with the
+//! new description before it, and served after it ([`super::assignment`]).
+//!
+//! A family that is deleted takes everything with it: edits that only logs hold of it are replayed before, while it is
+//! still there, and its files are archived after. What could be left nonetheless, because the archive could not be written
+//! to, is archived before a family of that name is added.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
+
+use super::change_note::ChangeNote;
+use super::meta::TableState;
+use super::tables::Nonce;
+use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
+use crate::meta::MetaRegion;
+
+impl Master {
+    /// Gives a table a new description.
+    ///
+    /// # Errors
+    /// `TableNotFoundException`, or what is wrong with the description.
+    pub fn modify_table(
+        self: &Arc<Self>,
+        name: TableName,
+        new: TableDescriptor,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        self.change(name, nonce, move |_| Ok(new.clone()))
+    }
+
+    /// Adds a family.
+    ///
+    /// # Errors
+    /// `TableNotFoundException`, `InvalidFamilyOperationException`.
+    pub fn add_family(
+        self: &Arc<Self>,
+        name: TableName,
+        family: ColumnFamilyDescriptor,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        self.change(name, nonce, move |table| match table.family(family.name()) {
+            Some(_) => Err(invalid(table, &family.name_text(), "already exists so cannot be added")),
+            None => Ok(table.clone().with_family(family.clone())),
+        })
+    }
+
+    /// Replaces a family.
+    ///
+    /// # Errors
+    /// As [`Master::add_family`].
+    pub fn modify_family(
+        self: &Arc<Self>,
+        name: TableName,
+        family: ColumnFamilyDescriptor,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        self.change(name, nonce, move |table| match table.family(family.name()) {
+            Some(_) => Ok(table.clone().with_family(family.clone())),
+            None => Err(invalid(table, &family.name_text(), "does not exist, so it cannot be modified")),
+        })
+    }
+
+    /// Removes a family; its files go to the archive.
+    ///
+    /// # Errors
+    /// As [`Master::add_family`].
+    pub fn delete_family(self: &Arc<Self>, name: TableName, family: Vec<u8>, nonce: Nonce) -> Result<u64> {
+        self.change(name, nonce, move |table| {
+            let mut changed = table.clone();
+            let text = String::from_utf8_lossy(&family);
+            if !changed.remove_family(&family) {
+                return Err(invalid(table, &text, "does not exist, so it cannot be deleted"));
+            }
+            if changed.families().len() == 0 {
+                return Err(invalid(
+                    table,
+                    &text,
+                    "is the only column family in the table, so it cannot be deleted",
+                ));
+            }
+            Ok(changed)
+        })
+    }
+
+    fn change(
+        self: &Arc<Self>,
+        name: TableName,
+        nonce: Nonce,
+        change: impl Fn(&TableDescriptor) -> Result<TableDescriptor> + Send + 'static,
+    ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        if is_built_in(&name) {
+            return Err(HBaseError::do_not_retry(format!("{name} cannot be altered here")));
+        }
+        let changed = change(&self.table(&name)?.descriptor)?;
+        if *changed.name() != name {
+            return Err(HBaseError::do_not_retry(format!("{name} cannot become {}", changed.name())));
+        }
+        checks::check_table(&changed, &self.parts.conf)?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
+            let _lock = master.lock_table(&name)?;
+            let table = master.table(&name)?;
+            let changed = Arc::new(change(&table.descriptor)?);
+            master.change_now(&table, changed)
+        })
+    }
+
+    fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
+        let name = changed.name();
+        let regions = self.parts.meta.regions(Some(name))?;
+        let goes = missing_in(&changed, &before.descriptor);
+        if !goes.is_empty() {
+            self.replay_all_edits(before, &regions)?;
+        }
+        self.archive_families(&regions, &missing_in(&before.descriptor, &changed))?;
+        let names = goes.iter().map(|family| String::from_utf8_lossy(family).into_owned());
+        let mut note = match goes.is_empty() {
+            true => None,
+            false => Some(ChangeNote::write(self.fs(), &self.table_dir(name), [], names)?),
+        };
+        if before.state == TableState::Enabled {
+            self.reopen_as(&changed, before, &regions)?;
+        } else {
+            self.write_descriptor(before, &changed)?;
+            self.remember(Arc::clone(&changed), before.state);
+        }
+        self.do_or_later(name, "files of a deleted family are archived", move |master| {
+            master.archive_families(&regions, &goes)?;
+            note.take().into_iter().for_each(|note| note.forget(master.fs()));
+            Ok(())
+        });
+        tracing::info!(table = %name, "table altered");
+        Ok(Vec::new())
+    }
+
+    /// The moment is between the two halves: regions are closed and opened, then served.
+    fn reopen_as(
+        &self,
+        changed: &Arc<TableDescriptor>,
+        before: &Table,
+        regions: &[MetaRegion],
+    ) -> Result<()> {
+        let live: Vec<_> = regions.iter().map(|r| &r.info).filter(|r| !r.is_split_parent()).collect();
+        let closed = self.close_regions(live.iter().copied())?;
+        let opened = self.open_regions(changed, live.into_iter().cloned().collect())?;
+        self.parts.meta.commit(opened.changes())?;
+        self.write_descriptor(before, changed)?;
+        closed.give_up();
+        self.remember(Arc::clone(changed), before.state);
+        drop(opened.serve());
+        Ok(())
+    }
+
+    /// Writes a descriptor. After an error the one before holds: should the new one be in place nonetheless, it is replaced.
+    fn write_descriptor(&self, before: &Table, changed: &TableDescriptor) -> Result<()> {
+        let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
+        written.inspect_err(|_| {
+            let old = Arc::clone(&before.descriptor);
+            self.do_or_later(changed.name(), "the descriptor before a failed change holds", move |master| {
+                let dir = master.table_dir(old.name());
+                match descriptors::read(master.fs(), &dir)?.as_ref() == Some(&*old) {
+                    true => Ok(()),
+                    false => descriptors::write(master.fs(), &dir, &old),
+                }
+            });
+        })
+    }
+
+    /// Brings into files what only logs of a dead server hold of regions that have not been opened since.
+    fn replay_all_edits(&self, table: &Table, regions: &[MetaRegion]) -> Result<()> {
+        let online = self.parts.regionserver.regions();
+        let live = regions.iter().map(|region| &region.info).filter(|info| !info.is_split_parent());
+        let mut closed = live.filter(|info| online.find(info.encoded_name()).is_none());
+        closed.try_for_each(|info| self.replay_edits(table, info))
+    }
+
+    fn archive_families(&self, regions: &[MetaRegion], families: &[Vec<u8>]) -> Result<()> {
+        for family in families {
+            for region in regions {
+                reconcile::archive_family(self.fs(), self.root(), &region.info, family)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The families of `table` that `other` does not have.
+fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> {
+    let missing = table.families().filter(|family| other.family(family.name()).is_none());
+    missing.map(|family| family.name().to_vec()).collect()
+}
+
+fn invalid(table: &TableDescriptor, family: &str, why: &str) -> HBaseError {
+    let message = format!("Column family '{family}' in table '{}' {why}", table.name());
+    HBaseError::new(ErrorKind::InvalidFamilyOperation, message)
+}

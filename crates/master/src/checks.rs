@@ -1,0 +1,237 @@
+//! What HBase refuses in a table's description (`TableDescriptorChecker`), and what it adds to one.
+
+use bytes::Bytes;
+use evenkeel_common::cell::ROW_BYTES_MAX;
+use evenkeel_common::config::Configuration;
+use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor};
+
+use evenkeel_regionserver::coprocessor;
+
+/// The smallest `MAX_FILESIZE` (`hbase.hregion.max.filesize.limit`).
+const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
+/// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
+const FLUSH_BYTES_MIN: i64 = 1 << 20;
+const TRACKER: &str = "hbase.store.file-tracker.impl";
+const CHECKS: &str = "hbase.table.sanity.checks";
+
+/// Adds what HBase's master adds to every new table: the store file tracker it will be read with.
+pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
+    if table.text(TRACKER).is_some() { table } else { table.with(TRACKER, "DEFAULT") }
+}
+
+/// Checks a table that is to be made.
+///
+/// # Errors
+/// `DoNotRetryIOException` with HBase's words.
+pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    check_table(table, conf)
+}
+
+/// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key, which may be as long as
+/// any row.
+///
+/// # Errors
+/// `DoNotRetryIOException` with HBase's words.
+pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>) -> Result<()> {
+    match regions.into_iter().map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
+        Some(len) => refuse(format!("Row length {len} is > {ROW_BYTES_MAX}")),
+        None => Ok(()),
+    }
+}
+
+/// Checks a table's description.
+///
+/// # Errors
+/// `DoNotRetryIOException` with HBase's words.
+pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    if is_off(table, conf) {
+        return Ok(());
+    }
+    if number(table.text("MAX_FILESIZE"), "MAX_FILESIZE")?.is_some_and(|n| n < MAX_FILE_BYTES_MIN) {
+        return refuse(format!(
+            "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({}) is too small, which might cause \
+             over splitting into unmanageable number of regions.",
+            table.text("MAX_FILESIZE").unwrap_or_default()
+        ));
+    }
+    if number(table.text("MEMSTORE_FLUSHSIZE"), "MEMSTORE_FLUSHSIZE")?.is_some_and(|n| n < FLUSH_BYTES_MIN) {
+        return refuse(format!(
+            "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" ({}) is too small, which \
+             might cause very frequent flushing.",
+            table.text("MEMSTORE_FLUSHSIZE").unwrap_or_default()
+        ));
+    }
+    if table.families().len() == 0 {
+        return refuse("Table should have at least one column family.".into());
+    }
+    if number(table.text("REGION_REPLICATION"), "REGION_REPLICATION")?.is_some_and(|n| n < 1) {
+        return refuse("Table region replication should be at least one.".into());
+    }
+    check_tracker(table)?;
+    if let Some(class) = coprocessor::unknown_class(table) {
+        return refuse(coprocessor::cannot_be_loaded(class));
+    }
+    evenkeel_region::store::check_classes(table).map_err(HBaseError::do_not_retry)?;
+    table.families().try_for_each(check_family)
+}
+
+/// Only files that a directory lists are served; see `Region::open`.
+fn check_tracker(table: &TableDescriptor) -> Result<()> {
+    let of_families =
+        table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
+    let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
+    match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
+        None => Ok(()),
+        Some(other) => refuse(format!("{TRACKER}={other} is not supported")),
+    }
+}
+
+fn is_off(table: &TableDescriptor, conf: &Configuration) -> bool {
+    let of_table = table.text(CHECKS).map(|v| v.eq_ignore_ascii_case("false"));
+    of_table.unwrap_or_else(|| conf.get_bool_or(CHECKS, true).is_ok_and(|on| !on))
+}
+
+fn check_family(family: &ColumnFamilyDescriptor) -> Result<()> {
+    let name = family.name_text();
+    let attribute =
+        |key: &str, default: i64| Ok::<_, HBaseError>(number(family.text(key), key)?.unwrap_or(default));
+    if family.text("TTL").is_none_or(|t| !t.eq_ignore_ascii_case("FOREVER")) && attribute("TTL", 1)? <= 0 {
+        return refuse(format!("TTL for column family {name} must be positive."));
+    }
+    if !(1024..=16 << 20).contains(&attribute("BLOCKSIZE", 65536)?) {
+        return refuse(format!("Block size for column family {name}  must be between 1K and 16MB."));
+    }
+    let (min, max) = (attribute("MIN_VERSIONS", 0)?, attribute("VERSIONS", 1)?);
+    if min < 0 {
+        return refuse(format!("Min versions for column family {name}  must be positive."));
+    }
+    if max < 1 {
+        return refuse(format!("Max versions for column family {name} must be positive."));
+    }
+    if min > max {
+        return refuse(format!("Min versions for column family {name} must be less than the Max versions."));
+    }
+    if !(0..=2).contains(&attribute("REPLICATION_SCOPE", 0)?) {
+        let scope = family.scope();
+        return refuse(format!("Replication scope for column family {name} is {scope} which is invalid."));
+    }
+    if attribute("DFS_REPLICATION", 0)? < 0 {
+        return refuse(format!("HFile Replication for column family {name}  must be greater than zero."));
+    }
+    check_formats(family)
+}
+
+/// A format that this server cannot write is refused now, not at the first flush.
+fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
+    const COMPRESSIONS: [&str; 6] = ["NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "BZIP2"];
+    const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
+    const BLOOMS: [&str; 4] = ["NONE", "ROW", "ROWCOL", "ROWPREFIX_FIXED_LENGTH"];
+    let one_of = |what: &str, value: &str, all: &[&str]| {
+        let known = all.iter().any(|known| known.eq_ignore_ascii_case(value));
+        if known { Ok(()) } else { refuse(format!("{what} {value} is not supported")) }
+    };
+    one_of("Compression algorithm", family.compression(), &COMPRESSIONS)?;
+    one_of("Data block encoding", family.data_block_encoding(), &ENCODINGS)?;
+    one_of("Bloom filter type", family.bloom_type(), &BLOOMS)?;
+    if family.bloom_type() == "ROWPREFIX_FIXED_LENGTH" {
+        let key = "RowPrefixBloomFilter.prefix_length";
+        let length = family.configuration().get(key).map(String::as_str).or_else(|| family.text(key));
+        if number(length, key)?.is_none_or(|n| n <= 0) {
+            return refuse("Failed to get bloom filter param".into());
+        }
+    }
+    if family.text("ENCRYPTION").is_some_and(|v| !v.is_empty()) {
+        return refuse(format!("Encryption of column family {} is not supported", family.name_text()));
+    }
+    Ok(())
+}
+
+fn number(text: Option<&str>, key: &str) -> Result<Option<i64>> {
+    let parsed = text.map(|t| t.trim().parse());
+    parsed
+        .transpose()
+        .map_err(|_| HBaseError::do_not_retry(format!("{key} is not a number: {}", text.unwrap_or_default())))
+}
+
+fn refuse<T>(message: String) -> Result<T> {
+    Err(HBaseError::do_not_retry(format!(
+        "{message} Set {CHECKS} to false at conf or table descriptor if you want to bypass sanity checks"
+    )))
+}
+
+/// Sorts split keys.
+///
+/// # Errors
+/// `IllegalArgumentException`'s message for an empty or repeated key.
+pub fn sorted_splits(mut splits: Vec<Bytes>) -> Result<Vec<Bytes>> {
+    splits.sort();
+    let illegal = |message: &str| Err(HBaseError::new(ErrorKind::DoNotRetry, message));
+    if splits.first().is_some_and(|key| key.is_empty()) {
+        return illegal("Empty split key must not be passed in the split keys.");
+    }
+    match splits.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            illegal(&format!("All split keys must be unique, found duplicate: {}", pair[0].escape_ascii()))
+        }
+        None => Ok(splits),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table_of(family: ColumnFamilyDescriptor) -> TableDescriptor {
+        TableDescriptor::new("t".parse().expect("legal")).with_family(family)
+    }
+
+    fn family() -> ColumnFamilyDescriptor {
+        ColumnFamilyDescriptor::new(b"f").expect("legal")
+    }
+
+    #[test]
+    fn insane_tables_are_refused() {
+        let conf = Configuration::new();
+        assert!(check_table(&table_of(family()), &conf).is_ok());
+        let bad = [
+            ("TTL", "0"),
+            ("TTL", "x"),
+            ("BLOCKSIZE", "10"),
+            ("VERSIONS", "0"),
+            ("MIN_VERSIONS", "2"),
+            ("COMPRESSION", "RAR"),
+            ("DATA_BLOCK_ENCODING", "PREFIX_TREE"),
+            ("BLOOMFILTER", "ROWPREFIX_FIXED_LENGTH"),
+        ];
+        for (key, value) in bad {
+            assert!(check_table(&table_of(family().with(key, value)), &conf).is_err(), "{key}={value}");
+        }
+        assert!(check_table(&TableDescriptor::new("t".parse().expect("legal")), &conf).is_err());
+        let small = table_of(family()).with("MEMSTORE_FLUSHSIZE", "1000");
+        assert!(check_table(&small, &conf).is_err());
+        assert!(check_table(&small.with(CHECKS, "false"), &conf).is_ok());
+    }
+
+    #[test]
+    fn coprocessors_that_cannot_be_loaded_are_refused() {
+        let conf = Configuration::new();
+        let table = |class: &str| table_of(family()).with("coprocessor$1", &format!("|{class}|1|"));
+        assert!(
+            check_table(&table("org.apache.hadoop.hbase.coprocessor.AggregateImplementation"), &conf).is_ok()
+        );
+        let foreign = table("com.example.Observer");
+        let error = check_table(&foreign, &conf).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::DoNotRetry);
+        assert!(error.message().starts_with("Class com.example.Observer cannot be loaded Set "), "{error}");
+        assert!(check_table(&foreign.with(CHECKS, "false"), &conf).is_ok());
+    }
+
+    #[test]
+    fn splits_are_sorted_and_distinct() {
+        let keys =
+            |keys: &[&'static str]| keys.iter().map(|k| Bytes::from_static(k.as_bytes())).collect::<Vec<_>>();
+        assert_eq!(sorted_splits(keys(&["b", "a"])), Ok(keys(&["a", "b"])));
+        assert!(sorted_splits(keys(&["a", "a"])).is_err());
+        assert!(sorted_splits(keys(&["", "a"])).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without PBUF
+//! (`TableNamespaceManager`). Each write survives the machine when it returns, as those to hbase:meta do.
+//!
+//! As with hbase:meta, a write that failed may be in the log nonetheless; its row is in doubt until it is written again as it
+//! is ([`NamespaceTable::settle`]), before any other change that concerns a namespace.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::cell::KeyValueBuilder;
+use evenkeel_common::clock::Clock;
+use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
+use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::Region;
+use evenkeel_region::scanner::ScannerContext;
+use parking_lot::Mutex;
+use prost::Message;
+
+use super::Master;
+use crate::recovery::remove_if_empty;
+
+const FAMILY: &[u8] = b"info";
+const QUALIFIER: &[u8] = b"d";
+
+/// hbase:namespace.
+#[derive(Debug)]
+pub struct NamespaceTable {
+    region: Arc<Region>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the last write: every write has a later one, so that a delete never hides what follows it.
+    timestamp: i64,
+    /// Names of namespaces whose last write failed.
+    doubtful: BTreeSet<Bytes>,
+}
+
+impl NamespaceTable {
+    /// Over the open region.
+    pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Self {
+        Self { region, clock, state: Mutex::default() }
+    }
+
+    /// Makes the two namespaces that every cluster has.
+    ///
+    /// # Errors
+    /// Whatever the region says.
+    pub fn ensure_built_in(&self) -> Result<()> {
+        for name in [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE] {
+            if self.find(name)?.is_none() {
+                self.put(&pb::NamespaceDescriptor {
+                    name: name.to_owned().into(),
+                    configuration: Vec::new(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the namespaces of tables that are there and whose namespaces are not.
+    ///
+    /// # Errors
+    /// Whatever the region says.
+    pub fn ensure_those_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
+        for table in tables {
+            let name = table.namespace();
+            if self.find(name)?.is_none() {
+                tracing::error!(namespace = name, %table, "the table's namespace is not known: it is made again, without its settings");
+                self.put(&pb::NamespaceDescriptor {
+                    name: name.to_owned().into(),
+                    configuration: Vec::new(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A namespace by name.
+    ///
+    /// # Errors
+    /// `NamespaceNotFoundException`.
+    pub fn get(&self, name: &str) -> Result<pb::NamespaceDescriptor> {
+        self.find(name)?.ok_or_else(|| HBaseError::new(ErrorKind::NamespaceNotFound, name))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<pb::NamespaceDescriptor>> {
+        descriptor_of(&self.region.get(Scan::get(name.as_bytes().to_vec()))?)
+    }
+
+    /// Every namespace, ordered by name.
+    ///
+    /// # Errors
+    /// Whatever the region says.
+    pub fn list(&self) -> Result<Vec<pb::NamespaceDescriptor>> {
+        let mut scanner = self.region.scanner(Scan::default())?;
+        let (mut row, mut all) = (CellBuffer::new(), Vec::new());
+        loop {
+            row.clear();
+            let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+            all.extend(descriptor_of(&row)?);
+            if !state.has_more() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Writes a namespace's row.
+    ///
+    /// # Errors
+    /// Whatever the region says; the namespace is as it was then, and in doubt.
+    pub fn put(&self, namespace: &pb::NamespaceDescriptor) -> Result<()> {
+        self.write(&namespace.name, Some(namespace))
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.write(&Bytes::copy_from_slice(name.as_bytes()), None)
+    }
+
+    fn write(&self, name: &Bytes, content: Option<&pb::NamespaceDescriptor>) -> Result<()> {
+        let mut state = self.state.lock();
+        self.settle_rows(&mut state)?;
+        self.write_row(name, content, &mut state)
+    }
+
+    /// Makes certain that the log says what is served: writes that failed are taken back.
+    ///
+    /// # Errors
+    /// Whatever the region says; the rows stay in doubt.
+    pub fn settle(&self) -> Result<()> {
+        self.settle_rows(&mut self.state.lock())
+    }
+
+    fn settle_rows(&self, state: &mut State) -> Result<()> {
+        for name in state.doubtful.clone() {
+            let content = self.find(&String::from_utf8_lossy(&name))?;
+            self.write_row(&name, content.as_ref(), state)?;
+            state.doubtful.remove(&name);
+        }
+        Ok(())
+    }
+
+    fn write_row(
+        &self,
+        name: &Bytes,
+        content: Option<&pb::NamespaceDescriptor>,
+        state: &mut State,
+    ) -> Result<()> {
+        state.timestamp = self.clock.now_ms().max(state.timestamp.saturating_add(1));
+        let timestamp = state.timestamp;
+        let cell = |content: &pb::NamespaceDescriptor| {
+            let (row, family, qualifier, kind) = (&name[..], FAMILY, QUALIFIER, CellType::Put);
+            let value = &content.encode_to_vec()[..];
+            KeyValueBuilder { row, family, qualifier, timestamp, kind, value, tags: &[] }.try_build()
+        };
+        let (kind, cells) = match content {
+            Some(content) => (MutationKind::Put, vec![cell(content)?]),
+            None => (MutationKind::Delete, Vec::new()),
+        };
+        let durability = Durability::FsyncWal;
+        let mutation = Mutation { timestamp, durability, ..Mutation::new(kind, name.clone(), cells) };
+        let written = self.region.mutate_wait(mutation).map(drop);
+        written.inspect_err(|_| _ = state.doubtful.insert(name.clone()))
+    }
+}
+
+fn descriptor_of(row: &CellBuffer) -> Result<Option<pb::NamespaceDescriptor>> {
+    let Some(cell) = row.iter().find(|c| c.family() == FAMILY && c.qualifier() == QUALIFIER) else {
+        return Ok(None);
+    };
+    let decoded = pb::NamespaceDescriptor::decode(cell.value());
+    decoded
+        .map(Some)
+        .map_err(|e| HBaseError::io(format!("hbase:namespace row {}: {e}", cell.row().escape_ascii())))
+}
+
+impl Master {
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    /// `NamespaceExistException`, or `ConstraintException` for an illegal name.
+    pub fn create_namespace(
+        self: &Arc<Self>,
+        namespace: pb::NamespaceDescriptor,
+        nonce: (u64, u64),
+    ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        let name = name_of(&namespace);
+        check_namespace(&name).map_err(|e| HBaseError::do_not_retry(e.message()))?;
+        if self.namespaces().find(&name)?.is_some() {
+            return Err(HBaseError::new(
+                ErrorKind::NamespaceExist,
+                format!("Namespace {name} already exists"),
+            ));
+        }
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
+            let _alone = master.namespace_lock.write();
+            master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
+            master.put_namespace(&namespace)
+        })
+    }
+
+    fn put_namespace(&self, namespace: &pb::NamespaceDescriptor) -> Result<Vec<u8>> {
+        self.namespaces().put(namespace).inspect_err(|_| self.wake_assignment())?;
+        if let Err(error) = self.parts.znodes.set_namespace(&name_of(namespace), namespace) {
+            tracing::warn!(%error, "namespace not mirrored");
+        }
+        Ok(Vec::new())
+    }
+
+    /// Changes a namespace's properties.
+    ///
+    /// # Errors
+    /// `NamespaceNotFoundException`.
+    pub fn modify_namespace(
+        self: &Arc<Self>,
+        namespace: pb::NamespaceDescriptor,
+        nonce: (u64, u64),
+    ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        self.namespaces().get(&name_of(&namespace))?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
+            let _alone = master.namespace_lock.write();
+            master.namespaces().get(&name_of(&namespace))?;
+            master.put_namespace(&namespace)
+        })
+    }
+
+    /// Removes an empty namespace.
+    ///
+    /// # Errors
+    /// `NamespaceNotFoundException`, or `ConstraintException` when it is not empty or built in.
+    pub fn delete_namespace(self: &Arc<Self>, name: String, nonce: (u64, u64)) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        if name == DEFAULT_NAMESPACE || name == SYSTEM_NAMESPACE {
+            let message = format!("Reserved namespace {name} cannot be removed.");
+            return Err(HBaseError::new(ErrorKind::Constraint, message));
+        }
+        self.check_removable(&name)?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
+            let _alone = master.namespace_lock.write();
+            master.check_removable(&name)?;
+            master.namespaces().delete(&name).inspect_err(|_| master.wake_assignment())?;
+            master.parts.znodes.remove_namespace(&name);
+            let dir = evenkeel_region::layout::namespace_dir(master.root(), &name);
+            if let Err(error) = remove_if_empty(master.fs(), &dir) {
+                tracing::warn!(%error, "the empty directory of a namespace that is gone stays");
+            }
+            Ok(Vec::new())
+        })
+    }
+
+    fn check_removable(&self, name: &str) -> Result<()> {
+        self.namespaces().get(name)?;
+        let tables = self.tables().iter().filter(|t| t.descriptor.name().namespace() == name).count();
+        if tables == 0 {
+            return Ok(());
+        }
+        let message = format!("Only empty namespaces can be removed. Namespace {name} has {tables} tables");
+        Err(HBaseError::new(ErrorKind::Constraint, message))
+    }
+}
+
+fn name_of(namespace: &pb::NamespaceDescriptor) -> String {
+    String::from_utf8_lossy(&namespace.name).into_owned()
+}

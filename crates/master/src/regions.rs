@@ -1,0 +1,142 @@
+//! Opening what hbase:meta speaks of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam_channel::unbounded;
+use evenkeel_common::thread::{catch, spawn_scoped};
+use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_region::layout;
+use evenkeel_region::region::{Region, RegionEnv};
+
+use crate::change_note::ChangeNote;
+use crate::meta::{MetaChange, MetaTable, TableState};
+use crate::{Table, descriptors, reconcile};
+use evenkeel_regionserver::RegionServer;
+
+/// Threads that open regions at start: each mostly waits for the disk.
+const OPENERS: usize = 4;
+
+/// Opens hbase:meta, making it when the directory is new.
+///
+/// # Errors
+/// What the file system says.
+pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
+    let (fs, root) = (&*env.stores.fs, &env.stores.root);
+    let info = RegionInfo::meta();
+    if !fs.exists(&layout::region_dir(root, &info))? {
+        let tables = reconcile::table_dirs(fs, root)?;
+        if let Some((name, _)) = tables.iter().find(|(name, _)| !name.is_system()) {
+            tracing::error!(root = %root.display(), table = %name, "hbase:meta is gone and tables are there: it is made again from their directories");
+        }
+    }
+    let descriptor = match descriptors::read(fs, &layout::table_dir(root, info.table()))? {
+        Some(descriptor) => descriptor,
+        None => {
+            let descriptor = descriptors::meta()?;
+            descriptors::write(fs, &layout::table_dir(root, info.table()), &descriptor)?;
+            descriptor
+        }
+    };
+    Region::open(Arc::clone(env), info, Arc::new(descriptor))
+}
+
+/// Opens hbase:namespace, making it when there is none.
+///
+/// # Errors
+/// What the file system or hbase:meta says.
+pub fn open_namespace(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    tables: &mut BTreeMap<TableName, Table>,
+) -> Result<Arc<Region>> {
+    let name = TableName::namespace_table();
+    if let Some(table) = tables.get(&name) {
+        if let Some(region) = meta.regions(Some(&name))?.pop() {
+            return open_one(env, meta, region.info, &table.descriptor);
+        }
+        tracing::error!(
+            "hbase:namespace has no region: it is made again, without the settings of namespaces"
+        );
+    }
+    let descriptor = Arc::new(descriptors::namespace()?);
+    let (fs, dir) = (&*env.stores.fs, layout::table_dir(&env.stores.root, &name));
+    let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), env.stores.clock.now_ms());
+    let note = ChangeNote::write(fs, &dir, [&info], [])?;
+    descriptors::write(fs, &dir, &descriptor)?;
+    let region = Region::open(Arc::clone(env), info.clone(), Arc::clone(&descriptor))?;
+    let opened = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
+    meta.commit(vec![opened, MetaChange::State(name.clone(), TableState::Enabled)])?;
+    note.forget(fs);
+    tables.insert(name, Table { descriptor, state: TableState::Enabled });
+    Ok(region)
+}
+
+fn open_one(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    info: RegionInfo,
+    descriptor: &Arc<TableDescriptor>,
+) -> Result<Arc<Region>> {
+    let region = Region::open(Arc::clone(env), info, Arc::clone(descriptor))?;
+    meta.commit(vec![MetaChange::Opened(region.info().clone(), env.server.clone(), region.open_seq_num())])?;
+    Ok(region)
+}
+
+/// Opens every region of every enabled table that is not open yet and says so in hbase:meta. A region that cannot be opened is left
+/// out, with an error in the log: the others are served.
+///
+/// # Errors
+/// What hbase:meta says.
+pub fn open_all(
+    env: &Arc<RegionEnv>,
+    meta: &MetaTable,
+    tables: &BTreeMap<TableName, Table>,
+    regionserver: &RegionServer,
+) -> Result<()> {
+    let enabled = |info: &RegionInfo| {
+        let table = tables.get(info.table()).filter(|t| t.state == TableState::Enabled)?;
+        let is_open_already = info.table().is_meta() || *info.table() == TableName::namespace_table();
+        (!is_open_already && !info.is_split_parent()).then(|| Arc::clone(&table.descriptor))
+    };
+    let (sender, receiver) = unbounded();
+    for region in meta.regions(None)? {
+        if let Some(descriptor) = enabled(&region.info) {
+            drop(sender.send((region.info, descriptor)));
+        }
+    }
+    drop(sender);
+    let changes = parking_lot::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let open = || {
+            for (info, descriptor) in &receiver {
+                let change = open_or_leave(env, info, descriptor, regionserver);
+                changes.lock().push(change);
+            }
+        };
+        (0..OPENERS).try_for_each(|at| spawn_scoped(scope, format!("open-region-{at}"), open).map(drop))
+    })?;
+    meta.commit(changes.into_inner())
+}
+
+fn open_or_leave(
+    env: &Arc<RegionEnv>,
+    info: RegionInfo,
+    descriptor: Arc<TableDescriptor>,
+    regionserver: &RegionServer,
+) -> MetaChange {
+    let loadable = regionserver.config().coprocessors.check(&descriptor);
+    let open = || loadable.and_then(|()| Region::open(Arc::clone(env), info.clone(), descriptor));
+    match catch(format_args!("opening {}", info.encoded_name()), open) {
+        Ok(region) => {
+            let change = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
+            drop(regionserver.regions().add(region));
+            change
+        }
+        Err(error) => {
+            tracing::error!(region = %info.name_text(), %error, "region cannot be opened; it is not served");
+            MetaChange::Put(info, "FAILED_OPEN")
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A snapshot to the directories of new regions, full of links.
+//!
+//! Regions get new ids, and so new encoded names, also when a table is restored to itself: a log may still hold edits of
+//! the regions as they were, and would bring them back into a region of the same name. Ids keep their order, for a region
+//! that was split sorts before its daughters by it.
+//!
+//! | entry of the manifest | becomes |
+//! |---|---|
+//! | `<hfile>` | `<table>=<region>-<hfile>`, a link |
+//! | `<table>=<region>-<hfile>`, a link | the same link |
+//! | `<hfile or link>.<parent>`, a reference | `<link>.<new name of the parent>`, a reference with the same content |
+//!
+//! Each gets a back reference, the references too: they may outlive their parent's own link.
+//! A region that was split comes along only while a daughter reads its files.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_fs::FileSystem;
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_region::region::write_region_info;
+
+use super::store::{Snapshot, corrupted, region_of};
+use super::verify::Entry;
+use crate::links;
+
+/// The largest reference file that is read.
+const REFERENCE_BYTES_MAX: u64 = 64 << 10;
+
+/// A region to be made, and what it is made of.
+pub(super) struct NewRegion<'a> {
+    /// The region to be.
+    pub(super) info: RegionInfo,
+    from: RegionInfo,
+    manifest: &'a pb::SnapshotRegionManifest,
+}
+
+/// The regions that a snapshot becomes.
+pub(super) struct Layout<'a> {
+    /// Regions that can be served, in the order of their keys.
+    pub(super) live: Vec<NewRegion<'a>>,
+    /// Regions that were split, and whose daughters read their files.
+    pub(super) parents: Vec<NewRegion<'a>>,
+    /// New encoded names, by those in the snapshot.
+    names: HashMap<String, String>,
+}
+
+impl<'a> Layout<'a> {
+    /// Plans regions of a table, with ids from `first_id` on.
+    pub(super) fn plan(snapshot: &'a Snapshot, table: &TableName, first_id: i64) -> Result<Self> {
+        let from = snapshot.regions.iter().map(|m| Ok((region_of(m)?, m))).collect::<Result<Vec<_>>>()?;
+        let ids: BTreeSet<i64> = from.iter().map(|(info, _)| info.region_id()).collect();
+        let rank = |info: &RegionInfo| ids.range(..info.region_id()).count() as i64;
+        let needed = parents_of(&from)?;
+        let (mut live, mut parents, mut names) = (Vec::new(), Vec::new(), HashMap::new());
+        for (from, manifest) in from {
+            let is_parent = from.is_split_parent() || from.is_split();
+            if is_parent && !needed.contains(from.encoded_name()) {
+                continue;
+            }
+            let (start, end) = (from.start_key().clone(), from.end_key().clone());
+            let info = RegionInfo::new(table.clone(), start, end, first_id + rank(&from));
+            let info = if is_parent { info.with_flags(true, true) } else { info };
+            names.insert(from.encoded_name().to_owned(), info.encoded_name().to_owned());
+            let region = NewRegion { info, from, manifest };
+            if is_parent { parents.push(region) } else { live.push(region) }
+        }
+        live.sort_by(|a: &NewRegion<'_>, b| a.info.start_key().cmp(b.info.start_key()));
+        let layout = Self { live, parents, names };
+        layout.check_whole()?;
+        Ok(layout)
+    }
+
+    /// The regions must cover every row once.
+    fn check_whole(&self) -> Result<()> {
+        let keys = |at: usize| self.live.get(at).map(|r| (r.info.start_key(), r.info.end_key()));
+        let ends = keys(0).is_some_and(|(start, _)| start.is_empty())
+            && self.live.last().is_some_and(|last| last.info.end_key().is_empty());
+        let borders = self.live.windows(2).all(|pair| pair[0].info.end_key() == pair[1].info.start_key());
+        if ends && borders {
+            Ok(())
+        } else {
+            Err(corrupted("the snapshot's regions do not cover every row once"))
+        }
+    }
+
+    /// Infos of the live regions.
+    pub(super) fn live_infos(&self) -> Vec<RegionInfo> {
+        self.live.iter().map(|region| region.info.clone()).collect()
+    }
+
+    /// Every region.
+    pub(super) fn all(&self) -> impl Iterator<Item = &NewRegion<'a>> {
+        self.parents.iter().chain(&self.live)
+    }
+
+    /// Regions that were split, each with the daughters that read its files, at most two.
+    pub(super) fn families_of_regions(&self) -> Result<Vec<(RegionInfo, Vec<RegionInfo>)>> {
+        let mut found = Vec::new();
+        for parent in &self.parents {
+            let mut daughters = Vec::new();
+            for region in self.all().filter(|region| region.info != parent.info) {
+                if parents_in(&region.from, region.manifest)?.contains(parent.from.encoded_name()) {
+                    daughters.push(region.info.clone());
+                }
+            }
+            daughters.sort_by(|a, b| a.start_key().cmp(b.start_key()));
+            // One that has written its own files needs no mention; HBase then names the other twice.
+            if let [only] = &daughters[..] {
+                daughters.push(only.clone());
+            }
+            daughters.truncate(2);
+            found.push((parent.info.clone(), daughters));
+        }
+        Ok(found)
+    }
+
+    /// Makes the directories and the links.
+    pub(super) fn write(&self, fs: &dyn FileSystem, root: &Path, table: &TableDescriptor) -> Result<()> {
+        self.all().try_for_each(|region| self.write_region(fs, root, table, region))
+    }
+
+    fn write_region(
+        &self,
+        fs: &dyn FileSystem,
+        root: &Path,
+        table: &TableDescriptor,
+        region: &NewRegion<'_>,
+    ) -> Result<()> {
+        let dir = layout::region_dir(root, &region.info);
+        fs.delete(&dir)?;
+        write_region_info(fs, &dir, &region.info)?;
+        for family in table.families() {
+            fs.mkdirs(&dir.join(family.name_text()))?;
+        }
+        for family in &region.manifest.family_files {
+            let name = String::from_utf8_lossy(&family.family_name).into_owned();
+            for file in &family.store_files {
+                self.write_file(fs, root, region, &dir.join(&name), file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_file(
+        &self,
+        fs: &dyn FileSystem,
+        root: &Path,
+        region: &NewRegion<'_>,
+        family_dir: &Path,
+        file: &pb::snapshot_region_manifest::StoreFile,
+    ) -> Result<()> {
+        let from = &region.from;
+        let of = (region.info.table(), region.info.encoded_name());
+        let family = family_dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match Entry::of(from.table(), from.encoded_name(), &file.name)? {
+            Entry::File(link) => links::create(fs, root, family_dir, of, &link),
+            Entry::Half { file: link, parent } => {
+                let parent = self.names.get(&parent).unwrap_or(&parent);
+                links::create_back_reference(fs, root, family, of, &link)?;
+                let content = match &file.reference {
+                    Some(reference) => evenkeel_protocol::with_magic(reference),
+                    None => {
+                        let itself = links::link_to(from.table(), from.encoded_name(), &file.name);
+                        let path = links::resolve(fs, root, &itself, family)?.path;
+                        fs.read_all(&path, REFERENCE_BYTES_MAX)?
+                    }
+                };
+                Ok(fs.write_atomically(&family_dir.join(format!("{}.{parent}", link.name())), &content)?)
+            }
+        }
+    }
+}
+
+/// Encoded names of the regions that any of these refers to.
+fn parents_of(regions: &[(RegionInfo, &pb::SnapshotRegionManifest)]) -> Result<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for (info, manifest) in regions {
+        all.extend(parents_in(info, manifest)?);
+    }
+    Ok(all)
+}
+
+fn parents_in(info: &RegionInfo, manifest: &pb::SnapshotRegionManifest) -> Result<BTreeSet<String>> {
+    let mut parents = BTreeSet::new();
+    for file in manifest.family_files.iter().flat_map(|family| &family.store_files) {
+        if let Entry::Half { parent, .. } = Entry::of(info.table(), info.encoded_name(), &file.name)? {
+            parents.insert(parent);
+        }
+    }
+    Ok(parents)
+}

@@ -1,0 +1,221 @@
+//! Making a table of a snapshot: a new one (a clone), or the one it is of, as it was (a restore).
+//!
+//! Both make new regions beside what is there ([`super::layout`]). The moment is one write to hbase:meta, as for every change
+//! of a table (see [`crate::master`]):
+//!
+//! ```text
+//! clone    regions' directories, descriptor | hbase:meta: regions, ENABLED      | served
+//! restore  regions' directories, descriptor | hbase:meta: old regions out,      | descriptor into place
+//!          to be                            |             new ones in, DISABLED | old regions to the archive
+//! ```
+//! A crash before the moment leaves directories that hbase:meta does not speak of, after it a descriptor and directories to
+//! be put in order: the next start does both. The cleaners are kept off throughout.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_protocol::pb;
+
+use super::layout::Layout;
+use super::store::Snapshot;
+use super::verify::verify;
+use super::{check_name, check_not_expired, is_running, table_of, text_of};
+use crate::change_note::ChangeNote;
+use crate::meta::{MetaChange, MetaRegion, TableState};
+use crate::tables::{Nonce, with_merge_parents};
+use crate::{Master, Table, checks, descriptors, is_built_in, reconcile};
+
+const TRACKER: &str = "hbase.store.file-tracker.impl";
+
+impl Master {
+    /// Restores a table that is there, or clones a snapshot to one that is not. `tracker` is a store file tracker for a clone.
+    ///
+    /// # Errors
+    /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`, `RestoreSnapshotException`,
+    /// `NamespaceNotFoundException`, `UnsupportedOperationException` for a table that is enabled.
+    pub fn restore_or_clone_snapshot(
+        self: &Arc<Self>,
+        wanted: &pb::SnapshotDescription,
+        tracker: Option<&str>,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        self.check_snapshot_support()?;
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        check_name(&wanted.name)?;
+        let name = table_of(wanted)?;
+        self.parts.namespaces.get(name.namespace())?;
+        let snapshot = self.snapshots().read(&wanted.name)?;
+        checks::check_table(&snapshot.table, &self.parts.conf)?;
+        verify(self.fs(), self.root(), &snapshot)?;
+        let mut restoring = self.snapshot_procedures.restoring.lock();
+        if is_running(&mut restoring, &name, &self.procedures) {
+            return Err(restore_error(format!("Restore already in progress on the table={name}")));
+        }
+        let id = match self.table(&name) {
+            Ok(table) => self.submit_restore(snapshot, &table, nonce)?,
+            Err(_) => self.submit_clone(snapshot, name.clone(), tracker, nonce)?,
+        };
+        restoring.insert(name, id);
+        Ok(id)
+    }
+
+    fn submit_clone(
+        self: &Arc<Self>,
+        snapshot: Snapshot,
+        name: TableName,
+        tracker: Option<&str>,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        let descriptor = clone_of(&snapshot.table, &name, tracker);
+        checks::check_table(&descriptor, &self.parts.conf)?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
+            let _lock = master.lock_table(&name)?;
+            let _namespace = master.namespace_lock.read();
+            master.parts.namespaces.settle()?;
+            master.parts.namespaces.get(name.namespace())?;
+            master.check_absent(&name)?;
+            let _files_stay = master.cleaners.keep_off();
+            master.clone_now(&snapshot, Arc::new(descriptor))
+        })
+    }
+
+    fn clone_now(self: &Arc<Self>, snapshot: &Snapshot, table: Arc<TableDescriptor>) -> Result<Vec<u8>> {
+        self.check_usable(snapshot)?;
+        let name = table.name();
+        // What a change that did not come to its moment left behind.
+        reconcile::archive_table(self.fs(), self.root(), name)?;
+        let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
+        let whole = self.prepared_dirs(name, vec![self.table_dir(name)]);
+        let made = layout.all().map(|region| &region.info);
+        let whole = whole.with_note(ChangeNote::write(self.fs(), &self.table_dir(name), made, [])?);
+        let prepared = descriptors::write(self.fs(), &self.table_dir(name), &table)
+            .and_then(|()| layout.write(self.fs(), self.root(), &table))
+            .and_then(|()| self.open_regions(&table, layout.live_infos()));
+        let regions = prepared.map_err(|error| {
+            restore_error(format!("clone snapshot={} failed because {error}", text_of(&snapshot.description)))
+        })?;
+        let mut changes = regions.changes();
+        changes.extend(parents(&layout)?);
+        changes.push(MetaChange::State(name.clone(), TableState::Enabled));
+        self.parts.meta.commit(changes)?;
+        whole.keep().into_iter().for_each(|note| note.forget(self.fs()));
+        let regions = regions.serve();
+        tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
+        self.remember(table, TableState::Enabled);
+        self.compact_references(regions);
+        Ok(Vec::new())
+    }
+
+    fn submit_restore(self: &Arc<Self>, snapshot: Snapshot, table: &Table, nonce: Nonce) -> Result<u64> {
+        let name = table.descriptor.name().clone();
+        if is_built_in(&name) || name.is_system() {
+            return Err(HBaseError::do_not_retry(format!("{name} cannot be restored here")));
+        }
+        check_same_tracker(&table.descriptor, &snapshot.table)?;
+        check_restorable(table)?;
+        let master = Arc::clone(self);
+        self.procedures.submit(nonce, Some(&name.clone()), move || {
+            let _lock = master.lock_table(&name)?;
+            let table = master.table(&name)?;
+            check_restorable(&table)?;
+            let _files_stay = master.cleaners.keep_off();
+            master.restore_now(&snapshot, &table)
+        })
+    }
+
+    fn restore_now(&self, snapshot: &Snapshot, table: &Table) -> Result<Vec<u8>> {
+        self.check_usable(snapshot)?;
+        let name = table.descriptor.name();
+        let before = self.parts.meta.regions(Some(name))?;
+        let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
+        let restored = Arc::new(clone_of(&snapshot.table, name, None));
+        let first = layout.live_infos().into_iter().next();
+        let first = first.ok_or_else(|| restore_error("the snapshot has no regions".to_owned()))?;
+        let dirs = layout.all().map(|region| self.region_dir(&region.info)).collect();
+        let changed = with_merge_parents(&before).chain(layout.all().map(|region| &region.info));
+        let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
+        let whole = self.prepared_dirs(name, dirs).with_note(note);
+        layout
+            .write(self.fs(), self.root(), &restored)
+            .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first))
+            .map_err(|error| {
+                let snapshot = text_of(&snapshot.description);
+                restore_error(format!("restore snapshot={snapshot} failed in on-disk restore: {error}"))
+            })?;
+        self.parts.meta.commit(exchanged(name, &before, &layout)?)?;
+        // From here on the table is the restored one, whatever else fails.
+        let note = whole.keep();
+        self.remember(restored, TableState::Disabled);
+        self.do_or_later(name, "the restored descriptor is put in place", move |master| {
+            let dir = master.table_dir(first.table());
+            descriptors::settle(master.fs(), &dir, |region| region == first.encoded_name())
+        });
+        self.archive_replaced(name, before, note);
+        tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");
+        Ok(Vec::new())
+    }
+
+    /// Looked at again under the locks: files may have gone since.
+    fn check_usable(&self, snapshot: &Snapshot) -> Result<()> {
+        check_not_expired(&snapshot.description, self.clock().now_ms())?;
+        verify(self.fs(), self.root(), snapshot)
+    }
+}
+
+/// The moment of a restore: the old regions go, the new ones come.
+fn exchanged(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
+    let mut changes: Vec<_> = before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
+    changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
+    changes.extend(parents(layout)?);
+    changes.push(MetaChange::State(name.clone(), TableState::Disabled));
+    Ok(changes)
+}
+
+fn parents(layout: &Layout<'_>) -> Result<impl Iterator<Item = MetaChange>> {
+    let families = layout.families_of_regions()?;
+    Ok(families
+        .into_iter()
+        .map(|(parent, daughters): (RegionInfo, _)| MetaChange::SplitParent(parent, daughters)))
+}
+
+/// A table's description under another name.
+fn clone_of(table: &TableDescriptor, name: &TableName, tracker: Option<&str>) -> TableDescriptor {
+    let empty = TableDescriptor::new(name.clone()).with_attributes(table.attributes().clone());
+    let clone = table.families().cloned().fold(empty, TableDescriptor::with_family);
+    match tracker.filter(|tracker| !tracker.is_empty()) {
+        Some(tracker) => clone.with(TRACKER, tracker),
+        None => clone,
+    }
+}
+
+fn check_restorable(table: &Table) -> Result<()> {
+    if table.state == TableState::Disabled {
+        return Ok(());
+    }
+    let message = format!(
+        "Table '{}' must be disabled in order to perform a restore operation.",
+        table.descriptor.name()
+    );
+    Err(HBaseError::new(ErrorKind::UnsupportedOperation, message))
+}
+
+/// A restore does not change how a store's files are told from others (`validatePreRestoreSnapshot`).
+fn check_same_tracker(table: &TableDescriptor, snapshot: &TableDescriptor) -> Result<()> {
+    let tracker = |table: &TableDescriptor| table.text(TRACKER).unwrap_or("DEFAULT").to_owned();
+    if tracker(table) == tracker(snapshot) {
+        return Ok(());
+    }
+    Err(restore_error(format!(
+        "Existing Table {} and snapshot table have different store file trackers: {} and {}",
+        table.name(),
+        tracker(table),
+        tracker(snapshot)
+    )))
+}
+
+fn restore_error(message: String) -> HBaseError {
+    HBaseError::new(ErrorKind::RestoreSnapshot, message)
+}

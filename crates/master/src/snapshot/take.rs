@@ -1,0 +1,226 @@
+//! Taking a snapshot.
+//!
+//! The table's lock is held, so its regions stay what they are, and the cleaners are kept off, so that a file that goes to
+//! the archive meanwhile stays there until the snapshot names it. Cells may be written all the while: of those whose writer
+//! is told before a region is flushed, all are in the snapshot; of the others, some may be.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
+use evenkeel_hfile::StoreFileName;
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::snapshot_description::Type;
+use evenkeel_protocol::pb::snapshot_region_manifest::{FamilyFiles, StoreFile};
+use evenkeel_region::layout;
+use evenkeel_region::store::Store;
+
+use super::store::{LAYOUT_VERSION, Snapshot, corrupted};
+use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of};
+use crate::meta::TableState;
+use crate::tables::{Nonce, state_name};
+use crate::{Master, Table, links};
+
+/// Used where a snapshot is asked for without a time to live.
+const DEFAULT_TTL: &str = "hbase.master.snapshot.ttl";
+/// The largest reference file that is read.
+const REFERENCE_BYTES_MAX: u64 = 64 << 10;
+
+impl Master {
+    /// Takes a snapshot of a table, enabled or disabled.
+    ///
+    /// # Errors
+    /// `SnapshotExistsException`, `SnapshotCreationException`, or `UnsupportedOperationException` when snapshots are off.
+    pub fn take_snapshot(self: &Arc<Self>, wanted: pb::SnapshotDescription, nonce: Nonce) -> Result<u64> {
+        self.check_snapshot_support()?;
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        check_name(&wanted.name)?;
+        let table = table_of(&wanted)?;
+        if table.is_system() {
+            return Err(HBaseError::do_not_retry("System table snapshots are not allowed"));
+        }
+        let snapshot = self.complete(wanted)?;
+        let mut taking = self.snapshot_procedures.taking.lock();
+        self.check_may_take(&snapshot, &table)?;
+        if is_running(&mut taking, &snapshot.name, &self.procedures) {
+            return Err(creation_error(format!(
+                "Rejected taking {} because we are already running another snapshot on the same table or with the same name",
+                text_of(&snapshot)
+            )));
+        }
+        let (master, key, name) = (Arc::clone(self), snapshot.name.clone(), snapshot.name.clone());
+        let id = self.procedures.submit(nonce, Some(&table.clone()), move || {
+            let _lock = master.lock_table(&table)?;
+            let _files_stay = master.cleaners.keep_off();
+            master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))
+        })?;
+        taking.insert(key, id);
+        Ok(id)
+    }
+
+    /// Fills in what a client leaves open (`SnapshotDescriptionUtils.validate`).
+    fn complete(&self, mut snapshot: pb::SnapshotDescription) -> Result<pb::SnapshotDescription> {
+        if snapshot.creation_time() == 0 {
+            snapshot.creation_time = Some(self.clock().now_ms());
+        }
+        if !(1..=TTL_SECONDS_MAX).contains(&snapshot.ttl()) {
+            let default =
+                self.parts.conf.get_i64_or(DEFAULT_TTL, 0).map_err(|e| HBaseError::io(e.to_string()))?;
+            snapshot.ttl = Some(default);
+        }
+        snapshot.version.get_or_insert(LAYOUT_VERSION);
+        Ok(snapshot)
+    }
+
+    fn check_may_take(&self, snapshot: &pb::SnapshotDescription, table: &TableName) -> Result<()> {
+        if self.snapshots().exists(&snapshot.name)? {
+            let message = format!("Snapshot '{}' already stored on the filesystem.", snapshot.name);
+            return Err(HBaseError::new(ErrorKind::SnapshotExists, message));
+        }
+        if is_running(&mut self.snapshot_procedures.restoring.lock(), table, &self.procedures) {
+            return Err(creation_error(format!(
+                "Rejected taking {} because we are already have a restore in progress on the same snapshot.",
+                text_of(snapshot)
+            )));
+        }
+        self.table(table)
+            .map(drop)
+            .map_err(|_| creation_error(format!("Table '{table}' doesn't exist, can't take snapshot.")))
+    }
+
+    /// Whether a snapshot that was asked for is there.
+    ///
+    /// # Errors
+    /// `UnknownSnapshotException`, or `HBaseSnapshotException` when it could not be taken.
+    pub fn is_snapshot_done(&self, snapshot: &pb::SnapshotDescription) -> Result<bool> {
+        check_name(&snapshot.name)?;
+        let id = self.snapshot_procedures.taking.lock().get(&snapshot.name).copied();
+        match id.and_then(|id| self.procedures.state(id)).map(|state| state.outcome) {
+            Some(None) => return Ok(false),
+            Some(Some(Err(error))) => {
+                let message = format!("Snapshot {} had an error.  {error}", text_of(snapshot));
+                return Err(HBaseError::new(ErrorKind::HBaseSnapshot, message));
+            }
+            Some(Some(Ok(_))) | None => {}
+        }
+        if self.snapshots().exists(&snapshot.name)? {
+            return Ok(true);
+        }
+        let message = format!(
+            "Snapshot {} is not currently running or one of the known completed snapshots.",
+            text_of(snapshot)
+        );
+        Err(HBaseError::new(ErrorKind::UnknownSnapshot, message))
+    }
+
+    fn take_now(&self, mut snapshot: pb::SnapshotDescription, name: &TableName) -> Result<Vec<u8>> {
+        let table = self.table(name)?;
+        match table.state {
+            TableState::Enabled => {}
+            TableState::Disabled => snapshot.r#type = Some(Type::Disabled.into()),
+            other => {
+                let state = state_name(other);
+                return Err(creation_error(format!(
+                    "Table is not entirely open or closed: {name} is {state}"
+                )));
+            }
+        }
+        let flush = snapshot.r#type() == Type::Flush;
+        let regions = self.parts.meta.regions(Some(name))?;
+        let regions = regions.iter().map(|region| self.region_manifest(&table, &region.info, flush));
+        let regions = regions.collect::<Result<Vec<_>>>()?;
+        check_not_expired(&snapshot, self.clock().now_ms())?;
+        let mut descriptor = (*table.descriptor).clone();
+        if descriptor.text("MAX_FILESIZE").is_none() && snapshot.max_file_size() > 0 {
+            descriptor = descriptor.with("MAX_FILESIZE", &snapshot.max_file_size().to_string());
+        }
+        let whole = Snapshot { description: snapshot, table: descriptor, regions };
+        self.snapshots().prepare(&whole)?;
+        self.snapshots().publish(&whole.description.name)?;
+        tracing::info!(snapshot = whole.description.name, table = %name, regions = whole.regions.len(), "snapshot taken");
+        Ok(Vec::new())
+    }
+
+    fn discard_snapshot(&self, name: &str) {
+        if let Err(error) = self.snapshots().discard(name) {
+            tracing::warn!(snapshot = name, %error, "an unfinished snapshot stays until the next start");
+        }
+    }
+
+    fn region_manifest(
+        &self,
+        table: &Table,
+        info: &RegionInfo,
+        flush: bool,
+    ) -> Result<pb::SnapshotRegionManifest> {
+        let mut family_files = Vec::new();
+        for (family, names) in self.store_files(table, info, flush)? {
+            let entry = |name: &String| self.manifest_entry(info, &family, name);
+            let store_files = names.iter().map(entry).collect::<Result<_>>()?;
+            family_files.push(FamilyFiles { family_name: family.into(), store_files });
+        }
+        Ok(pb::SnapshotRegionManifest { version: None, region_info: info.into(), family_files })
+    }
+
+    /// The names of a region's files, by family.
+    fn store_files(
+        &self,
+        table: &Table,
+        info: &RegionInfo,
+        flush: bool,
+    ) -> Result<Vec<(String, Vec<String>)>> {
+        let of_store = |store: &Arc<Store>| {
+            (store.family().name_text(), store.files().into_iter().map(|f| f.name).collect())
+        };
+        if let Some(region) = self.parts.regionserver.regions().find(info.encoded_name()) {
+            if flush {
+                region.flush()?;
+            }
+            return Ok(region.stores().iter().map(of_store).collect());
+        }
+        self.replay_edits(table, info)?;
+        let stores = &self.parts.region_env.stores;
+        let families = table.descriptor.families();
+        families.map(|family| Ok(of_store(&Store::open(stores, family.clone(), info)?))).collect()
+    }
+
+    /// Brings into files what a dead server's logs hold of a region that has not been opened since, and finishes its bulk loads.
+    pub(crate) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
+        let dir = self.region_dir(info);
+        let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+        let is_load = |name: &str| name.starts_with(layout::BULK_LOAD_NOTE_PREFIX);
+        if self.has_file(&dir.join(layout::RECOVERED_EDITS_DIR), is_log)?
+            || self.has_file(&dir.join(layout::TMP_DIR), is_load)?
+        {
+            // What was replayed is in files when it is open; nothing else was written to it.
+            drop(self.open_regions(&table.descriptor, vec![info.clone()])?);
+        }
+        Ok(())
+    }
+
+    fn has_file(&self, dir: &std::path::Path, is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
+        Ok(self.fs().exists(dir)? && self.fs().list(dir)?.iter().any(|file| is_wanted(file.name())))
+    }
+
+    fn manifest_entry(&self, region: &RegionInfo, family: &str, name: &str) -> Result<StoreFile> {
+        let (fs, root, table) = (self.fs(), self.root(), region.table());
+        let of_region =
+            |region: &str, file: &str| links::resolve(fs, root, &links::link_to(table, region, file), family);
+        let (reference, status) = match StoreFileName::parse(name) {
+            Some(StoreFileName::Reference { target, region: parent }) => {
+                let own = of_region(region.encoded_name(), name)?;
+                let bytes = fs.read_all(&own.path, REFERENCE_BYTES_MAX)?;
+                let reference: pb::Reference =
+                    evenkeel_protocol::from_magic(&bytes).map_err(|e| corrupted(format!("{name}: {e}")))?;
+                (Some(reference), of_region(&parent, &target)?)
+            }
+            _ => (None, of_region(region.encoded_name(), name)?),
+        };
+        Ok(StoreFile { name: name.to_owned(), reference, file_size: Some(status.len) })
+    }
+}
+
+fn creation_error(message: String) -> HBaseError {
+    HBaseError::new(ErrorKind::SnapshotCreation, message)
+}

@@ -1,0 +1,318 @@
+//! Snapshots over files in memory: what is left when the disk fails, or the process dies, at any step.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, Result, TableName};
+use evenkeel_fs::{FileSystem, Op};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::snapshot_description::Type;
+
+use super::*;
+use crate::meta::TableState;
+use crate::tests::{Cluster, NO_NONCE, ROWS, at_every_step, disable, path, split, table_name};
+
+fn named(name: &str, table: &str) -> pb::SnapshotDescription {
+    pb::SnapshotDescription {
+        name: name.into(),
+        table: Some(table.into()),
+        ..pb::SnapshotDescription::default()
+    }
+}
+
+fn take(master: &Arc<Master>) -> Result<u64> {
+    master.take_snapshot(named("s", "t"), NO_NONCE)
+}
+
+fn clone(master: &Arc<Master>) -> Result<u64> {
+    master.restore_or_clone_snapshot(&named("s", "clone"), None, NO_NONCE)
+}
+
+fn restore(master: &Arc<Master>) -> Result<u64> {
+    master.restore_or_clone_snapshot(&named("s", "t"), None, NO_NONCE)
+}
+
+fn clone_name() -> TableName {
+    "clone".parse().expect("legal")
+}
+
+/// With a snapshot `s` of the table, and rows written, flushed and compacted after it.
+fn with_snapshot() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(take).expect("taken");
+    for row in ["later", "z2"] {
+        cluster.put(row).expect("written");
+    }
+    for region in cluster.regions() {
+        region.flush().expect("flushed");
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    cluster
+}
+
+fn disabled_with_snapshot() -> Cluster {
+    let cluster = with_snapshot();
+    cluster.run(disable).expect("disabled");
+    cluster
+}
+
+fn names(cluster: &Cluster) -> Vec<String> {
+    let all = cluster.master().completed_snapshots().expect("listed");
+    all.into_iter().map(|snapshot| snapshot.name).collect()
+}
+
+/// Deletes everything that no rule of a cleaner keeps.
+fn clean(cluster: &Cluster) {
+    cluster.clock.set_ms(1_000_000_000_000_000);
+    for _ in 0..3 {
+        cluster.master().run_cleaners().expect("ran");
+    }
+}
+
+fn enable(cluster: &Cluster) {
+    cluster.run(|master| master.enable_table(table_name(), NO_NONCE)).expect("enabled");
+}
+
+#[test]
+fn a_snapshot_is_what_the_table_was() {
+    let cluster = with_snapshot();
+    cluster.run(disable).expect("disabled");
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    clean(&cluster);
+    cluster.run(clone).expect("cloned");
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+    // The clone's own links keep the files from then on.
+    cluster.master().delete_snapshot("s").expect("deleted");
+    clean(&cluster);
+    let regions = cluster.regions_of(&clone_name());
+    assert_eq!(regions.len(), 2);
+    assert!(
+        regions.iter().flat_map(|r| r.stores()).flat_map(|s| s.files()).all(|file| file.name.contains('='))
+    );
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+    for region in regions {
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    clean(&cluster);
+    assert!(
+        !cluster.memory.exists(&path("archive/data/default/t")).expect("looked"),
+        "nobody needs them now"
+    );
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+}
+
+#[test]
+fn a_clone_of_a_clone_links_to_the_first_files() {
+    let cluster = with_snapshot();
+    cluster.run(clone).expect("cloned");
+    cluster.run(|master| master.take_snapshot(named("s2", "clone"), NO_NONCE)).expect("taken");
+    cluster
+        .run(|master| master.restore_or_clone_snapshot(&named("s2", "third"), None, NO_NONCE))
+        .expect("cloned");
+    for (table, snapshot) in [("t", "s"), ("clone", "s2")] {
+        let name: TableName = table.parse().expect("legal");
+        cluster.run(|master| master.disable_table(name.clone(), NO_NONCE)).expect("disabled");
+        cluster.run(|master| master.delete_table(name, NO_NONCE)).expect("deleted");
+        cluster.master().delete_snapshot(snapshot).expect("deleted");
+    }
+    clean(&cluster);
+    let third: TableName = "third".parse().expect("legal");
+    assert_eq!(cluster.rows_of(&third), ROWS);
+    let names = cluster.regions_of(&third)[0].stores()[0].files();
+    assert!(names.iter().all(|file| file.name.starts_with("t=")), "{names:?}");
+}
+
+#[test]
+fn a_snapshot_of_a_split_region_needs_no_parent() {
+    let cluster = Cluster::with_table();
+    for region in cluster.regions() {
+        region.flush().expect("flushed");
+    }
+    // The daughters keep their references: nothing compacts them.
+    cluster.fs.inject(
+        evenkeel_fs::Fault::on(Op::Rename, "/.tmp/f/").always().fails(std::io::ErrorKind::StorageFull),
+    );
+    cluster.run(split).expect("split");
+    let parents = |cluster: &Cluster, table: &TableName| {
+        let regions = cluster.master().meta().regions(Some(table)).expect("read");
+        regions.iter().filter(|r| r.info.is_split_parent()).map(|r| r.daughters.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(parents(&cluster, &table_name()), [2]);
+    cluster.put("unflushed").expect("written");
+    let skip_flush = pb::SnapshotDescription { r#type: Some(Type::Skipflush.into()), ..named("s", "t") };
+    cluster.run(|master| master.take_snapshot(skip_flush, NO_NONCE)).expect("taken");
+    cluster.run(clone).expect("cloned");
+    assert_eq!(parents(&cluster, &clone_name()), [2]);
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+    cluster.fs.clear();
+    for region in cluster.regions_of(&clone_name()) {
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    cluster.master().run_catalog_janitor().expect("ran");
+    assert_eq!(parents(&cluster, &clone_name()), [0; 0]);
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+}
+
+#[test]
+fn a_snapshot_is_there_whole_or_not_at_all() {
+    at_every_step(Cluster::with_table, take, |cluster, ok, history| {
+        let found = names(cluster);
+        assert!(found.is_empty() || found == ["s"], "{history}: {found:?}");
+        assert!(!ok || !found.is_empty(), "{history}");
+        let below = cluster.memory.list(&path(".hbase-snapshot/.tmp")).unwrap_or_default();
+        assert!(below.is_empty(), "{history}: {below:?}");
+        if found.is_empty() {
+            cluster.run(take).expect("there is space again");
+        }
+        cluster.run(clone).expect("cloned");
+        assert_eq!(cluster.rows_of(&clone_name()), ROWS, "{history}");
+    });
+}
+
+#[test]
+fn a_snapshot_goes_whole_or_not_at_all() {
+    let delete = |master: &Arc<Master>| -> Result<u64> {
+        master.delete_snapshot("s")?;
+        master.procedures.submit(NO_NONCE, None, || Ok(Vec::new()))
+    };
+    at_every_step(with_snapshot, delete, |cluster, ok, history| {
+        assert!(!ok || names(cluster).is_empty(), "{history}");
+        if !names(cluster).is_empty() {
+            cluster.run(clone).expect("cloned");
+            assert_eq!(cluster.rows_of(&clone_name()), ROWS, "{history}");
+        }
+    });
+}
+
+#[test]
+fn a_clone_is_whole_or_not_there_at_any_step() {
+    at_every_step(with_snapshot, clone, |cluster, ok, history| {
+        if cluster.master().table(&clone_name()).is_err() {
+            assert!(!ok, "{history}");
+            assert!(!cluster.memory.exists(&path("data/default/clone")).expect("looked"), "{history}");
+            cluster.run(clone).expect("cloned");
+        }
+        clean(cluster);
+        assert_eq!(cluster.rows_of(&clone_name()), ROWS, "{history}");
+    });
+}
+
+#[test]
+fn a_restore_is_whole_or_undone_at_any_step() {
+    at_every_step(disabled_with_snapshot, restore, |cluster, ok, history| {
+        enable(cluster);
+        cluster.check_regions(history);
+        clean(cluster);
+        let rows = cluster.rows();
+        let untouched = [&ROWS[..3], &["later"], &ROWS[3..], &["z2"]].concat();
+        assert!(rows == ROWS || (!ok && rows == untouched), "{history}: {rows:?}");
+        cluster.put("new").expect("written");
+    });
+}
+
+#[test]
+fn a_restore_brings_the_description_back() {
+    let mut cluster = with_snapshot();
+    cluster.run(|master| master.delete_family(table_name(), b"g".to_vec(), NO_NONCE)).expect("altered");
+    cluster.run(disable).expect("disabled");
+    cluster.run(restore).expect("restored");
+    for _ in 0..2 {
+        let table = cluster.master().table(&table_name()).expect("known");
+        assert_eq!((table.descriptor.families().len(), table.state), (2, TableState::Disabled));
+        cluster.crash();
+    }
+    enable(&cluster);
+    assert_eq!(cluster.rows(), ROWS);
+}
+
+/// Logs may still hold what was written after the snapshot; it must not come back.
+#[test]
+fn what_a_restore_undid_is_not_replayed() {
+    let mut cluster = disabled_with_snapshot();
+    cluster.run(restore).expect("restored");
+    cluster.crash();
+    enable(&cluster);
+    assert_eq!(cluster.rows(), ROWS);
+    cluster.crash();
+    assert_eq!(cluster.rows(), ROWS);
+}
+
+/// A disabled table's snapshot has the edits that only a dead server's logs hold.
+#[test]
+fn edits_of_a_dead_server_are_in_a_snapshot() {
+    let mut cluster = Cluster::with_table();
+    let meta = &cluster.master().parts.meta;
+    meta.commit(vec![crate::meta::MetaChange::State(table_name(), TableState::Disabling)]).expect("written");
+    cluster.crash();
+    assert_eq!(cluster.master().table(&table_name()).expect("known").state, TableState::Disabled);
+    cluster.run(take).expect("taken");
+    cluster.run(clone).expect("cloned");
+    assert_eq!(cluster.rows_of(&clone_name()), ROWS);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_hbases_exceptions() {
+    let cluster = with_snapshot();
+    let master = cluster.master();
+    let kind = |outcome: Result<u64>| outcome.map(|id| cluster.run(|_| Ok(id))).map_err(|e| e.kind()).err();
+    assert_eq!(kind(take(master)), Some(ErrorKind::SnapshotExists));
+    assert_eq!(
+        kind(master.take_snapshot(named("x", "nowhere"), NO_NONCE)),
+        Some(ErrorKind::SnapshotCreation)
+    );
+    for name in ["", ".tmp", "../x", "a/b", "-x"] {
+        assert_eq!(
+            kind(master.take_snapshot(named(name, "t"), NO_NONCE)),
+            Some(ErrorKind::DoNotRetry),
+            "{name}"
+        );
+        assert!(master.delete_snapshot(name).is_err(), "{name}");
+    }
+    assert_eq!(master.delete_snapshot("nowhere").map_err(|e| e.kind()), Err(ErrorKind::SnapshotDoesNotExist));
+    assert_eq!(
+        kind(master.restore_or_clone_snapshot(&named("nowhere", "t"), None, NO_NONCE)),
+        Some(ErrorKind::SnapshotDoesNotExist)
+    );
+    assert_eq!(kind(restore(master)), Some(ErrorKind::UnsupportedOperation), "the table is enabled");
+    assert_eq!(
+        kind(master.restore_or_clone_snapshot(&named("s", "nowhere:t"), None, NO_NONCE)),
+        Some(ErrorKind::NamespaceNotFound)
+    );
+    assert_eq!(
+        master.is_snapshot_done(&named("nowhere", "t")).map_err(|e| e.kind()),
+        Err(ErrorKind::UnknownSnapshot)
+    );
+    assert_eq!(master.is_snapshot_done(&named("s", "t")), Ok(true));
+    // A file that the snapshot names is gone.
+    cluster.memory.delete(&path("archive")).expect("deleted");
+    assert_eq!(kind(clone(master)), Some(ErrorKind::CorruptedSnapshot));
+}
+
+#[test]
+fn snapshots_end_with_their_time_to_live() {
+    let cluster = with_snapshot();
+    let short = pb::SnapshotDescription { ttl: Some(5), ..named("short", "t") };
+    cluster.run(|master| master.take_snapshot(short, NO_NONCE)).expect("taken");
+    cluster.clock.advance_ms(5_000);
+    assert_eq!(cluster.master().delete_expired_snapshots(), Ok(0));
+    cluster.clock.advance_ms(1);
+    let clone =
+        cluster.run(|master| master.restore_or_clone_snapshot(&named("short", "clone"), None, NO_NONCE));
+    assert_eq!(clone.map_err(|e| e.kind()), Err(ErrorKind::SnapshotTtlExpired));
+    assert_eq!(cluster.master().delete_expired_snapshots(), Ok(1));
+    assert_eq!(names(&cluster), ["s"]);
+}
+
+#[test]
+fn a_clone_has_the_snapshots_regions_and_ids_in_order() {
+    let cluster = with_snapshot();
+    cluster.run(clone).expect("cloned");
+    let keys = |table: &TableName| {
+        let regions = cluster.regions_of(table);
+        regions.iter().map(|r| r.info().start_key().clone()).collect::<Vec<Bytes>>()
+    };
+    assert_eq!(keys(&clone_name()), keys(&table_name()));
+}

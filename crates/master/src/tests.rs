@@ -1,0 +1,637 @@
+//! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
+
+mod faults;
+mod histories;
+mod leftovers;
+mod lost_rows;
+
+use std::io::ErrorKind as IoKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_block_cache::NoCache;
+use evenkeel_common::cell::LATEST_TIMESTAMP;
+use evenkeel_common::clock::{Clock, ManualClock};
+use evenkeel_common::{
+    CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
+};
+use evenkeel_fs::{Fault, FaultyFileSystem, Gate, Keep, MemoryFileSystem, Op};
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{NoEvents, Region, RegionConfig};
+use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+use super::*;
+use crate::{recovery, regions};
+use evenkeel_regionserver::background::BackgroundConfig;
+use evenkeel_regionserver::{Background, ClusterView, RegionServerConfig, RegionServerParts, ServerHooks};
+use evenkeel_zookeeper::ZnodeTree;
+use evenkeel_zookeeper::znodes::ZnodePaths;
+
+pub(super) const NO_NONCE: (u64, u64) = (0, 0);
+pub(super) const ROWS: [&str; 6] = ["a", "b", "c", "m", "n", "z"];
+
+struct NoHooks;
+
+impl ServerHooks for NoHooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, _reason: &str) {}
+
+    fn update_configuration(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) struct Cluster {
+    pub(super) memory: MemoryFileSystem,
+    pub(super) fs: FaultyFileSystem,
+    pub(super) clock: Arc<ManualClock>,
+    life: i64,
+    running: Option<(Arc<Master>, Arc<Background>)>,
+}
+
+pub(super) fn path(below: &str) -> PathBuf {
+    Path::new("/hbase").join(below)
+}
+
+pub(super) fn table_name() -> TableName {
+    "t".parse().expect("legal")
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let memory = MemoryFileSystem::new();
+        let fs = FaultyFileSystem::new(memory.clone());
+        let mut cluster = Self { memory, fs, clock: ManualClock::at(1_000_000), life: 0, running: None };
+        cluster.start();
+        cluster
+    }
+
+    /// With a table of two families, cut at `m`, some rows of it in files and some not.
+    pub(super) fn with_table() -> Self {
+        let cluster = Self::new();
+        let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
+        let table = TableDescriptor::new(table_name()).with_family(family(b"f")).with_family(family(b"g"));
+        cluster
+            .run(|master| master.create_table(table.clone(), vec![Bytes::from("m")], NO_NONCE))
+            .expect("made");
+        for (at, row) in ROWS.iter().enumerate() {
+            cluster.put(row).expect("written");
+            if at % 2 == 0 {
+                cluster.region_of(row).flush().expect("flushed");
+            }
+        }
+        cluster
+    }
+
+    fn start(&mut self) {
+        self.life += 1;
+        self.clock.advance_ms(10);
+        let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let server = ServerName::new("h", 16020, self.life);
+        let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
+        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces).expect("split");
+        let env = self.env(&fs, &clock, &server, nonces);
+        let meta_region = regions::open_meta(&env).expect("opens");
+        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock)).expect("read");
+        let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)
+            .expect("reconciled");
+        let namespace_region = regions::open_namespace(&env, &meta, &mut tables).expect("opens");
+        let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
+        namespaces.ensure_built_in().expect("there");
+        let background = Background::start(&BackgroundConfig::default()).expect("threads");
+        let regionserver = RegionServer::new(RegionServerParts {
+            name: server.clone(),
+            info_port: 0,
+            root: PathBuf::from("/hbase"),
+            config: RegionServerConfig::default(),
+            clock: Arc::clone(&clock),
+            cache: Arc::new(NoCache),
+            unsent: evenkeel_rpc::Budget::new(1 << 30),
+            chunks: Arc::clone(&env.stores.chunks),
+            nonces: Arc::clone(&env.nonces),
+            background: Arc::clone(&background),
+            hooks: Arc::new(NoHooks),
+            cluster: ClusterView::default(),
+        });
+        drop(regionserver.regions().add(meta_region));
+        drop(regionserver.regions().add(namespace_region));
+        regions::open_all(&env, &meta, &tables, &regionserver).expect("opened");
+        let conf = Arc::new(Configuration::new());
+        let paths = ZnodePaths::from_configuration(&conf).expect("defaults");
+        let znodes = Arc::new(Znodes::new(Arc::new(ZnodeTree::with_clock(clock)), paths, "master:1"));
+        znodes.create_base_nodes().expect("made");
+        let parts = MasterParts {
+            region_env: env,
+            conf,
+            server: server.clone(),
+            master_name: server,
+            cluster_id: "id".into(),
+            regionserver,
+            meta,
+            namespaces,
+            znodes,
+            stop: Box::new(|_| ()),
+        };
+        let master = Master::new(parts, tables).expect("threads");
+        master.discard_unfinished_snapshots().expect("discarded");
+        master.start_assignment().expect("a thread");
+        self.running = Some((master, background));
+    }
+
+    fn env(
+        &self,
+        fs: &Arc<dyn FileSystem>,
+        clock: &Arc<dyn Clock>,
+        server: &ServerName,
+        nonces: Arc<NonceManager>,
+    ) -> Arc<RegionEnv> {
+        let wal_dir = path("WALs").join(server.to_string());
+        fs.mkdirs(&wal_dir).expect("made");
+        let wal = Wal::open(WalOptions {
+            fs: Arc::clone(fs),
+            wal_dir,
+            old_dir: path("oldWALs"),
+            prefix: evenkeel_wal::names::prefix(server),
+            suffix: String::new(),
+            config: WalConfig::default(),
+            clock: Arc::clone(clock),
+            listener: Arc::new(NoListener),
+        });
+        Arc::new(RegionEnv {
+            stores: StoreEnv {
+                pace: std::sync::Arc::default(),
+                fs: Arc::clone(fs),
+                root: PathBuf::from("/hbase"),
+                cache: Arc::new(NoCache),
+                clock: Arc::clone(clock),
+                chunks: ChunkPool::new(2),
+                config: StoreConfig::default(),
+            },
+            wal: wal.expect("a log"),
+            config: RegionConfig::default(),
+            server: server.clone(),
+            nonces,
+            events: Arc::new(NoEvents),
+        })
+    }
+
+    pub(super) fn crash(&mut self) {
+        self.die();
+        self.start();
+    }
+
+    /// As [`Cluster::crash`], with a fault from the next life's first moment on.
+    fn crash_into(&mut self, fault: Fault) {
+        self.die();
+        self.fs.inject(fault);
+        self.start();
+    }
+
+    fn die(&mut self) {
+        // Threads of the life before do nothing more.
+        self.fs.cut_power_after(0);
+        self.end();
+        self.fs.clear();
+        self.memory.crash(Keep::Flushed);
+    }
+
+    fn end(&mut self) {
+        if let Some((master, background)) = self.running.take() {
+            master.stop();
+            background.stop();
+        }
+    }
+
+    pub(super) fn master(&self) -> &Arc<Master> {
+        &self.running.as_ref().expect("started").0
+    }
+
+    pub(super) fn run(&self, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) -> procedures::Outcome {
+        let id = submit(self.master())?;
+        loop {
+            if let Some(outcome) = self.master().procedures.state(id).expect("known").outcome {
+                return outcome;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn regions(&self) -> Vec<Arc<Region>> {
+        self.regions_of(&table_name())
+    }
+
+    pub(super) fn regions_of(&self, table: &TableName) -> Vec<Arc<Region>> {
+        self.master().parts.regionserver.regions().of_table(table)
+    }
+
+    fn region_of(&self, row: &str) -> Arc<Region> {
+        self.region_in(&table_name(), row)
+    }
+
+    /// The region of a table that serves a row.
+    pub(super) fn region_in(&self, table: &TableName, row: &str) -> Arc<Region> {
+        let regions = self.regions_of(table);
+        regions.into_iter().find(|r| r.info().contains_row(row.as_bytes())).expect("served")
+    }
+
+    pub(super) fn put(&self, row: &str) -> Result<()> {
+        let cell =
+            |family: &[u8]| KeyValue::put(row.as_bytes(), family, b"q", LATEST_TIMESTAMP, row.as_bytes());
+        let mutation = Mutation::new(MutationKind::Put, row.as_bytes().to_vec(), vec![cell(b"f")]);
+        self.region_of(row).mutate_wait(mutation).map(drop)
+    }
+
+    /// Adds 1 to a counter, as the client's operation of this number; gives the sum.
+    fn increment(&self, row: &str, nonce: u64) -> i64 {
+        let cell = KeyValue::put(row.as_bytes(), b"f", b"sum", LATEST_TIMESTAMP, &1_i64.to_be_bytes());
+        let mut mutation = Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]);
+        mutation.nonce = nonce;
+        self.region_of(row).mutate_wait(mutation).expect("added");
+        let get = Scan::get(row.as_bytes().to_vec());
+        let cells = self.region_of(row).get(get).expect("read");
+        let sum = cells.iter().find(|cell| cell.qualifier() == b"sum").expect("a sum");
+        i64::from_be_bytes(sum.value().try_into().expect("eight bytes"))
+    }
+
+    /// Every cell of a table that a client would find, as `row/family=value`.
+    pub(super) fn cells_of(&self, table: &TableName) -> Vec<String> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut cells = Vec::new();
+        for region in self.regions_of(table) {
+            let mut scanner = region.scanner(Scan::default()).expect("opens");
+            let (mut row, mut more) = (CellBuffer::new(), true);
+            while more {
+                row.clear();
+                more = scanner.next(&mut row, &mut ScannerContext::unlimited()).expect("read").has_more();
+                let of_row = row.iter();
+                cells.extend(
+                    of_row.map(|c| format!("{}/{}={}", text(c.row()), text(c.family()), text(c.value()))),
+                );
+            }
+        }
+        cells
+    }
+
+    /// The rows that a client would find.
+    pub(super) fn rows(&self) -> Vec<String> {
+        self.rows_of(&table_name())
+    }
+
+    pub(super) fn rows_of(&self, table: &TableName) -> Vec<String> {
+        let mut rows = Vec::new();
+        for region in self.regions_of(table) {
+            let mut scanner = region.scanner(Scan::default()).expect("opens");
+            let mut row = CellBuffer::new();
+            loop {
+                row.clear();
+                let state = scanner.next(&mut row, &mut ScannerContext::unlimited()).expect("read");
+                if !row.is_empty() {
+                    rows.push(String::from_utf8_lossy(row.get(0).row()).into_owned());
+                }
+                if !state.has_more() {
+                    break;
+                }
+            }
+        }
+        rows
+    }
+
+    /// The regions served are those of hbase:meta, and cover every row once.
+    pub(super) fn check_regions(&self, history: &str) {
+        let served: Vec<_> = self.regions().iter().map(|r| r.info().clone()).collect();
+        let mut known = self.master().live_regions(&table_name()).expect("read");
+        known.sort_by(|a, b| a.start_key().cmp(b.start_key()));
+        assert_eq!(served, known, "{history}");
+        let borders = served.windows(2).all(|pair| pair[0].end_key() == pair[1].start_key());
+        let ends = served.first().is_some_and(|r| r.start_key().is_empty())
+            && served.last().is_some_and(|r| r.end_key().is_empty());
+        assert!(borders && ends, "{history}: {served:?}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.fs.clear();
+        self.end();
+    }
+}
+
+pub(super) type Change = fn(&Arc<Master>) -> Result<u64>;
+
+fn encoded(master: &Arc<Master>) -> Vec<String> {
+    let regions = master.parts.regionserver.regions().of_table(&table_name());
+    regions.iter().map(|region| region.info().encoded_name().to_owned()).collect()
+}
+
+pub(super) fn split(master: &Arc<Master>) -> Result<u64> {
+    master.split_region(&encoded(master)[0], Some(Bytes::from("b")), NO_NONCE)
+}
+
+fn merge(master: &Arc<Master>) -> Result<u64> {
+    master.merge_regions(encoded(master), false, NO_NONCE)
+}
+
+fn drop_family(master: &Arc<Master>) -> Result<u64> {
+    master.delete_family(table_name(), b"g".to_vec(), NO_NONCE)
+}
+
+pub(super) fn disable(master: &Arc<Master>) -> Result<u64> {
+    master.disable_table(table_name(), NO_NONCE)
+}
+
+const STEPS: [Op; 6] = [Op::Create, Op::Append, Op::Sync, Op::Rename, Op::Delete, Op::Mkdirs];
+
+/// Runs a change with the disk failing for good from each step on; `check` looks at what is there after the change has
+/// given up, and again after the process has died and started again.
+pub(super) fn at_every_step(
+    prepare: impl Fn() -> Cluster,
+    change: Change,
+    check: impl Fn(&Cluster, bool, &str),
+) {
+    for op in STEPS {
+        for step in 0.. {
+            let mut cluster = prepare();
+            cluster.fs.inject(Fault::on(op, "").after(step).always().fails(IoKind::StorageFull));
+            let outcome = cluster.run(change);
+            let history = format!("{op:?} {step}: {outcome:?}");
+            cluster.crash();
+            check(&cluster, outcome.is_ok(), &history);
+            if outcome.is_ok() {
+                break;
+            }
+            assert!(step < 100, "{op:?} never passes");
+        }
+    }
+}
+
+fn all_rows_are_there(cluster: &Cluster, _: bool, history: &str) {
+    cluster.check_regions(history);
+    assert_eq!(cluster.rows(), ROWS, "{history}");
+    cluster.put("new").expect("written");
+    assert_eq!(cluster.rows().len(), ROWS.len() + 1, "{history}");
+}
+
+#[test]
+fn splits_lose_nothing_at_any_step() {
+    at_every_step(Cluster::with_table, split, all_rows_are_there);
+}
+
+#[test]
+fn merges_lose_nothing_at_any_step() {
+    at_every_step(Cluster::with_table, merge, all_rows_are_there);
+}
+
+#[test]
+fn alterations_lose_nothing_at_any_step() {
+    at_every_step(Cluster::with_table, drop_family, all_rows_are_there);
+}
+
+#[test]
+fn disabling_loses_nothing_at_any_step() {
+    at_every_step(Cluster::with_table, disable, |cluster, _, history| {
+        if cluster.master().table(&table_name()).expect("known").state == TableState::Disabled {
+            assert!(cluster.regions().is_empty());
+            cluster.run(|master| master.enable_table(table_name(), NO_NONCE)).expect("enabled");
+        }
+        all_rows_are_there(cluster, true, history);
+    });
+}
+
+fn disabled() -> Cluster {
+    let cluster = Cluster::with_table();
+    cluster.run(disable).expect("disabled");
+    cluster
+}
+
+#[test]
+fn truncation_is_all_or_nothing_at_any_step() {
+    for preserve in [true, false] {
+        let truncate: Change = match preserve {
+            true => |master| master.truncate_table(table_name(), true, NO_NONCE),
+            false => |master| master.truncate_table(table_name(), false, NO_NONCE),
+        };
+        at_every_step(disabled, truncate, |cluster, _, history| {
+            if cluster.master().table(&table_name()).expect("known").state == TableState::Disabled {
+                cluster.run(|master| master.enable_table(table_name(), NO_NONCE)).expect("enabled");
+                return all_rows_are_there(cluster, true, history);
+            }
+            cluster.check_regions(history);
+            assert!(cluster.rows().is_empty(), "{history}");
+        });
+    }
+}
+
+#[test]
+fn removal_is_all_or_nothing_at_any_step() {
+    let delete: Change = |master| master.delete_table(table_name(), NO_NONCE);
+    at_every_step(disabled, delete, |cluster, _, history| {
+        if cluster.master().table(&table_name()).is_ok() {
+            cluster.run(|master| master.enable_table(table_name(), NO_NONCE)).expect("enabled");
+            return all_rows_are_there(cluster, true, history);
+        }
+        assert!(cluster.master().live_regions(&table_name()).expect("read").is_empty(), "{history}");
+        assert!(!cluster.memory.exists(&path("data/default/t")).expect("looked"), "{history}");
+    });
+}
+
+/// While the disk fails for a while, a change gives up and the table is served on, without a restart.
+#[test]
+fn a_change_that_cannot_close_its_regions_leaves_them_served() {
+    for change in [split as Change, merge, disable, drop_family] {
+        let cluster = Cluster::with_table();
+        // Each region has something to flush.
+        ["a", "z"].into_iter().for_each(|row| cluster.put(row).expect("written"));
+        cluster.fs.inject(Fault::on(Op::Create, ".tmp/f/").always().fails(IoKind::StorageFull));
+        cluster.run(change).expect_err("a region cannot be flushed");
+        cluster.fs.clear();
+        all_rows_are_there(&cluster, true, "served on");
+    }
+}
+
+/// The log has the operations' numbers under the names of regions that are gone.
+#[test]
+fn a_retry_after_a_split_or_merge_and_a_crash_is_not_applied_twice() {
+    for change in [split as Change, merge] {
+        let mut cluster = Cluster::with_table();
+        assert_eq!((cluster.increment("a", 5), cluster.increment("a", 5)), (1, 1), "a retry");
+        cluster.run(change).expect("changed");
+        assert_eq!(cluster.increment("a", 5), 1, "of the region that has the row now");
+        cluster.crash();
+        assert_eq!(cluster.increment("a", 5), 1, "of the next life");
+        assert_eq!(cluster.increment("a", 6), 2, "another operation");
+    }
+}
+
+#[test]
+fn a_split_that_fails_is_undone_and_can_be_made_again() {
+    let cluster = Cluster::with_table();
+    let dirs = || cluster.memory.list(&path("data/default/t")).expect("listed").len();
+    let before = dirs();
+    // The names of the daughters' references.
+    cluster.fs.inject(
+        Fault::on(Op::Rename, &format!(".{}.tmp", encoded(cluster.master())[0])).fails(IoKind::StorageFull),
+    );
+    cluster.run(split).expect_err("cannot be prepared");
+    cluster.fs.clear();
+    assert_eq!(dirs(), before);
+    cluster.check_regions("undone");
+    assert_eq!(cluster.rows(), ROWS);
+    cluster.run(split).expect("there is space again");
+    all_rows_are_there(&cluster, true, "split");
+    assert_eq!(cluster.regions().len(), 3);
+}
+
+#[test]
+fn parents_go_though_their_daughters_were_split_again() {
+    let cluster = Cluster::with_table();
+    cluster.run(split).expect("split");
+    let daughter = cluster.region_of("a");
+    cluster
+        .run(|master| master.split_region(daughter.info().encoded_name(), Some(Bytes::from("aa")), NO_NONCE))
+        .expect("split");
+    for region in cluster.regions() {
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    drop(daughter);
+    let parents = || cluster.master().meta().regions(Some(&table_name())).expect("read").into_iter();
+    for _ in 0..3 {
+        cluster.master().run_catalog_janitor().expect("ran");
+    }
+    assert_eq!(parents().filter(|region| region.info.is_split_parent()).count(), 0);
+    all_rows_are_there(&cluster, true, "tidied up");
+}
+
+#[test]
+fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
+    let mut cluster = Cluster::with_table();
+    for region in cluster.regions() {
+        region.flush().expect("flushed");
+    }
+    // The daughters' compactions begin when the scanners are there.
+    let gate = Gate::new();
+    cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&gate));
+    cluster.run(split).expect("split");
+    let daughters = cluster.regions();
+    let scanners: Vec<_> =
+        daughters.iter().map(|region| region.scanner(Scan::default()).expect("a scanner")).collect();
+    gate.open();
+    let refers = |region: &Arc<Region>| region.stores().iter().any(|store| store.has_references());
+    while daughters.iter().any(refers) {
+        std::thread::yield_now();
+    }
+    for region in daughters {
+        region.archive_compacted().expect("archived");
+    }
+    let parents = |cluster: &Cluster| {
+        let regions = cluster.master().meta().regions(Some(&table_name())).expect("read").into_iter();
+        regions.filter(|region| region.info.is_split_parent()).count()
+    };
+    assert_eq!(cluster.master().run_catalog_janitor(), Ok(0), "the next start would open the references");
+    assert_eq!(parents(&cluster), 1);
+    // What the cleaner would do to files of parents that were let go of.
+    cluster.memory.delete(&path("archive")).expect("deleted");
+    cluster.crash();
+    assert_eq!(cluster.rows(), ROWS, "opened again");
+    drop(scanners);
+    assert_eq!(cluster.master().run_catalog_janitor(), Ok(1), "the start archived what had been replaced");
+    all_rows_are_there(&cluster, true, "tidied up");
+}
+
+#[test]
+fn regions_are_opened_once_and_system_regions_stay() {
+    let cluster = Cluster::with_table();
+    let master = cluster.master();
+    let region = cluster.region_of("a");
+    let name = region.info().encoded_name();
+    master.unassign_region(name).expect("closed");
+    let started = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        let assign = || {
+            started.wait();
+            master.assign_region(name)
+        };
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(assign)).collect();
+        all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("served"));
+    });
+    // One instance: what is written now is also what is read later.
+    cluster.put("a2").expect("written");
+    assert!(cluster.rows().contains(&"a2".to_owned()));
+    let meta = RegionInfo::meta();
+    assert!(master.unassign_region(meta.encoded_name()).is_err());
+    master.reopen_region(meta.encoded_name()).expect("nothing to do");
+    assert!(!master.meta().region().is_closed());
+}
+
+#[test]
+fn a_retried_request_gets_the_first_ones_id() {
+    let cluster = Cluster::with_table();
+    let master = cluster.master();
+    let nonce = (3, 4);
+    let first = master.disable_table(table_name(), nonce).expect("submitted");
+    cluster.run(|_| Ok(first)).expect("disabled");
+    assert_eq!(master.disable_table(table_name(), nonce), Ok(first));
+    assert!(master.disable_table(table_name(), NO_NONCE).is_err());
+}
+
+#[test]
+fn a_namespace_with_tables_stays() {
+    let cluster = Cluster::new();
+    let namespace = pb::NamespaceDescriptor { name: Bytes::from("ns"), configuration: Vec::new() };
+    cluster.run(|master| master.create_namespace(namespace, NO_NONCE)).expect("made");
+    let table = TableDescriptor::new(TableName::new("ns", "t").expect("legal"));
+    let table = table.with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"));
+    // Both are asked for at once: whichever comes first, no table is left without a namespace or directory.
+    let ids = [
+        cluster.master().create_table(table.clone(), Vec::new(), NO_NONCE),
+        cluster.master().delete_namespace("ns".into(), NO_NONCE),
+    ];
+    let outcomes = ids.map(|id| cluster.run(|_| id));
+    let made = cluster.master().table(table.name()).is_ok();
+    assert_eq!((outcomes[0].is_ok(), outcomes[1].is_err()), (made, made));
+    assert_eq!(cluster.master().namespaces().get("ns").is_ok(), made);
+    assert_eq!(cluster.memory.exists(&path("data/ns/t/.tabledesc")).expect("looked"), made);
+}
+
+#[test]
+fn a_table_made_again_survives_a_clock_that_went_back() {
+    let mut cluster = disabled();
+    cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
+    cluster.clock = ManualClock::at(1);
+    cluster.crash();
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let table = TableDescriptor::new(table_name()).with_family(family);
+    cluster.run(|master| master.create_table(table, Vec::new(), NO_NONCE)).expect("made");
+    cluster.put("a").expect("written");
+    cluster.crash();
+    assert_eq!(cluster.rows(), ["a"]);
+    cluster.check_regions("made again");
+}
+
+/// A region's name is longer than its start key, and must fit a row of hbase:meta.
+#[test]
+fn a_region_whose_name_is_no_row_is_refused_and_the_table_stays_as_it_was() {
+    let cluster = Cluster::with_table();
+    let long = |len: usize| Bytes::from(vec![b'c'; len]);
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let table = TableDescriptor::new("long".parse().expect("legal")).with_family(family);
+    let made = cluster.run(|master| master.create_table(table.clone(), vec![long(32_767)], NO_NONCE));
+    let error = made.expect_err("its name is longer than a row");
+    assert!(error.is_do_not_retry() && error.message().contains("is > 32767"), "{error}");
+    let before = encoded(cluster.master());
+    let split = cluster.run(|master| master.split_region(&before[0], Some(long(32_760)), NO_NONCE));
+    let error = split.expect_err("the daughter's name is longer than a row");
+    assert!(error.is_do_not_retry() && error.message().contains("is > 32767"), "{error}");
+    assert_eq!(encoded(cluster.master()), before);
+    cluster.put("a").expect("the parent is served");
+    cluster.run(|master| master.create_table(table.clone(), vec![long(32_000)], NO_NONCE)).expect("made");
+}

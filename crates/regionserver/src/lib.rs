@@ -1,0 +1,384 @@
+//! The RegionServer: which regions are online here, and the services that clients, the master and operators call.
+//!
+//! ```text
+//! rpc::Service  ->  client / admin / cluster    decode, choose where to run        (this is where `rpc` ends)
+//!               ->  get, mutate, multi, scan, endpoint    requests over regions    (free of sockets, tested so)
+//!               ->  online                                which region
+//!               ->  evenkeel_region::Region
+//! background: flushes and compactions on their own threads, leases and memory watched by a chore
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`online`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
+//! | [`config`] | [`RegionServerConfig`] |
+//! | [`caller`] | [`Caller`]: what a request's connection means for its answer; [`Reply`] |
+//! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
+//! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
+//! | [`inline`] | what may run on a connection's thread, and where the rest goes |
+//! | [`turn`] | single writes that came in together |
+//! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
+//! | [`bulk_load`] | files that clients wrote, into regions |
+//! | [`coprocessor`] | which regions have which of the built-in coprocessors |
+//! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
+//! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
+//! | [`statistics`] | what the caches and the allocator did, for the log |
+//! | [`cluster`] | ClientMetaService, BootstrapNodeService |
+//! | [`convert`] | protobuf messages to what regions understand, and back |
+//! | [`background`] | flush and compaction threads |
+//! | [`memory`] | unflushed bytes of the server, and the marks on the way to their limit |
+//! | [`brake`] | writers slow down before memory or files run out |
+//! | [`chore`], [`bell`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
+//! | `version` | the version that clients and masters are told |
+//!
+//! # Threads
+//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. A write's answer leaves
+//! when the WAL's group commit calls back. A read takes what is in caches, and blocks of files as far as the kernel has them
+//! in memory; one that would have to wait for a disk, or for a block that another thread reads, is done anew on a handler
+//! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. Neither does what takes long, nor a write that has to wait
+//! ([`inline`]). What cannot be
+//! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
+//! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
+//! on threads of their own, so that user load cannot stand before hbase:meta; admin calls that wait for a disk on others again.
+//!
+//! # Bounds
+//! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
+//! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size` bytes, or a part of the
+//! room for replies that clients have not taken, if that is less; a single Get, which cannot be cut, a row of
+//! `hbase.table.max.rowsize`.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
+pub mod admin;
+pub mod aggregate;
+pub mod background;
+pub mod bell;
+pub mod brake;
+pub mod bulk_load;
+pub mod caller;
+pub mod chore;
+pub mod client;
+pub mod cluster;
+pub mod config;
+pub mod convert;
+pub mod coprocessor;
+pub mod decimal;
+pub mod endpoint;
+pub mod get;
+pub mod inline;
+pub mod load;
+pub mod memory;
+pub mod multi;
+pub mod mutate;
+pub mod online;
+pub mod scan;
+pub mod scanners;
+pub mod statistics;
+pub mod together;
+pub mod tuning;
+pub mod turn;
+mod version;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use evenkeel_block_cache::{BlockCache, CacheStats};
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::Region;
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_rpc::{Budget, Executor, Service};
+
+pub use self::background::Background;
+pub use self::caller::{Caller, Done, Reply};
+pub use self::cluster::ClusterView;
+pub use self::config::RegionServerConfig;
+pub use self::load::RequestCounters;
+use self::memory::MemStoreGauge;
+pub use self::online::OnlineRegions;
+pub use self::scanners::{ScannerLimits, Scanners};
+pub use self::version::{HBASE_VERSION, version_info};
+
+/// Called once with an outcome.
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
+
+/// What the process around a RegionServer does for it.
+pub trait ServerHooks: Send + Sync {
+    /// Starts new WAL files; returns the encoded names of regions that should flush so that old ones can go.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>>;
+
+    /// An operator asked the server to stop.
+    fn stop(&self, reason: &str);
+
+    /// An operator asked to read the configuration again.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn update_configuration(&self) -> Result<()>;
+}
+
+/// A reply that can be cut takes at most one part in so many of the room for replies: about as many are made at once.
+const REPLY_SHARE: u64 = 32;
+/// A reply may have so many bytes in any case.
+const REPLY_BYTES_MIN: u64 = 64 << 10;
+
+/// What a RegionServer is made of.
+pub struct RegionServerParts {
+    /// Its name.
+    pub name: ServerName,
+    /// The port of its web pages; 0 for none.
+    pub info_port: u16,
+    /// `hbase.rootdir`.
+    pub root: PathBuf,
+    /// Limits and switches.
+    pub config: RegionServerConfig,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+    /// Blocks of store files, the same as its regions use.
+    pub cache: Arc<dyn BlockCache>,
+    /// Replies that clients have not taken, the same as its RPC servers count them in.
+    pub unsent: Arc<Budget>,
+    /// Where its regions' MemStores have their memory from.
+    pub chunks: Arc<ChunkPool>,
+    /// Nonces, the same as its regions use.
+    pub nonces: Arc<NonceManager>,
+    /// Flush and compaction threads, the same as its regions report to.
+    pub background: Arc<Background>,
+    /// What the process around it does.
+    pub hooks: Arc<dyn ServerHooks>,
+    /// Where the rest of the cluster is.
+    pub cluster: ClusterView,
+}
+
+/// See the module's documentation.
+pub struct RegionServer {
+    name: ServerName,
+    info_port: u16,
+    root: PathBuf,
+    config: RegionServerConfig,
+    clock: Arc<dyn Clock>,
+    cache: Arc<dyn BlockCache>,
+    unsent: Arc<Budget>,
+    background: Arc<Background>,
+    hooks: Arc<dyn ServerHooks>,
+    cluster: ArcSwap<ClusterView>,
+    regions: OnlineRegions,
+    scanners: Scanners,
+    counters: RequestCounters,
+    stopping: AtomicBool,
+    memory: Arc<MemStoreGauge>,
+    /// Some region is on its way to a limit: writes look how long their answers are to be held.
+    braking: AtomicBool,
+    schedule: chore::Schedule,
+}
+
+impl RegionServer {
+    /// A server with no regions.
+    pub fn new(parts: RegionServerParts) -> Arc<Self> {
+        let lease_ms = parts.config.scanner_lease_ms;
+        let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
+            parts.config;
+        let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
+        parts.background.watch(&memory);
+        Arc::new(Self {
+            memory,
+            regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
+            scanners: Scanners::new(
+                &parts.name,
+                lease_ms,
+                ScannerLimits::of(&parts.config),
+                parts.clock.clone(),
+            ),
+            counters: RequestCounters::default(),
+            name: parts.name,
+            info_port: parts.info_port,
+            root: parts.root,
+            config: parts.config,
+            clock: parts.clock,
+            cache: parts.cache,
+            unsent: parts.unsent,
+            background: parts.background,
+            hooks: parts.hooks,
+            cluster: ArcSwap::from_pointee(parts.cluster),
+            stopping: AtomicBool::new(false),
+            braking: AtomicBool::new(false),
+            schedule: chore::Schedule::default(),
+        })
+    }
+
+    /// ClientService, AdminService, ClientMetaService and BootstrapNodeService of this server. Calls that may wait run
+    /// on `executor`'s threads.
+    pub fn services(self: &Arc<Self>, executor: &Arc<Executor>) -> Vec<Arc<dyn Service>> {
+        vec![
+            Arc::new(client::ClientService::new(self.clone(), executor.clone())),
+            Arc::new(admin::AdminService::new(self.clone(), executor.clone())),
+            Arc::new(cluster::ClientMetaService::new(self.clone())),
+            Arc::new(cluster::BootstrapNodeService::new(self.clone())),
+        ]
+    }
+
+    /// The server's name.
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
+    /// Limits and switches.
+    pub fn config(&self) -> &RegionServerConfig {
+        &self.config
+    }
+
+    /// The regions served here: whoever opens a region adds it, and takes it off before closing it.
+    pub fn regions(&self) -> &OnlineRegions {
+        &self.regions
+    }
+
+    /// Open scanners.
+    pub fn scanners(&self) -> &Scanners {
+        &self.scanners
+    }
+
+    /// Flush and compaction threads.
+    pub fn background(&self) -> &Arc<Background> {
+        &self.background
+    }
+
+    /// What its block caches did and hold.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    /// Requests so far.
+    pub fn counters(&self) -> &RequestCounters {
+        &self.counters
+    }
+
+    /// Where the rest of the cluster is.
+    pub fn cluster_view(&self) -> Arc<ClusterView> {
+        self.cluster.load_full()
+    }
+
+    /// Replaces what clients are told about the cluster.
+    pub fn set_cluster_view(&self, view: ClusterView) {
+        self.cluster.store(Arc::new(view));
+    }
+
+    /// Refuses all requests from now on.
+    pub fn start_stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The region a request is for.
+    ///
+    /// # Errors
+    /// `RegionServerStoppedException` once stopping; otherwise as [`OnlineRegions::get`].
+    pub fn region(&self, specifier: &pb::RegionSpecifier) -> Result<Arc<Region>> {
+        self.check_open()?;
+        self.regions.get(convert::region::encoded_name(specifier)?, &specifier.value)
+    }
+
+    /// Checks that the server takes requests.
+    ///
+    /// # Errors
+    /// `RegionServerStoppedException`.
+    pub fn check_open(&self) -> Result<()> {
+        if self.stopping.load(Ordering::Relaxed) {
+            let message = format!("Server {} stopping", self.name);
+            return Err(HBaseError::new(ErrorKind::RegionServerStopped, message));
+        }
+        Ok(())
+    }
+
+    /// Whether answers to writes may have to be held. Three loads.
+    fn may_brake(&self) -> bool {
+        self.memory.is_braking() || self.braking.load(Ordering::Relaxed)
+    }
+
+    /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold is computed.
+    fn note_written(&self, bytes: u64) {
+        if self.memory.note(bytes) {
+            self.background.bell().ring();
+        }
+    }
+
+    /// Bytes of cells that a reply may have now, at a place where it can be cut: `hbase.server.scanner.max.result.size`, and
+    /// less while many replies wait for their clients, so that all handlers together find room for theirs.
+    fn result_bytes_max(&self) -> u64 {
+        let share = (self.unsent.free() / REPLY_SHARE).max(REPLY_BYTES_MIN);
+        self.config.result_bytes_max.min(share)
+    }
+
+    /// As [`RegionServer::result_bytes_max`], of a client that does not know how to ask for the rest: as much as leaves two
+    /// thirds of the room to others.
+    fn result_bytes_max_uncut(&self) -> u64 {
+        (self.unsent.free() / 3).max(REPLY_BYTES_MIN)
+    }
+
+    /// An empty buffer for the cells of a reply. It shares large values with their blocks as long as there is room for
+    /// replies: blocks that clients hold on to cannot leave the cache.
+    fn cells_for(&self, caller: &Caller) -> CellBuffer {
+        match caller.takes_shared_values() && self.unsent.free() >= self.unsent.max() / 2 {
+            true => CellBuffer::sharing(self.config.shared_value_bytes_min),
+            false => CellBuffer::new(),
+        }
+    }
+
+    /// How long to hold the answer to a write of so many bytes to these regions, see [`brake`]: as long as the one needs that
+    /// is to wait longest.
+    fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
+        if !self.may_brake() {
+            return Duration::ZERO;
+        }
+        let pressures =
+            regions.into_iter().filter(|region| !region.info().is_meta()).map(Region::write_pressure);
+        let Some(pressure) = pressures.reduce(f64::max) else { return Duration::ZERO };
+        brake::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
+    }
+
+    /// How long to hold the answer to a write that was not begun: whoever comes again at once is to be slowed, too.
+    fn hold_for_error(&self, error: &HBaseError) -> Duration {
+        if error.kind() == ErrorKind::RegionTooBusy { brake::HOLD_MAX } else { Duration::ZERO }
+    }
+
+    /// Counts a write of `bytes` and lets its answer wait.
+    fn begin_write<T: Send + 'static>(&self, region: &Region, bytes: u64, done: Answer<T>) -> Answer<T> {
+        self.note_written(bytes);
+        self.answer_after(self.hold_for([region], bytes), done)
+    }
+
+    /// Answers a write after `hold`.
+    fn answer_after<T: Send + 'static>(&self, hold: Duration, done: Answer<T>) -> Answer<T> {
+        if hold.is_zero() {
+            return done;
+        }
+        let background = Arc::clone(&self.background);
+        Box::new(move |outcome| background.brake().hold(hold, move || done(outcome)))
+    }
+
+    /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait; here no thread may, and the
+    /// answer waits instead.
+    fn check_memstore_limit(&self, region: &Region) -> Result<()> {
+        if self.memory.is_full() && !region.info().is_meta() {
+            let limit = self.config.global_memstore_bytes;
+            let message =
+                format!("Over global memstore limit={limit}, regionName={}", region.info().name_text());
+            return Err(HBaseError::new(ErrorKind::RegionTooBusy, message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,524 @@
+//! Long and waiting work of one connection, and the calls of others on the same thread.
+//!
+//! A server with one connection thread. One connection has it do what takes long, or must wait; meanwhile another sends a Get and
+//! a Put, again and again. Those that took longer than [`LATENCY_MAX`] must not have taken half of that time: while the thread
+//! is held up, the one that waits for it takes all of it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::{Durability, KeyValue};
+use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::region::Region;
+use evenkeel_rpc::{
+    CellBlockWriter, CellCodec, Compressor, Executor, ExecutorConfig, RpcServer, RpcServerConfig,
+    RpcServerHandle,
+};
+use evenkeel_wal::WalConfig;
+use parking_lot::{Mutex, MutexGuard};
+use prost::Message;
+
+use crate::RegionServerConfig;
+use crate::testing::*;
+
+/// What another client's Get and Put may take together. Longer than a slice of the thread's time by far, for a busy machine.
+const LATENCY_MAX: Duration = Duration::from_millis(50);
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A step that would hold the thread up takes so long at least, on a machine of any speed.
+const LONG: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One [`Served`] at a time: the tests of this file would hold up each other's clients.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others for who is disturbed.
+struct Served {
+    _server: TestServer,
+    _alone: MutexGuard<'static, ()>,
+    region: Arc<Region>,
+    quiet: Arc<Region>,
+    executor: Arc<Executor>,
+    rpc: Option<RpcServerHandle>,
+}
+
+impl Served {
+    fn start() -> Self {
+        Self::over(FaultyFileSystem::new(MemoryFileSystem::new()), WalConfig::default())
+    }
+
+    fn over(fs: FaultyFileSystem, wal: WalConfig) -> Self {
+        Self::with(fs, wal, 1 << 30)
+    }
+
+    /// With so many bytes for requests.
+    fn with(fs: FaultyFileSystem, wal: WalConfig, request_bytes: u64) -> Self {
+        let alone = ALONE.lock();
+        let server = TestServer::over(Arc::new(fs), RegionServerConfig::default(), wal);
+        let region = server.open(b"", b"x", table());
+        let quiet = server.open(b"x", b"", table());
+        put(&quiet, &[cell(b"xylem", b"q", b"v")]);
+        let executor = Arc::new(Executor::start(&ExecutorConfig::default()).expect("threads"));
+        let mut config = RpcServerConfig::at(SocketAddr::from(([127, 0, 0, 1], 0)));
+        config.connection_threads = 1;
+        config.inflight_bytes_max = request_bytes;
+        config.unsent = server.unsent.clone();
+        let rpc = RpcServer::bind(config).expect("an address");
+        let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
+        Self { _server: server, _alone: alone, region, quiet, executor, rpc: Some(rpc) }
+    }
+
+    fn client(&self) -> Client {
+        self.client_with(None)
+    }
+
+    fn client_with(&self, compressor: Option<&str>) -> Client {
+        let address = self.rpc.as_ref().expect("serves").local_addr();
+        let stream = TcpStream::connect(address).expect("connected");
+        stream.set_nodelay(true).expect("set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("set");
+        let header = pb::ConnectionHeader {
+            service_name: Some("ClientService".to_owned()),
+            cell_block_codec_class: Some("org.apache.hadoop.hbase.codec.KeyValueCodec".to_owned()),
+            cell_block_compressor_class: compressor.map(str::to_owned),
+            version_info: Some(pb::VersionInfo {
+                version_major: Some(2),
+                version_minor: Some(6),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let mut client = Client { stream, calls: 0 };
+        client.stream.write_all(b"HBas\x00\x50").expect("sent");
+        client.write_frame(&[&header.encode_to_vec()]);
+        client
+    }
+
+    /// Checks what others see of such calls.
+    #[track_caller]
+    fn hold_up_nobody(&self, calls: impl Fn()) {
+        holds_up_nobody(|| self.disturbed_by(&calls));
+    }
+
+    /// How long the calls of another client took, while `disturb` ran.
+    fn disturbed_by(&self, disturb: impl FnOnce()) -> Latencies {
+        let (over, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut client = self.client();
+                for _ in 0..3 {
+                    self.get_and_put(&mut client);
+                }
+                ready.store(true, Ordering::Relaxed);
+                let mut latencies = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(PAUSE);
+                    let began = Instant::now();
+                    self.get_and_put(&mut client);
+                    latencies.push(began.elapsed());
+                }
+                Latencies(latencies)
+            });
+            while !ready.load(Ordering::Relaxed) && !watch.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let end = Ends(&over);
+            disturb();
+            drop(end);
+            watch.join().expect("every call of the other client is answered")
+        })
+    }
+
+    /// A Get and a Put that waits for no log, as one call after the other.
+    fn get_and_put(&self, client: &mut Client) {
+        client.call("Get", &get_request(&self.quiet, b"xylem", None), &[]).expect("read");
+        let mut put = put_request(&self.quiet, b"xylem");
+        put.mutation.durability = Some(Durability::SkipWal as i32);
+        client.call("Mutate", &put, &block_of(&[cell(b"xylem", b"q", b"v")])).expect("written");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.rpc.take());
+        self.executor.shutdown();
+    }
+}
+
+/// Ends the watch also when the test panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    /// What is wrong with them, if anything.
+    fn check(self) -> Result<(), String> {
+        let all: Duration = self.0.iter().sum();
+        let long: Vec<_> = self.0.iter().filter(|took| **took > LATENCY_MAX).collect();
+        let held_up: Duration = long.iter().copied().sum();
+        println!("{} calls in {all:?}, {} of them long, {held_up:?}", self.0.len(), long.len());
+        let told = || format!("{} calls in {all:?}, of which {long:?} took {held_up:?}", self.0.len());
+        if held_up < all / 2 { Ok(()) } else { Err(told()) }
+    }
+}
+
+/// Checks what a client of the same thread sees. A busy machine may hold it up, too, but not each of three times.
+#[track_caller]
+fn holds_up_nobody(disturb: impl Fn() -> Latencies) {
+    let outcomes: Vec<_> = (0..3).map(|_| disturb().check()).take_while(Result::is_err).collect();
+    assert!(outcomes.len() < 3, "{outcomes:?}");
+}
+
+struct Client {
+    stream: TcpStream,
+    calls: u32,
+}
+
+type Answered = Result<Bytes, pb::ExceptionResponse>;
+
+impl Client {
+    fn write_frame(&mut self, parts: &[&[u8]]) {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let mut frame = u32::try_from(bytes).expect("fits").to_be_bytes().to_vec();
+        parts.iter().for_each(|part| frame.extend_from_slice(part));
+        self.stream.write_all(&frame).expect("sent");
+    }
+
+    fn send(&mut self, method: &str, param: &[u8], cells: &[u8]) {
+        self.calls += 1;
+        let header = pb::RequestHeader {
+            call_id: Some(self.calls),
+            method_name: Some(method.to_owned()),
+            request_param: Some(true),
+            cell_block_meta: (!cells.is_empty())
+                .then(|| pb::CellBlockMeta { length: Some(u32::try_from(cells.len()).expect("fits")) }),
+            ..Default::default()
+        };
+        let mut length = Vec::new();
+        prost::encoding::encode_varint(param.len() as u64, &mut length);
+        self.write_frame(&[&header.encode_length_delimited_to_vec(), &length, param, cells]);
+    }
+
+    fn receive(&mut self) -> Answered {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length).expect("answered in time");
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.stream.read_exact(&mut frame).expect("answered");
+        let mut frame = Bytes::from(frame);
+        let header = pb::ResponseHeader::decode_length_delimited(&mut frame).expect("well-formed");
+        header.exception.map_or(Ok(frame), Err)
+    }
+
+    fn call(&mut self, method: &str, param: &impl Message, cells: &[u8]) -> Answered {
+        self.call_bytes(method, &param.encode_to_vec(), cells)
+    }
+
+    fn call_bytes(&mut self, method: &str, param: &[u8], cells: &[u8]) -> Answered {
+        self.send(method, param, cells);
+        self.receive()
+    }
+
+    /// Makes the same call until it has been at work for [`LONG`].
+    fn call_for_long(&mut self, method: &str, param: &[u8], cells: &[u8]) -> Answered {
+        let began = Instant::now();
+        loop {
+            let answered = self.call_bytes(method, param, cells);
+            if began.elapsed() >= LONG || answered.is_err() {
+                return answered;
+            }
+        }
+    }
+}
+
+fn block_of(cells: &[KeyValue]) -> Vec<u8> {
+    compressed_block(cells, None)
+}
+
+fn compressed_block(cells: &[KeyValue], compressor: Option<Compressor>) -> Vec<u8> {
+    let mut writer = CellBlockWriter::new(CellCodec::KeyValue, compressor);
+    cells.iter().for_each(|cell| writer.push(&cell.as_cell()));
+    writer.into_bytes().expect("written")
+}
+
+fn get_request(region: &Region, row: &[u8], filter: Option<pb::Filter>) -> pb::GetRequest {
+    let get = pb::Get { row: Bytes::copy_from_slice(row), filter, ..Default::default() };
+    pb::GetRequest { region: specifier(region), get }
+}
+
+fn mutation(kind: MutationType, row: &[u8], cells: i32) -> pb::MutationProto {
+    pb::MutationProto {
+        row: Some(Bytes::copy_from_slice(row)),
+        mutate_type: Some(kind as i32),
+        associated_cell_count: Some(cells),
+        ..Default::default()
+    }
+}
+
+fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
+    pb::MutateRequest {
+        region: specifier(region),
+        mutation: mutation(MutationType::Put, row, 1),
+        ..Default::default()
+    }
+}
+
+fn increment(region: &Region, row: &'static [u8]) -> (pb::MutateRequest, Vec<u8>) {
+    let mut request = put_request(region, row);
+    request.mutation.mutate_type = Some(MutationType::Increment as i32);
+    (request, block_of(&[cell(row, b"n", &1u64.to_be_bytes())]))
+}
+
+fn multi(region: &Region, actions: Vec<pb::Action>) -> pb::MultiRequest {
+    let of_region = pb::RegionAction { region: specifier(region), action: actions, ..Default::default() };
+    pb::MultiRequest { region_action: vec![of_region], ..Default::default() }
+}
+
+fn gets_of(rows: u32) -> Vec<pb::Action> {
+    let get = |index: u32| pb::Get { row: row_name(index % 1000).into(), ..Default::default() };
+    (0..rows)
+        .map(|index| pb::Action { index: Some(index), get: Some(get(index)), ..Default::default() })
+        .collect()
+}
+
+fn row_name(number: u32) -> Vec<u8> {
+    format!("row{number:06}").into_bytes()
+}
+
+/// A filter on values: a regular expression of many states.
+fn regex_filter(pattern: &str) -> pb::Filter {
+    let comparator = pb::RegexStringComparator {
+        pattern: pattern.to_owned(),
+        charset: "UTF-8".to_owned(),
+        pattern_flags: 0,
+        engine: None,
+    };
+    let comparator = pb::Comparator {
+        name: "org.apache.hadoop.hbase.filter.RegexStringComparator".to_owned(),
+        serialized_comparator: Some(comparator.encode_to_vec().into()),
+    };
+    let compare =
+        pb::CompareFilter { compare_op: pb::CompareType::Equal as i32, comparator: Some(comparator) };
+    let filter = pb::ValueFilter { compare_filter: compare };
+    pb::Filter {
+        name: "org.apache.hadoop.hbase.filter.ValueFilter".to_owned(),
+        serialized_filter: Some(filter.encode_to_vec().into()),
+    }
+}
+
+#[test]
+fn many_gets_in_one_call_hold_up_nobody() {
+    let served = Served::start();
+    (0..1000).for_each(|row| put(&served.region, &[cell(&row_name(row), b"q", b"v")]));
+    let request = multi(&served.region, gets_of(100_000)).encode_to_vec();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
+}
+
+#[test]
+fn many_gets_in_calls_of_middling_size_hold_up_nobody() {
+    let served = Served::start();
+    // Each row takes long enough that few of them do.
+    let cells: Vec<_> = (0..3000u32).map(|q| cell(b"row000000", &q.to_be_bytes(), b"v")).collect();
+    put(&served.region, &cells);
+    let mut actions = gets_of(200);
+    actions.iter_mut().for_each(|action| {
+        if let Some(get) = &mut action.get {
+            get.row = row_name(0).into();
+        }
+    });
+    let request = multi(&served.region, actions).encode_to_vec();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
+}
+
+#[test]
+fn many_puts_in_one_call_hold_up_nobody() {
+    let served = Served::start();
+    let rows = 0..50_000u32;
+    let action = |index| pb::Action {
+        index: Some(index),
+        mutation: Some(mutation(MutationType::Put, &row_name(index), 1)),
+        ..Default::default()
+    };
+    let request = multi(&served.region, rows.clone().map(action).collect()).encode_to_vec();
+    let cells: Vec<_> = rows.map(|row| cell(&row_name(row), b"q", b"v")).collect();
+    let block = block_of(&cells);
+    served
+        .hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &block).expect("written")));
+}
+
+#[test]
+fn a_get_of_a_huge_row_holds_up_nobody() {
+    let served = Served::start();
+    for part in 0..20u32 {
+        let cells: Vec<_> =
+            (0..10_000u32).map(|q| cell(b"huge", &(part * 10_000 + q).to_be_bytes(), b"v")).collect();
+        put(&served.region, &cells);
+    }
+    let request = get_request(&served.region, b"huge", None).encode_to_vec();
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[]).expect("read")));
+}
+
+#[test]
+fn a_costly_regular_expression_holds_up_nobody() {
+    let served = Served::start();
+    let value = b"ab".repeat(60_000);
+    put(&served.region, &[cell(b"r", b"q", &value)]);
+    // To be searched with, and to be compiled.
+    for pattern in ["(a.{0,60}b){9}c", "((\\w{30}|x{0,90}){40}){9}"] {
+        let request = get_request(&served.region, b"r", Some(regex_filter(pattern))).encode_to_vec();
+        served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[])));
+    }
+}
+
+#[test]
+fn a_message_of_many_small_parts_holds_up_nobody() {
+    let served = Served::start();
+    let mut request = put_request(&served.region, b"r");
+    request.mutation.associated_cell_count = None;
+    let mut bytes = request.mutation.encode_to_vec();
+    // Empty column values, of two bytes each.
+    bytes.extend([0x1a, 0].repeat(4 << 20));
+    let mut param = pb::MutateRequest { mutation: Default::default(), ..request }.encode_to_vec();
+    param.push(2 << 3 | 2);
+    prost::encoding::encode_varint(bytes.len() as u64, &mut param);
+    param.extend(bytes);
+    served.hold_up_nobody(|| drop(served.client().call_for_long("Mutate", &param, &[])));
+}
+
+#[test]
+fn a_cell_block_that_expands_holds_up_nobody() {
+    holds_up_nobody(|| {
+        let served = Served::start();
+        let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+        let param = put_request(&served.region, b"r").encode_to_vec();
+        served.disturbed_by(|| {
+            let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
+            let began = Instant::now();
+            while began.elapsed() < LONG {
+                assert!(client.call_bytes("Mutate", &param, &block).is_err(), "the cell is too long");
+            }
+        })
+    });
+}
+
+/// Requests that become many times as large: refused before that, and what they took is given back.
+#[test]
+fn requests_that_become_more_than_their_budget_are_refused() {
+    const BUDGET: u64 = 32 << 20;
+    let fs = FaultyFileSystem::new(MemoryFileSystem::new());
+    let served = Served::with(fs, WalConfig::default(), BUDGET);
+    let region = specifier(&served.region).encode_to_vec();
+    let of_region = |tag: u8, part: &[u8], times: usize| {
+        let mut bytes =
+            pb::RegionAction { region: specifier(&served.region), ..Default::default() }.encode_to_vec();
+        bytes.extend(
+            std::iter::repeat_n([&[tag << 3 | 2][..], &[part.len() as u8], part].concat(), times).flatten(),
+        );
+        bytes
+    };
+    let field = |tag: u8, payload: &[u8]| {
+        let mut bytes = vec![tag << 3 | 2];
+        prost::encoding::encode_varint(payload.len() as u64, &mut bytes);
+        [&bytes[..], payload].concat()
+    };
+    const MANY: usize = 2 << 20;
+    let bombs = [
+        ("Multi", field(1, &of_region(3, b"", MANY))),
+        ("Multi", [0x0a, 0].repeat(MANY)),
+        ("Multi", field(1, &of_region(3, &[0x12, 0], MANY))),
+        ("Mutate", [field(1, &region), field(2, &[0x1a, 0].repeat(MANY))].concat()),
+        ("Get", [field(1, &region), field(2, &[0x12, 0].repeat(MANY))].concat()),
+        ("Scan", [field(1, &region), field(2, &[0x0a, 0].repeat(MANY))].concat()),
+        ("Scan", field(2, &field(1, &[0x12, 0].repeat(MANY)))),
+        ("BulkLoadHFile", [field(1, &region), [0x12, 0].repeat(MANY)].concat()),
+        ("ExecService", [0x12, 0].repeat(MANY)),
+    ];
+    let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
+    for (at, (method, param)) in bombs.iter().enumerate() {
+        match client.call_bytes(method, param, &[]) {
+            // Of messages that repeat what is one, the parts are one.
+            Ok(_) => panic!("{method} {at}"),
+            Err(error) => {
+                let class = error.exception_class_name.unwrap_or_default();
+                let is_refused =
+                    class.ends_with("CallQueueTooBigException") || class.ends_with("RequestTooBigException");
+                assert!(is_refused || *method == "ExecService", "{method} {at}: {class}");
+            }
+        }
+    }
+    let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+    let error = client.call_bytes("Mutate", &put_request(&served.region, b"r").encode_to_vec(), &block);
+    let class = error.expect_err("too large").exception_class_name.unwrap_or_default();
+    assert!(class.ends_with("CallQueueTooBigException"), "{class}");
+    served.get_and_put(&mut served.client());
+    let used = served.rpc.as_ref().expect("serves").stats().inflight_bytes;
+    assert!(used <= BUDGET / 8, "{used} bytes are not given back");
+}
+
+#[test]
+fn a_put_behind_a_row_lock_holds_up_nobody() {
+    holds_up_nobody(|| {
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let served = Served::over(fs.clone(), WalConfig::default());
+        put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        served.disturbed_by(|| {
+            let mut client = served.client();
+            let (request, block) = increment(&served.region, b"r");
+            // The second has the row's lock while it waits for the first to be durable.
+            (0..2).for_each(|_| client.send("Mutate", &request.encode_to_vec(), &block));
+            std::thread::sleep(Duration::from_millis(50));
+            let put = put_request(&served.region, b"r").encode_to_vec();
+            client.send("Mutate", &put, &block_of(&[cell(b"r", b"q", b"v")]));
+            std::thread::sleep(LONG);
+            gate.open();
+            (0..3).for_each(|_| drop(client.receive().expect("written")));
+        })
+    });
+}
+
+#[test]
+fn puts_before_a_full_log_hold_up_nobody() {
+    holds_up_nobody(|| {
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
+        let served = Served::over(fs.clone(), wal);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        const PUTS: usize = 100;
+        served.disturbed_by(|| {
+            let mut client = served.client();
+            let put = put_request(&served.region, b"r").encode_to_vec();
+            let block = block_of(&[cell(b"r", b"q", &[7; 20_000])]);
+            (0..PUTS).for_each(|_| client.send("Mutate", &put, &block));
+            let request = multi(
+                &served.region,
+                (0..20)
+                    .map(|index| pb::Action {
+                        index: Some(index),
+                        mutation: Some(mutation(MutationType::Put, b"r", 1)),
+                        ..Default::default()
+                    })
+                    .collect(),
+            );
+            client.send(
+                "Multi",
+                &request.encode_to_vec(),
+                &block_of(&vec![cell(b"r", b"q", &[7; 2000]); 20]),
+            );
+            std::thread::sleep(LONG);
+            gate.open();
+            (0..PUTS + 1).for_each(|_| drop(client.receive().expect("written")));
+        })
+    });
+}

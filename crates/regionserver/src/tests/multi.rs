@@ -1,0 +1,442 @@
+//! Multi: alignment of cells, order of results, and what fails alone or together.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, KeyValue};
+use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_protocol::{Allowance, pb};
+use evenkeel_region::ops::Scan;
+use evenkeel_region::region::Region;
+use prost::Message;
+
+use super::chore::near_its_limit;
+use crate::brake::HOLD_MAX;
+use crate::convert::multi::MultiRequest;
+use crate::inline::RunsOn;
+use crate::multi::{Kind, kind, multi};
+use crate::testing::*;
+use crate::{Caller, RegionServerConfig};
+
+fn run_as(
+    server: &TestServer,
+    request: &pb::MultiRequest,
+    cells: &[KeyValue],
+    caller: Caller,
+) -> Result<Answer<pb::MultiResponse>, HBaseError> {
+    let request = decoded(request);
+    let answer = wait(|done| {
+        multi(&server.server, &request, block(cells), caller, done, RunsOn::Waiting);
+    })?;
+    let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
+    Ok(Answer { message, cells: answer.cells })
+}
+
+fn decoded(request: &pb::MultiRequest) -> MultiRequest {
+    let mut none = || None;
+    let mut allowance = Allowance::new(1 << 30, &mut none);
+    MultiRequest::decode(request.encode_to_vec().into(), &mut allowance).expect("well-formed")
+}
+
+fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
+    let request = pb::MultiRequest { region_action: actions, ..pb::MultiRequest::default() };
+    run_as(server, &request, cells, caller()).expect("answered")
+}
+
+fn on(region: &Region, action: Vec<pb::Action>) -> pb::RegionAction {
+    pb::RegionAction { region: specifier(region), action, ..pb::RegionAction::default() }
+}
+
+fn on_nothing(action: Vec<pb::Action>) -> pb::RegionAction {
+    let region =
+        pb::RegionSpecifier { r#type: 2, value: Bytes::from_static(b"00000000000000000000000000000000") };
+    pb::RegionAction { region, action, ..pb::RegionAction::default() }
+}
+
+fn mutation(index: u32, kind: MutationType, row: &'static [u8], cells: i32) -> pb::Action {
+    let mutation = pb::MutationProto {
+        row: Some(Bytes::from_static(row)),
+        mutate_type: Some(kind as i32),
+        associated_cell_count: Some(cells),
+        ..pb::MutationProto::default()
+    };
+    pb::Action { index: Some(index), mutation: Some(mutation), ..pb::Action::default() }
+}
+
+fn put_action(index: u32, row: &'static [u8]) -> pb::Action {
+    mutation(index, MutationType::Put, row, 1)
+}
+
+fn get_action(index: u32, row: &'static [u8]) -> pb::Action {
+    let get = pb::Get { row: Bytes::from_static(row), ..pb::Get::default() };
+    pb::Action { index: Some(index), get: Some(get), ..pb::Action::default() }
+}
+
+fn condition(row: &'static [u8], value: &'static [u8]) -> pb::Condition {
+    let comparable = pb::ByteArrayComparable { value: Some(Bytes::from_static(value)) };
+    pb::Condition {
+        row: Bytes::from_static(row),
+        family: Some(Bytes::from_static(b"f")),
+        qualifier: Some(Bytes::from_static(b"q")),
+        compare_type: Some(pb::CompareType::Equal as i32),
+        comparator: Some(pb::Comparator {
+            name: "org.apache.hadoop.hbase.filter.BinaryComparator".to_owned(),
+            serialized_comparator: Some(pb::BinaryComparator { comparable }.encode_to_vec().into()),
+        }),
+        ..pb::Condition::default()
+    }
+}
+
+fn name(pair: Option<&pb::NameBytesPair>) -> &str {
+    pair.map_or("", |pair| pair.name.rsplit('.').next().unwrap_or_default())
+}
+
+fn one() -> &'static [u8] {
+    b"\0\0\0\0\0\0\0\x01"
+}
+
+fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
+    let cells = region.get(evenkeel_region::ops::Scan::get(row)).expect("read");
+    cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
+}
+
+/// Only what does nothing but read may be begun anew.
+#[test]
+fn what_a_request_does_says_where_it_runs() {
+    let (_server, region) = TestServer::with_region();
+    let service =
+        pb::Action { service_call: Some(pb::CoprocessorServiceCall::default()), ..pb::Action::default() };
+    let (get, put) = (|| get_action(1, b"a"), || put_action(2, b"b"));
+    let increment = || mutation(3, MutationType::Increment, b"n", 1);
+    let kind_of = |region_action: pb::RegionAction, condition| {
+        let request =
+            pb::MultiRequest { region_action: vec![region_action], condition, ..pb::MultiRequest::default() };
+        kind(&decoded(&request))
+    };
+    let each = |actions| kind_of(on(&region, actions), None);
+    assert_eq!([each(vec![]), each(vec![get(), get()])], [Kind::Reads; 2]);
+    assert_eq!(each(vec![put(), put()]), Kind::Writes);
+    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [Kind::ReadsFirst; 2]);
+    assert_eq!(each(vec![get(), increment(), service]), Kind::Services);
+    let together = pb::RegionAction { atomic: Some(true), ..on(&region, vec![put()]) };
+    let conditional = pb::RegionAction { condition: Some(condition(b"a", b"v")), ..on(&region, vec![put()]) };
+    assert_eq!([kind_of(together, None), kind_of(conditional, None)], [Kind::ReadsFirst; 2]);
+    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), Kind::ReadsFirst);
+}
+
+#[test]
+fn results_and_their_cells_come_in_the_order_of_the_request() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"g", b"q", b"old")]);
+    let actions = vec![
+        put_action(1, b"a"),
+        get_action(2, b"g"),
+        mutation(3, MutationType::Increment, b"n", 1),
+        get_action(4, b"none"),
+        put_action(5, b"b"),
+        get_action(6, b"g"),
+    ];
+    let cells = [cell(b"a", b"q", b"1"), cell(b"n", b"q", one()), cell(b"b", b"q", b"2")];
+    let answer = run(&server, vec![on(&region, actions)], &cells);
+    let result = &answer.message.region_action_result[0];
+    assert!(result.exception.is_none() && result.processed.is_none());
+    let entries = &result.result_or_exception;
+    assert_eq!(entries.iter().map(|entry| entry.index()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let counts: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.result.as_ref().expect("a result").associated_cell_count())
+        .collect();
+    assert_eq!(counts, [0, 1, 1, 0, 0, 1]);
+    assert_eq!(
+        answer.cells,
+        ["g/q=old".to_owned(), format!("n/q={}", String::from_utf8_lossy(one())), "g/q=old".to_owned()]
+    );
+    assert_eq!(
+        (stored(&region, b"a"), stored(&region, b"b")),
+        (vec!["a/q=1".to_owned()], vec!["b/q=2".to_owned()])
+    );
+    assert_eq!(answer.message.region_statistics, Some(pb::MultiRegionLoadStats::default()));
+}
+
+#[test]
+fn an_increment_sees_the_puts_before_it() {
+    let (server, region) = TestServer::with_region();
+    let actions = vec![put_action(0, b"n"), mutation(1, MutationType::Increment, b"n", 1)];
+    run(&server, vec![on(&region, actions)], &[cell(b"n", b"q", one()), cell(b"n", b"q", one())]);
+    assert_eq!(stored(&region, b"n"), ["n/q=\0\0\0\0\0\0\0\x02"]);
+}
+
+#[test]
+fn cells_of_a_region_that_is_not_here_are_skipped() {
+    let (server, region) = TestServer::with_region();
+    let away = on_nothing(vec![
+        put_action(1, b"x"),
+        get_action(2, b"x"),
+        mutation(3, MutationType::Delete, b"x", 1),
+    ]);
+    let delete = KeyValue::new(b"x", b"f", b"q", 9, evenkeel_common::CellType::DeleteColumn, b"");
+    let cells = [cell(b"x", b"q", b"lost"), delete, cell(b"a", b"q", b"kept")];
+    let answer = run(&server, vec![away, on(&region, vec![put_action(4, b"a")])], &cells);
+    let results = &answer.message.region_action_result;
+    assert_eq!(name(results[0].exception.as_ref()), "NotServingRegionException");
+    assert!(results[0].result_or_exception.is_empty(), "a failed region has no entries");
+    assert_eq!(results[1].result_or_exception[0].index(), 4);
+    assert_eq!(stored(&region, b"a"), ["a/q=kept"]);
+}
+
+#[test]
+fn a_bad_mutation_fails_alone_and_takes_its_cells() {
+    let (server, _) = TestServer::with_region();
+    let low = server.open(
+        b"",
+        b"m",
+        evenkeel_common::TableDescriptor::new("low".parse().expect("legal"))
+            .with_family(evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal")),
+    );
+    let actions = vec![put_action(1, b"a"), put_action(2, b"b"), put_action(3, b"z"), put_action(4, b"c")];
+    let cells =
+        [cell(b"a", b"q", b"1"), cell(b"other", b"q", b"2"), cell(b"z", b"q", b"3"), cell(b"c", b"q", b"4")];
+    let answer = run(&server, vec![on(&low, actions)], &cells);
+    let entries = &answer.message.region_action_result[0].result_or_exception;
+    let errors: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref())).collect();
+    assert_eq!(errors, ["", "DoNotRetryIOException", "WrongRegionException", ""]);
+    assert_eq!((stored(&low, b"a").len(), stored(&low, b"b").len(), stored(&low, b"c").len()), (1, 0, 1));
+}
+
+#[test]
+fn an_atomic_action_is_made_as_a_whole() {
+    let (server, region) = TestServer::with_region();
+    let actions = vec![put_action(7, b"a"), mutation(8, MutationType::Increment, b"a", 1)];
+    let atomic = pb::RegionAction { atomic: Some(true), ..on(&region, actions) };
+    let answer = run(&server, vec![atomic], &[cell(b"a", b"p", b"1"), cell(b"a", b"n", one())]);
+    assert_eq!(answer.message.processed, Some(true));
+    let result = &answer.message.region_action_result[0];
+    assert_eq!(result.processed, Some(true));
+    assert!(answer.cells.is_empty(), "results of a whole are inside the message");
+    let cells: Vec<_> = result
+        .result_or_exception
+        .iter()
+        .map(|entry| entry.result.as_ref().expect("a result").cell.len())
+        .collect();
+    assert_eq!(cells, [1, 0]);
+    assert_eq!(stored(&region, b"a").len(), 2);
+}
+
+#[test]
+fn a_get_in_an_atomic_action_fails_it_and_nothing_else() {
+    let (server, region) = TestServer::with_region();
+    let atomic = pb::RegionAction {
+        atomic: Some(true),
+        ..on(&region, vec![get_action(0, b"a"), put_action(1, b"a")])
+    };
+    let cells = [cell(b"a", b"q", b"no"), cell(b"b", b"q", b"yes")];
+    let answer = run(&server, vec![atomic, on(&region, vec![put_action(2, b"b")])], &cells);
+    let results = &answer.message.region_action_result;
+    assert_eq!(name(results[0].exception.as_ref()), "DoNotRetryIOException");
+    assert_eq!((stored(&region, b"a").len(), stored(&region, b"b")), (0, vec!["b/q=yes".to_owned()]));
+}
+
+#[test]
+fn a_condition_decides_over_its_region_action() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"right")]);
+    let conditional =
+        |value, actions| pb::RegionAction { condition: Some(condition(b"a", value)), ..on(&region, actions) };
+    let cells = [cell(b"a", b"x", b"1"), cell(b"a", b"y", b"2"), cell(b"a", b"z", b"3")];
+    let actions = vec![
+        conditional(b"wrong", vec![put_action(5, b"a")]),
+        conditional(b"right", vec![put_action(6, b"a"), put_action(7, b"a")]),
+    ];
+    let answer = run(&server, actions, &cells);
+    let results = &answer.message.region_action_result;
+    assert_eq!(results.iter().map(|result| result.processed).collect::<Vec<_>>(), [Some(false), Some(true)]);
+    assert_eq!(results[1].result_or_exception.len(), 2);
+    assert_eq!(answer.message.processed, None);
+    assert_eq!(stored(&region, b"a"), ["a/q=right", "a/y=2", "a/z=3"]);
+    let elsewhere = conditional(b"right", vec![put_action(0, b"b")]);
+    let answer = run(&server, vec![elsewhere], &[cell(b"b", b"q", b"1")]);
+    assert_eq!(name(answer.message.region_action_result[0].exception.as_ref()), "DoNotRetryIOException");
+}
+
+#[test]
+fn old_clients_put_the_condition_on_the_request() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"right")]);
+    for (value, processed) in [(&b"right"[..], true), (b"wrong", false)] {
+        let action = pb::RegionAction {
+            atomic: Some(true),
+            ..on(&region, vec![put_action(0, b"a"), put_action(0, b"a")])
+        };
+        let request = pb::MultiRequest {
+            region_action: vec![action],
+            condition: Some(condition(b"a", value)),
+            ..pb::MultiRequest::default()
+        };
+        let cells = [cell(b"a", b"x", b"1"), cell(b"a", b"y", b"1")];
+        let answer = run_as(&server, &request, &cells, caller()).expect("answered");
+        assert_eq!(answer.message.processed, Some(processed));
+        assert_eq!(answer.message.region_action_result[0].result_or_exception.len(), 2);
+    }
+    let empty = pb::MultiRequest { condition: Some(condition(b"a", b"")), ..pb::MultiRequest::default() };
+    assert_eq!(run_as(&server, &empty, &[], caller()).expect("answered").message.processed, Some(true));
+}
+
+#[test]
+fn a_reply_that_is_full_sends_the_rest_back() {
+    let server = TestServer::new(RegionServerConfig { result_bytes_max: 1, ..RegionServerConfig::default() });
+    let region = server.open(b"", b"", table());
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    let actions = || vec![get_action(0, b"a"), put_action(1, b"x"), get_action(2, b"a")];
+    let after = || vec![put_action(3, b"y")];
+    let request = pb::MultiRequest {
+        region_action: vec![on(&region, actions()), on_nothing(after())],
+        ..pb::MultiRequest::default()
+    };
+    let cells = [cell(b"x", b"q", b"1"), cell(b"y", b"q", b"2")];
+    let errors = |answer: &Answer<pb::MultiResponse>| {
+        let entries = answer.message.region_action_result[0].result_or_exception.clone();
+        entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect::<Vec<_>>()
+    };
+    let answer = run_as(&server, &request, &cells, caller()).expect("answered");
+    assert_eq!(errors(&answer), ["", "MultiActionResultTooLarge", "MultiActionResultTooLarge"]);
+    assert!(stored(&region, b"x").is_empty());
+    let old = Caller { version: None, ..caller() };
+    let answer = run_as(&server, &request, &cells, old).expect("answered");
+    assert_eq!(errors(&answer), ["", "", ""], "an old client would not understand");
+}
+
+#[test]
+fn what_is_told_of_writes_and_of_failures_fills_a_reply_too() {
+    let config = RegionServerConfig { result_bytes_max: 150_000, ..RegionServerConfig::default() };
+    let server = TestServer::new(config);
+    let region = server.open(b"", b"", table());
+    put(&region, &[cell(b"a", b"q", &[7; 100_000])]);
+    let append = |index| mutation(index, MutationType::Append, b"a", 1);
+    let too_large = |answer: &Answer<pb::MultiResponse>| -> Vec<bool> {
+        let entries = answer.message.region_action_result.iter().flat_map(|of| &of.result_or_exception);
+        entries.map(|entry| name(entry.exception.as_ref()) == "MultiActionResultTooLarge").collect()
+    };
+    let appends = on(&region, (0..50).map(append).collect());
+    let answer = run(&server, vec![appends], &vec![cell(b"a", b"q", b"x"); 50]);
+    let (made, refused): (Vec<_>, Vec<_>) = too_large(&answer).into_iter().partition(|too_large| !too_large);
+    // An Append may begin before the last one has told.
+    assert!(made.len() >= 2 && refused.len() >= 30, "{} made, {} refused", made.len(), refused.len());
+    let value_bytes = region.get(Scan::get("a")).expect("read").get(0).value().len();
+    assert_eq!(value_bytes, 100_000 + made.len(), "what is refused is not made");
+    // Puts without a row.
+    let nameless = pb::MutationProto { mutate_type: Some(MutationType::Put as i32), ..Default::default() };
+    let wrong =
+        |index| pb::Action { index: Some(index), mutation: Some(nameless.clone()), ..Default::default() };
+    let failing = |count| {
+        let of_region = on(&region, (0..count).map(wrong).collect());
+        let answer = run(&server, vec![of_region], &[]);
+        (too_large(&answer), answer.message.encoded_len())
+    };
+    let (told, _) = failing(3000);
+    assert!(!told[0] && told[2999], "the first are told why");
+    let answer_bytes = failing(6000).1 - failing(3000).1;
+    assert!(answer_bytes < 3000 * 250, "{answer_bytes} bytes for 3000 more");
+}
+
+#[test]
+fn an_old_client_gets_as_much_as_leaves_room_to_others() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", &[7; 60_000])]);
+    let nearly_all = server.unsent.max() - 900_000;
+    server.unsent.add(nearly_all);
+    let request = pb::MultiRequest {
+        region_action: vec![on(&region, (0..20).map(|index| get_action(index, b"a")).collect())],
+        ..pb::MultiRequest::default()
+    };
+    let old = Caller { version: None, ..caller() };
+    let answer = run_as(&server, &request, &[], old).expect("answered");
+    server.unsent.give(nearly_all);
+    assert_eq!(server.unsent.used(), 0, "everything is given back");
+    let entries = &answer.message.region_action_result[0].result_or_exception;
+    let failed = entries.iter().filter(|entry| entry.exception.is_some()).count();
+    assert!((10..18).contains(&failed) && answer.cells.len() == 20 - failed, "{failed} failed");
+}
+
+#[test]
+fn large_blocks_do_not_cut_a_small_reply_while_others_wait_for_their_clients() {
+    const ROWS: [&[u8]; 8] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"];
+    let (server, region) = TestServer::with_region();
+    for row in ROWS {
+        put(&region, &[cell(row, b"large", &[7; 40_000]), cell(row, b"q", b"v")]);
+    }
+    region.flush().expect("flushed");
+    let nearly_all = server.unsent.max() - 1000;
+    server.unsent.add(nearly_all);
+    let column = pb::Column { family: Bytes::from_static(b"f"), qualifier: vec![Bytes::from_static(b"q")] };
+    let actions = ROWS.iter().zip(0..).map(|(row, index)| {
+        let mut action = get_action(index, row);
+        action.get.as_mut().expect("a Get").column = vec![column.clone()];
+        action
+    });
+    let answer = run(&server, vec![on(&region, actions.collect())], &[]);
+    assert_eq!(answer.cells.len(), ROWS.len(), "{:?}", answer.message.region_action_result);
+    server.unsent.give(nearly_all);
+}
+
+#[test]
+fn without_a_codec_cells_are_inside_results() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    let request = pb::MultiRequest {
+        region_action: vec![on(&region, vec![get_action(1, b"a")])],
+        ..Default::default()
+    };
+    let answer = run_as(&server, &request, &[], caller_without_codec()).expect("answered");
+    let result =
+        answer.message.region_action_result[0].result_or_exception[0].result.clone().expect("a result");
+    assert_eq!((result.cell.len(), result.associated_cell_count), (1, None));
+}
+
+#[test]
+fn large_batches_are_refused_only_when_configured() {
+    for reject in [false, true] {
+        let config =
+            RegionServerConfig { multi_actions_warn: 1, multi_actions_reject: reject, ..Default::default() };
+        let server = TestServer::new(config);
+        let region = server.open(b"", b"", table());
+        let actions = vec![get_action(0, b"a"), get_action(1, b"b")];
+        let request = pb::MultiRequest { region_action: vec![on(&region, actions)], ..Default::default() };
+        let outcome = run_as(&server, &request, &[], caller());
+        assert_eq!(outcome.err().map(|error| error.is_do_not_retry()), reject.then_some(true));
+    }
+}
+
+#[test]
+fn actions_with_nothing_in_them_fail_alone() {
+    let (server, region) = TestServer::with_region();
+    let answer =
+        run(&server, vec![on(&region, vec![pb::Action { index: Some(1), ..pb::Action::default() }])], &[]);
+    let entry = &answer.message.region_action_result[0].result_or_exception[0];
+    assert_eq!((entry.index(), name(entry.exception.as_ref())), (1, "IOException"));
+}
+
+#[test]
+fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
+    let (server, region) = near_its_limit(table());
+    let brake = server.server.background().brake();
+    let multi = |bytes: usize| {
+        let started = Instant::now();
+        let cells = [cell(b"a", b"q", &vec![7; bytes]), cell(b"b", b"q", b"1")];
+        let actions = vec![put_action(1, b"a"), get_action(2, b"a"), put_action(3, b"b")];
+        let answer = run(&server, vec![on(&region, actions)], &cells);
+        let entries = &answer.message.region_action_result[0].result_or_exception;
+        let failed: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect();
+        (failed, started.elapsed())
+    };
+    assert_eq!((multi(1000).0, brake.count()), (vec![String::new(); 3], 0));
+    let (failed, took) = multi(600_000);
+    assert!(failed == ["", "", ""] && brake.count() == 1 && took >= HOLD_MAX / 8, "{failed:?} {took:?}");
+    assert_eq!(multi(500_000).0, ["", "", ""], "there was room before it");
+    let bytes = server.server.memory.bytes();
+    let (failed, took) = multi(100_000);
+    assert_eq!(failed, ["RegionTooBusyException", "", "RegionTooBusyException"], "reads go on");
+    assert!(took >= HOLD_MAX, "{took:?}");
+    assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
+    let reads = run(&server, vec![on(&region, vec![get_action(1, b"b")])], &[]);
+    assert_eq!((reads.cells, brake.count()), (vec!["b/q=1".to_owned()], 3), "reads are not held");
+}

@@ -1,0 +1,231 @@
+//! Get and Mutate, and finding the region.
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError, KeyValue, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
+use evenkeel_region::region::Region;
+
+use crate::inline::RunsOn;
+use crate::testing::*;
+use crate::{Caller, RegionServerConfig, get, mutate};
+
+fn get_request(region: &Region, row: &'static [u8]) -> pb::GetRequest {
+    pb::GetRequest {
+        region: specifier(region),
+        get: pb::Get { row: Bytes::from_static(row), ..pb::Get::default() },
+    }
+}
+
+fn read(
+    server: &TestServer,
+    request: &pb::GetRequest,
+    caller: &Caller,
+) -> Result<Answer<pb::Result>, HBaseError> {
+    let reply = get::get(&server.server, request.clone(), caller)?;
+    let message = reply.message.result.clone().expect("a result");
+    Ok(Answer { message, cells: cells_of(reply) })
+}
+
+pub(super) fn request(region: &Region, kind: MutationType, row: &'static [u8]) -> pb::MutateRequest {
+    pb::MutateRequest {
+        region: specifier(region),
+        mutation: pb::MutationProto {
+            row: Some(Bytes::from_static(row)),
+            mutate_type: Some(kind as i32),
+            associated_cell_count: Some(1),
+            ..pb::MutationProto::default()
+        },
+        ..pb::MutateRequest::default()
+    }
+}
+
+pub(super) fn write(
+    server: &TestServer,
+    request: &pb::MutateRequest,
+    cells: &[KeyValue],
+    caller: Caller,
+) -> Result<Answer<pb::MutateResponse>, HBaseError> {
+    let target = mutate::Target { region: server.server.region(&request.region), runs_on: RunsOn::Waiting };
+    wait(|done| mutate::mutate(&server.server, target, request, block(cells), caller, done))
+}
+
+fn kind<T: std::fmt::Debug>(outcome: Result<T, HBaseError>) -> ErrorKind {
+    outcome.expect_err("must fail").kind()
+}
+
+#[test]
+fn cells_of_a_get_go_where_the_client_reads_them() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    let request = get_request(&region, b"a");
+    let answer = read(&server, &request, &caller()).expect("read");
+    assert_eq!(
+        (&answer.cells[..], answer.message.associated_cell_count),
+        (&["a/q=v".to_owned()][..], Some(1))
+    );
+    for other in [
+        caller_without_codec(),
+        Caller { version: None, ..caller() },
+        Caller { version: Some((1, 2)), ..caller() },
+    ] {
+        let answer = read(&server, &request, &other).expect("read");
+        assert_eq!((answer.cells.len(), answer.message.cell.len()), (0, 1), "{other:?}");
+    }
+}
+
+#[test]
+fn existence_is_told_without_cells() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    for (row, exists) in [(&b"a"[..], true), (b"b", false)] {
+        let mut request = get_request(&region, row);
+        request.get.existence_only = Some(true);
+        let answer = read(&server, &request, &caller()).expect("read");
+        assert_eq!((answer.message.exists, answer.cells.len()), (Some(exists), 0));
+    }
+}
+
+#[test]
+fn calls_that_no_longer_exist_are_unknown() {
+    let (server, region) = TestServer::with_region();
+    let mut request = get_request(&region, b"a");
+    request.get.closest_row_before = Some(true);
+    assert_eq!(kind(read(&server, &request, &caller())), ErrorKind::UnknownProtocol);
+}
+
+#[test]
+fn puts_and_deletes_say_processed_and_nothing_else() {
+    let (server, region) = TestServer::with_region();
+    let answer =
+        write(&server, &request(&region, MutationType::Put, b"a"), &[cell(b"a", b"q", b"v")], caller())
+            .expect("written");
+    assert_eq!(answer.message, pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
+    let mut delete = request(&region, MutationType::Delete, b"a");
+    delete.mutation.associated_cell_count = None;
+    assert_eq!(write(&server, &delete, &[], caller()).expect("written").message.processed, Some(true));
+    assert!(read(&server, &get_request(&region, b"a"), &caller()).expect("read").cells.is_empty());
+}
+
+#[test]
+fn increments_return_their_cells_unless_told_not_to() {
+    let (server, region) = TestServer::with_region();
+    let mut increment = request(&region, MutationType::Increment, b"n");
+    let cells = [cell(b"n", b"q", b"\0\0\0\0\0\0\0\x05")];
+    let answer = write(&server, &increment, &cells, caller()).expect("written");
+    assert_eq!(answer.cells, ["n/q=\0\0\0\0\0\0\0\x05"]);
+    let result = answer.message.result.expect("a result");
+    assert_eq!((result.associated_cell_count, answer.message.processed), (Some(1), None));
+    let inside = write(&server, &increment, &cells, caller_without_codec()).expect("written").message;
+    assert_eq!(inside.result.expect("a result").cell[0].value.as_deref(), Some(&b"\0\0\0\0\0\0\0\x0a"[..]));
+    increment.mutation.attribute =
+        vec![pb::NameBytesPair { name: "_rr_".into(), value: Some(Bytes::from_static(&[0])) }];
+    let silent = write(&server, &increment, &cells, caller()).expect("written");
+    assert_eq!((silent.message.result, silent.cells.len()), (Some(pb::Result::default()), 0));
+}
+
+#[test]
+fn conditions_tell_whether_they_held() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    let filter = |name: &str| pb::Filter {
+        name: format!("org.apache.hadoop.hbase.filter.{name}"),
+        serialized_filter: Some(Bytes::new()),
+    };
+    let mut request = request(&region, MutationType::Put, b"a");
+    let condition = |row: &'static [u8], filter| pb::Condition {
+        row: Bytes::from_static(row),
+        filter: Some(filter),
+        ..pb::Condition::default()
+    };
+    request.condition = Some(condition(b"b", filter("FirstKeyOnlyFilter")));
+    assert_eq!(
+        kind(write(&server, &request, &[cell(b"a", b"q", b"w")], caller())),
+        ErrorKind::DoNotRetry,
+        "another row"
+    );
+    request.condition = Some(condition(b"a", filter("NoSuchFilter")));
+    assert!(
+        write(&server, &request, &[cell(b"a", b"q", b"w")], caller())
+            .expect_err("unknown filter")
+            .is_do_not_retry()
+    );
+    request.condition = Some(pb::Condition {
+        row: Bytes::from_static(b"a"),
+        compare_type: Some(99),
+        ..pb::Condition::default()
+    });
+    assert_eq!(kind(write(&server, &request, &[cell(b"a", b"q", b"w")], caller())), ErrorKind::DoNotRetry);
+}
+
+#[test]
+fn rows_and_families_must_be_the_regions() {
+    let server = TestServer::new(RegionServerConfig::default());
+    let region = server.open(b"b", b"d", table());
+    let put = request(&region, MutationType::Put, b"x");
+    assert_eq!(kind(write(&server, &put, &[cell(b"x", b"q", b"v")], caller())), ErrorKind::WrongRegion);
+    assert_eq!(kind(read(&server, &get_request(&region, b"a"), &caller())), ErrorKind::WrongRegion);
+    let put = request(&region, MutationType::Put, b"c");
+    let foreign = KeyValue::put(b"c", b"none", b"q", 5, b"v");
+    assert_eq!(kind(write(&server, &put, &[foreign], caller())), ErrorKind::NoSuchColumnFamily);
+}
+
+#[test]
+fn absent_regions_say_where_they_are() {
+    let (server, region) = TestServer::with_region();
+    let (regions, name) = (server.server.regions(), region.info().encoded_name().to_owned());
+    let asked = || kind(read(&server, &get_request(&region, b"a"), &caller()));
+    assert!(regions.serves(&region));
+    assert!(regions.remove(&name, Some((ServerName::new("other", 1, 2), 3))).is_some());
+    assert!(!regions.serves(&region));
+    assert_eq!(asked(), ErrorKind::RegionMoved);
+    server.clock.advance_ms(120_000);
+    assert_eq!(asked(), ErrorKind::NotServingRegion);
+    regions.set_opening(&name, true);
+    assert_eq!(asked(), ErrorKind::RegionOpening);
+    assert!(regions.add(region.clone()).is_none());
+    assert!(read(&server, &get_request(&region, b"a"), &caller()).is_ok());
+    assert_eq!(regions.of_table(region.info().table()).len(), 1);
+}
+
+#[test]
+fn a_stopping_server_takes_nothing() {
+    let (server, region) = TestServer::with_region();
+    server.server.start_stopping();
+    assert_eq!(kind(read(&server, &get_request(&region, b"a"), &caller())), ErrorKind::RegionServerStopped);
+}
+
+#[test]
+fn too_many_unflushed_bytes_hold_up_writes_but_not_reads() {
+    let config = RegionServerConfig {
+        global_memstore_bytes: 1,
+        global_memstore_low_bytes: u64::MAX,
+        ..Default::default()
+    };
+    let server = TestServer::new(config);
+    let region = server.open(b"", b"", table());
+    let put = request(&region, MutationType::Put, b"a");
+    server.server.run_chore();
+    assert!(write(&server, &put, &[cell(b"a", b"q", b"v")], caller()).is_ok());
+    server.server.run_chore();
+    assert_eq!(kind(write(&server, &put, &[cell(b"a", b"q", b"w")], caller())), ErrorKind::RegionTooBusy);
+    assert_eq!(read(&server, &get_request(&region, b"a"), &caller()).expect("read").cells, ["a/q=v"]);
+}
+
+#[test]
+fn reports_count_what_is_there() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    read(&server, &get_request(&region, b"a"), &caller()).expect("read");
+    let load = server.server.server_load(1, 2, 3);
+    assert_eq!(
+        (load.region_loads.len(), load.number_of_requests(), load.total_number_of_requests()),
+        (1, 3, 1)
+    );
+    let region_load = &load.region_loads[0];
+    assert_eq!(region_load.region_specifier, specifier(&region));
+    assert_eq!(
+        (region_load.stores(), region_load.mem_store_size_mb(), region_load.compaction_state),
+        (1, 1, Some(0))
+    );
+}

@@ -1,0 +1,188 @@
+//! Gets of one turn, read together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_block_cache::{BucketCache, BucketCacheConfig};
+use evenkeel_common::{KeyValue, turns};
+use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
+use evenkeel_protocol::pb;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::Region;
+use evenkeel_wal::WalConfig;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::inline::Attempt;
+use crate::testing::*;
+use crate::together::{Gets, KINDS_COMPARED_MAX};
+use crate::{Caller, RegionServerConfig, get};
+
+/// A Get of a kind, by the number of versions.
+fn kind(row: &[u8], max_versions: u32) -> pb::Get {
+    pb::Get { row: Bytes::copy_from_slice(row), max_versions: Some(max_versions), ..Default::default() }
+}
+
+/// The outcome of a Get that need not be read elsewhere.
+fn done<T>(outcome: Attempt<T>) -> T {
+    match outcome {
+        Attempt::Done(outcome) => outcome,
+        Attempt::WouldWait | Attempt::TookLong => panic!("in memory, and short"),
+    }
+}
+
+/// Who asks, whatever is asked.
+fn asks<T>(_: &T) -> Caller {
+    caller()
+}
+
+#[test]
+fn gets_are_answered_once_each_those_of_a_kind_together() {
+    let (server, region) = TestServer::with_region();
+    let other = server.open(b"m", b"", table());
+    put(&region, &[cell(b"a", b"q", b"1"), cell(b"b", b"q", b"22")]);
+    put(&other, &[cell(b"m", b"q", b"333")]);
+    let mut gets = Gets::NONE;
+    let asked: [(&Arc<Region>, &[u8], u32, &str); 7] = [
+        (&region, b"a", 1, "1"),
+        (&other, b"m", 1, "333"),
+        (&region, b"b", 2, "22"),
+        (&region, b"b", 1, "22"),
+        (&region, b"zz", 1, ""),
+        (&other, b"m", 1, "333"),
+        (&region, b"a", 2, "1"),
+    ];
+    for (number, (region, row, versions, _)) in asked.iter().enumerate() {
+        gets.push(Arc::clone(region), kind(row, *versions), number);
+    }
+    assert_eq!(gets.count(), asked.len());
+    let mut order = Vec::new();
+    let largest = gets.read(&server.server, asks, |number: usize, system, outcome| {
+        let reply = done(outcome).expect("read");
+        let values: Vec<_> =
+            key_values_of(reply).iter().map(|cell| cell.as_cell().value().to_vec()).collect();
+        assert_eq!(values.concat(), asked[number].3.as_bytes(), "{number}");
+        assert!(!system);
+        order.push(number);
+    });
+    assert_eq!(order, [0, 3, 4, 1, 5, 2, 6], "by kind, and in their order");
+    assert!((1..100).contains(&largest), "{largest} bytes");
+    assert_eq!(gets.count(), 0);
+    assert_eq!(gets.read(&server.server, asks, |_, _, _| panic!("there is none")), 0);
+    assert_eq!([&region, &other].map(|region| region.load().reads), [5, 2]);
+}
+
+#[test]
+fn of_many_kinds_the_last_ones_are_compared() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    let mut gets = Gets::NONE;
+    let kinds = KINDS_COMPARED_MAX as u32 + 1;
+    // The first is one too far back when it comes again, and becomes a kind anew; the last is not.
+    let versions = (1..=kinds).chain([1, kinds]);
+    versions
+        .enumerate()
+        .for_each(|(number, versions)| gets.push(region.clone(), kind(b"a", versions), number));
+    let mut order = Vec::new();
+    gets.read(&server.server, asks, |number: usize, _, outcome| {
+        assert!(done(outcome).is_ok());
+        order.push(number);
+    });
+    let last = kinds as usize - 1;
+    let expected: Vec<_> = (0..=last).chain([last + 2, last + 1]).collect();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    let mut gets = Gets::NONE;
+    let dropped = Arc::new(());
+    for (number, row) in [b"a".as_slice(), b"", b"a", b"a", b"a"].iter().enumerate() {
+        gets.push(region.clone(), kind(row, 1), (number, dropped.clone()));
+    }
+    let mut answered = Vec::new();
+    let holders = Arc::strong_count(&region);
+    let who = |(number, _): &(usize, Arc<()>)| match number {
+        2 => panic!("on purpose"),
+        3 => Caller { version: None, codec: None, ..caller() },
+        _ => caller(),
+    };
+    gets.read(&server.server, who, |(number, _), _, outcome| {
+        let outcome = done(outcome);
+        assert_eq!(outcome.is_err(), number == 1, "a Get names a row");
+        if let Ok(reply) = outcome {
+            assert_eq!(reply.block.is_none(), number == 3, "each caller is answered its own way");
+        }
+        answered.push(number);
+        assert!(number != 3, "on purpose");
+    });
+    assert_eq!(answered, [0, 1, 3, 4]);
+    assert_eq!(Arc::strong_count(&dropped), 1, "what the answer would have been given with is dropped");
+    assert!(Arc::strong_count(&region) < holders, "nothing holds on to it");
+}
+
+#[test]
+fn gets_read_together_see_what_is_there_when_they_are_read() {
+    const ROWS: [&[u8]; 5] = [b"a", b"b", b"m", b"n", b"z"];
+    // A file system that cannot read without waiting, and a cache.
+    let fs = Arc::new(FaultyFileSystem::new(MemoryFileSystem::new()));
+    let cache = Arc::new(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
+    let (config, wal) = (RegionServerConfig::default(), WalConfig::default());
+    let server = TestServer::of(fs, config, wal, (cache.clone(), ChunkPool::new(2)));
+    let regions = [server.open(b"", b"m", table()), server.open(b"m", b"", table())];
+    let region_of = |row: &[u8]| &regions[usize::from(row >= b"m".as_slice())];
+    let mut random = SmallRng::seed_from_u64(7);
+    let (mut gets, mut together) = ([0, 0], Gets::NONE);
+    let (mut refused, mut found) = (0, 0);
+    for step in 0..2400 {
+        let row = ROWS[random.random_range(0..ROWS.len())];
+        let region = region_of(row);
+        match random.random_range(0..20) {
+            0..4 => put(region, &[cell(row, &[b'p' + (step % 3) as u8], format!("{step}").as_bytes())]),
+            4 => drop(region.flush().expect("flushed")),
+            5 if step % 4 == 0 => drop(region.compact(None, true).expect("compacted")),
+            6 => server.clock.advance_ms(1),
+            7..10 => {
+                let read_anew = |request: &pb::GetRequest| {
+                    get::get(&server.server, request.clone(), &caller()).expect("answered")
+                };
+                together.read(&server.server, asks, |request: pb::GetRequest, _, outcome| {
+                    let reply = match outcome {
+                        Attempt::Done(outcome) => outcome.expect("answered"),
+                        Attempt::WouldWait | Attempt::TookLong => {
+                            refused += 1;
+                            read_anew(&request)
+                        }
+                    };
+                    let cells = cells_of(reply);
+                    // By a scanner of its own.
+                    let get =
+                        crate::convert::read::get(&request.get, &request.get.row, false).expect("legal");
+                    let expected = region_of(&request.get.row).get(get).expect("read");
+                    let expected: Vec<_> =
+                        (0..expected.len()).map(|i| text(&KeyValue::copy_of(&expected.get(i)))).collect();
+                    assert_eq!(cells, expected, "step {step}");
+                    found += cells.len();
+                    gets[usize::from(request.get.row >= b"m".as_slice())] += 2;
+                });
+                assert_eq!(cache.pins(), 0, "nothing is held when they were read");
+            }
+            _ => {
+                let qualifier = [vec![], vec![Bytes::from_static(b"q")]][random.random_range(0..2)].clone();
+                let column = pb::Column { family: Bytes::from_static(b"f"), qualifier };
+                let get =
+                    pb::Get { row: Bytes::from_static(row), column: vec![column], ..Default::default() };
+                let request = pb::GetRequest { region: specifier(region), get: get.clone() };
+                together.push(region.clone(), get, request);
+            }
+        }
+    }
+    let left = together.count();
+    assert!(found > 500 && refused > 0, "{found} {refused}");
+    // Every Get is counted once, whether it had to be made anew or not.
+    let counted = regions.each_ref().map(|region| region.load().reads);
+    assert_eq!(counted, gets, "{refused} refused, {left} left");
+    assert!(turns::may_wait());
+}

@@ -1,0 +1,170 @@
+//! `MasterData`: what a stock HBase master would need to take this directory over.
+//!
+//! A stock master keeps a region of its own, `master:store`, below `<root>/MasterData`. Evenkeel reads nothing from it. But
+//! a stock master that finds no hbase:meta in it takes the directory for a new one and refuses to start over hbase:meta's
+//! files; one that finds an old place there would recover the wrong server, and lose the newest edits of hbase:meta. So at
+//! start, before hbase:meta is opened, it is made to say the truth:
+//!
+//! | family | row | what it says |
+//! |---|---|---|
+//! | `info` | `hbase:meta,,1` | hbase:meta is open on this server (columns as hbase:meta's own) |
+//! | `rs` | server name | `state` = `ONLINE`: this server alone, to be recovered when it is found dead |
+//! | `proc` | | procedures of a stock master, dropped: they are about regions as they were |
+//! | `state` | | switches of a stock master, left as they are |
+//!
+//! The region is open for this only, with a WAL of its own that is gone before the next step.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{
+    CellBuffer, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName, TableDescriptor, TableName,
+};
+use evenkeel_fs::FileSystem;
+use evenkeel_region::layout;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::scanner::ScannerContext;
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+use evenkeel_master::descriptors;
+use evenkeel_master::meta::{INFO, MetaChange, MetaTable};
+use evenkeel_master::recovery;
+
+const DIR: &str = "MasterData";
+/// The id of the region of `master:store` (`MasterRegion.REGION_ID`).
+const REGION_ID: i64 = 1;
+/// Says that the region was made whole (`MasterRegion.INITIALIZED_FLAG`), a directory.
+const INITIALIZED_FLAG: &str = ".initialized";
+/// WALs that a stock master was about to replay when it died (`MasterRegion.REPLAY_EDITS_DIR`).
+const REPLAY_DIR: &str = "recovered.wals";
+/// What a row says that does not know at which sequence number a region was opened (`HConstants.NO_SEQNUM`).
+const NO_SEQ_NUM: u64 = u64::MAX;
+const SERVERS: &[u8] = b"rs";
+const PROCEDURES: &[u8] = b"proc";
+const SWITCHES: &[u8] = b"state";
+
+/// Writes down that hbase:meta is on this server, and that no other server is alive. `env` is the one that regions of
+/// this server get; its WAL is not written to.
+///
+/// # Errors
+/// What the file system says.
+pub fn take_over(env: &RegionEnv) -> Result<()> {
+    let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
+    let table = TableName::new("master", "store")?;
+    let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
+    gather_wals(&**fs, &root, &info)?;
+    recovery::split_wals(fs, &root, &env.nonces)?;
+    let descriptor = prepare(&**fs, &root, &info)?;
+    let wal = open_wal(env, &root)?;
+    let mut stores = env.stores.clone();
+    stores.root.clone_from(&root);
+    let own = RegionEnv {
+        stores,
+        wal: Arc::clone(&wal),
+        config: env.config.clone(),
+        server: env.server.clone(),
+        nonces: Arc::clone(&env.nonces),
+        events: Arc::clone(&env.events),
+    };
+    let region = Region::open(Arc::new(own), info, Arc::new(descriptor))?;
+    rewrite(&region, env)?;
+    region.close(false)?;
+    wal.close()?;
+    drop_wals(&**fs, &root)
+}
+
+/// Puts WALs that were being replayed back among the others.
+fn gather_wals(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<()> {
+    let replayed = layout::region_dir(root, info).join(REPLAY_DIR);
+    if !fs.exists(&replayed)? {
+        return Ok(());
+    }
+    let dir = root.join(layout::WALS_DIR).join(REPLAY_DIR);
+    fs.mkdirs(&dir)?;
+    for file in fs.list(&replayed)? {
+        fs.rename(&file.path, &dir.join(file.name()))?;
+    }
+    Ok(())
+}
+
+fn prepare(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<TableDescriptor> {
+    let dir = layout::table_dir(root, info.table());
+    let descriptor = match descriptors::read(fs, &dir)? {
+        Some(found) => found,
+        None => {
+            let made = descriptor(info.table())?;
+            descriptors::write(fs, &dir, &made)?;
+            made
+        }
+    };
+    fs.mkdirs(&dir.join(INITIALIZED_FLAG))?;
+    Ok(descriptor)
+}
+
+fn descriptor(table: &TableName) -> Result<TableDescriptor> {
+    let plain = TableDescriptor::new(table.clone()).with("hbase.store.file-tracker.impl", "DEFAULT");
+    let plain = [PROCEDURES, SERVERS, SWITCHES].into_iter().try_fold(plain, |table, name| {
+        Ok::<_, evenkeel_common::HBaseError>(table.with_family(ColumnFamilyDescriptor::new(name)?))
+    })?;
+    let info = ColumnFamilyDescriptor::new(INFO)?.with("VERSIONS", "3").with("IN_MEMORY", "true");
+    let info = info.with("BLOCKSIZE", "8192").with("BLOOMFILTER", "ROWCOL");
+    Ok(plain.with_family(info.with("DATA_BLOCK_ENCODING", "ROW_INDEX_V1")))
+}
+
+fn open_wal(env: &RegionEnv, root: &Path) -> Result<Arc<Wal>> {
+    let wal_dir = root.join(layout::WALS_DIR).join(env.server.to_string());
+    env.stores.fs.mkdirs(&wal_dir)?;
+    let options = WalOptions {
+        fs: Arc::clone(&env.stores.fs),
+        wal_dir,
+        old_dir: root.join(layout::OLD_WALS_DIR),
+        prefix: evenkeel_wal::names::prefix(&env.server),
+        suffix: String::new(),
+        // As HBase's (`hbase.master.store.region.wal.hsync`).
+        config: WalConfig { hsync: true, ..WalConfig::default() },
+        clock: Arc::clone(&env.stores.clock),
+        listener: Arc::new(NoListener),
+    };
+    Wal::open(options)
+}
+
+fn rewrite(region: &Arc<Region>, env: &RegionEnv) -> Result<()> {
+    for row in rows(region, &[PROCEDURES, SERVERS])? {
+        region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new()))?;
+    }
+    region.mutate_wait(online(&env.server, env.stores.clock.now_ms()))?;
+    let meta = MetaTable::new(Arc::clone(region), Arc::clone(&env.stores.clock))?;
+    meta.commit(vec![MetaChange::Opened(RegionInfo::meta(), env.server.clone(), NO_SEQ_NUM)])
+}
+
+fn online(server: &ServerName, now_ms: i64) -> Mutation {
+    let row = server.to_string().into_bytes();
+    let cell = KeyValue::put(&row, SERVERS, b"state", now_ms, b"ONLINE");
+    Mutation::new(MutationKind::Put, row, vec![cell])
+}
+
+/// Every row that has something in one of the families.
+fn rows(region: &Arc<Region>, families: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
+    let mut scanner = region.scanner(Scan::default())?;
+    let (mut row, mut all) = (CellBuffer::new(), Vec::new());
+    loop {
+        row.clear();
+        let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+        all.extend(row.iter().find(|cell| families.contains(&cell.family())).map(|cell| cell.row().to_vec()));
+        if !state.has_more() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Removes logs: all that they say is in store files.
+fn drop_wals(fs: &dyn FileSystem, root: &Path) -> Result<()> {
+    for dir in [layout::WALS_DIR, layout::OLD_WALS_DIR] {
+        for entry in fs.list(&root.join(dir))? {
+            fs.delete(&entry.path)?;
+        }
+    }
+    Ok(())
+}

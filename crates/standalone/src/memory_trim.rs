@@ -1,0 +1,177 @@
+//! [`MemoryTrim`]: memory that a quiet server no longer needs goes back to the system.
+//!
+//! Every part of the memory keeps what it had at its peak, for it will most likely need it again: spare chunks of MemStores,
+//! buffers of replies, pages of the block cache whose blocks are gone, and what the allocator has free between what is in use.
+//! When the peak is over, as after tables were dropped, all of that is of no use to this process and missing elsewhere. So a
+//! thread of low priority looks every `evenkeel.memory.trim.period.ms`:
+//!
+//! | what | goes back |
+//! |---|---|
+//! | pages of the block cache | when no frame lay there at two looks in a row ([`evenkeel_block_cache::BlockCache::release_idle`]) |
+//! | spare chunks of MemStores | when nobody took them between two looks; those that lie ready stay |
+//! | buffers of replies | at a look of a quiet server, all of them |
+//! | what the allocator has free | once when the server has become quiet, and after any of the above; at most every [`HEAP_LOOKS`] looks |
+//!
+//! **Quiet** is a server to which came fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since the last look. To trim the heap
+//! locks one arena of the allocator after the other, for milliseconds each: nobody else should want them. The others are done
+//! piece by piece, with [`PAUSE`]s between, and cost a request nothing but the page faults of memory that is needed again.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use evenkeel_block_cache::BlockCache;
+use evenkeel_common::priority::{self, BACKGROUND_NICE};
+use evenkeel_common::thread::spawn_restarted;
+use evenkeel_common::{allocator, buffer_pool};
+use evenkeel_region::memstore::ChunkPool;
+use parking_lot::Mutex;
+
+use evenkeel_regionserver::RegionServer;
+
+/// A server with fewer calls is quiet.
+const QUIET_CALLS_PER_SECOND: u64 = 1000;
+/// The heap is trimmed at one of so many looks at most.
+const HEAP_LOOKS: u32 = 3;
+/// Spare chunks that are freed at once.
+const CHUNKS_AT_ONCE: usize = 4;
+/// Between two pieces.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The thread; it ends when this is dropped.
+pub struct MemoryTrim {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryTrim {
+    /// Starts the thread; with a period of 0, none.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        period: Duration,
+        regionserver: &Arc<RegionServer>,
+        cache: &Arc<dyn BlockCache>,
+        chunks: &Arc<ChunkPool>,
+    ) -> io::Result<Self> {
+        if period.is_zero() {
+            return Ok(Self { stop: None, thread: None });
+        }
+        let (stop, stopped) = bounded(0);
+        let regionserver = Arc::clone(regionserver);
+        let calls = Box::new(move || regionserver.counters().total());
+        let parts =
+            Parts { calls, cache: Arc::clone(cache), chunks: Arc::clone(chunks), looks: Mutex::default() };
+        let thread = spawn_restarted("memory-trim", move || parts.run(period, &stopped))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for MemoryTrim {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+struct Parts {
+    calls: Box<dyn Fn() -> u64 + Send>,
+    cache: Arc<dyn BlockCache>,
+    chunks: Arc<ChunkPool>,
+    looks: Mutex<Looks>,
+}
+
+/// What is remembered from look to look.
+#[derive(Default)]
+struct Looks {
+    calls: u64,
+    since: Option<Instant>,
+    /// The heap may have something to give: something was freed, or many calls came.
+    heap_is_due: bool,
+    /// Looks since it was trimmed.
+    heap_looks: u32,
+}
+
+impl Looks {
+    /// Whether few calls came since the last look.
+    fn is_quiet(&mut self, calls: u64, now: Instant) -> bool {
+        let seconds = self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+        let came = calls.saturating_sub(self.calls);
+        (self.calls, self.since) = (calls, Some(now));
+        let is_quiet = came as f64 <= seconds * QUIET_CALLS_PER_SECOND as f64;
+        self.heap_is_due |= !is_quiet;
+        is_quiet
+    }
+
+    /// Whether to trim the heap now.
+    fn trims_heap(&mut self, has_freed: bool, is_quiet: bool) -> bool {
+        self.heap_is_due |= has_freed;
+        self.heap_looks = self.heap_looks.saturating_add(1);
+        let trims = is_quiet && self.heap_is_due && self.heap_looks >= HEAP_LOOKS;
+        if trims {
+            (self.heap_is_due, self.heap_looks) = (false, 0);
+        }
+        trims
+    }
+}
+
+impl Parts {
+    fn run(&self, period: Duration, stopped: &Receiver<()>) {
+        if let Err(error) = priority::lower(BACKGROUND_NICE) {
+            tracing::debug!(%error, "memory is given back at the priority of everything else");
+        }
+        while matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout)) {
+            self.look(stopped);
+        }
+    }
+
+    fn look(&self, stopped: &Receiver<()>) {
+        let may_go_on = || matches!(stopped.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout));
+        let cached = self.cache.release_idle(&may_go_on);
+        let mut chunks = 0;
+        while let bytes @ 1.. = self.chunks.release_idle(CHUNKS_AT_ONCE) {
+            chunks += bytes;
+            if !may_go_on() {
+                break;
+            }
+        }
+        self.chunks.begin_idle_period();
+        let mut looks = self.looks.lock();
+        let is_quiet = looks.is_quiet((self.calls)(), Instant::now());
+        let buffers = if is_quiet { buffer_pool::clear() } else { 0 };
+        let trims_heap = looks.trims_heap(chunks + buffers > 0, is_quiet);
+        drop(looks);
+        if trims_heap {
+            allocator::trim();
+        }
+        if cached > 0 || chunks + buffers > 0 {
+            tracing::info!(cached, chunks, buffers, "bytes of memory given back to the system");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heap_is_trimmed_when_the_server_has_become_quiet_and_not_again() {
+        let (mut looks, start) = (Looks::default(), Instant::now());
+        let mut at_second = |second: u64, calls: u64, has_freed: bool| {
+            let is_quiet = looks.is_quiet(calls, start + Duration::from_secs(second));
+            (is_quiet, looks.trims_heap(has_freed, is_quiet))
+        };
+        assert_eq!(at_second(0, 0, false), (true, false));
+        assert_eq!(at_second(1, 999, false), (true, false));
+        assert_eq!(at_second(2, 1_999, false), (true, false), "nothing was ever freed");
+        assert_eq!(at_second(3, 50_000, true), (false, false), "there are calls");
+        assert_eq!(at_second(4, 50_500, false), (true, true));
+        assert_eq!(at_second(5, 50_500, true), (true, false), "not so soon again");
+        assert_eq!(at_second(6, 50_500, false), (true, false));
+        assert_eq!(at_second(7, 50_500, false), (true, true), "for what was freed");
+        assert_eq!(at_second(20, 50_500, false), (true, false));
+    }
+}

@@ -1,0 +1,101 @@
+//! Security that is asked for and not there: a server told to be secure does not run open.
+//!
+//! Evenkeel has no authentication, no authorization and no encryption yet. Each setting that asks for one of them
+//! refuses the start, by one line with its name. A setting is refused only if its value asks for more than HBase does
+//! without it; `hbase.security.authentication=simple` starts.
+//!
+//! Classes that HBase implements security with (`AccessController`, `VisibilityController`, ...) are refused with all
+//! other coprocessor classes that are not built in, by [`Coprocessors`](evenkeel_regionserver::coprocessor::Coprocessors).
+//! A family with `ENCRYPTION` is refused by the master's checks of descriptors.
+//!
+//! Without security, an address beyond loopback serves everyone who reaches it. That is the operator's choice, and
+//! [`exposure`] says it on the screen and in the log.
+
+use std::net::IpAddr;
+
+use evenkeel_common::{Configuration, HBaseError, Result};
+
+use super::bad;
+
+/// Settings that ask for security: the key, the values that do not, and what is missing.
+const REFUSED: [(&str, &[&str], &str); 18] = [
+    ("hbase.security.authentication", &["simple"], KERBEROS),
+    ("hadoop.security.authentication", &["simple"], KERBEROS),
+    ("hbase.security.authentication.ui", &[], KERBEROS),
+    ("hbase.server.sasl.provider.extras", &[], KERBEROS),
+    ("hbase.rpc.protection", &["authentication", "auth"], KERBEROS),
+    ("hbase.rpc.crypto.encryption.aes.enabled", &["false"], KERBEROS),
+    ("hbase.security.authorization", &["false"], "there is no authorization"),
+    ("hadoop.security.authorization", &["false"], "there is no authorization"),
+    ("hbase.security.exec.permission.checks", &["false"], "there is no authorization"),
+    ("hbase.security.visibility.mutations.checkauths", &["false"], VISIBILITY),
+    ("hbase.regionserver.scan.visibility.label.generator.class", &[], VISIBILITY),
+    ("hbase.coprocessor.visibility.label.service", &[], VISIBILITY),
+    ("hbase.server.netty.tls.enabled", &["false"], "there is no TLS"),
+    ("hbase.ssl.enabled", &["false"], "there is no TLS"),
+    ("hbase.zookeeper.property.secureClientPort", &[], "there is no TLS"),
+    ("hbase.regionserver.wal.encryption", &["false"], ENCRYPTION),
+    ("hbase.crypto.keyprovider", &[], ENCRYPTION),
+    ("hbase.crypto.master.key.name", &[], ENCRYPTION),
+];
+
+const KERBEROS: &str = "there is no authentication and no protection of connections by it";
+const VISIBILITY: &str = "there are no visibility labels";
+const ENCRYPTION: &str = "files and logs are not encrypted";
+
+/// Refuses a configuration that asks for security which is not there.
+///
+/// # Errors
+/// One line that names the first such key, its value and what is missing.
+pub(super) fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
+    for (key, open, missing) in REFUSED {
+        if !conf.is_set(key) {
+            continue;
+        }
+        let value = conf.get_trimmed(key).map_err(bad)?.unwrap_or_default();
+        if !value.is_empty() && !open.iter().any(|open| open.eq_ignore_ascii_case(&value)) {
+            return Err(HBaseError::io(format!(
+                "{key}={value}: {missing}; the server does not start, as it would run without"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What to say of an address that others than this machine reach; `None` for loopback.
+pub(super) fn exposure(address: IpAddr) -> Option<String> {
+    let open = "anyone who reaches it can read, change and delete everything: clients are not authenticated";
+    (!address.is_loopback()).then(|| format!("open to the network at {address}; {open}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_asks_for_security_is_refused_by_name() {
+        for (key, open, _) in REFUSED {
+            let mut conf = Configuration::new();
+            for value in open {
+                conf.set(key, *value);
+                assert_eq!(refuse_what_is_missing(&conf), Ok(()), "{key}={value}");
+            }
+            for value in ["kerberos", " secured"] {
+                conf.set(key, value);
+                let error = refuse_what_is_missing(&conf).expect_err(key);
+                let starts = format!("{key}={}: ", value.trim());
+                assert!(error.message().starts_with(&starts), "{}", error.message());
+            }
+        }
+        assert_eq!(refuse_what_is_missing(&Configuration::new()), Ok(()));
+    }
+
+    #[test]
+    fn addresses_beyond_loopback_are_said() {
+        let said = |address: &str| exposure(address.parse().expect("an address"));
+        assert_eq!((said("127.0.0.1"), said("127.8.0.1"), said("::1")), (None, None, None));
+        for address in ["0.0.0.0", "::", "10.1.2.3"] {
+            assert!(said(address).is_some_and(|text| text.contains(address)), "{address}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! [`Settings`]: ports, directory and memory, from HBase's keys.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_block_cache::CacheConfig;
+use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
+use evenkeel_fs::WRITE_BEHIND_BYTES;
+use evenkeel_region::memstore::ChunkPoolConfig;
+use evenkeel_region::region::RegionConfig;
+use evenkeel_rpc::RpcServerConfig;
+use evenkeel_wal::{Compression, WalCompression, WalConfig};
+
+use super::bad;
+use super::memory_plan::{MemoryPlan, NONCE_PART};
+use evenkeel_regionserver::RegionServerConfig;
+use evenkeel_regionserver::config::SCANNERS_MAX;
+use evenkeel_regionserver::scanners::SCANNER_BYTES;
+
+/// Where data goes when `hbase.rootdir` says nothing.
+const ROOT_DEFAULT: &str = "./evenkeel-data";
+/// What the server may use when the machine does not tell its memory.
+const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// What a standalone server reads at start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `hbase.rootdir`.
+    pub root: PathBuf,
+    /// `hbase.regionserver.ipc.address`: 127.0.0.1 unless told otherwise.
+    pub bind_address: IpAddr,
+    /// The name clients are told: `hbase.unsafe.regionserver.hostname`, or the address.
+    pub host: String,
+    /// `hbase.zookeeper.property.clientPort`.
+    pub zookeeper_port: u16,
+    /// `hbase.master.port`.
+    pub master_port: u16,
+    /// `hbase.regionserver.port`.
+    pub regionserver_port: u16,
+    /// The block caches; shares are of the memory.
+    pub block_cache: CacheConfig,
+    /// Where MemStores have their memory from.
+    pub chunks: ChunkPoolConfig,
+    /// What each part of the server may take.
+    pub memory: MemoryPlan,
+    /// `hbase.server.hashNonce.gracePeriod`.
+    pub nonce_grace_ms: i64,
+    /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for; 0: never.
+    pub memory_trim_period: Duration,
+    /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it unfinished.
+    pub shutdown_timeout: Duration,
+    /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its nonce is kept in any case.
+    pub nonce_kept_ms: i64,
+    /// Limits of regions.
+    pub region: RegionConfig,
+    /// Limits of the RegionServer.
+    pub regionserver: RegionServerConfig,
+}
+
+impl Settings {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// One line that names the key, its value and what was expected.
+    pub fn from(conf: &Configuration) -> Result<Self> {
+        let memory = memory_bytes(conf)?;
+        let bind_address = bind_address(conf)?;
+        let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
+        let mut regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
+        let mut block_cache = CacheConfig::from_configuration(conf, memory).map_err(bad)?;
+        let memory = MemoryPlan::new(conf, memory, &mut block_cache, &mut regionserver)?;
+        if !conf.is_set(SCANNERS_MAX) {
+            regionserver.scanners_max = (memory.scanners / SCANNER_BYTES).max(1) as usize;
+        }
+        regionserver.scanner_bytes_max = memory.scanners;
+        regionserver.system_scanner_bytes_max = memory.system_scanners;
+        Ok(Self {
+            root: root_dir(conf)?,
+            bind_address,
+            host: host.unwrap_or_else(|| bind_address.to_string()),
+            zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
+            master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
+            regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
+            block_cache,
+            memory,
+            chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
+                .map_err(bad)?,
+            nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
+            memory_trim_period: Duration::from_millis(
+                conf.get_u64_or("evenkeel.memory.trim.period.ms", 10_000).map_err(bad)?,
+            ),
+            shutdown_timeout: shutdown_timeout(conf)?,
+            nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
+            region: region_config(conf)?,
+            regionserver,
+        })
+    }
+}
+
+impl Settings {
+    /// Bytes that nonces may take.
+    pub fn nonce_bytes_max(&self) -> u64 {
+        self.memory.memstore / NONCE_PART
+    }
+}
+
+/// `hbase.regionserver.ipc.address` when it is set; HBase's default, all addresses, is not ours.
+fn bind_address(conf: &Configuration) -> Result<IpAddr> {
+    const KEY: &str = "hbase.regionserver.ipc.address";
+    let set = if conf.is_set(KEY) { conf.get_trimmed(KEY).map_err(bad)? } else { None };
+    match set.as_deref() {
+        None | Some("localhost") => Ok(IpAddr::from([127, 0, 0, 1])),
+        Some(address) => address.parse().map_err(|_| bad(conf.unusable(KEY, "an IP address"))),
+    }
+}
+
+/// `hbase.rootdir` as a local path; a `file:` URI is one too.
+fn root_dir(conf: &Configuration) -> Result<PathBuf> {
+    const KEY: &str = "hbase.rootdir";
+    if !conf.is_set(KEY) {
+        return Ok(PathBuf::from(ROOT_DEFAULT));
+    }
+    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?;
+    let path = match text.strip_prefix("file:") {
+        Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
+        None if text.contains("://") => {
+            return Err(bad(conf.unusable(KEY, "a local directory or a file: URI")));
+        }
+        None => &text,
+    };
+    if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
+}
+
+/// What the server may use in all: `evenkeel.memory.size`, or half of the machine's memory. Stands where HBase takes
+/// shares of its heap.
+fn memory_bytes(conf: &Configuration) -> Result<u64> {
+    const KEY: &str = "evenkeel.memory.size";
+    let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
+    let bytes = conf.get_size_or(KEY, half as i64).map_err(bad)?;
+    if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
+}
+
+/// `evenkeel.hstore.write.behind.size`: the pieces in which store files are on their way to the disk while they are written;
+/// 0 for none.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
+    const KEY: &str = "evenkeel.hstore.write.behind.size";
+    let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
+    u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
+}
+
+/// `evenkeel.shutdown.timeout.ms`. A minute by default: longer than flushes take on a disk that works, and less than
+/// systemd's 90 s (`DefaultTimeoutStopSec`), so that the process itself says what did not finish.
+fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
+    const KEY: &str = "evenkeel.shutdown.timeout.ms";
+    let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
+    if ms == 0 { Err(bad(conf.unusable(KEY, "more than 0"))) } else { Ok(Duration::from_millis(ms)) }
+}
+
+fn machine_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+fn region_config(conf: &Configuration) -> Result<RegionConfig> {
+    let lock_ms =
+        conf.get_time_or("hbase.rowlock.wait.duration", TimeUnit::Milliseconds, 30_000).map_err(bad)?;
+    let positive = |key: &str, value: i64| {
+        if value > 0 { Ok(value as u64) } else { Err(bad(conf.unusable(key, "more than 0"))) }
+    };
+    let (flush, times) = ("hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier");
+    Ok(RegionConfig {
+        flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(bad)?)?,
+        block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(bad)?)?,
+        row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
+        cell_bytes_max: conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(bad)?.max(0)
+            as usize,
+    })
+}
+
+/// What HBase's keys say of the sockets of an RPC server, and of its calls' time.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub(super) fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
+    const TIMEOUT_MIN: &str = "hbase.ipc.min.client.request.timeout";
+    let default_ms = config.client_timeout_min.as_millis() as i64;
+    let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
+    config.client_timeout_min = Duration::from_millis(ms.max(0) as u64);
+    config.tcp_no_delay = conf.get_bool_or("hbase.ipc.server.tcpnodelay", true).map_err(bad)?;
+    config.tcp_keep_alive = conf.get_bool_or("hbase.ipc.server.tcpkeepalive", true).map_err(bad)?;
+    Ok(())
+}
+
+/// Settings of the WALs of a server whose MemStores may have so many bytes.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig> {
+    let default = WalConfig::default();
+    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", 256 << 20).map_err(bad)?;
+    let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
+    let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
+    let time = |key: &str, default: Duration| {
+        let default = default.as_millis() as i64;
+        conf.get_time_or(key, TimeUnit::Milliseconds, default).map(|ms| ms.max(0) as u64).map_err(bad)
+    };
+    let slow_sync = time("hbase.regionserver.hlog.slowsync.ms", default.slow_sync)?;
+    let slow_sync = time("hbase.regionserver.wal.slowsync.ms", Duration::from_millis(slow_sync))?;
+    let sync_timeout = time("hbase.regionserver.hlog.sync.timeout", default.sync_timeout)?;
+    let sync_timeout = time("hbase.regionserver.wal.sync.timeout", Duration::from_millis(sync_timeout))?;
+    let interval = Duration::from_millis(default.slow_sync_roll_interval_ms as u64);
+    let threshold = u64::from(default.slow_sync_roll_threshold);
+    let threshold =
+        conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
+    let roll_bytes = (block as f64 * times).max(1.0) as u64;
+    // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it, may be in logs.
+    let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
+    Ok(WalConfig {
+        slow_sync: Duration::from_millis(slow_sync),
+        sync_timeout: Duration::from_millis(sync_timeout),
+        roll_on_sync: Duration::from_millis(time(
+            "hbase.regionserver.wal.roll.on.sync.ms",
+            default.roll_on_sync,
+        )?),
+        slow_sync_roll_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
+        slow_sync_roll_interval_ms: time("hbase.regionserver.wal.slowsync.roll.interval.ms", interval)?
+            as i64,
+        roll_bytes,
+        roll_period_ms: period.map_err(bad)?,
+        hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
+        logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(bad)?.max(1) as usize,
+        compression: wal_compression(conf)?,
+        ..default
+    })
+}
+
+/// How WAL entries are compressed. Encryption is refused: a server that was told to encrypt must not write in the clear.
+fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
+    let on = |key: &str, default| conf.get_bool_or(key, default).map_err(bad);
+    if on(WAL_ENCRYPTION, false)? {
+        return Err(HBaseError::io(format!("{WAL_ENCRYPTION}: encrypted WALs are not supported")));
+    }
+    if !on("hbase.regionserver.wal.enablecompression", false)? {
+        return Ok(None);
+    }
+    let values = if on("hbase.regionserver.wal.value.enablecompression", false)? {
+        let name = conf.get_trimmed(WAL_VALUE_CODEC).map_err(bad)?.unwrap_or_else(|| "GZ".into());
+        let known = Compression::from_name(&name);
+        Some(known.ok_or_else(|| HBaseError::io(format!("{WAL_VALUE_CODEC}: no codec {name}")))?)
+    } else {
+        None
+    };
+    let zstd_codec = conf.get_trimmed("hbase.io.compress.zstd.codec").map_err(bad)?;
+    Ok(Some(WalCompression {
+        tags: on("hbase.regionserver.wal.tags.enablecompression", true)?,
+        values,
+        zstd_framed: zstd_codec.is_some_and(|class| class.starts_with("org.apache.hadoop.hbase.")),
+    }))
+}
+
+/// So many closed logs may wait for flushes, however small the memory is.
+const LOGS_MAX_LEAST: u64 = 32;
+
+const WAL_ENCRYPTION: &str = "hbase.regionserver.wal.encryption";
+const WAL_VALUE_CODEC: &str = "hbase.regionserver.wal.value.compression.type";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Result<Settings> {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+        Settings::from(&conf)
+    }
+
+    #[test]
+    fn nothing_set_is_hbases_ports_on_loopback() {
+        let s = settings(&[]).expect("valid");
+        assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
+        assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
+    }
+
+    #[test]
+    fn sockets_and_the_least_time_of_a_call_are_hbases() {
+        let sockets = |pairs: &[(&str, &str)]| {
+            let mut conf = Configuration::with_system_properties(Default::default());
+            pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+            let mut config = RpcServerConfig::at(([127, 0, 0, 1], 0).into());
+            set_sockets(&conf, &mut config)?;
+            Ok::<_, HBaseError>((
+                config.tcp_no_delay,
+                config.tcp_keep_alive,
+                config.client_timeout_min.as_millis(),
+            ))
+        };
+        assert_eq!(sockets(&[]), Ok((true, true, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.server.tcpnodelay", "false")]), Ok((false, true, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.server.tcpkeepalive", "false")]), Ok((true, false, 20)));
+        assert_eq!(sockets(&[("hbase.ipc.min.client.request.timeout", "70")]), Ok((true, true, 70)));
+        assert!(sockets(&[("hbase.ipc.min.client.request.timeout", "x")]).is_err());
+    }
+
+    #[test]
+    fn slow_syncs_are_those_of_hbases_settings() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let slow = |conf: &Configuration| {
+            let config = wal_config(conf, 0).expect("valid");
+            let (slow, roll) = (config.slow_sync.as_millis(), config.roll_on_sync.as_millis());
+            (slow, roll, config.slow_sync_roll_threshold, config.slow_sync_roll_interval_ms)
+        };
+        assert_eq!(slow(&conf), (100, 10_000, 100, 60_000));
+        conf.set("hbase.regionserver.hlog.slowsync.ms", "70");
+        assert_eq!(slow(&conf).0, 70, "the name of old");
+        conf.set("hbase.regionserver.wal.slowsync.ms", "50");
+        conf.set("hbase.regionserver.wal.roll.on.sync.ms", "400");
+        conf.set("hbase.regionserver.wal.slowsync.roll.threshold", "7");
+        conf.set("hbase.regionserver.wal.slowsync.roll.interval.ms", "1000");
+        assert_eq!(slow(&conf), (50, 400, 7, 1000));
+    }
+
+    #[test]
+    fn a_sync_has_the_time_that_hbases_settings_give_it() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let timeout = |conf: &Configuration| wal_config(conf, 0).expect("valid").sync_timeout.as_millis();
+        assert_eq!(timeout(&conf), 300_000);
+        conf.set("hbase.regionserver.hlog.sync.timeout", "70");
+        assert_eq!(timeout(&conf), 70, "the name of old");
+        conf.set("hbase.regionserver.wal.sync.timeout", "50");
+        assert_eq!(timeout(&conf), 50);
+    }
+
+    #[test]
+    fn as_many_logs_as_hold_the_memory_twice() {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        let logs = |conf: &Configuration, gib: u64| wal_config(conf, gib << 30).expect("valid").logs_max;
+        assert_eq!((logs(&conf, 1), logs(&conf, 2), logs(&conf, 8)), (32, 32, 128));
+        conf.set("hbase.regionserver.hlog.blocksize", "64m");
+        assert_eq!(logs(&conf, 2), 128);
+        conf.set("hbase.regionserver.maxlogs", "7");
+        assert_eq!(logs(&conf, 8), 7);
+    }
+
+    #[test]
+    fn logs_are_compressed_as_told_and_never_encrypted() {
+        let config = |pairs: &[(&str, &str)]| {
+            let mut conf = Configuration::with_system_properties(Default::default());
+            pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+            wal_config(&conf, 0).map(|config| config.compression)
+        };
+        let on = ("hbase.regionserver.wal.enablecompression", "true");
+        let values = ("hbase.regionserver.wal.value.enablecompression", "true");
+        assert_eq!(config(&[values]), Ok(None));
+        assert_eq!(config(&[on]), Ok(Some(WalCompression::default())));
+        let gz = config(&[on, values, ("hbase.regionserver.wal.tags.enablecompression", "false")]);
+        let expected = WalCompression { tags: false, values: Some(Compression::Gz), zstd_framed: false };
+        assert_eq!(gz, Ok(Some(expected)));
+        let unknown = config(&[on, values, (WAL_VALUE_CODEC, "zip")]).expect_err("no such codec");
+        assert!(unknown.message().starts_with(WAL_VALUE_CODEC), "{unknown}");
+        let encrypted = config(&[(WAL_ENCRYPTION, "true")]).expect_err("refused");
+        assert!(encrypted.message().starts_with(WAL_ENCRYPTION), "{encrypted}");
+    }
+
+    #[test]
+    fn root_directories_may_be_file_uris() {
+        for (text, path) in [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b", "/a/b")] {
+            assert_eq!(settings(&[("hbase.rootdir", text)]).expect("valid").root, PathBuf::from(path));
+        }
+        let error = settings(&[("hbase.rootdir", "hdfs://nn/hbase")]).expect_err("not local");
+        assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn pieces_of_store_files_have_a_size() {
+        let bytes = |value: &str| {
+            let mut conf = Configuration::new();
+            conf.set("evenkeel.hstore.write.behind.size", value);
+            write_behind_bytes(&conf)
+        };
+        assert_eq!(write_behind_bytes(&Configuration::new()), Ok(WRITE_BEHIND_BYTES));
+        assert_eq!((bytes("0"), bytes("4m")), (Ok(0), Ok(4 << 20)));
+        assert!(bytes("-1").is_err_and(|e| e.message().contains("evenkeel.hstore.write.behind.size")));
+    }
+
+    #[test]
+    fn a_bad_value_names_its_key() {
+        for key in ["hbase.master.port", "hbase.hregion.memstore.flush.size", "evenkeel.memory.size"] {
+            let error = settings(&[(key, "x")]).expect_err("bad");
+            assert!(error.message().contains(key), "{error}");
+        }
+        assert!(settings(&[("evenkeel.memory.size", "1m")]).is_err());
+    }
+}
