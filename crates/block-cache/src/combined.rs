@@ -5,7 +5,7 @@
 use evenkeel_common::Result;
 
 use crate::bucket::{Admission, BucketCache, CachedFile};
-use crate::flight::Flights;
+use crate::single_flight::Flights;
 use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock,
     LruBlockCache,

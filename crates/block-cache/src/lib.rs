@@ -24,10 +24,10 @@ mod combined;
 mod config;
 #[cfg(test)]
 mod deploy_tests;
-mod flight;
 mod key;
 mod lru;
 mod none;
+mod single_flight;
 mod stats;
 
 use std::fmt::Debug;

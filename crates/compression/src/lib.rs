@@ -18,16 +18,16 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
+mod algorithm;
 mod framing;
 mod gzip;
-mod kind;
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 
-pub use kind::Compression;
+pub use algorithm::Compression;
 
 /// `io.compression.codec.zstd.level` and `hbase.io.compress.zstd.level`.
 const ZSTD_LEVEL: i32 = 3;

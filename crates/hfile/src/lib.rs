@@ -10,7 +10,7 @@
 //!
 //! # How a seek goes
 //! root index (kept) -> leaf index block (cache) -> data block (cache; else file, checksum, decompress, walk) -> binary
-//! search among the digests of the block's seek points ([`guide`]) -> at most a few cells.
+//! search among the digests of the block's seek points ([`row_prefix_index`]) -> at most a few cells.
 //!
 //! # Invariants
 //! * Bytes from a file are never trusted: lengths are checked before they are used, nothing is allocated by a length
@@ -28,42 +28,28 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-mod ahead;
-mod block_reader;
-mod block_writer;
+mod block;
 mod bloom;
-mod cache_on_write;
-mod checksum;
 mod context;
-mod digest;
 mod encoding;
 mod error;
 mod file_info;
-mod guide;
-mod header;
 mod index;
-mod inspect;
-mod place;
-mod read_ahead;
-mod read_back;
 mod reader;
 mod reference;
+mod row_prefix_index;
 mod scanner;
-mod separator;
 mod trailer;
 mod writer;
 
-pub use ahead::ROWS_MAX as ROWS_AHEAD_MAX;
-pub use block_reader::checksum_failures_count;
+pub use block::checksum_failures_count;
 pub use bloom::BloomHash;
-pub use cache_on_write::{CacheOnWrite, OnWrite, Warmth};
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
-pub use digest::CellDigest;
 pub use file_info::{FileInfo, keys};
-pub use inspect::{BloomSummary, IndexEntry};
-pub use read_back::ReadBack;
-pub use reader::{HFileReader, OpenOptions};
+pub use reader::{BloomSummary, HFileReader, IndexEntry, OpenOptions};
 pub use reference::{HFileLink, Half, Range, StoreFileName};
-pub use scanner::{HFileScanner, ScanOptions};
+pub use scanner::{HFileScanner, ROWS_AHEAD_MAX, ScanOptions};
 pub use trailer::{TRAILER_BYTES, Trailer};
-pub use writer::{HFileWriter, StoreFileMeta, WrittenFile};
+pub use writer::{
+    CacheOnWrite, CellDigest, HFileWriter, OnWrite, ReadBack, StoreFileMeta, Warmth, WrittenFile,
+};

@@ -1,9 +1,13 @@
 //! [`HFileScanner`]: a place in a store file.
 //!
-//! A scanner holds its [place](crate::place) in the data block it is in (one reference count a block, none a cell), and
+//! A scanner holds its [place](crate::scanner::block_position) in the data block it is in (one reference count a block, none a cell), and
 //! its place in the index, from which it knows the next block without looking at the file. Nothing is allocated for a cell.
 //!
 //! The scanner of a half of a file stays within it.
+
+mod block_position;
+mod read_ahead;
+mod row_prefetcher;
 
 use std::sync::Arc;
 
@@ -11,14 +15,15 @@ use bytes::Bytes;
 use evenkeel_block_cache::Block;
 use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 
-use crate::ahead::{Ahead, ROWS_MAX, Sight};
-use crate::cache_on_write::Warmth;
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
-use crate::place::Place;
-use crate::read_ahead;
 use crate::reader::HFileReader;
 use crate::reference::Range;
+use crate::writer::Warmth;
+
+use self::block_position::Place;
+pub use self::row_prefetcher::ROWS_MAX as ROWS_AHEAD_MAX;
+use self::row_prefetcher::{Ahead, ROWS_MAX, Sight};
 
 /// How a scanner reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,10 @@
 //!
 //! Memory: one data block, its compressed form, one index leaf, the root so far, one bloom chunk for each filter.
 
+mod cache_on_write;
+mod cell_digest;
+mod read_back;
+
 use std::cmp::Ordering;
 use std::path::Path;
 
@@ -24,18 +28,19 @@ use evenkeel_common::length;
 use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{CreateOptions, FileSystem};
 
-use crate::block_writer::{BlockWriter, reset};
+use crate::block::header::HEADER_BYTES;
+use crate::block::{BlockWriter, reset};
 use crate::bloom::BloomWriter;
-use crate::cache_on_write::CacheOnWrite;
 use crate::context::{BloomType, ChecksumType, DataBlockEncoding, HFileContext};
-use crate::digest::CellDigest;
 use crate::encoding::{DataBlockEncoder, key_body, shared_bytes};
 use crate::error::io_at;
 use crate::file_info::{FileInfo, compaction_event, keys};
-use crate::header::HEADER_BYTES;
-use crate::index::IndexWriter;
-use crate::separator::separator;
+use crate::index::{IndexWriter, separator};
 use crate::trailer::{TRAILER_BYTES, Trailer};
+
+pub use self::cache_on_write::{CacheOnWrite, OnWrite, Warmth};
+pub use self::cell_digest::CellDigest;
+pub use self::read_back::ReadBack;
 
 /// What a flush or a compaction knows of the file besides its cells.
 #[derive(Clone, Debug, Default)]

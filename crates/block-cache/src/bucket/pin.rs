@@ -11,7 +11,7 @@
 //!   at the count after, and a clone is counted before its original can be given back, so none is missed.
 //!
 //! Stripes are of the process, not of a cache: pins may outlive their cache, which keeps the memory then (see
-//! [`super::graveyard`]).
+//! [`super::retired`]).
 
 use evenkeel_common::length;
 use std::cell::Cell;

@@ -37,7 +37,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::sketch::Sketch;
+use super::frequency_sketch::Sketch;
 use super::slot::{NONE, Slot, Slots};
 
 /// Of no queue.

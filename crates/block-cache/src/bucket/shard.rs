@@ -16,14 +16,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use evenkeel_common::turns;
 use parking_lot::Mutex;
 
-use super::buckets::Buckets;
+use super::allocator::{Leave, Space};
 use super::frame::{HEADER_BYTES, Header};
-use super::idle::{IdlePages, PAGE_BYTES};
+use super::hash_index::Buckets;
+use super::idle_pages::{IdlePages, PAGE_BYTES};
 use super::pin::{self, Pin};
 use super::policy::{Admission, Load, Policy, Queues, Shares};
 use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
 use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
-use super::space::{Leave, Space};
 use super::storage::Storage;
 use super::{fold, hash};
 use crate::stats::Counters;

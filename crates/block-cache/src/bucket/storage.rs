@@ -16,7 +16,7 @@ use std::sync::Arc;
 use evenkeel_fs::page_cache;
 
 use super::frame::{self, FrameRef, HEADER_BYTES, Header};
-use super::idle::PAGE_BYTES;
+use super::idle_pages::PAGE_BYTES;
 use super::mapping::Mapping;
 use super::slot::Place;
 use crate::{Block, BlockKey};

@@ -37,7 +37,7 @@
 //! | `rpc-accept` | `rpc/server.rs` | | the server |
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
-//! | `read-ahead` | `hfile/read_ahead.rs` | restarted; readers read themselves | restarted |
+//! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read themselves | restarted |
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |
 //! | `flush-patient`, `compact-patient` | `region/store/patience.rs` | its flush or compaction | |
 //! | `open-region-N` | `standalone/regions.rs` | that region is not served | the start |

@@ -8,7 +8,7 @@ use evenkeel_common::{CellRef, Result};
 
 use super::chunk::{Chunk, ChunkSize};
 use super::{BloomHash, ROW_COL_COMPARATOR, VERSION, row_col_key, row_prefix};
-use crate::block_writer::BlockWriter;
+use crate::block::BlockWriter;
 use crate::context::{BloomType, HFileContext};
 use crate::index::SingleLevelIndex;
 

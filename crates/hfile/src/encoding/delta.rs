@@ -28,7 +28,7 @@ use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::TIMESTAMP_TYPE_BYTES;
 
-use super::input::Input;
+use super::byte_reader::Input;
 use super::tags::TagDictionary;
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};

@@ -11,7 +11,7 @@
 //! large ([`POINT_BYTES`]): a search reads one cache line of a cell at a point, and two or more of each cell that it has
 //! to step over. They serve both forms, so the row index on disk is only checked.
 //!
-//! Beside them lies, as seek keys, a guide to the rows at the points ([`crate::guide`]), so that a search does not read
+//! Beside them lies, as seek keys, a guide to the rows at the points ([`crate::row_prefix_index`]), so that a search does not read
 //! the cells that it passes:
 //!
 //! ```text
@@ -27,7 +27,7 @@ use evenkeel_common::varint::{read_u32, read_vlong};
 
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
-use crate::guide::{DIGEST_BYTES, digest, shared_prefix, to_compare};
+use crate::row_prefix_index::{DIGEST_BYTES, digest, shared_prefix, to_compare};
 
 /// A seek point for each so many cells: two bytes of memory a cell, its digest's counted.
 pub(crate) const POINT_CELLS: usize = 4;

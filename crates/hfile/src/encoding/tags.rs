@@ -12,7 +12,7 @@ use evenkeel_common::length;
 use evenkeel_common::varint::{read_varint, write_varint};
 
 use super::Malformed;
-use super::input::Input;
+use super::byte_reader::Input;
 
 const ENTRIES_MAX: usize = 127;
 const NEW: u8 = 0xff;

@@ -7,7 +7,7 @@ use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::guide::{digest, shared_prefix, to_compare};
+use crate::row_prefix_index::{digest, shared_prefix, to_compare};
 
 /// Where the middle key of the file is, when the index has leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const MID_KEY_BYTES: usize = 16;
 pub(crate) struct RootIndex {
     keys: Vec<u8>,
     entries: Vec<Entry>,
-    /// Digests of the keys' rows, and how many bytes the rows have in common; see [`crate::guide`].
+    /// Digests of the keys' rows, and how many bytes the rows have in common; see [`crate::row_prefix_index`].
     digests: Vec<u32>,
     prefix: Vec<u8>,
 }

@@ -10,7 +10,7 @@ use evenkeel_common::length;
 use evenkeel_common::varint::{vlong_len, write_vlong};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::block_writer::{BlockWriter, Written};
+use crate::block::{BlockWriter, Written};
 
 /// Levels at which a root is no longer cut.
 const LEVELS_MAX: u32 = 16;

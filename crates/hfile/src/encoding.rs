@@ -8,9 +8,9 @@
 //! A block without seek points has not been walked. Cursors check the keys of its cells too as they come to them, and
 //! search from its first cell on.
 
+mod byte_reader;
 mod delta;
 mod encoder;
-mod input;
 mod raw;
 mod tags;
 

@@ -14,7 +14,7 @@
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::length;
 
-use crate::checksum::checksums_len;
+use crate::block::checksum::checksums_len;
 use crate::context::ChecksumType;
 
 /// Bytes of a block header.

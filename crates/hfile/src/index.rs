@@ -11,14 +11,16 @@
 //! is the end of the last entry. A key is a KeyValue key; it is greater than every key of the block before, and not
 //! greater than the first key of the block it points to.
 
-mod chunk;
 mod cursor;
+mod leaf;
 mod root;
+mod separator;
 mod writer;
 
-pub(crate) use chunk::{LeafView, check_leaf};
 pub(crate) use cursor::{IndexCursor, LoadIndexBlock};
+pub(crate) use leaf::{LeafView, check_leaf};
 pub(crate) use root::{MidKey, RootIndex};
+pub(crate) use separator::separator;
 pub(crate) use writer::{IndexWriter, SingleLevelIndex};
 
 /// Where a block lies.

@@ -25,11 +25,11 @@ use evenkeel_common::length;
 use evenkeel_common::{HBaseError, Result, turns};
 use evenkeel_fs::{RandomAccessFile, StorageChecksum};
 
-use crate::checksum::verify;
+use crate::block::checksum::verify;
+use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::context::{CellLayout, ChecksumType, Compression};
 use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
-use crate::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::index::{BlockAt, check_leaf};
 use evenkeel_compression::{decompress, expansion_max};
 

@@ -26,11 +26,11 @@ use evenkeel_block_cache::{Block, BlockType, NoCache};
 use evenkeel_common::{CellRef, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileSystem;
 
-use crate::digest::CellDigest;
 use crate::encoding::CellCursor;
 use crate::error::io_at;
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
 use crate::reader::{HFileReader, OpenOptions};
+use crate::writer::CellDigest;
 use crate::writer::WrittenFile;
 
 /// A file being read back. See the module.

@@ -6,14 +6,14 @@
 //! | part | module | what it does |
 //! |---|---|---|
 //! | slots | `slot` | 64 bytes a block: key, place, counters, links |
-//! | index | `buckets` | linear hashing over the slots, 4 bytes a block, read with no lock |
+//! | index | `hash_index` | linear hashing over the slots, 4 bytes a block, read with no lock |
 //! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
-//! | policy | `policy`, `sketch` | W-TinyLFU in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
-//! | space | `space` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
-//! | idle pages | `idle` | memory of blocks that are gone goes back to the kernel |
+//! | policy | `policy`, `frequency_sketch` | W-TinyLFU in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
+//! | space | `allocator` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
+//! | idle pages | `idle_pages` | memory of blocks that are gone goes back to the kernel |
 //! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
 //! | rows | `rows` | what a Get answered, under the same budget and policy |
-//! | storage | `storage`, `mapping`, `files` | anonymous memory, a mapped file, or files by `pread` |
+//! | storage | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files by `pread` |
 //!
 //! *No slop.* HBase's buckets round a block up to a size class and keep memory in classes that are not wanted. Here any
 //! frame lies anywhere. Best fit leaves holes; when none is large enough, the few blocks beside one of the largest holes
@@ -35,26 +35,26 @@
 //! `block_bytes_max`, or half a shard, are not kept. Pins are 31 a thread and counted in slots beyond.
 //!
 //! # Locks
-//! One lock a shard, held for one insert, eviction or removal; a flight's lock (see `flight`) is never held with it.
+//! One lock a shard, held for one insert, eviction or removal; a flight's lock (see `single_flight`) is never held with it.
 
-#![allow(unsafe_code)] // memory is owned here: `mapping`, `slot`, `pin`, `buckets`, `frame`, `storage`, `files`
+#![allow(unsafe_code)] // memory is owned here: `mapping`, `slot`, `pin`, `hash_index`, `frame`, `storage`, `persistence`
 
-mod buckets;
+mod allocator;
 #[cfg(test)]
 #[allow(clippy::duplicate_mod, reason = "the core is compiled over two machines, and in a wrong way")]
 mod core_tests;
-mod files;
 pub(crate) mod frame;
-mod graveyard;
-mod idle;
+mod frequency_sketch;
+mod hash_index;
+mod idle_pages;
 mod mapping;
+mod persistence;
 pub(crate) mod pin;
 mod policy;
+mod retired;
 pub mod rows;
 mod shard;
-mod sketch;
 mod slot;
-mod space;
 mod storage;
 mod sync;
 #[cfg(test)]
@@ -71,15 +71,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use evenkeel_common::length;
 use evenkeel_common::{Result, turns};
 
-use self::files::{SUPERBLOCK_BYTES, Shape};
-use self::graveyard::Grave;
 use self::mapping::Mapping;
+use self::persistence::{SUPERBLOCK_BYTES, Shape};
 pub use self::policy::{Admission, Policy, Shares};
+use self::retired::Grave;
 pub use self::shard::CachedFile;
 use self::shard::{Shard, ShardParts, ShardUse};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
 use self::storage::Storage;
-use crate::flight::Flights;
+use crate::single_flight::Flights;
 use crate::stats::Counters;
 use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock};
 
@@ -191,7 +191,7 @@ impl BucketCache {
     }
 
     fn open_memory(config: &BucketCacheConfig, shape: Shape, bytes: u64) -> io::Result<Memory> {
-        let shared = |index: files::Index, frames, files| Memory {
+        let shared = |index: persistence::Index, frames, files| Memory {
             slots: index.mapping,
             slots_start: SUPERBLOCK_BYTES,
             frames,
@@ -199,8 +199,8 @@ impl BucketCache {
             index: Some(index.file),
         };
         let index = |data: &PathBuf| {
-            let path = config.index_path.clone().unwrap_or_else(|| files::index_path(data));
-            files::open_index(&path, shape)
+            let path = config.index_path.clone().unwrap_or_else(|| persistence::index_path(data));
+            persistence::open_index(&path, shape)
         };
         match &config.engine {
             Engine::Memory => Ok(Memory {
@@ -212,7 +212,7 @@ impl BucketCache {
             }),
             Engine::Mapped(path) => {
                 let index = index(path)?;
-                let file = files::open_data(path, bytes)?;
+                let file = persistence::open_data(path, bytes)?;
                 let frames = Arc::new(Mapping::of_file(&file, length::index(bytes))?);
                 Ok(shared(index, Some(frames), Vec::new()))
             }
@@ -220,7 +220,7 @@ impl BucketCache {
                 let first = paths.first().ok_or(io::ErrorKind::InvalidInput)?;
                 let index = index(first)?;
                 let per_file = bytes / paths.len() as u64;
-                let open = |path: &PathBuf| files::open_data(path, per_file).map(Arc::new);
+                let open = |path: &PathBuf| persistence::open_data(path, per_file).map(Arc::new);
                 let files = paths.iter().map(open).collect::<io::Result<_>>()?;
                 Ok(shared(index, None, files))
             }
@@ -442,7 +442,7 @@ impl Drop for BucketCache {
             slots: shard.into_slots(),
             _frames: self.frames.clone(),
         });
-        graveyard::bury(graves);
+        retired::bury(graves);
     }
 }
 

@@ -4,12 +4,12 @@ use evenkeel_block_cache::BlockType;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_fs::AppendFile;
 
-use crate::cache_on_write::CacheOnWrite;
-use crate::checksum::{append_checksums, checksums_len};
+use crate::block::checksum::{append_checksums, checksums_len};
+use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::context::{CellLayout, ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
-use crate::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::index::BlockAt;
+use crate::writer::CacheOnWrite;
 use evenkeel_compression::Compressor;
 
 /// What was written.

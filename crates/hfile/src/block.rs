@@ -1,0 +1,10 @@
+//! Blocks of a file: their header and checksums, reading and writing them.
+
+pub(crate) mod checksum;
+pub(crate) mod header;
+mod reader;
+mod writer;
+
+pub(crate) use reader::BlockReader;
+pub use reader::checksum_failures_count;
+pub(crate) use writer::{BlockWriter, Written, reset};
