@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, TableDescriptor, TableName};
 use evenkeel_compression::{Compression, Compressor, decompress, expansion_max};
-use evenkeel_hfile::{Half, Range};
+use evenkeel_hfile::{Half, ReferenceRange};
 use evenkeel_protocol::{PB_MAGIC, from_magic, pb, with_magic};
 use prost::Message;
 
@@ -106,5 +106,8 @@ pub(crate) fn reference(input: &[u8]) {
 }
 
 pub(crate) fn reference_seeds() -> Vec<Vec<u8>> {
-    vec![Half::at_row(b"row", Range::Top).encode(), Half::at_row(b"", Range::Bottom).encode()]
+    vec![
+        Half::at_row(b"row", ReferenceRange::Top).encode(),
+        Half::at_row(b"", ReferenceRange::Bottom).encode(),
+    ]
 }

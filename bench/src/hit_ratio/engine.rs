@@ -37,7 +37,7 @@ impl Policy for Engine {
                 body: 0..size as u32,
                 seek_points: Box::default(),
                 seek_keys: Box::default(),
-                packed: false,
+                compressed: false,
             }))
         };
         drop(self.cache.get_or_load(&id, CacheHint::KEEP, &mut load).expect("loads"));

@@ -28,7 +28,7 @@ fn block(n: u64) -> Block {
         body: 0..4096,
         seek_points: Box::default(),
         seek_keys: Box::default(),
-        packed: false,
+        compressed: false,
     })
 }
 

@@ -35,7 +35,7 @@ fn block(n: u64) -> Block {
         body: 0..BLOCK_BYTES as u32,
         seek_points: Box::default(),
         seek_keys: Box::default(),
-        packed: false,
+        compressed: false,
     })
 }
 

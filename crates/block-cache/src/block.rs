@@ -140,7 +140,7 @@ pub struct BlockParts {
     pub seek_keys: Box<[u8]>,
     /// The bytes are those of the file, compressed: whoever reads the block must open it each time
     /// (`hbase.block.data.cachecompressed`).
-    pub packed: bool,
+    pub compressed: bool,
 }
 
 /// A handle to one block. The bytes stay as long as any handle does, evicted or not.
@@ -150,13 +150,13 @@ pub struct Block {
     data: NonNull<u8>,
     data_bytes: u32,
     kind: BlockType,
-    packed: bool,
+    compressed: bool,
     owner: Owner,
 }
 
 /// A block in a cache's memory that nobody has looked at yet. It is pinned.
 #[derive(Debug)]
-pub struct Found {
+pub struct PrefetchedBlock {
     key: BlockKey,
     frame: FrameRef,
     /// Bytes that the frame has at most.
@@ -164,10 +164,10 @@ pub struct Found {
     pin: Pin,
 }
 
-impl Found {
+impl PrefetchedBlock {
     #[inline]
     pub(crate) fn new(key: BlockKey, frame: FrameRef, frame_bytes: u64, pin: Pin) -> Self {
-        frame.expect();
+        frame.prefetch_header();
         Self { key, frame, frame_bytes, pin }
     }
 
@@ -200,7 +200,7 @@ impl Block {
             data: NonNull::from(body).cast(),
             data_bytes: length::must_u32(body.len()),
             kind: parts.kind,
-            packed: parts.packed,
+            compressed: parts.compressed,
             owner: Owner::Heap(Arc::new(parts)),
         }
     }
@@ -212,7 +212,7 @@ impl Block {
             data: frame.body(),
             data_bytes: header.body_bytes,
             kind: header.kind().unwrap_or(BlockType::Data),
-            packed: header.is_packed(),
+            compressed: header.is_compressed(),
             owner: Owner::Cache(frame, pin),
         }
     }
@@ -223,10 +223,10 @@ impl Block {
         self.kind
     }
 
-    /// See [`BlockParts::packed`].
+    /// See [`BlockParts::compressed`].
     #[inline]
-    pub fn is_packed(&self) -> bool {
-        self.packed
+    pub fn is_compressed(&self) -> bool {
+        self.compressed
     }
 
     /// Where the block begins in its file.

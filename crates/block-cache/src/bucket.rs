@@ -72,16 +72,18 @@ use evenkeel_common::length;
 use evenkeel_common::{Result, turns};
 
 use self::mapping::Mapping;
-use self::persistence::{SUPERBLOCK_BYTES, Shape};
+use self::persistence::{Geometry, SUPERBLOCK_BYTES};
 pub use self::policy::{Admission, Policy, Shares};
-use self::retired::Grave;
+use self::retired::RetiredShard;
 pub use self::shard::CachedFile;
-use self::shard::{Shard, ShardParts, ShardUse};
+use self::shard::{Shard, ShardParts, ShardUsage};
 use self::slot::{SHARD_BYTES_MAX, Slots, UNIT_BYTES};
 use self::storage::Storage;
-use crate::single_flight::Flights;
+use crate::single_flight::SingleFlight;
 use crate::stats::Counters;
-use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock};
+use crate::{
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, PrefetchedBlock,
+};
 
 /// Larger blocks are not kept (`hbase.lru.max.block.size`).
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
@@ -145,7 +147,7 @@ pub struct BucketCache {
     shards: Box<[Shard]>,
     frames: Option<Arc<Mapping>>,
     counters: Arc<Counters>,
-    flights: Flights,
+    single_flight: SingleFlight,
     capacity_bytes: AtomicU64,
     /// Blocks lie in memory of the process.
     is_in_memory: bool,
@@ -159,19 +161,19 @@ impl BucketCache {
     /// # Errors
     /// When memory or disk space is not to be had, or another process has the files.
     pub fn open(config: &BucketCacheConfig) -> io::Result<Self> {
-        let shape = shape_of(config);
-        let bytes = u64::from(shape.shards) * shape.shard_bytes;
+        let geometry = geometry_of(config);
+        let bytes = u64::from(geometry.shards) * geometry.shard_bytes;
         let counters = Arc::<Counters>::default();
-        let memory = Self::open_memory(config, shape, bytes)?;
+        let memory = Self::open_memory(config, geometry, bytes)?;
         let slots = |shard: u32| {
-            let first = memory.slots_start + shard as usize * Slots::bytes(shape.slots);
-            Slots::new(Arc::clone(&memory.slots), first, shape.slots)
+            let first = memory.slots_start + shard as usize * Slots::bytes(geometry.slots);
+            Slots::new(Arc::clone(&memory.slots), first, geometry.slots)
         };
-        let shards = (0..shape.shards).map(|shard| {
+        let shards = (0..geometry.shards).map(|shard| {
             Shard::new(ShardParts {
                 slots: slots(shard),
-                storage: memory.storage(shard, shape),
-                size: shape.shard_bytes,
+                storage: memory.storage(shard, geometry),
+                size: geometry.shard_bytes,
                 policy: config.policy,
                 shares: config.shares,
                 block_bytes_max: config.block_bytes_max,
@@ -183,15 +185,15 @@ impl BucketCache {
             shards: shards.collect::<io::Result<_>>()?,
             frames: memory.frames.clone(),
             counters,
-            flights: Flights::default(),
+            single_flight: SingleFlight::default(),
             capacity_bytes: AtomicU64::new(config.capacity_bytes),
             is_in_memory: config.engine == Engine::Memory,
             _index: memory.index,
         })
     }
 
-    fn open_memory(config: &BucketCacheConfig, shape: Shape, bytes: u64) -> io::Result<Memory> {
-        let shared = |index: persistence::Index, frames, files| Memory {
+    fn open_memory(config: &BucketCacheConfig, geometry: Geometry, bytes: u64) -> io::Result<BackingMemory> {
+        let shared = |index: persistence::IndexFile, frames, files| BackingMemory {
             slots: index.mapping,
             slots_start: SUPERBLOCK_BYTES,
             frames,
@@ -200,11 +202,11 @@ impl BucketCache {
         };
         let index = |data: &PathBuf| {
             let path = config.index_path.clone().unwrap_or_else(|| persistence::index_path(data));
-            persistence::open_index(&path, shape)
+            persistence::open_index(&path, geometry)
         };
         match &config.engine {
-            Engine::Memory => Ok(Memory {
-                slots: Arc::new(Mapping::anonymous(shape.shards as usize * Slots::bytes(shape.slots))?),
+            Engine::Memory => Ok(BackingMemory {
+                slots: Arc::new(Mapping::anonymous(geometry.shards as usize * Slots::bytes(geometry.slots))?),
                 slots_start: 0,
                 frames: Some(Arc::new(Mapping::huge(length::index(bytes))?)),
                 files: Vec::new(),
@@ -246,12 +248,12 @@ impl BucketCache {
 
     /// Reads that are under way.
     #[cfg(test)]
-    pub(crate) fn flights(&self) -> &Flights {
-        &self.flights
+    pub(crate) fn single_flight(&self) -> &SingleFlight {
+        &self.single_flight
     }
 
     #[inline]
-    fn find(&self, key: &BlockKey) -> Option<Block> {
+    fn lookup(&self, key: &BlockKey) -> Option<Block> {
         let hash = hash_of(key);
         self.shard(hash).get(key, hash)
     }
@@ -263,7 +265,7 @@ impl BucketCache {
 }
 
 /// The memory and files of a cache, opened.
-struct Memory {
+struct BackingMemory {
     slots: Arc<Mapping>,
     slots_start: usize,
     frames: Option<Arc<Mapping>>,
@@ -271,23 +273,23 @@ struct Memory {
     index: Option<std::fs::File>,
 }
 
-impl Memory {
-    fn storage(&self, shard: u32, shape: Shape) -> Storage {
+impl BackingMemory {
+    fn storage(&self, shard: u32, geometry: Geometry) -> Storage {
         match (&self.frames, length::must_u32(self.files.len())) {
             (Some(mapping), _) => Storage::Mapped {
                 mapping: Arc::clone(mapping),
-                start: u64::from(shard) * shape.shard_bytes,
+                start: u64::from(shard) * geometry.shard_bytes,
                 durable: self.index.is_some(),
             },
             (None, files) => Storage::File {
                 file: Arc::clone(&self.files[(shard % files) as usize]),
-                start: u64::from(shard / files) * shape.shard_bytes,
+                start: u64::from(shard / files) * geometry.shard_bytes,
             },
         }
     }
 }
 
-fn shape_of(config: &BucketCacheConfig) -> Shape {
+fn geometry_of(config: &BucketCacheConfig) -> Geometry {
     let (files, least) = match &config.engine {
         Engine::Memory => (1, BLOCK_BYTES_LEAST),
         Engine::Mapped(_) => (1, BLOCK_BYTES_LEAST_IN_FILE),
@@ -300,7 +302,7 @@ fn shape_of(config: &BucketCacheConfig) -> Shape {
     let shard_bytes = config.capacity_bytes / shards / UNIT_BYTES * UNIT_BYTES;
     let slots = (shard_bytes / least + SLOTS_MIN).min(u64::from(u32::MAX / 2));
     let must_u32 = |n: u64| length::must_u32(length::index(n));
-    Shape { shards: must_u32(shards), slots: must_u32(slots), shard_bytes, files: must_u32(files) }
+    Geometry { shards: must_u32(shards), slots: must_u32(slots), shard_bytes, files: must_u32(files) }
 }
 
 /// A file's id in 64 bits. What it leaves out is in the frame.
@@ -326,7 +328,7 @@ fn hash(file: u64, offset: u64) -> u64 {
 
 impl BlockCache for BucketCache {
     fn get(&self, key: &BlockKey) -> Option<Block> {
-        let found = self.find(key);
+        let found = self.lookup(key);
         match &found {
             Some(block) => self.counters.hit(block.kind().category()),
             None => self.counters.miss(BlockCategory::Data),
@@ -334,9 +336,9 @@ impl BlockCache for BucketCache {
         found
     }
 
-    fn look_ahead(&self, key: &BlockKey, _category: BlockCategory) -> Option<Found> {
+    fn prefetch(&self, key: &BlockKey, _category: BlockCategory) -> Option<PrefetchedBlock> {
         let hash = hash_of(key);
-        self.shard(hash).look_ahead(key, hash)
+        self.shard(hash).prefetch(key, hash)
     }
 
     fn count_hit(&self, category: BlockCategory) {
@@ -372,7 +374,7 @@ impl BlockCache for BucketCache {
     }
 
     fn stats(&self) -> CacheStats {
-        let mut sum = ShardUse::default();
+        let mut sum = ShardUsage::default();
         for shard in &self.shards {
             let used = shard.usage();
             sum.blocks += used.blocks;
@@ -408,7 +410,7 @@ impl BlockCache for BucketCache {
     /// One caller loads; others that miss the same block meanwhile wait for it, kept or not. When the load fails, the
     /// next of them tries.
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
-        if let Some(block) = self.find(key) {
+        if let Some(block) = self.lookup(key) {
             self.counters.hit(block.kind().category());
             return Ok(block);
         }
@@ -417,9 +419,9 @@ impl BlockCache for BucketCache {
         if turns::was_refused() || (writes && !turns::may_wait()) {
             return Err(turns::refuse());
         }
-        let outcome = self.flights.read(key, || {
+        let outcome = self.single_flight.read(key, || {
             // Someone may have finished between the lookup and the turn.
-            if let Some(block) = self.find(key) {
+            if let Some(block) = self.lookup(key) {
                 return Ok(block);
             }
             let block = load()?;
@@ -437,12 +439,12 @@ impl BlockCache for BucketCache {
 
 impl Drop for BucketCache {
     fn drop(&mut self) {
-        let graves = std::mem::take(&mut self.shards).into_iter().map(|shard| Grave {
+        let retired = std::mem::take(&mut self.shards).into_iter().map(|shard| RetiredShard {
             used: shard.used_slots(),
             slots: shard.into_slots(),
             _frames: self.frames.clone(),
         });
-        retired::bury(graves);
+        retired::retire(retired);
     }
 }
 

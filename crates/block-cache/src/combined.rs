@@ -5,10 +5,10 @@
 use evenkeel_common::Result;
 
 use crate::bucket::{Admission, BucketCache, CachedFile};
-use crate::single_flight::Flights;
+use crate::single_flight::SingleFlight;
 use crate::{
-    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock,
-    LruBlockCache,
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, LruBlockCache,
+    PrefetchedBlock,
 };
 
 /// L1 for all blocks but data, L2 for data. Without L2, data blocks are not kept.
@@ -17,13 +17,13 @@ pub struct CombinedBlockCache<L2> {
     l1: LruBlockCache,
     l2: L2,
     /// Reads of blocks that are not kept.
-    flights: Flights,
+    single_flight: SingleFlight,
 }
 
 impl<L2: BlockCache> CombinedBlockCache<L2> {
     /// Of two caches; [`crate::NoCache`] as `l2` keeps no data.
     pub fn new(l1: LruBlockCache, l2: L2) -> Self {
-        Self { l1, l2, flights: Flights::default() }
+        Self { l1, l2, single_flight: SingleFlight::default() }
     }
 
     /// The cache of index, bloom and meta blocks.
@@ -38,8 +38,8 @@ impl<L2: BlockCache> CombinedBlockCache<L2> {
 
     /// Reads of blocks that are not kept, which are under way.
     #[cfg(test)]
-    pub(crate) fn flights(&self) -> &Flights {
-        &self.flights
+    pub(crate) fn single_flight(&self) -> &SingleFlight {
+        &self.single_flight
     }
 
     fn of(&self, category: BlockCategory) -> &dyn BlockCache {
@@ -52,8 +52,8 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         if self.l1.contains(key) { self.l1.get(key) } else { self.l2.get(key) }
     }
 
-    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
-        self.of(category).look_ahead(key, category)
+    fn prefetch(&self, key: &BlockKey, category: BlockCategory) -> Option<PrefetchedBlock> {
+        self.of(category).prefetch(key, category)
     }
 
     fn count_hit(&self, category: BlockCategory) {
@@ -113,7 +113,7 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         let cache = self.of(hint.category);
         match cache.keeps(hint.category) {
             true => cache.get_or_load(key, hint, load),
-            false => self.flights.read(key, load),
+            false => self.single_flight.read(key, load),
         }
     }
 }

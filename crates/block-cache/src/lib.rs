@@ -34,7 +34,7 @@ use std::fmt::Debug;
 
 use evenkeel_common::Result;
 
-pub use block::{Block, BlockCategory, BlockParts, BlockType, Found};
+pub use block::{Block, BlockCategory, BlockParts, BlockType, PrefetchedBlock};
 pub use bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile, Engine};
 pub use combined::CombinedBlockCache;
 pub use config::{CacheConfig, DataBlocks};
@@ -71,13 +71,13 @@ pub trait BlockCache: Send + Sync + Debug {
 
     /// Where the block of a category lies, when it is cached in memory, for who will most likely read it soon and then says so
     /// by [`BlockCache::count_hit`]. For the policy this is a use; it counts nothing. Asks for the memory that
-    /// [`Found::block`] looks at.
-    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
+    /// [`PrefetchedBlock::block`] looks at.
+    fn prefetch(&self, key: &BlockKey, category: BlockCategory) -> Option<PrefetchedBlock> {
         let _ = (key, category);
         None
     }
 
-    /// Counts a hit of a block that [`BlockCache::look_ahead`] gave.
+    /// Counts a hit of a block that [`BlockCache::prefetch`] gave.
     fn count_hit(&self, category: BlockCategory) {
         let _ = category;
     }

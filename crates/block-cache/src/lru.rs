@@ -9,7 +9,9 @@ use std::io;
 use evenkeel_common::Result;
 
 use crate::bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile};
-use crate::{Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, Found, LoadBlock};
+use crate::{
+    Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, PrefetchedBlock,
+};
 
 /// A cache of blocks of every kind in memory.
 pub struct LruBlockCache(BucketCache);
@@ -43,8 +45,8 @@ impl BlockCache for LruBlockCache {
         self.0.get(key)
     }
 
-    fn look_ahead(&self, key: &BlockKey, category: BlockCategory) -> Option<Found> {
-        self.0.look_ahead(key, category)
+    fn prefetch(&self, key: &BlockKey, category: BlockCategory) -> Option<PrefetchedBlock> {
+        self.0.prefetch(key, category)
     }
 
     fn count_hit(&self, category: BlockCategory) {

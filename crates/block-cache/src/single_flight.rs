@@ -1,4 +1,4 @@
-//! [`Flights`]: one miss, one read.
+//! [`SingleFlight`]: one miss, one read.
 //!
 //! Of those who miss the same block at once, one reads it; the others wait for what it finds. When it fails, the next
 //! one tries.
@@ -15,26 +15,26 @@ const STRIPES: usize = 16;
 
 /// Reads that are under way.
 #[derive(Debug, Default)]
-pub(crate) struct Flights([Mutex<HashMap<BlockKey, Arc<Flight>>>; STRIPES]);
+pub(crate) struct SingleFlight([Mutex<HashMap<BlockKey, Arc<InFlightRead>>>; STRIPES]);
 
 #[derive(Debug, Default)]
-struct Flight {
-    state: Mutex<State>,
-    landed: Condvar,
+struct InFlightRead {
+    state: Mutex<ReadState>,
+    finished: Condvar,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum ReadState {
     #[default]
-    Reading,
-    Read(Block),
+    InProgress,
+    Done(Block),
     Failed,
 }
 
 /// What to do about a miss.
-enum Turn<'a> {
+enum Role<'a> {
     /// Read it, and say so.
-    Mine(Reading<'a>),
+    Leader(Leader<'a>),
     /// Someone else has read it meanwhile.
     Done(Block),
     /// Someone else has tried.
@@ -43,15 +43,15 @@ enum Turn<'a> {
     Refused,
 }
 
-/// The duty to read a block. Dropped without [`Reading::done`], it has failed.
-struct Reading<'a> {
-    flights: &'a Flights,
+/// The duty to read a block. Dropped without [`Leader::finish`], it has failed.
+struct Leader<'a> {
+    single_flight: &'a SingleFlight,
     key: BlockKey,
-    flight: Arc<Flight>,
+    read: Arc<InFlightRead>,
     found: Option<Block>,
 }
 
-impl Flights {
+impl SingleFlight {
     /// What `read` gives: one of those who ask for a block at once calls it, and the others wait for what it finds. When it
     /// fails, the next of them tries. Who may not wait ([`turns::may_wait`]) refuses.
     ///
@@ -60,12 +60,12 @@ impl Flights {
     pub fn read(&self, key: &BlockKey, mut read: impl FnMut() -> Result<Block>) -> Result<Block> {
         loop {
             match self.join(key) {
-                Turn::Done(block) => return Ok(block),
-                Turn::Failed => {}
-                Turn::Refused => return Err(turns::refuse()),
-                Turn::Mine(reading) => {
+                Role::Done(block) => return Ok(block),
+                Role::Failed => {}
+                Role::Refused => return Err(turns::refuse()),
+                Role::Leader(leader) => {
                     let block = read()?;
-                    reading.done(&block);
+                    leader.finish(&block);
                     return Ok(block);
                 }
             }
@@ -76,55 +76,55 @@ impl Flights {
     #[cfg(test)]
     pub fn waiting(&self, key: &BlockKey) -> usize {
         // The table and the reader have the flight, too.
-        self.stripe(key).lock().get(key).map_or(0, |flight| Arc::strong_count(flight).saturating_sub(2))
+        self.stripe(key).lock().get(key).map_or(0, |read| Arc::strong_count(read).saturating_sub(2))
     }
 
     /// Reads, or waits for who reads.
-    fn join(&self, key: &BlockKey) -> Turn<'_> {
-        let flight = {
+    fn join(&self, key: &BlockKey) -> Role<'_> {
+        let read = {
             let mut stripe = self.stripe(key).lock();
             match stripe.get(key) {
-                Some(flight) => Arc::clone(flight),
+                Some(read) => Arc::clone(read),
                 None => {
-                    let flight = Arc::<Flight>::default();
-                    stripe.insert(*key, Arc::clone(&flight));
-                    return Turn::Mine(Reading { flights: self, key: *key, flight, found: None });
+                    let read = Arc::<InFlightRead>::default();
+                    stripe.insert(*key, Arc::clone(&read));
+                    return Role::Leader(Leader { single_flight: self, key: *key, read, found: None });
                 }
             }
         };
         if !turns::may_wait() {
-            return Turn::Refused;
+            return Role::Refused;
         }
         let state = turns::lend(|| {
-            let mut state = flight.state.lock();
-            while matches!(*state, State::Reading) {
-                flight.landed.wait(&mut state);
+            let mut state = read.state.lock();
+            while matches!(*state, ReadState::InProgress) {
+                read.finished.wait(&mut state);
             }
             state
         });
         match &*state {
-            State::Read(block) => Turn::Done(block.clone()),
-            _ => Turn::Failed,
+            ReadState::Done(block) => Role::Done(block.clone()),
+            _ => Role::Failed,
         }
     }
 
-    fn stripe(&self, key: &BlockKey) -> &Mutex<HashMap<BlockKey, Arc<Flight>>> {
+    fn stripe(&self, key: &BlockKey) -> &Mutex<HashMap<BlockKey, Arc<InFlightRead>>> {
         &self.0[(key.offset >> 6) as usize % STRIPES]
     }
 }
 
-impl Reading<'_> {
+impl Leader<'_> {
     /// Hands the block to those who wait.
-    fn done(mut self, block: &Block) {
+    fn finish(mut self, block: &Block) {
         self.found = Some(block.clone());
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        self.flights.stripe(&self.key).lock().remove(&self.key);
-        *self.flight.state.lock() = self.found.take().map_or(State::Failed, State::Read);
-        self.flight.landed.notify_all();
+        self.single_flight.stripe(&self.key).lock().remove(&self.key);
+        *self.read.state.lock() = self.found.take().map_or(ReadState::Failed, ReadState::Done);
+        self.read.finished.notify_all();
     }
 }
 
@@ -146,27 +146,27 @@ mod tests {
     const READERS: usize = 8;
 
     /// Every kind of cache that a server has for its data blocks, and its flights.
-    fn with_each(check: impl Fn(&str, &dyn BlockCache, &Flights)) {
+    fn with_each(check: impl Fn(&str, &dyn BlockCache, &SingleFlight)) {
         let memory = BucketCacheConfig::in_memory(1 << 20);
         let bucket = || BucketCache::open(&memory).expect("memory");
         let l1 = || LruBlockCache::new(1 << 20);
         let cache = l1();
-        check("LruBlockCache", &cache, cache.engine().flights());
+        check("LruBlockCache", &cache, cache.engine().single_flight());
         let cache = CombinedBlockCache::new(l1(), bucket());
-        check("CombinedBlockCache", &cache, cache.l2().flights());
+        check("CombinedBlockCache", &cache, cache.l2().single_flight());
         let cache = CombinedBlockCache::new(l1(), NoCache);
-        check("META only", &cache, cache.flights());
+        check("META only", &cache, cache.single_flight());
     }
 
     #[test]
     fn one_of_many_reads_kept_or_not() {
-        with_each(|name, cache, flights| {
+        with_each(|name, cache, single_flight| {
             for (n, hint) in [CacheHint::KEEP, CacheHint::LOOK_ONLY].into_iter().enumerate() {
                 let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(READERS), key(n as u64, 7));
                 let read = || {
                     reads.fetch_add(1, SeqCst);
                     let deadline = Instant::now() + Duration::from_secs(20);
-                    while flights.waiting(&key) + 1 < READERS {
+                    while single_flight.waiting(&key) + 1 < READERS {
                         assert!(Instant::now() < deadline, "{name}: the others do not wait");
                         std::thread::yield_now();
                     }
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_read_that_fails_reads_next() {
-        with_each(|name, cache, flights| {
+        with_each(|name, cache, single_flight| {
             let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(2), key(1, 7));
             let read = || {
                 if reads.fetch_add(1, SeqCst) > 0 {
                     return Ok(block_of(BlockType::Data, &key, 10));
                 }
                 let deadline = Instant::now() + Duration::from_secs(20);
-                while flights.waiting(&key) == 0 {
+                while single_flight.waiting(&key) == 0 {
                     assert!(Instant::now() < deadline, "{name}: the other does not wait");
                     std::thread::yield_now();
                 }
@@ -211,7 +211,7 @@ mod tests {
                 readers.into_iter().map(|reader| reader.join().expect("ends")).collect()
             });
             assert_eq!(outcomes.iter().filter(|is_ok| **is_ok).count(), 1, "{name}");
-            assert_eq!((reads.load(SeqCst), flights.waiting(&key)), (2, 0), "{name}");
+            assert_eq!((reads.load(SeqCst), single_flight.waiting(&key)), (2, 0), "{name}");
         });
     }
 }

@@ -62,7 +62,7 @@ fn block(n: u64) -> Block {
         bytes: body.into(),
         seek_points: vec![n as u32; 3].into(),
         seek_keys: vec![n as u8; 5].into(),
-        packed: false,
+        compressed: false,
     })
 }
 

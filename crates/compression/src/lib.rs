@@ -40,7 +40,7 @@ pub struct Compressor {
     state: State,
     /// Room for what a codec makes of a chunk; grows, and is not cleared between chunks, which would cost more than the
     /// copy out of it.
-    room: Vec<u8>,
+    scratch: Vec<u8>,
 }
 
 enum State {
@@ -69,7 +69,7 @@ impl Compressor {
             Compression::Bzip2 => State::Bzip2,
             Compression::Lzo | Compression::Lzma | Compression::Brotli => return Err(unsupported(kind)),
         };
-        Ok(Self { kind, state, room: Vec::new() })
+        Ok(Self { kind, state, scratch: Vec::new() })
     }
 
     /// Which codec this is.
@@ -82,29 +82,29 @@ impl Compressor {
     /// # Errors
     /// What the codec says, which no body should make it do.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let room = &mut self.room;
+        let scratch = &mut self.scratch;
         match &mut self.state {
             State::None => out.extend_from_slice(body),
             State::Gz(deflater) => deflater.compress(body, out)?,
             State::Snappy(codec) => framing::write(body, framing::SNAPPY_CHUNK_BYTES, out, |chunk, out| {
-                grow(room, snap::raw::max_compress_len(chunk.len()));
-                let bytes = codec.compress(chunk, room).map_err(|e| HBaseError::io(e.to_string()))?;
-                out.extend_from_slice(&room[..bytes]);
+                grow(scratch, snap::raw::max_compress_len(chunk.len()));
+                let bytes = codec.compress(chunk, scratch).map_err(|e| HBaseError::io(e.to_string()))?;
+                out.extend_from_slice(&scratch[..bytes]);
                 Ok(())
             })?,
             State::Lz4(table) => framing::write(body, framing::LZ4_CHUNK_BYTES, out, |chunk, out| {
-                grow(room, lz4_flex::block::get_maximum_output_size(chunk.len()));
-                let bytes = lz4_flex::block::compress_into_with_table(chunk, room, table)
+                grow(scratch, lz4_flex::block::get_maximum_output_size(chunk.len()));
+                let bytes = lz4_flex::block::compress_into_with_table(chunk, scratch, table)
                     .map_err(|e| HBaseError::io(e.to_string()))?;
-                out.extend_from_slice(&room[..bytes]);
+                out.extend_from_slice(&scratch[..bytes]);
                 Ok(())
             })?,
             State::Zstd { codec, framed: true } => {
                 framing::write(body, framing::ZSTD_CHUNK_BYTES, out, |chunk, out| {
-                    zstd_compress(codec, chunk, room, out)
+                    zstd_compress(codec, chunk, scratch, out)
                 })?;
             }
-            State::Zstd { codec, framed: false } => zstd_compress(codec, body, room, out)?,
+            State::Zstd { codec, framed: false } => zstd_compress(codec, body, scratch, out)?,
             State::Bzip2 => {
                 let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::best());
                 encoder.write_all(body)?;
@@ -115,23 +115,23 @@ impl Compressor {
     }
 }
 
-fn grow(room: &mut Vec<u8>, bytes: usize) {
-    if room.len() < bytes {
-        room.resize(bytes, 0);
+fn grow(scratch: &mut Vec<u8>, bytes: usize) {
+    if scratch.len() < bytes {
+        scratch.resize(bytes, 0);
     }
 }
 
-/// Appends a frame, which replaces what is in `room`.
+/// Appends a frame, which replaces what is in `scratch`.
 fn zstd_compress(
     codec: &mut zstd::bulk::Compressor<'_>,
     raw: &[u8],
-    room: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    room.clear();
-    room.reserve(zstd::zstd_safe::compress_bound(raw.len()));
-    codec.compress_to_buffer(raw, room)?;
-    out.extend_from_slice(room);
+    scratch.clear();
+    scratch.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+    codec.compress_to_buffer(raw, scratch)?;
+    out.extend_from_slice(scratch);
     Ok(())
 }
 
@@ -172,9 +172,9 @@ pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u
         }
         Compression::Zstd if body.starts_with(&ZSTD_MAGIC) => {
             let mut out = Vec::with_capacity(wanted);
-            (zstd_chunk(body, &mut out)? == wanted).then_some(out)
+            (zstd_decompress(body, &mut out)? == wanted).then_some(out)
         }
-        Compression::Zstd => framing::read(body, wanted, zstd_chunk),
+        Compression::Zstd => framing::read(body, wanted, zstd_decompress),
         Compression::Bzip2 => {
             let mut out = Vec::new();
             let limit = wanted as u64;
@@ -187,11 +187,11 @@ pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u
 
 thread_local! {
     /// A context is some 160 KB, dear to make for each block.
-    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    static ZSTD_DECODER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-fn zstd_chunk<B: zstd::zstd_safe::WriteBuf + ?Sized>(chunk: &[u8], out: &mut B) -> Option<usize> {
-    UNZSTD.with_borrow_mut(|codec| {
+fn zstd_decompress<B: zstd::zstd_safe::WriteBuf + ?Sized>(chunk: &[u8], out: &mut B) -> Option<usize> {
+    ZSTD_DECODER.with_borrow_mut(|codec| {
         let codec = match codec {
             Some(codec) => codec,
             None => codec.insert(zstd::bulk::Decompressor::new().ok()?),

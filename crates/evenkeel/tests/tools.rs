@@ -13,8 +13,8 @@ use evenkeel_common::{
 };
 use evenkeel_fs::{DirLock, LocalFileSystem};
 use evenkeel_hfile::{
-    BloomType, ChecksumType, HFileContext, HFileReader, HFileWriter, Half, OpenOptions, Range, StoreFileMeta,
-    TRAILER_BYTES,
+    BloomType, ChecksumType, HFileContext, HFileReader, HFileWriter, Half, OpenOptions, ReferenceRange,
+    StoreFileMeta, TRAILER_BYTES,
 };
 use evenkeel_master::descriptors;
 use evenkeel_protocol::{pb, with_magic};
@@ -451,7 +451,7 @@ fn a_split_is_sound_until_a_parents_file_is_gone() {
     let parent = root.regions[1].clone();
     let (a, b) = (root.region("b", "ba00100", 2), root.region("ba00100", "d", 2));
     let reference = format!("{FILE}.{}", parent.encoded_name());
-    for (daughter, range) in [(&a, Range::Bottom), (&b, Range::Top)] {
+    for (daughter, range) in [(&a, ReferenceRange::Bottom), (&b, ReferenceRange::Top)] {
         root.write_region(daughter);
         std::fs::write(root.file(daughter, &reference), Half::at_row(b"ba00100", range).encode())
             .expect("written");

@@ -7,4 +7,4 @@ mod writer;
 
 pub(crate) use reader::BlockReader;
 pub use reader::checksum_failures_count;
-pub(crate) use writer::{BlockWriter, Written, reset};
+pub(crate) use writer::{BlockWriter, WrittenBlock, reset};

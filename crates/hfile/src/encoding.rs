@@ -75,13 +75,13 @@ trait BlockCursor {
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
     /// Of `points` seek points those that must be compared with a cell of a row: those before are before it, those behind
     /// after it.
-    fn to_compare(&self, _block: &Block, points: usize, _row: &[u8]) -> Range<usize> {
+    fn candidates(&self, _block: &Block, points: usize, _row: &[u8]) -> Range<usize> {
         0..points
     }
     /// Has the cell at a seek point near the processor before it is looked at.
-    fn expect(&self, _block: &Block, _point: usize, _lines: usize) {}
+    fn prefetch_point(&self, _block: &Block, _point: usize, _lines: usize) {}
     /// Whether every cell has a seek point.
-    fn has_all_points(&self, _block: &Block) -> bool {
+    fn every_cell_has_point(&self, _block: &Block) -> bool {
         false
     }
     /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
@@ -134,24 +134,24 @@ impl CellCursor {
 
     /// A guess at where in the body a step or two will look.
     #[inline]
-    pub fn ahead(&self) -> Option<usize> {
+    pub fn prefetch_offset(&self) -> Option<usize> {
         match self {
-            Self::Raw(cursor) => Some(cursor.ahead()),
+            Self::Raw(cursor) => Some(cursor.prefetch_offset()),
             Self::Delta(_) => None,
         }
     }
 
     /// Asks for the memory that a search of a block begins with.
-    pub fn expect_search(&self, block: &Block) {
-        prefetch_lines(block.seek_keys(), SEARCHED_LINES);
+    pub fn prefetch_seek_points(&self, block: &Block) {
+        prefetch_lines(block.seek_keys(), SEEK_KEY_LINES);
         let points = block.seek_points();
-        points.iter().step_by(LINE_BYTES / size_of::<u32>()).take(SEARCHED_LINES).for_each(|p| prefetch(p));
+        points.iter().step_by(LINE_BYTES / size_of::<u32>()).take(SEEK_KEY_LINES).for_each(|p| prefetch(p));
     }
 
     /// The seek points that a search for the first cell of a row has to compare with it. Asks for the memory of the cell
     /// that it will most likely find.
-    pub fn look(&self, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
-        each!(self, c => look(c, block, row, order))
+    pub fn seek_candidates(&self, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
+        each!(self, c => seek_candidates(c, block, row, order))
     }
 
     /// As [`CellCursor::seek`], to the first cell of a row, of which [`CellCursor::look`] said what to compare.
@@ -203,23 +203,28 @@ impl CellCursor {
 }
 
 /// So many cache lines of a block's seek keys are asked for before a search: all of them, in a block of a hundred points.
-const SEARCHED_LINES: usize = 8;
+const SEEK_KEY_LINES: usize = 8;
 
 /// So many cache lines of the cell that a search has most likely found are asked for at once: about as many as a core can
 /// wait for. The processor sees the rest of a long value coming.
-const EXPECTED_LINES: usize = 8;
+const CELL_LINES: usize = 8;
 /// As above, when there is time until they are looked at: a value of 1 KB whole, with the sequence id behind it.
-const WHOLE_LINES: usize = 18;
+const WHOLE_CELL_LINES: usize = 18;
 
 /// How many cells a forward search looks at before it gives up and searches the seek points.
 const FORWARD_STEPS: usize = 8;
 
-fn look(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
-    let found = to_compare(cursor, block, row, order);
+fn seek_candidates(
+    cursor: &impl BlockCursor,
+    block: &Block,
+    row: &[u8],
+    order: CellComparator,
+) -> Range<usize> {
+    let found = candidates(cursor, block, row, order);
     // Without one of the same digest, it enters at the one before.
     match found.len() {
-        0 => cursor.expect(block, found.start.saturating_sub(1), WHOLE_LINES),
-        1 => cursor.expect(block, found.start, WHOLE_LINES),
+        0 => cursor.prefetch_point(block, found.start.saturating_sub(1), WHOLE_CELL_LINES),
+        1 => cursor.prefetch_point(block, found.start, WHOLE_CELL_LINES),
         _ => {}
     }
     found
@@ -237,7 +242,7 @@ fn seek(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    let points = expected(cursor, block, key, order);
+    let points = prefetched_candidates(cursor, block, key, order);
     seek_among(cursor, block, key, order, points)
 }
 
@@ -249,7 +254,7 @@ fn seek_among(
     points: Range<usize>,
 ) -> Result<bool, Malformed> {
     let before = points_before(cursor, block, key, order, points)?;
-    if before < cursor.points(block) && cursor.has_all_points(block) {
+    if before < cursor.points(block) && cursor.every_cell_has_point(block) {
         return cursor.enter(block, before).map(|()| true);
     }
     cursor.enter(block, before.saturating_sub(1))?;
@@ -288,7 +293,7 @@ fn seek_before(
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Result<bool, Malformed> {
-    let points = expected(cursor, block, key, order);
+    let points = prefetched_candidates(cursor, block, key, order);
     let point = match points_before(cursor, block, key, order, points)?.checked_sub(1) {
         Some(point) => point,
         None if cursor.points(block) == 0 => 0,
@@ -310,24 +315,24 @@ fn seek_before(
 }
 
 /// The seek points that must be compared with a cell of a row; those before are before it, those behind after it.
-fn to_compare(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
+fn candidates(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
     let points = cursor.points(block);
     match order {
-        CellComparator::Default => cursor.to_compare(block, points, row),
+        CellComparator::Default => cursor.candidates(block, points, row),
         CellComparator::Meta => 0..points,
     }
 }
 
 /// As [`to_compare`]; asks for the memory of the one, when there is one.
-fn expected(
+fn prefetched_candidates(
     cursor: &impl BlockCursor,
     block: &Block,
     key: &CellRef<'_>,
     order: CellComparator,
 ) -> Range<usize> {
-    let found = to_compare(cursor, block, key.row(), order);
+    let found = candidates(cursor, block, key.row(), order);
     if found.len() == 1 {
-        cursor.expect(block, found.start, EXPECTED_LINES);
+        cursor.prefetch_point(block, found.start, CELL_LINES);
     }
     found
 }
@@ -400,12 +405,12 @@ mod tests {
             self.cursor.point_cell(block, point)
         }
 
-        fn to_compare(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
-            self.cursor.to_compare(block, points, row)
+        fn candidates(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
+            self.cursor.candidates(block, points, row)
         }
 
-        fn has_all_points(&self, block: &Block) -> bool {
-            self.cursor.has_all_points(block)
+        fn every_cell_has_point(&self, block: &Block) -> bool {
+            self.cursor.every_cell_has_point(block)
         }
 
         fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
@@ -454,7 +459,7 @@ mod tests {
             bytes: body.into(),
             seek_points: points.points,
             seek_keys: points.keys,
-            packed: false,
+            compressed: false,
         })
     }
 

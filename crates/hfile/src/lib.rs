@@ -22,7 +22,7 @@
 //! # Bounds
 //! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
 //! A scanner holds one data block and one index block a level; one that was told what rows come next, those of as many rows
-//! as [`ROWS_AHEAD_MAX`].
+//! as [`PREFETCH_ROWS_MAX`].
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![deny(unsafe_code)]
@@ -47,9 +47,10 @@ pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};
 pub use reader::{BloomSummary, HFileReader, IndexEntry, OpenOptions};
-pub use reference::{HFileLink, Half, Range, StoreFileName};
-pub use scanner::{HFileScanner, ROWS_AHEAD_MAX, ScanOptions};
+pub use reference::{HFileLink, Half, ReferenceRange, StoreFileName};
+pub use scanner::{HFileScanner, PREFETCH_ROWS_MAX, ScanOptions};
 pub use trailer::{TRAILER_BYTES, Trailer};
 pub use writer::{
-    CacheOnWrite, CellDigest, HFileWriter, OnWrite, ReadBack, StoreFileMeta, Warmth, WrittenFile,
+    CacheOnWrite, CacheOnWritePolicy, CellDigest, HFileWriter, InputResidency, ReadBack, StoreFileMeta,
+    WrittenFile,
 };

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId, Found};
+use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId, PrefetchedBlock};
 use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result};
 use evenkeel_fs::{FileSystem, RandomAccessFile};
 
@@ -22,7 +22,7 @@ use crate::context::{BloomType, ChecksumType, Compression, DataBlockEncoding};
 use crate::error::io_at;
 use crate::file_info::{FileInfo, keys, parse_compaction_event};
 use crate::index::{BlockAt, LeafView, LoadIndexBlock, MidKey, RootIndex};
-use crate::reference::{Half, Range};
+use crate::reference::{Half, ReferenceRange};
 use crate::scanner::{HFileScanner, ScanOptions};
 use crate::trailer::Trailer;
 
@@ -140,7 +140,9 @@ impl HFileReader {
     /// A key at or before the first cell (of a half: the bounds of the half are not looked at for the lower one).
     pub fn first_key(&self) -> Option<&KeyBuf> {
         match &self.half {
-            Some(half) if half.range == Range::Top => self.first_key.as_ref().map(|_| &half.split_key),
+            Some(half) if half.range == ReferenceRange::Top => {
+                self.first_key.as_ref().map(|_| &half.split_key)
+            }
             _ => self.first_key.as_ref(),
         }
     }
@@ -148,7 +150,9 @@ impl HFileReader {
     /// The last cell's key; of a lower half, a key after all its cells.
     pub fn last_key(&self) -> Option<&KeyBuf> {
         match &self.half {
-            Some(half) if half.range == Range::Bottom => self.last_key.as_ref().map(|_| &half.split_key),
+            Some(half) if half.range == ReferenceRange::Bottom => {
+                self.last_key.as_ref().map(|_| &half.split_key)
+            }
             _ => self.last_key.as_ref(),
         }
     }
@@ -268,19 +272,19 @@ impl HFileReader {
     /// # Errors
     /// What reading a chunk says.
     pub fn might_contain_row(&self, row: &[u8]) -> Result<bool> {
-        self.might_contain_row_by(row, &mut None)
+        self.might_contain_row_reusing(row, &mut None)
     }
 
     /// As [`HFileReader::might_contain_row`]. The chunk that was asked is kept, for the next row.
-    pub(crate) fn might_contain_row_by(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
-        match self.filter_of(row) {
-            Some((bloom, key)) => self.ask(bloom, key, kept),
+    pub(crate) fn might_contain_row_reusing(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
+        match self.row_filter(row) {
+            Some((bloom, key)) => self.bloom_may_contain(bloom, key, kept),
             None => Ok(!self.is_empty()),
         }
     }
 
     /// The filter that knows of rows, if there is one, and what it knows this one by.
-    fn filter_of<'a>(&self, row: &'a [u8]) -> Option<(&BloomMeta, &'a [u8])> {
+    fn row_filter<'a>(&self, row: &'a [u8]) -> Option<(&BloomMeta, &'a [u8])> {
         let bloom = self.general_bloom.as_ref()?;
         match self.bloom_type() {
             BloomType::Row => Some((bloom, row)),
@@ -290,12 +294,12 @@ impl HFileReader {
     }
 
     /// Whether a filter of rows says that the row may be in the file; `false` also when that takes reading, and without one.
-    pub(crate) fn holds_row(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
-        let Some((bloom, key)) = self.filter_of(row) else { return false };
+    pub(crate) fn may_contain_row_in_memory(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
+        let Some((bloom, key)) = self.row_filter(row) else { return false };
         let Some(at) = bloom.chunk_of_row(key, self.trailer.comparator) else { return false };
         let at_hand = kept.take().filter(|chunk| chunk.offset() == at.offset);
         *kept = at_hand.or_else(|| {
-            let found = self.blocks.look_ahead(at, BlockCategory::Bloom).and_then(Found::block);
+            let found = self.blocks.prefetch(at, BlockCategory::Bloom).and_then(PrefetchedBlock::block);
             found.filter(|chunk| chunk.kind() == BlockType::BloomChunk)
         });
         let is_set = |chunk: &Block| contains(chunk.data(), bloom.hash, bloom.hash_count, key);
@@ -310,7 +314,7 @@ impl HFileReader {
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
             (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
-                self.ask(bloom, row_prefix(prefix, bytes), &mut None)
+                self.bloom_may_contain(bloom, row_prefix(prefix, bytes), &mut None)
             }
             _ => Ok(!self.is_empty()),
         }
@@ -323,9 +327,8 @@ impl HFileReader {
     /// What reading a chunk says.
     pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::RowCol, Some(bloom)) => {
-                Ok(self.ask_column(bloom, row, qualifier)? || self.ask_column(bloom, row, &[])?)
-            }
+            (BloomType::RowCol, Some(bloom)) => Ok(self.bloom_may_contain_column(bloom, row, qualifier)?
+                || self.bloom_may_contain_column(bloom, row, &[])?),
             _ => self.might_contain_row(row),
         }
     }
@@ -339,7 +342,7 @@ impl HFileReader {
             return Ok(false);
         }
         match &self.delete_family_bloom {
-            Some(bloom) => self.ask(bloom, row, &mut None),
+            Some(bloom) => self.bloom_may_contain(bloom, row, &mut None),
             None => Ok(true),
         }
     }
@@ -389,7 +392,7 @@ impl HFileReader {
     ///
     /// # Errors
     /// What reading says.
-    pub fn prefetch(&self, go_on: &dyn Fn() -> bool) -> Result<u64> {
+    pub fn prefetch_blocks(&self, go_on: &dyn Fn() -> bool) -> Result<u64> {
         let (mut offset, mut read) = (0, 0);
         while offset < self.cacheable_bytes() && go_on() {
             let (at, header) = self.blocks.header_at(offset)?;
@@ -429,18 +432,18 @@ impl HFileReader {
         self.half.as_ref()
     }
 
-    fn ask(&self, bloom: &BloomMeta, key: &[u8], kept: &mut Option<Block>) -> Result<bool> {
-        self.ask_chunk(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key, kept)
+    fn bloom_may_contain(&self, bloom: &BloomMeta, key: &[u8], kept: &mut Option<Block>) -> Result<bool> {
+        self.chunk_may_contain(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key, kept)
     }
 
-    fn ask_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
+    fn bloom_may_contain_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         let mut key = Vec::new();
         row_col_key(&mut key, row, qualifier);
         let cell = CellRef::from_checked(&key, &[], &[], 0);
-        self.ask_chunk(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key, &mut None)
+        self.chunk_may_contain(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key, &mut None)
     }
 
-    fn ask_chunk(
+    fn chunk_may_contain(
         &self,
         bloom: &BloomMeta,
         chunk: Option<BlockAt>,
@@ -488,7 +491,7 @@ impl LoadIndexBlock for HFileReader {
         self.blocks.read(at, wanted, self.hint(true, BlockCategory::Index))
     }
 
-    fn contradiction(&self, offset: u64, what: &str) -> HBaseError {
+    fn corrupt(&self, offset: u64, what: &str) -> HBaseError {
         self.blocks.corrupt(offset, what)
     }
 

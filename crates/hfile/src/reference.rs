@@ -16,7 +16,7 @@ use prost::Message;
 
 /// Which half of a file a reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum ReferenceRange {
     /// Cells at or after the split key.
     Top,
     /// Cells before the split key.
@@ -29,12 +29,12 @@ pub struct Half {
     /// Sorts before all cells of the split row.
     pub split_key: KeyBuf,
     /// Which side of it.
-    pub range: Range,
+    pub range: ReferenceRange,
 }
 
 impl Half {
     /// The half on one side of a row.
-    pub fn at_row(row: &[u8], range: Range) -> Self {
+    pub fn at_row(row: &[u8], range: ReferenceRange) -> Self {
         Self { split_key: KeyBuf::first_on_row(row), range }
     }
 
@@ -51,8 +51,8 @@ impl Half {
             return Err(bad());
         }
         let range = match pb::reference::Range::try_from(proto.range).map_err(|_| bad())? {
-            pb::reference::Range::Top => Range::Top,
-            pb::reference::Range::Bottom => Range::Bottom,
+            pb::reference::Range::Top => ReferenceRange::Top,
+            pb::reference::Range::Bottom => ReferenceRange::Bottom,
         };
         let split_key = CellRef::new(&proto.splitkey, &[], &[], 0).map_err(|_| bad())?;
         Ok(Self { split_key: KeyBuf::of(&split_key), range })
@@ -61,8 +61,8 @@ impl Half {
     /// The content of a reference file.
     pub fn encode(&self) -> Vec<u8> {
         let range = match self.range {
-            Range::Top => pb::reference::Range::Top,
-            Range::Bottom => pb::reference::Range::Bottom,
+            ReferenceRange::Top => pb::reference::Range::Top,
+            ReferenceRange::Bottom => pb::reference::Range::Bottom,
         };
         let splitkey = self.split_key.bytes().to_vec().into();
         evenkeel_protocol::with_magic(&pb::Reference { splitkey, range: range as i32 })
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn references_round_trip() {
-        for range in [Range::Top, Range::Bottom] {
+        for range in [ReferenceRange::Top, ReferenceRange::Bottom] {
             let half = Half::at_row(b"middle", range);
             let content = half.encode();
             assert_eq!(Half::parse(&content), Ok(half));

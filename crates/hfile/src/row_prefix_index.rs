@@ -14,19 +14,19 @@ use std::ops::Range;
 use evenkeel_common::search::{gallop, partition_point};
 
 /// Bytes of a digest.
-pub(crate) const DIGEST_BYTES: usize = 4;
+pub(crate) const PREFIX_BYTES: usize = 4;
 
 /// The bytes that all of some sorted rows begin with, given the first and the last.
-pub(crate) fn shared_prefix<'a>(first: &'a [u8], last: &[u8]) -> &'a [u8] {
+pub(crate) fn common_prefix<'a>(first: &'a [u8], last: &[u8]) -> &'a [u8] {
     let len = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     &first[..len]
 }
 
 /// The digest of a row after a prefix of so many bytes.
 #[inline]
-pub(crate) fn digest(row: &[u8], prefix_len: usize) -> u32 {
+pub(crate) fn prefix_of(row: &[u8], prefix_len: usize) -> u32 {
     let rest = row.get(prefix_len..).unwrap_or_default();
-    match rest.first_chunk::<DIGEST_BYTES>() {
+    match rest.first_chunk::<PREFIX_BYTES>() {
         Some(bytes) => u32::from_be_bytes(*bytes),
         None => rest.iter().enumerate().fold(0, |sum, (i, byte)| sum | u32::from(*byte) << (24 - 8 * i)),
     }
@@ -35,19 +35,19 @@ pub(crate) fn digest(row: &[u8], prefix_len: usize) -> u32 {
 /// Of `len` rows with a prefix and digests, those that must be compared with `row`: all before them are before it, all
 /// behind them after it.
 #[inline]
-pub(crate) fn to_compare(
+pub(crate) fn candidates(
     row: &[u8],
     prefix: &[u8],
     len: usize,
-    digest_at: impl Fn(usize) -> u32,
+    prefix_at: impl Fn(usize) -> u32,
 ) -> Range<usize> {
     match row[..row.len().min(prefix.len())].cmp(prefix) {
         Ordering::Less => 0..0,
         Ordering::Greater => len..len,
         Ordering::Equal => {
-            let wanted = digest(row, prefix.len());
-            let first = partition_point(0..len, |i| digest_at(i) < wanted);
-            first..gallop(first..len, |i| digest_at(i) == wanted)
+            let wanted = prefix_of(row, prefix.len());
+            let first = partition_point(0..len, |i| prefix_at(i) < wanted);
+            first..gallop(first..len, |i| prefix_at(i) == wanted)
         }
     }
 }
@@ -60,26 +60,26 @@ mod tests {
     fn what_is_left_out_is_before_or_after() {
         let rows: Vec<&[u8]> =
             vec![b"ab", b"ab", b"ab\0", b"aba", b"abcdef", b"abcdefg", b"abcdeh", b"abcf", b"ab\xff"];
-        let prefix = shared_prefix(rows[0], rows[rows.len() - 1]);
+        let prefix = common_prefix(rows[0], rows[rows.len() - 1]);
         assert_eq!(prefix, b"ab");
-        let digest_at = |i: usize| digest(rows[i], prefix.len());
+        let prefix_at = |i: usize| prefix_of(rows[i], prefix.len());
         let others: [&[u8]; 8] =
             [b"", b"a", b"ac", b"b", b"aa\xff", b"abb", b"abcdefgh", b"ab\xff\xff\xff\xff\xff"];
         for row in rows.iter().chain(&others).copied() {
-            let left = to_compare(row, prefix, rows.len(), digest_at);
+            let left = candidates(row, prefix, rows.len(), prefix_at);
             assert!(rows[..left.start].iter().all(|before| *before < row), "{row:?} {left:?}");
             assert!(rows[left.end..].iter().all(|after| *after > row), "{row:?} {left:?}");
         }
-        assert_eq!(to_compare(b"abcf", prefix, rows.len(), digest_at), 7..8, "one is left to compare");
-        assert_eq!(to_compare(b"abd", prefix, rows.len(), digest_at), 8..8, "none is");
+        assert_eq!(candidates(b"abcf", prefix, rows.len(), prefix_at), 7..8, "one is left to compare");
+        assert_eq!(candidates(b"abd", prefix, rows.len(), prefix_at), 8..8, "none is");
     }
 
     #[test]
     fn rows_out_of_order_are_no_way_out_of_bounds() {
         let rows: Vec<&[u8]> = vec![b"zz", b"a", b"", b"zzzzzz", b"m"];
-        let prefix = shared_prefix(rows[0], rows[4]);
+        let prefix = common_prefix(rows[0], rows[4]);
         for row in &rows {
-            let left = to_compare(row, prefix, rows.len(), |i| digest(rows[i], prefix.len()));
+            let left = candidates(row, prefix, rows.len(), |i| prefix_of(rows[i], prefix.len()));
             assert!(left.start <= left.end && left.end <= rows.len());
         }
     }

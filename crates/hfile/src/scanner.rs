@@ -18,12 +18,12 @@ use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
 use crate::reader::HFileReader;
-use crate::reference::Range;
-use crate::writer::Warmth;
+use crate::reference::ReferenceRange;
+use crate::writer::InputResidency;
 
-use self::block_position::Place;
-pub use self::row_prefetcher::ROWS_MAX as ROWS_AHEAD_MAX;
-use self::row_prefetcher::{Ahead, ROWS_MAX, Sight};
+use self::block_position::BlockPosition;
+pub use self::row_prefetcher::PREFETCH_ROWS_MAX;
+use self::row_prefetcher::{PrefetchedRow, RowPrefetcher};
 
 /// How a scanner reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +50,15 @@ pub struct HFileScanner {
     order: CellComparator,
     index: IndexCursor,
     /// After the end of the file, or of the half, it is at no cell.
-    place: Place,
+    position: BlockPosition,
     /// Bytes of the block entered last, until somebody asked.
     entered_bytes: u64,
     /// Blocks entered one after the other.
     blocks_in_a_row: u32,
-    warmth: Option<Arc<Warmth>>,
+    residency: Option<Arc<InputResidency>>,
     /// Of the bloom filter, the one that was asked last.
     bloom_chunk: Option<Block>,
-    ahead: Ahead,
+    prefetcher: RowPrefetcher,
 }
 
 /// So many blocks one after the other make a scan for which the next block is read ahead.
@@ -70,24 +70,24 @@ impl HFileScanner {
             keep: options.cache_blocks && !options.is_compaction,
             order: reader.comparator(),
             index: IndexCursor::default(),
-            place: Place::new(reader.blocks().layout),
+            position: BlockPosition::new(reader.blocks().layout),
             entered_bytes: 0,
             blocks_in_a_row: 0,
-            warmth: None,
+            residency: None,
             bloom_chunk: None,
-            ahead: Ahead::default(),
+            prefetcher: RowPrefetcher::default(),
             reader,
         }
     }
 
     /// Tells of each data block from here on whether it was in the cache.
-    pub fn tell(&mut self, warmth: Arc<Warmth>) {
-        self.warmth = Some(warmth);
+    pub fn track_residency(&mut self, residency: Arc<InputResidency>) {
+        self.residency = Some(residency);
     }
 
     /// From here on every cell has this sequence id, whatever the file says.
     pub fn set_seq_id(&mut self, seq_id: u64) {
-        self.place.set_seq_id(seq_id);
+        self.position.set_seq_id(seq_id);
     }
 
     /// The file.
@@ -98,20 +98,20 @@ impl HFileScanner {
     /// The cell at the place; `None` when it is nowhere. The view lasts until the scanner moves.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
-        self.place.cell().copied()
+        self.position.cell().copied()
     }
 
     /// As [`HFileScanner::cell`], without a copy of the view.
     #[inline]
     pub fn peek(&self) -> Option<&CellRef<'_>> {
-        self.place.cell()
+        self.position.cell()
     }
 
     /// The value of the cell at the place without a copy; `None` when it does not lie whole in the block, or is too small a
     /// part of it.
     pub fn share_value(&self) -> Option<Bytes> {
         let cell = self.cell()?;
-        self.place.block()?.share(cell.value())
+        self.position.block()?.share(cell.value())
     }
 
     /// Bytes of the block at the place, uncompressed, when it was entered since this was last asked; else 0.
@@ -122,34 +122,43 @@ impl HFileScanner {
 
     /// Bytes of the blocks that it holds on to, of the bloom filter's among them.
     pub fn held_bytes(&self) -> u64 {
-        self.place.block().into_iter().chain(&self.bloom_chunk).map(|block| block.data().len() as u64).sum()
+        self.position
+            .block()
+            .into_iter()
+            .chain(&self.bloom_chunk)
+            .map(|block| block.data().len() as u64)
+            .sum()
     }
 
     /// Whether the place is at a cell.
     #[inline]
     pub fn is_seeked(&self) -> bool {
-        self.place.is_at_cell()
+        self.position.is_at_cell()
     }
 
     /// As [`HFileReader::might_contain_row`]; holds on to the chunk of the bloom filter for the next row.
     pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
-        self.reader.might_contain_row_by(row, &mut self.bloom_chunk)
+        self.reader.might_contain_row_reusing(row, &mut self.bloom_chunk)
     }
 
-    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::ROWS_AHEAD_MAX`]. Those
+    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::PREFETCH_ROWS_MAX`]. Those
     /// that are not in the file are better left out; `asks` says whether a bloom filter of rows is asked about each.
-    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
-        let Self { ahead, reader, place, bloom_chunk, .. } = self;
-        let rows = rows.take(ROWS_MAX);
+    pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
+        let Self { prefetcher, reader, position, bloom_chunk, .. } = self;
+        let rows = rows.take(PREFETCH_ROWS_MAX);
         match asks {
-            false => ahead.look(reader, place.cursor(), rows),
-            true => ahead.look(reader, place.cursor(), rows.filter(|row| reader.holds_row(row, bloom_chunk))),
+            false => prefetcher.prefetch(reader, position.cursor(), rows),
+            true => prefetcher.prefetch(
+                reader,
+                position.cursor(),
+                rows.filter(|row| reader.may_contain_row_in_memory(row, bloom_chunk)),
+            ),
         }
     }
 
     /// Is at no cell from here on.
     pub fn leave(&mut self) {
-        self.place.leave();
+        self.position.leave();
     }
 
     /// Goes to the first cell; `false` when there is none.
@@ -157,11 +166,11 @@ impl HFileScanner {
     /// # Errors
     /// What reading says; the place is nowhere then. So for every other move.
     pub fn seek_to_first(&mut self) -> Result<bool> {
-        if let Some(half) = self.half_of(Range::Top) {
+        if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());
         }
         let reader = Arc::clone(&self.reader);
-        let found = match self.moving(|s| s.index.first(&*reader))? {
+        let found = match self.leave_and(|s| s.index.first(&*reader))? {
             Some(at) => self.enter(at, first)?,
             None => return Ok(false),
         };
@@ -170,7 +179,7 @@ impl HFileScanner {
 
     /// Goes to the first cell at or after `key`, sequence ids counted; `false` when there is none.
     pub fn seek(&mut self, key: &CellRef<'_>) -> Result<bool> {
-        match self.half_of(Range::Top) {
+        match self.half_of(ReferenceRange::Top) {
             Some(half) if self.is_before(key, &half.split_key.as_cell()) => {
                 self.seek_whole(&half.split_key.as_cell())
             }
@@ -180,35 +189,35 @@ impl HFileScanner {
 
     /// As [`HFileScanner::seek`] for a key that is not before the place; cheap when it is near. From nowhere, a seek.
     pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<bool> {
-        if !self.place.is_at_cell() || !self.is_in_block(key) {
+        if !self.position.is_at_cell() || !self.is_in_block(key) {
             return self.seek(key);
         }
-        let found = self.place.seek_forward(key, self.order).map_err(|e| self.malformed(e))?;
+        let found = self.position.seek_forward(key, self.order).map_err(|e| self.malformed(e))?;
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
     /// Goes to the last cell before `key`; `false` when there is none.
     pub fn seek_before(&mut self, key: &CellRef<'_>) -> Result<bool> {
-        let found = match self.half_of(Range::Bottom) {
+        let found = match self.half_of(ReferenceRange::Bottom) {
             Some(half) if self.is_before(&half.split_key.as_cell(), key) => {
                 self.seek_before_whole(&half.split_key.as_cell())?
             }
             _ => self.seek_before_whole(key)?,
         };
         if found && self.is_before_half() {
-            self.place.leave();
+            self.position.leave();
         }
-        Ok(self.place.is_at_cell())
+        Ok(self.position.is_at_cell())
     }
 
     /// Goes to the next cell; `false` after the last, and the place is nowhere then.
     #[inline]
     #[allow(clippy::should_implement_trait)] // HBase's name; a cell borrows from the scanner, so it is no iterator
     pub fn next(&mut self) -> Result<bool> {
-        if !self.place.is_at_cell() {
+        if !self.position.is_at_cell() {
             return Ok(false);
         }
-        match self.place.step() {
+        match self.position.step() {
             Ok(true) => Ok(self.stays_in_half()),
             Ok(false) => self.next_block(),
             Err(e) => Err(self.malformed(e)),
@@ -218,21 +227,21 @@ impl HFileScanner {
     /// The index's key of the next data block: every cell before it is in the blocks up to this one. `None` in the last
     /// block, or nowhere. Callers that seek to a key at or after it know that this block need not be searched.
     pub fn next_indexed_key(&self) -> Option<CellRef<'_>> {
-        self.place.block()?;
+        self.position.block()?;
         let key = self.index.next_key(self.reader.root())?;
         CellRef::new(key, &[], &[], u64::MAX).ok()
     }
 
     fn seek_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
         self.blocks_in_a_row = 0;
-        if let Some(sight) = self.ahead.take(key) {
-            return self.seek_sighted(sight, key);
+        if let Some(prefetched) = self.prefetcher.take(key) {
+            return self.seek_prefetched(prefetched, key);
         }
         let reader = Arc::clone(&self.reader);
         let order = self.order;
-        let found = match self.moving(|s| s.index.seek(&*reader, key))? {
+        let found = match self.leave_and(|s| s.index.seek(&*reader, key))? {
             Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
-            None => match self.moving(|s| s.index.first(&*reader))? {
+            None => match self.leave_and(|s| s.index.first(&*reader))? {
                 Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
                 None => return Ok(false),
             },
@@ -241,29 +250,29 @@ impl HFileScanner {
     }
 
     /// As [`HFileScanner::seek_whole`], where most of it was done before.
-    fn seek_sighted(&mut self, sight: Sight, key: &CellRef<'_>) -> Result<bool> {
-        let Sight { index, block, points, .. } = sight;
+    fn seek_prefetched(&mut self, prefetched: PrefetchedRow, key: &CellRef<'_>) -> Result<bool> {
+        let PrefetchedRow { index, block, points, .. } = prefetched;
         let order = self.order;
-        if self.place.block().is_none_or(|last| last.offset() != block.offset()) {
+        if self.position.block().is_none_or(|last| last.offset() != block.offset()) {
             self.entered_bytes = block.data().len() as u64;
             self.reader.count_hit();
         }
         self.index = index;
         let seek = |cursor: &mut CellCursor, block: &Block| cursor.seek_among(block, key, order, points);
-        let found = self.place.enter(block, seek).map_err(|e| self.malformed(e))?;
+        let found = self.position.enter(block, seek).map_err(|e| self.malformed(e))?;
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
     fn seek_before_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
         let reader = Arc::clone(&self.reader);
         let order = self.order;
-        let Some(at) = self.moving(|s| s.index.seek(&*reader, key))? else { return Ok(false) };
+        let Some(at) = self.leave_and(|s| s.index.seek(&*reader, key))? else { return Ok(false) };
         if self.enter(at, |cursor, block| cursor.seek_before(block, key, order))? {
             return Ok(true);
         }
         // No cell of this block is before the key, so the last cell of the block before is, for its keys are before
         // this block's index key.
-        match self.moving(|s| s.index.previous(&*reader))? {
+        match self.leave_and(|s| s.index.previous(&*reader))? {
             Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
             None => Ok(false),
         }
@@ -272,11 +281,9 @@ impl HFileScanner {
     /// Goes to the first cell of the next block.
     fn next_block(&mut self) -> Result<bool> {
         let reader = Arc::clone(&self.reader);
-        let here = self.place.block().map_or(0, Block::offset);
-        match self.moving(|s| s.index.next(&*reader))? {
-            Some(at) if at.offset <= here => {
-                Err(reader.contradiction(at.offset, "data blocks are out of order"))
-            }
+        let here = self.position.block().map_or(0, Block::offset);
+        match self.leave_and(|s| s.index.next(&*reader))? {
+            Some(at) if at.offset <= here => Err(reader.corrupt(at.offset, "data blocks are out of order")),
             Some(at) => {
                 self.blocks_in_a_row = self.blocks_in_a_row.saturating_add(1);
                 let found = self.enter(at, first)?;
@@ -295,7 +302,7 @@ impl HFileScanner {
         if let Some(at) = self.index.peek_next(&*self.reader)
             && self.reader.wants_data(at)
         {
-            read_ahead::ask(&self.reader, at);
+            read_ahead::request(&self.reader, at);
         }
     }
 
@@ -305,23 +312,23 @@ impl HFileScanner {
         at: BlockAt,
         find: impl FnOnce(&mut CellCursor, &Block) -> Result<bool, Malformed>,
     ) -> Result<bool> {
-        let block = match self.place.take_block() {
+        let block = match self.position.take_block() {
             Some(block) if block.offset() == at.offset => block,
             _ => {
-                if let Some(warmth) = &self.warmth {
-                    warmth.entered(self.reader.is_cached(at));
+                if let Some(residency) = &self.residency {
+                    residency.record(self.reader.is_cached(at));
                 }
                 let block = self.reader.load_data(at, self.keep)?;
                 self.entered_bytes = block.data().len() as u64;
                 block
             }
         };
-        self.place.enter(block, find).map_err(|e| self.malformed(e))
+        self.position.enter(block, find).map_err(|e| self.malformed(e))
     }
 
     /// Does something after which the place is nowhere, until it is found again.
-    fn moving<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.place.leave();
+    fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.position.leave();
         act(self)
     }
 
@@ -329,9 +336,9 @@ impl HFileScanner {
     #[inline]
     fn stays_in_half(&mut self) -> bool {
         if self.is_after_half() {
-            self.place.leave();
+            self.position.leave();
         }
-        self.place.is_at_cell()
+        self.position.is_at_cell()
     }
 
     fn is_in_block(&self, key: &CellRef<'_>) -> bool {
@@ -344,22 +351,26 @@ impl HFileScanner {
 
     #[inline]
     fn is_after_half(&self) -> bool {
-        let Some(half) = self.reader.half().filter(|half| half.range == Range::Bottom) else { return false };
+        let Some(half) = self.reader.half().filter(|half| half.range == ReferenceRange::Bottom) else {
+            return false;
+        };
         self.peek().is_some_and(|cell| !self.is_before(cell, &half.split_key.as_cell()))
     }
 
     fn is_before_half(&self) -> bool {
-        let Some(half) = self.reader.half().filter(|half| half.range == Range::Top) else { return false };
+        let Some(half) = self.reader.half().filter(|half| half.range == ReferenceRange::Top) else {
+            return false;
+        };
         self.peek().is_some_and(|cell| self.is_before(cell, &half.split_key.as_cell()))
     }
 
-    fn half_of(&self, range: Range) -> Option<crate::reference::Half> {
+    fn half_of(&self, range: ReferenceRange) -> Option<crate::reference::Half> {
         self.reader.half().filter(|half| half.range == range).cloned()
     }
 
     fn malformed(&self, _: Malformed) -> HBaseError {
-        let offset = self.place.block().map_or(0, Block::offset);
-        self.reader.contradiction(offset, "the cells are malformed")
+        let offset = self.position.block().map_or(0, Block::offset);
+        self.reader.corrupt(offset, "the cells are malformed")
     }
 }
 

@@ -38,7 +38,7 @@ use crate::file_info::{FileInfo, compaction_event, keys};
 use crate::index::{IndexWriter, separator};
 use crate::trailer::{TRAILER_BYTES, Trailer};
 
-pub use self::cache_on_write::{CacheOnWrite, OnWrite, Warmth};
+pub use self::cache_on_write::{CacheOnWrite, CacheOnWritePolicy, InputResidency};
 pub use self::cell_digest::CellDigest;
 pub use self::read_back::ReadBack;
 
@@ -277,7 +277,7 @@ impl HFileWriter {
 
     fn append_to_blooms(&mut self, cell: &CellRef<'_>, shared: usize) {
         if let Some(bloom) = &mut self.general_bloom
-            && (shared < 2 + cell.row().len() || !bloom.is_of_rows())
+            && (shared < 2 + cell.row().len() || !bloom.keys_are_rows())
         {
             bloom.append(cell);
         }
@@ -307,14 +307,14 @@ impl HFileWriter {
             DataBlockEncoding::None => BlockType::Data,
             _ => BlockType::EncodedData,
         };
-        let is_warm = self.blocks.replaces_warm();
-        let written = self.blocks.write_block(kind, is_warm, &mut self.data)?;
+        let replaces_cached = self.blocks.replaces_cached();
+        let written = self.blocks.write_block(kind, replaces_cached, &mut self.data)?;
         self.data.clear();
         self.first_data_block.get_or_insert(written.at.offset);
         self.last_data_block = Some(written.at.offset);
-        self.index.add_block(written.at, self.index_key().bytes(), is_warm);
+        self.index.add_block(written.at, self.index_key().bytes(), replaces_cached);
         for bloom in [&mut self.general_bloom, &mut self.delete_family_bloom].into_iter().flatten() {
-            bloom.add_block(is_warm);
+            bloom.add_block(replaces_cached);
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use evenkeel_block_cache::{
 };
 use evenkeel_common::{CellComparator, KeyBuf, KeyValue};
 use evenkeel_hfile::{
-    BloomType, CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileScanner,
-    HFileWriter, OnWrite, OpenOptions, ROWS_AHEAD_MAX, ScanOptions, StoreFileMeta, Warmth,
+    BloomType, CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileReader,
+    HFileScanner, HFileWriter, InputResidency, OpenOptions, PREFETCH_ROWS_MAX, ScanOptions, StoreFileMeta,
 };
 use support::{PATH, Random, Shape, Written, as_stored, random_cells, write};
 
@@ -165,13 +165,13 @@ fn rows_that_were_looked_for_are_found_as_others_are() {
                 let reader = open(&written, &cache, compressed);
                 let mut scanner = reader.scanner(ScanOptions::default());
                 for _ in 0..40 {
-                    let mut rows: Vec<Vec<u8>> = (0..random.below(2 * ROWS_AHEAD_MAX))
+                    let mut rows: Vec<Vec<u8>> = (0..random.below(2 * PREFETCH_ROWS_MAX))
                         .map(|_| match random.one_in(5) {
                             true => random.bytes(6, b"ab\0\xff"),
                             false => random.pick(&wanted).as_cell().row().to_vec(),
                         })
                         .collect();
-                    scanner.look_ahead(rows.iter().map(Vec::as_slice), random.one_in(2));
+                    scanner.prefetch_rows(rows.iter().map(Vec::as_slice), random.one_in(2));
                     // In that order, or in another one, and others between them.
                     match random.below(4) {
                         0 => rows.sort(),
@@ -208,18 +208,18 @@ fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
         let cache = Arc::clone(&bucket) as Arc<dyn BlockCache>;
         let reader = open(&written, &cache, false);
         // Unlike a scan, this leaves nobody behind who reads ahead.
-        reader.prefetch(&|| true).unwrap();
+        reader.prefetch_blocks(&|| true).unwrap();
         let mut scanner = reader.scanner(ScanOptions::default());
         let rows: Vec<_> = (0..20).map(|_| random.pick(&wanted).as_cell().row().to_vec()).collect();
         let keys: Vec<_> = rows.iter().map(|row| KeyBuf::first_on_row(row)).collect();
         let before = bucket.stats();
-        scanner.look_ahead(rows.iter().map(Vec::as_slice), false);
+        scanner.prefetch_rows(rows.iter().map(Vec::as_slice), false);
         assert_eq!(bucket.stats().hits, before.hits, "what is looked for is not read yet");
         let held = bucket.pins();
-        assert!(held >= ROWS_AHEAD_MAX, "{held}");
+        assert!(held >= PREFETCH_ROWS_MAX, "{held}");
         reader.evict();
         let mut entered = 0;
-        for (key, row) in keys.iter().zip(&rows).take(ROWS_AHEAD_MAX) {
+        for (key, row) in keys.iter().zip(&rows).take(PREFETCH_ROWS_MAX) {
             let before = CellComparator::Default;
             let at = wanted.partition_point(|cell| before.compare(&cell.as_cell(), &key.as_cell()).is_lt());
             assert!(scanner.seek(&key.as_cell()).unwrap());
@@ -230,20 +230,20 @@ fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
         let (hits, misses) = (after.hits[0] - before.hits[0], after.misses[0] - before.misses[0]);
         // A row that begins in the block after the one that the index names is read from there, which was not looked for.
         assert!(misses < hits, "{hits} found, {misses} read");
-        let most = 2 * ROWS_AHEAD_MAX as u64;
+        let most = 2 * PREFETCH_ROWS_MAX as u64;
         assert!(
             (entered..=most).contains(&(hits + misses)),
             "{entered} entered, {hits} found, {misses} read"
         );
         reader.evict();
-        scanner.look_ahead(rows.iter().map(Vec::as_slice), true);
-        assert!(bucket.pins() < ROWS_AHEAD_MAX / 2, "the filter is not in memory, and nothing is read");
-        reader.prefetch(&|| true).unwrap();
-        scanner.look_ahead(rows.iter().map(Vec::as_slice), true);
+        scanner.prefetch_rows(rows.iter().map(Vec::as_slice), true);
+        assert!(bucket.pins() < PREFETCH_ROWS_MAX / 2, "the filter is not in memory, and nothing is read");
+        reader.prefetch_blocks(&|| true).unwrap();
+        scanner.prefetch_rows(rows.iter().map(Vec::as_slice), true);
         assert!(bucket.pins() >= held, "they are in the filter");
         let absent: Vec<_> = rows.iter().map(|row| [row.as_slice(), b"!"].concat()).collect();
-        scanner.look_ahead(absent.iter().map(Vec::as_slice), true);
-        assert!(bucket.pins() < ROWS_AHEAD_MAX / 2, "others are not, but for an error");
+        scanner.prefetch_rows(absent.iter().map(Vec::as_slice), true);
+        assert!(bucket.pins() < PREFETCH_ROWS_MAX / 2, "others are not, but for an error");
         drop(scanner);
         assert_eq!(bucket.pins(), 0);
     }
@@ -256,7 +256,7 @@ fn compressed_blocks_take_less_of_the_cache() {
         HFileContext { compression: Compression::Snappy, block_bytes: 8192, ..HFileContext::default() };
     let written = write(&cells, &context);
     let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
-    let [plain, packed] = [false, true].map(|compressed| {
+    let [plain, compressed] = [false, true].map(|compressed| {
         let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
         let reader = open(&written, &cache, compressed);
         scan(&reader, &wanted);
@@ -264,7 +264,7 @@ fn compressed_blocks_take_less_of_the_cache() {
         assert!(cache.stats().hits[0] > 0);
         cache.stats().bytes
     });
-    assert!(packed < plain * 3 / 4, "{packed} of {plain}");
+    assert!(compressed < plain * 3 / 4, "{compressed} of {plain}");
 }
 
 fn write_cached(cells: &[KeyValue], context: &HFileContext, kept: CacheOnWrite) -> Written {
@@ -276,17 +276,17 @@ fn write_cached(cells: &[KeyValue], context: &HFileContext, kept: CacheOnWrite) 
     Written { fs, path: PATH.into(), file }
 }
 
-/// The data blocks in a cache are those that a reader of the file caches: packed or not, with the same seek points.
-fn assert_same_blocks(reader: &Arc<HFileReader>, cache: &Arc<dyn BlockCache>, packs: bool) {
+/// The data blocks in a cache are those that a reader of the file caches: compressed or not, with the same seek points.
+fn assert_same_blocks(reader: &Arc<HFileReader>, cache: &Arc<dyn BlockCache>, compressed_data: bool) {
     let (mut data, mut offset) = (0, 0);
     while offset < reader.cacheable_bytes() {
         let block = reader.block_at(offset).unwrap();
         if block.kind().is_data() {
             let found = cache.get(&BlockKey { file: reader.file_id(), offset }).expect("cached");
-            let is_packed = packs && reader.compression() != Compression::None;
-            assert_eq!(found.is_packed(), is_packed);
+            let is_compressed = compressed_data && reader.compression() != Compression::None;
+            assert_eq!(found.is_compressed(), is_compressed);
             assert_eq!((found.seek_points(), found.seek_keys()), (block.seek_points(), block.seek_keys()));
-            assert!(!found.seek_points().is_empty() && (is_packed || found.data() == block.data()));
+            assert!(!found.seek_points().is_empty() && (is_compressed || found.data() == block.data()));
             data += 1;
         }
         offset += u64::from(block.on_disk_bytes());
@@ -301,7 +301,7 @@ fn file_id() -> FileId {
 #[test]
 fn blocks_kept_as_they_are_written_need_not_be_read() {
     let cells = random_cells(&mut Random::new(7), SHAPE);
-    for (context, packs) in
+    for (context, compressed_data) in
         contexts().into_iter().flat_map(|context| [(context.clone(), false), (context, true)])
     {
         let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
@@ -309,14 +309,14 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
             cache: Arc::clone(&cache),
             file: file_id(),
             in_memory: false,
-            warmth: Arc::default(),
-            data: OnWrite::Always,
-            packs,
-            index: OnWrite::Always,
-            bloom: OnWrite::Always,
+            residency: Arc::default(),
+            data: CacheOnWritePolicy::Always,
+            compressed_data,
+            index: CacheOnWritePolicy::Always,
+            bloom: CacheOnWritePolicy::Always,
         };
         let written = write_cached(&cells, &context, all);
-        let reader = open(&written, &cache, packs);
+        let reader = open(&written, &cache, compressed_data);
         let on_disk = cache.cached_files(&[reader.file_id()])[0].on_disk_bytes;
         assert_eq!(on_disk, reader.cacheable_bytes(), "every block before what is kept open");
         let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
@@ -324,7 +324,7 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
         let row = wanted[3].as_cell().row().to_vec();
         assert!(reader.might_contain_row(&row).unwrap());
         assert_eq!(cache.stats().miss_count(), 0, "{context:?}");
-        assert_same_blocks(&reader, &cache, packs);
+        assert_same_blocks(&reader, &cache, compressed_data);
     }
 }
 
@@ -348,23 +348,23 @@ fn only_what_replaces_warm_blocks_is_kept() {
         scanner.next().unwrap();
     }
     let hot = cache.stats().insertions;
-    let warmth = Arc::<Warmth>::default();
+    let residency = Arc::<InputResidency>::default();
     let kept = CacheOnWrite {
         cache: Arc::clone(&cache),
         file: file_id(),
         in_memory: false,
-        warmth: Arc::clone(&warmth),
-        data: OnWrite::WhereWarm,
-        packs: false,
-        index: OnWrite::WhereWarm,
-        bloom: OnWrite::WhereWarm,
+        residency: Arc::clone(&residency),
+        data: CacheOnWritePolicy::IfInputsCached,
+        compressed_data: false,
+        index: CacheOnWritePolicy::IfInputsCached,
+        bloom: CacheOnWritePolicy::IfInputsCached,
     };
     let fs = evenkeel_fs::MemoryFileSystem::new();
     let mut writer = HFileWriter::create(&fs, PATH.as_ref(), context.clone()).unwrap();
     writer.cache_on_write(kept);
     let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
     let mut scanner = reader.scanner(options);
-    scanner.tell(warmth);
+    scanner.track_residency(residency);
     let mut more = scanner.seek_to_first().unwrap();
     while more {
         writer.append(&scanner.cell().unwrap()).unwrap();
@@ -385,20 +385,20 @@ fn a_prefetch_reads_all_that_fits_once() {
     let cache: Arc<dyn BlockCache> =
         Arc::new(CombinedBlockCache::new(LruBlockCache::new(1 << 20), LruBlockCache::new(8 << 20)));
     let reader = open(&written, &cache, false);
-    let read = reader.prefetch(&|| true).unwrap();
+    let read = reader.prefetch_blocks(&|| true).unwrap();
     assert!(read > 50);
     assert_eq!(cache.cached_files(&[reader.file_id()])[0].on_disk_bytes, reader.cacheable_bytes());
     let misses = cache.stats().miss_count();
-    assert_eq!(reader.prefetch(&|| true).unwrap(), 0);
+    assert_eq!(reader.prefetch_blocks(&|| true).unwrap(), 0);
     let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, context)).collect();
     scan(&reader, &wanted);
     assert_eq!(cache.stats().miss_count(), misses);
     let small: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(20_000));
     let reader = open(&written, &small, false);
-    reader.prefetch(&|| true).unwrap();
+    reader.prefetch_blocks(&|| true).unwrap();
     let stats = small.stats();
     assert!(stats.blocks > 5 && stats.evictions == 0, "{stats:?}");
-    assert_eq!(open(&written, &cache, false).prefetch(&|| false).unwrap(), 0);
+    assert_eq!(open(&written, &cache, false).prefetch_blocks(&|| false).unwrap(), 0);
 }
 
 #[test]

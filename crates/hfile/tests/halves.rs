@@ -3,7 +3,9 @@
 mod support;
 
 use evenkeel_common::{CellComparator, KeyBuf, KeyValue};
-use evenkeel_hfile::{DataBlockEncoding, HFileContext, HFileReader, Half, OpenOptions, Range, ScanOptions};
+use evenkeel_hfile::{
+    DataBlockEncoding, HFileContext, HFileReader, Half, OpenOptions, ReferenceRange, ScanOptions,
+};
 use support::{Random, Shape, as_stored, no_cache, random_cells, write};
 
 const ORDER: CellComparator = CellComparator::Default;
@@ -14,9 +16,9 @@ fn before(cell: &KeyValue, key: &KeyBuf) -> bool {
 
 fn check(cells: &[KeyValue], context: &HFileContext, row: &[u8]) {
     let written = write(cells, context);
-    for range in [Range::Top, Range::Bottom] {
+    for range in [ReferenceRange::Top, ReferenceRange::Bottom] {
         let half = Half::at_row(row, range);
-        let mine = |cell: &&KeyValue| before(cell, &half.split_key) == (range == Range::Bottom);
+        let mine = |cell: &&KeyValue| before(cell, &half.split_key) == (range == ReferenceRange::Bottom);
         let model: Vec<_> = cells.iter().filter(mine).map(|cell| as_stored(cell, context)).collect();
         let options = OpenOptions { half: Some(half), ..OpenOptions::default() };
         let reader = HFileReader::open_path(&written.fs, &written.path, no_cache(), &options).unwrap();

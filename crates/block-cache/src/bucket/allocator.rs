@@ -1,9 +1,9 @@
-//! [`Space`]: which bytes of a shard are free.
+//! [`Allocator`]: which bytes of a shard are free.
 //!
 //! Frames lie anywhere, in multiples of eight bytes; there are no size classes. Live slots are linked by address, and a
 //! *hole* is what lies between one frame and the next, known by the slot before it (slot 0 for the start), so freeing
 //! joins holes by itself. A new frame takes the smallest hole that it fits into. When there are bytes enough but in
-//! pieces, [`Space::plan`] says which few neighbours to move away, and [`Space::plan_slide`] which to move together; see
+//! pieces, [`Allocator::plan`] says which few neighbours to move away, and [`Allocator::plan_slide`] which to move together; see
 //! `shard`.
 //!
 //! Called with the shard's lock held.
@@ -15,38 +15,38 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::slot::{NONE, Slots};
 
 /// Holes looked at for a plan.
-const PLANS_TRIED: usize = 8;
+const HOLES_TRIED: usize = 8;
 
 /// So many slots leave at most for one frame: a plan of more would hold the lock too long.
-const LEAVING_MAX: usize = 256;
+const RELOCATED_MAX: usize = 256;
 /// To evict a block out of turn costs as much as to move so many of its size.
-const COST_FOR_GOOD: u64 = 4;
+const EVICTION_COST: u64 = 4;
 
 /// Holes looked at for one of those to slide, and slots slid at most.
-const SLIDES_TRIED: usize = 8;
+const SLIDE_HOLES_TRIED: usize = 8;
 const SLIDERS_MAX: usize = 256;
 
 /// What a slot may do for a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum Relocation {
     /// Stay.
-    No,
+    Forbidden,
     /// Go where it fits.
-    ToRefuge,
+    Move,
     /// Go there, or be evicted.
-    ForGood,
+    MoveOrEvict,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct Allocator {
     size: u64,
     used: u64,
     /// Length, and the slot before.
     holes: BTreeSet<(u64, u32)>,
 }
 
-impl Space {
+impl Allocator {
     /// An empty space of `size` bytes.
     pub fn new(size: u64) -> Self {
         Self { size, used: 0, holes: BTreeSet::from([(size, NONE)]) }
@@ -58,7 +58,7 @@ impl Space {
     }
 
     /// The slot before the smallest hole of at least `len` bytes.
-    pub fn fit(&self, len: u64) -> Option<u32> {
+    pub fn best_fit(&self, len: u64) -> Option<u32> {
         self.holes.range((len, NONE)..).next().map(|(_, before)| *before)
     }
 
@@ -73,7 +73,7 @@ impl Space {
 
     /// Where the hole after a slot begins.
     pub fn hole_start(slots: &Slots, before: u32) -> u64 {
-        slots.get(before).place().end()
+        slots.get(before).extent().end()
     }
 
     /// Puts a slot, whose place is at the start of the hole, after `before`.
@@ -81,17 +81,17 @@ impl Space {
         let (slot, previous) = (slots.get(id), slots.get(before));
         let hole = self.hole(slots, before);
         let after = previous.after.load(Relaxed);
-        self.forget(hole, before);
+        self.remove_hole(hole, before);
         slot.before.store(before, Relaxed);
         slot.after.store(after, Relaxed);
         previous.after.store(id, Relaxed);
         slots.get(after).before.store(id, Relaxed);
-        let len = slot.place().len;
+        let len = slot.extent().len;
         self.used += len;
         // What is left lies after the new slot; before it, nothing unless the slot was put apart (recovery).
-        let gap = slot.place().start - previous.place().end();
-        self.know(gap, before);
-        self.know(hole - gap - len, id);
+        let gap = slot.extent().start - previous.extent().end();
+        self.add_hole(gap, before);
+        self.add_hole(hole - gap - len, id);
     }
 
     /// Takes a slot out; its bytes join the holes around it.
@@ -99,54 +99,59 @@ impl Space {
         let slot = slots.get(id);
         let (before, after) = (slot.before.load(Relaxed), slot.after.load(Relaxed));
         let (left, right) = (self.hole(slots, before), self.hole(slots, id));
-        self.forget(left, before);
-        self.forget(right, id);
+        self.remove_hole(left, before);
+        self.remove_hole(right, id);
         slots.get(before).after.store(after, Relaxed);
         slots.get(after).before.store(before, Relaxed);
-        let len = slot.place().len;
+        let len = slot.extent().len;
         self.used -= len;
-        self.know(left + len + right, before);
+        self.add_hole(left + len + right, before);
     }
 
-    /// Neighbours that leave, to [`Space::refuge`] or for good, so that a hole of `len` bytes comes about; `may` says what
+    /// Neighbours that leave, to [`Allocator::refuge`] or for good, so that a hole of `len` bytes comes about; `may` says what
     /// a slot may do. The cheapest plan of those looked at.
-    pub fn plan(&self, slots: &Slots, len: u64, may: impl Fn(u32) -> Leave) -> Option<Vec<u32>> {
-        let largest = self.holes.iter().rev().take(PLANS_TRIED);
+    pub fn plan_relocation(
+        &self,
+        slots: &Slots,
+        len: u64,
+        relocation_of: impl Fn(u32) -> Relocation,
+    ) -> Option<Vec<u32>> {
+        let largest = self.holes.iter().rev().take(HOLES_TRIED);
         // To the right of the hole, and from the slot to its left.
         let starts = largest.flat_map(|(_, before)| {
             let left = (*before != NONE).then(|| slots.get(*before).before.load(Relaxed));
             [Some(*before), left].into_iter().flatten()
         });
-        let plans = starts.filter_map(|before| self.plan_from(slots, before, len, &may));
-        plans.min_by_key(|(cost, _)| *cost).map(|(_, leaving)| leaving)
+        let plans = starts.filter_map(|before| self.plan_relocation_from(slots, before, len, &relocation_of));
+        plans.min_by_key(|(cost, _)| *cost).map(|(_, relocated)| relocated)
     }
 
-    fn plan_from(
+    fn plan_relocation_from(
         &self,
         slots: &Slots,
         before: u32,
         len: u64,
-        may: impl Fn(u32) -> Leave,
+        relocation_of: impl Fn(u32) -> Relocation,
     ) -> Option<(u64, Vec<u32>)> {
-        let (mut total, mut cost, mut leaving) = (self.hole(slots, before), 0, Vec::new());
+        let (mut total, mut cost, mut relocated) = (self.hole(slots, before), 0, Vec::new());
         let mut next = slots.get(before).after.load(Relaxed);
         while total < len {
-            if next == NONE || leaving.len() == LEAVING_MAX {
+            if next == NONE || relocated.len() == RELOCATED_MAX {
                 return None;
             }
             let slot = slots.get(next);
-            let bytes = slot.place().len;
-            leaving.push(next);
-            cost += match may(next) {
-                Leave::No => return None,
-                _ if self.refuge_from(bytes, before, &leaving).is_some() => bytes,
-                Leave::ToRefuge => return None,
-                Leave::ForGood => bytes * COST_FOR_GOOD,
+            let bytes = slot.extent().len;
+            relocated.push(next);
+            cost += match relocation_of(next) {
+                Relocation::Forbidden => return None,
+                _ if self.relocation_target_from(bytes, before, &relocated).is_some() => bytes,
+                Relocation::Move => return None,
+                Relocation::MoveOrEvict => bytes * EVICTION_COST,
             };
             total += bytes + self.hole(slots, next);
             next = slot.after.load(Relaxed);
         }
-        Some((cost, leaving))
+        Some((cost, relocated))
     }
 
     /// Slots to move to the left, one behind the other, the first behind the slot returned, so that the holes between them
@@ -156,16 +161,16 @@ impl Space {
         slots: &Slots,
         len: u64,
         slid_max: u64,
-        may: impl Fn(u32) -> Leave,
+        relocation_of: impl Fn(u32) -> Relocation,
     ) -> Option<(u32, Vec<u32>)> {
-        let largest = self.holes.iter().rev().take(SLIDES_TRIED);
+        let largest = self.holes.iter().rev().take(SLIDE_HOLES_TRIED);
         let plans = largest.filter_map(|(_, before)| {
             let (mut total, mut moved, mut sliders) = (self.hole(slots, *before), 0, Vec::new());
             let mut next = slots.get(*before).after.load(Relaxed);
             while total < len {
-                moved += slots.get(next).place().len;
+                moved += slots.get(next).extent().len;
                 let is_too_much = moved > slid_max || sliders.len() == SLIDERS_MAX;
-                if next == NONE || is_too_much || may(next) == Leave::No {
+                if next == NONE || is_too_much || relocation_of(next) == Relocation::Forbidden {
                     return None;
                 }
                 total += self.hole(slots, next);
@@ -178,13 +183,13 @@ impl Space {
     }
 
     /// The slot before a hole for one of those of a plan that leave: none of the holes that the plan joins.
-    pub fn refuge(&self, slots: &Slots, len: u64, leaving: &[u32]) -> Option<u32> {
-        let before = leaving.first().map(|first| slots.get(*first).before.load(Relaxed));
-        self.refuge_from(len, before.unwrap_or(NONE), leaving)
+    pub fn relocation_target(&self, slots: &Slots, len: u64, relocated: &[u32]) -> Option<u32> {
+        let before = relocated.first().map(|first| slots.get(*first).before.load(Relaxed));
+        self.relocation_target_from(len, before.unwrap_or(NONE), relocated)
     }
 
-    fn refuge_from(&self, len: u64, before: u32, leaving: &[u32]) -> Option<u32> {
-        let joined = |id: u32| id == before || leaving.contains(&id);
+    fn relocation_target_from(&self, len: u64, before: u32, relocated: &[u32]) -> Option<u32> {
+        let joined = |id: u32| id == before || relocated.contains(&id);
         self.holes.range((len, NONE)..).map(|(_, id)| *id).find(|id| !joined(*id))
     }
 
@@ -192,18 +197,18 @@ impl Space {
         let slot = slots.get(before);
         let end = match slot.after.load(Relaxed) {
             NONE => self.size,
-            after => slots.get(after).place().start,
+            after => slots.get(after).extent().start,
         };
-        end - slot.place().end()
+        end - slot.extent().end()
     }
 
-    fn know(&mut self, len: u64, before: u32) {
+    fn add_hole(&mut self, len: u64, before: u32) {
         if len > 0 {
             self.holes.insert((len, before));
         }
     }
 
-    fn forget(&mut self, len: u64, before: u32) {
+    fn remove_hole(&mut self, len: u64, before: u32) {
         if len > 0 {
             self.holes.remove(&(len, before));
         }

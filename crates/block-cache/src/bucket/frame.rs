@@ -24,7 +24,7 @@ pub(crate) const FORMAT: u16 = 2;
 /// Bytes before seek points, keys and body.
 pub(crate) const HEADER_BYTES: usize = 56;
 
-const PACKED: u8 = 1;
+const COMPRESSED: u8 = 1;
 
 /// See the module. No padding, and any bytes are values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Header {
             keys_bytes: length::must_u32(block.seek_keys().len()),
             format: FORMAT,
             kind: block.kind() as u8,
-            flags: if block.is_packed() { PACKED } else { 0 },
+            flags: if block.is_compressed() { COMPRESSED } else { 0 },
         }
     }
 
@@ -89,8 +89,8 @@ impl Header {
         BlockType::ALL.get(self.kind as usize).copied()
     }
 
-    pub fn is_packed(&self) -> bool {
-        self.flags & PACKED != 0
+    pub fn is_compressed(&self) -> bool {
+        self.flags & COMPRESSED != 0
     }
 
     /// Where the body begins, and where it ends, in the frame. `None` when that is past all bounds.
@@ -150,7 +150,7 @@ pub(crate) fn to_heap(header: Header, bytes: Vec<u8>) -> Option<Block> {
         seek_keys: bytes.get(points_end..start)?.into(),
         body: u32::try_from(start).ok()?..u32::try_from(end).ok()?,
         bytes: bytes.into(),
-        packed: header.is_packed(),
+        compressed: header.is_compressed(),
     }))
 }
 
@@ -167,7 +167,7 @@ impl FrameRef {
 
     /// Asks for the memory of the header.
     #[inline]
-    pub fn expect(&self) {
+    pub fn prefetch_header(&self) {
         prefetch(self.0.as_ptr());
     }
 

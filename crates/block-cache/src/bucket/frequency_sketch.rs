@@ -1,4 +1,4 @@
-//! [`Sketch`]: how often keys were asked for, lately; a count-min sketch of counts to 15.
+//! [`FrequencySketch`]: how often keys were asked for, lately; a count-min sketch of counts to 15.
 //!
 //! Four counters stand for a key, two a byte, and the least of them is its count: others can only have raised it. All four
 //! lie in one line of 64 bytes, so that a key costs one miss of the processor's cache, and that what ages ages together.
@@ -34,29 +34,29 @@ type Line = [u64; LINE_COUNTERS / WORD_COUNTERS];
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Sketch {
+pub(crate) struct FrequencySketch {
     lines: Vec<Line>,
     /// Blocks that it was made for, and that there are.
-    room: u32,
+    capacity_blocks: u32,
     live: u32,
     /// The next line to age, and what has come of the way there.
     hand: usize,
     aged: u64,
 }
 
-impl Sketch {
+impl FrequencySketch {
     /// Bytes in use.
     pub fn bytes(&self) -> usize {
         size_of_val(self.lines.as_slice())
     }
 
     /// Makes room for so many blocks.
-    pub fn fit(&mut self, live: u32) {
+    pub fn resize_for(&mut self, live: u32) {
         self.live = live;
-        if live > self.room {
-            let room = live.saturating_add(live / 8).max(BLOCKS_MIN);
-            let lines = (room as usize * COUNTERS).div_ceil(LINE_COUNTERS);
-            *self = Self { lines: vec![Line::default(); lines], room, live, ..Self::default() };
+        if live > self.capacity_blocks {
+            let capacity_blocks = live.saturating_add(live / 8).max(BLOCKS_MIN);
+            let lines = (capacity_blocks as usize * COUNTERS).div_ceil(LINE_COUNTERS);
+            *self = Self { lines: vec![Line::default(); lines], capacity_blocks, live, ..Self::default() };
         }
     }
 
@@ -83,7 +83,7 @@ impl Sketch {
 
     /// As many lines as one request makes older.
     fn age(&mut self) {
-        let period = ADDS_PER_AGE * u64::from(self.live.max(self.room / 4));
+        let period = ADDS_PER_AGE * u64::from(self.live.max(self.capacity_blocks / 4));
         self.aged += self.lines.len() as u64;
         while self.aged >= period {
             self.aged -= period;
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
     use crate::bucket::hash;
 
-    fn sketch(blocks: u32) -> Sketch {
-        let mut sketch = Sketch::default();
-        sketch.fit(blocks);
+    fn sketch(blocks: u32) -> FrequencySketch {
+        let mut sketch = FrequencySketch::default();
+        sketch.resize_for(blocks);
         sketch
     }
 
@@ -125,8 +125,8 @@ mod tests {
             assert_eq!(sketch.count(hash(1, 1)), count.min(15));
             sketch.add(hash(1, 1));
         }
-        assert_eq!(Sketch::default().count(hash(1, 1)), 0);
-        Sketch::default().add(hash(1, 1));
+        assert_eq!(FrequencySketch::default().count(hash(1, 1)), 0);
+        FrequencySketch::default().add(hash(1, 1));
     }
 
     /// As many keys as there are blocks, each asked for up to four times: hardly one is counted too high, none too low.
@@ -173,11 +173,11 @@ mod tests {
     fn it_takes_ten_bytes_a_block_and_grows_with_them() {
         let mut sketch = sketch(100);
         for live in 100..50_000 {
-            sketch.fit(live);
+            sketch.resize_for(live);
             let each = sketch.bytes() as f64 / f64::from(live);
             assert!((10.0..12.0).contains(&each), "{each} bytes for each of {live}");
         }
-        sketch.fit(10);
+        sketch.resize_for(10);
         assert!(sketch.bytes() > 500_000, "it stays as large as it was");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Buckets`]: from a key's hash to its slot, by linear hashing.
+//! [`HashIndex`]: from a key's hash to its slot, by linear hashing.
 //!
 //! Chains of slots, about one slot a bucket. The table grows by one bucket at a time, in memory that was reserved at the
 //! start, so no insert pays for a whole new table. Readers walk chains with no lock: a walk that a change overtakes ends
@@ -20,12 +20,12 @@ const STEPS_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Buckets {
+pub(crate) struct HashIndex {
     heads: Mapping,
     len: AtomicU32,
 }
 
-impl Buckets {
+impl HashIndex {
     /// A table for at most `slots` slots.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ mod tests {
         let count = 5000;
         let mapping = Arc::new(Mapping::anonymous(Slots::bytes(count)).unwrap());
         let slots = Slots::new(mapping, 0, count);
-        let buckets = Buckets::new(count).unwrap();
+        let buckets = HashIndex::new(count).unwrap();
         let hash = |id: u32| crate::bucket::hash(u64::from(id) % 7, u64::from(id));
         let has = |id: u32| buckets.chain(&slots, hash(id)).any(|(found, _)| found == id);
         for id in 1..count {

@@ -17,13 +17,13 @@ use std::ops::Range;
 
 use evenkeel_common::length;
 
-use super::slot::Place;
+use super::slot::Extent;
 
 /// Bytes of a huge page, of most machines.
 pub(crate) const PAGE_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum PageState {
     Untouched,
     Touched,
     Idle,
@@ -34,40 +34,43 @@ enum Page {
 pub(crate) struct IdlePages {
     /// Where the first whole page begins.
     first: u64,
-    pages: Vec<Page>,
+    pages: Vec<PageState>,
 }
 
 impl IdlePages {
     /// For a space of `size` bytes, whose whole pages begin at `first`; none where it lies in no memory of this process.
     pub fn new(first: Option<u64>, size: u64) -> Self {
         let bytes = first.map_or(0, |first| size.saturating_sub(first));
-        Self { first: first.unwrap_or(0), pages: vec![Page::Untouched; length::index(bytes / PAGE_BYTES)] }
+        Self {
+            first: first.unwrap_or(0),
+            pages: vec![PageState::Untouched; length::index(bytes / PAGE_BYTES)],
+        }
     }
 
     /// A frame is put there.
     #[inline]
-    pub fn touch(&mut self, place: Place) {
-        let from = place.start.saturating_sub(self.first) / PAGE_BYTES;
-        let to = place.end().saturating_sub(self.first).div_ceil(PAGE_BYTES);
+    pub fn touch(&mut self, extent: Extent) {
+        let from = extent.start.saturating_sub(self.first) / PAGE_BYTES;
+        let to = extent.end().saturating_sub(self.first).div_ceil(PAGE_BYTES);
         let to = length::index(to).min(self.pages.len());
         self.pages
             .get_mut(length::index(from)..to)
             .into_iter()
             .flatten()
-            .for_each(|page| *page = Page::Touched);
+            .for_each(|page| *page = PageState::Touched);
     }
 
     /// Looks at the holes: gives the pages that may go back, and notes those that may at the next look.
-    pub fn look(&mut self, holes: impl Iterator<Item = Range<u64>>) -> Vec<usize> {
+    pub fn scan(&mut self, holes: impl Iterator<Item = Range<u64>>) -> Vec<usize> {
         let mut idle = Vec::new();
         for hole in holes {
             let from = length::index(hole.start.saturating_sub(self.first).div_ceil(PAGE_BYTES));
             let to = length::index(hole.end.saturating_sub(self.first) / PAGE_BYTES);
             for at in from..to.min(self.pages.len()) {
                 match self.pages[at] {
-                    Page::Untouched => {}
-                    Page::Touched => self.pages[at] = Page::Idle,
-                    Page::Idle => idle.push(at),
+                    PageState::Untouched => {}
+                    PageState::Touched => self.pages[at] = PageState::Idle,
+                    PageState::Idle => idle.push(at),
                 }
             }
         }
@@ -75,9 +78,9 @@ impl IdlePages {
     }
 
     /// Takes a page that is still idle, to be given back; where it begins.
-    pub fn take(&mut self, at: usize) -> Option<u64> {
-        let page = self.pages.get_mut(at).filter(|page| **page == Page::Idle)?;
-        *page = Page::Untouched;
+    pub fn take_idle(&mut self, at: usize) -> Option<u64> {
+        let page = self.pages.get_mut(at).filter(|page| **page == PageState::Idle)?;
+        *page = PageState::Untouched;
         Some(self.first + at as u64 * PAGE_BYTES)
     }
 }
@@ -90,24 +93,28 @@ mod tests {
     fn pages_that_were_free_at_two_looks_go_back_once() {
         let mut pages = IdlePages::new(Some(4096), 4096 + 4 * PAGE_BYTES + 5);
         let all = || std::iter::once(0..4096 + 4 * PAGE_BYTES + 5);
-        assert!(pages.look(all()).is_empty() && pages.look(all()).is_empty(), "nothing was touched");
-        pages.touch(Place { start: 0, len: 4096 + 8 });
-        pages.touch(Place { start: 4096 + 2 * PAGE_BYTES - 8, len: 16 });
+        assert!(pages.scan(all()).is_empty() && pages.scan(all()).is_empty(), "nothing was touched");
+        pages.touch(Extent { start: 0, len: 4096 + 8 });
+        pages.touch(Extent { start: 4096 + 2 * PAGE_BYTES - 8, len: 16 });
         let rest = || std::iter::once(4096 + 8..4096 + 4 * PAGE_BYTES);
-        assert!(pages.look(rest()).is_empty(), "once is too soon");
-        assert_eq!(pages.look(rest()), [1, 2], "the first page is not whole");
-        pages.touch(Place { start: 4096 + 2 * PAGE_BYTES, len: 8 });
-        assert_eq!((pages.take(1), pages.take(2)), (Some(4096 + PAGE_BYTES), None), "one is used again");
-        assert_eq!(pages.take(1), None);
-        assert!(pages.look(rest()).is_empty());
-        assert_eq!(pages.look(rest()), [2]);
+        assert!(pages.scan(rest()).is_empty(), "once is too soon");
+        assert_eq!(pages.scan(rest()), [1, 2], "the first page is not whole");
+        pages.touch(Extent { start: 4096 + 2 * PAGE_BYTES, len: 8 });
+        assert_eq!(
+            (pages.take_idle(1), pages.take_idle(2)),
+            (Some(4096 + PAGE_BYTES), None),
+            "one is used again"
+        );
+        assert_eq!(pages.take_idle(1), None);
+        assert!(pages.scan(rest()).is_empty());
+        assert_eq!(pages.scan(rest()), [2]);
     }
 
     #[test]
     fn a_space_of_files_or_of_less_than_a_page_has_none() {
         for mut pages in [IdlePages::new(None, 1 << 30), IdlePages::new(Some(4096), PAGE_BYTES)] {
-            pages.touch(Place { start: 0, len: 4 << 20 });
-            assert!(pages.look(std::iter::once(0..1 << 30)).is_empty());
+            pages.touch(Extent { start: 0, len: 4 << 20 });
+            assert!(pages.scan(std::iter::once(0..1 << 30)).is_empty());
         }
     }
 }

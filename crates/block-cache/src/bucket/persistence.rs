@@ -29,14 +29,14 @@ const FORMAT: u32 = 1;
 
 /// What must be the same for a cache to be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct Geometry {
     pub shards: u32,
     pub slots: u32,
     pub shard_bytes: u64,
     pub files: u32,
 }
 
-impl Shape {
+impl Geometry {
     fn superblock(self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for word in [FORMAT, u32::from(frame::FORMAT), self.shards, self.slots] {
@@ -53,7 +53,7 @@ impl Shape {
 }
 
 /// The index, mapped; it is locked as long as this is kept.
-pub(crate) struct Index {
+pub(crate) struct IndexFile {
     pub file: File,
     pub mapping: Arc<Mapping>,
 }
@@ -62,21 +62,21 @@ pub(crate) struct Index {
 ///
 /// # Errors
 /// What the file system says; `WouldBlock` when another process has it.
-pub(crate) fn open_index(path: &Path, shape: Shape) -> io::Result<Index> {
+pub(crate) fn open_index(path: &Path, geometry: Geometry) -> io::Result<IndexFile> {
     let file = open(path)?;
     file.try_lock()
         .map_err(|_| io::Error::new(io::ErrorKind::WouldBlock, "the cache is in use by another process"))?;
-    let superblock = shape.superblock();
+    let superblock = geometry.superblock();
     let mut found = vec![0; superblock.len()];
-    let whole = file.metadata()?.len() == shape.index_bytes() as u64;
-    let same = whole && read_start(&file, &mut found).is_ok() && found == superblock;
-    if !same {
+    let whole = file.metadata()?.len() == geometry.index_bytes() as u64;
+    let is_current = whole && read_start(&file, &mut found).is_ok() && found == superblock;
+    if !is_current {
         file.set_len(0)?;
-        reserve(&file, shape.index_bytes() as u64)?;
+        reserve(&file, geometry.index_bytes() as u64)?;
         std::os::unix::fs::FileExt::write_all_at(&file, &superblock, 0)?;
     }
-    let mapping = Arc::new(Mapping::of_file(&file, shape.index_bytes())?);
-    Ok(Index { file, mapping })
+    let mapping = Arc::new(Mapping::of_file(&file, geometry.index_bytes())?);
+    Ok(IndexFile { file, mapping })
 }
 
 /// Opens a file for frames, with all its bytes reserved.

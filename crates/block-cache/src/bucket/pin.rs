@@ -140,7 +140,7 @@ pub(crate) fn count(slots: &Slots) -> usize {
 }
 
 /// Whether any slot of the first `used` of a table is pinned.
-pub(crate) fn any(slots: &Slots, used: u32) -> bool {
+pub(crate) fn any_pinned(slots: &Slots, used: u32) -> bool {
     let addresses = slots.addresses();
     fence(SeqCst);
     entries().any(|held| addresses.contains(&held)) || (0..used).any(|id| slots.get(id).pins.load(SeqCst) > 0)

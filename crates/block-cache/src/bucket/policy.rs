@@ -9,7 +9,7 @@
 //!       \  warm ---> main   gone                              gone
 //! ```
 //!
-//! A hit only counts in the slot, so it takes no lock and moves nothing. [`Sketch`] counts requests of blocks that are
+//! A hit only counts in the slot, so it takes no lock and moves nothing. [`FrequencySketch`] counts requests of blocks that are
 //! here and that are not: misses as they come, hits when the clock takes them from the slot. A block that leaves `window`
 //! unhit takes the place of main's oldest unhit block if it was asked for more often than that, and before. So a scan
 //! passes through `window`, which has a twentieth of the bytes, and neither moves main's clock nor anything in it. While
@@ -30,14 +30,14 @@
 //! It is a clock in place of a list in order of access, for hits take no lock: a block that was hit goes on when it comes
 //! to the end of its area, and not at the hit.
 //!
-//! A clock that finds all in use stops after [`LOOKS_MAX`] blocks, and takes the one it has come to: who waits for the
+//! A clock that finds all in use stops after [`CLOCK_STEPS_MAX`] blocks, and takes the one it has come to: who waits for the
 //! lock waits for microseconds, however large the cache is.
 //!
 //! docs/benchmarks.md has what this was measured against. Everything here is called with the shard's lock held.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::frequency_sketch::Sketch;
+use super::frequency_sketch::FrequencySketch;
 use super::slot::{NONE, Slot, Slots};
 
 /// Of no queue.
@@ -52,9 +52,9 @@ pub(crate) const WINDOW_SHARE: f64 = 0.05;
 const ROOM_PART: u64 = 32;
 /// A block of which more was counted is known, and may take another's place. A scan's are not: a sketch as small as
 /// this one often says two of a block that was asked for once.
-const UNKNOWN_COUNT_MAX: u8 = 2;
+const INFREQUENT_COUNT_MAX: u8 = 2;
 /// A clock passes no more blocks for one victim.
-const LOOKS_MAX: usize = 128;
+const CLOCK_STEPS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
@@ -122,7 +122,7 @@ impl Default for Shares {
 
 /// What a cache holds when a block comes in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct Occupancy {
     /// Blocks, with the new one.
     pub live: u32,
     /// Bytes in use, with the new block's.
@@ -135,14 +135,14 @@ pub(crate) struct Load {
 #[derive(Debug)]
 pub(crate) struct Queues {
     queues: [Queue; 4],
-    sketch: Sketch,
+    sketch: FrequencySketch,
     policy: Policy,
     shares: Shares,
 }
 
 impl Queues {
     pub fn new(policy: Policy, shares: Shares) -> Self {
-        Self { queues: [Queue::default(); 4], sketch: Sketch::default(), policy, shares }
+        Self { queues: [Queue::default(); 4], sketch: FrequencySketch::default(), policy, shares }
     }
 
     /// Bytes of the policy beside the slots.
@@ -151,7 +151,7 @@ impl Queues {
     }
 
     /// Takes in a new block.
-    pub fn admit(&mut self, slots: &Slots, id: u32, hash: u64, admission: Admission, load: Load) {
+    pub fn admit(&mut self, slots: &Slots, id: u32, hash: u64, admission: Admission, occupancy: Occupancy) {
         let queue = match admission {
             Admission::New => WINDOW,
             Admission::Warm => MAIN,
@@ -160,17 +160,17 @@ impl Queues {
         slots.get(id).uses.store(0, Relaxed);
         self.push(slots, queue, id);
         if self.policy == Policy::TinyLfu {
-            self.sketch.fit(load.live);
+            self.sketch.resize_for(occupancy.live);
             self.sketch.add(hash);
-            if load.used < load.limit - load.limit / ROOM_PART {
-                self.fill_main(slots, id, load.limit);
+            if occupancy.used < occupancy.limit - occupancy.limit / ROOM_PART {
+                self.fill_main(slots, id, occupancy.limit);
             }
         }
     }
 
     /// Lets blocks of the window go on to the main part, which has room, and keep their hits; all but the newest.
     fn fill_main(&mut self, slots: &Slots, newest: u32, limit: u64) {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..CLOCK_STEPS_MAX {
             match self.oldest(WINDOW).filter(|oldest| *oldest != newest) {
                 Some(oldest) if self.is_over(WINDOW, self.shares.single, limit) => {
                     self.requeue(slots, MAIN, oldest);
@@ -183,7 +183,7 @@ impl Queues {
     /// Takes in a block that an earlier process left.
     pub fn readmit(&mut self, slots: &Slots, id: u32, live: u32) {
         if self.policy == Policy::TinyLfu {
-            self.sketch.fit(live);
+            self.sketch.resize_for(live);
         }
         let was = slots.get(id).queue.load(Relaxed);
         let queue = if matches!(was, WINDOW | MAIN | MEMORY) { was } else { WINDOW };
@@ -203,24 +203,24 @@ impl Queues {
             NONE => queue.oldest = newer,
             older => slots.get(older).newer.store(newer, Relaxed),
         }
-        queue.bytes -= slot.place().len;
+        queue.bytes -= slot.extent().len;
     }
 
     /// The next block to go, of a cache of `limit` bytes. It stays in its queue. `None` when there is no block.
     pub fn victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
         match self.policy {
-            Policy::TinyLfu => self.least_frequent(slots, limit),
-            Policy::Lru => self.least_recent(slots, limit),
+            Policy::TinyLfu => self.tiny_lfu_victim(slots, limit),
+            Policy::Lru => self.lru_victim(slots, limit),
         }
     }
 
-    fn least_frequent(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
-        for _ in 0..LOOKS_MAX {
+    fn tiny_lfu_victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
+        for _ in 0..CLOCK_STEPS_MAX {
             let (window, main) = (self.oldest(WINDOW), self.oldest(MAIN));
             if window.is_none() && main.is_none() || self.is_over(MEMORY, self.shares.memory, limit) {
-                return self.unused(slots, MEMORY);
+                return self.clock_victim(slots, MEMORY);
             }
-            let Some(candidate) = window else { return self.unused(slots, MAIN) };
+            let Some(candidate) = window else { return self.clock_victim(slots, MAIN) };
             let slot = slots.get(candidate);
             let hit = slot.uses.load(Relaxed) > 0;
             let is_over = self.is_over(WINDOW, self.shares.single, limit);
@@ -229,10 +229,10 @@ impl Queues {
                 continue;
             }
             // Below its share, the window gives up only what nobody knows, and keeps half.
-            if !hit && self.is_unknown(slot) && self.is_over(WINDOW, self.shares.single / 2.0, limit) {
+            if !hit && self.is_infrequent(slot) && self.is_over(WINDOW, self.shares.single / 2.0, limit) {
                 return Some(candidate);
             }
-            let victim = self.unused(slots, MAIN)?;
+            let victim = self.clock_victim(slots, MAIN)?;
             if !is_over {
                 return Some(victim);
             }
@@ -246,8 +246,8 @@ impl Queues {
     }
 
     /// The oldest block of a queue that was not hit since the clock passed it, or that the clock got to.
-    fn unused(&mut self, slots: &Slots, queue: u8) -> Option<u32> {
-        for _ in 0..LOOKS_MAX {
+    fn clock_victim(&mut self, slots: &Slots, queue: u8) -> Option<u32> {
+        for _ in 0..CLOCK_STEPS_MAX {
             let id = self.oldest(queue)?;
             let slot = slots.get(id);
             let uses = slot.uses.load(Relaxed);
@@ -269,8 +269,8 @@ impl Queues {
         self.requeue(slots, MAIN, id);
     }
 
-    fn least_recent(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
-        for _ in 0..LOOKS_MAX {
+    fn lru_victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
+        for _ in 0..CLOCK_STEPS_MAX {
             let queue = self.furthest_over(limit)?;
             let id = self.oldest(queue)?;
             if slots.get(id).uses.swap(0, Relaxed) == 0 {
@@ -282,7 +282,7 @@ impl Queues {
     }
 
     /// A victim that cannot go now: it is in use, so it is worth keeping.
-    pub fn spare(&mut self, slots: &Slots, id: u32) {
+    pub fn requeue_pinned(&mut self, slots: &Slots, id: u32) {
         let queue = if slots.get(id).queue.load(Relaxed) == MEMORY { MEMORY } else { MAIN };
         self.requeue(slots, queue, id);
     }
@@ -297,15 +297,15 @@ impl Queues {
         };
         let is_worthless = || match (self.policy, queue) {
             (Policy::Lru, _) | (_, MEMORY) => true,
-            (_, WINDOW) => self.is_unknown(slot),
+            (_, WINDOW) => self.is_infrequent(slot),
             _ => self.sketch.count(hash_of(slot)) == 0,
         };
         slot.uses.load(Relaxed) == 0 && is_its_turn() && is_worthless()
     }
 
     /// Whether hardly anybody asked for a block but who brought it in.
-    fn is_unknown(&self, slot: &Slot) -> bool {
-        self.sketch.count(hash_of(slot)) <= UNKNOWN_COUNT_MAX
+    fn is_infrequent(&self, slot: &Slot) -> bool {
+        self.sketch.count(hash_of(slot)) <= INFREQUENT_COUNT_MAX
     }
 
     fn oldest(&self, queue: u8) -> Option<u32> {
@@ -341,7 +341,7 @@ impl Queues {
             newest => slots.get(newest).newer.store(id, Relaxed),
         }
         queue.newest = id;
-        queue.bytes += slot.place().len;
+        queue.bytes += slot.extent().len;
     }
 }
 

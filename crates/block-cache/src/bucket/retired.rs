@@ -12,24 +12,24 @@ use super::pin;
 use super::slot::Slots;
 
 /// The memory of one shard, and the slots that tell whether it is still read.
-pub(crate) struct Grave {
+pub(crate) struct RetiredShard {
     pub slots: Slots,
     pub used: u32,
     /// Kept for its memory.
     pub _frames: Option<Arc<Mapping>>,
 }
 
-impl Grave {
-    fn is_quiet(&self) -> bool {
-        !pin::any(&self.slots, self.used)
+impl RetiredShard {
+    fn is_unpinned(&self) -> bool {
+        !pin::any_pinned(&self.slots, self.used)
     }
 }
 
-static GRAVES: Mutex<Vec<Grave>> = Mutex::new(Vec::new());
+static RETIRED: Mutex<Vec<RetiredShard>> = Mutex::new(Vec::new());
 
 /// Takes in the memory of a cache; frees what nobody reads any more.
-pub(crate) fn bury(graves: impl Iterator<Item = Grave>) {
-    let mut all = GRAVES.lock();
-    all.extend(graves);
-    all.retain(|grave| !grave.is_quiet());
+pub(crate) fn retire(shards: impl Iterator<Item = RetiredShard>) {
+    let mut all = RETIRED.lock();
+    all.extend(shards);
+    all.retain(|shard| !shard.is_unpinned());
 }

@@ -14,11 +14,11 @@
 //! ```
 //!
 //! * [`BucketCache::get_row`] takes no lock and serves open rows only.
-//! * [`BucketCache::hold_row`] comes before a write of the row is visible. From then on nobody is served what was before it.
-//! * [`BucketCache::settle_row`] comes after it is visible, and writes the successor where the row lies, when it fits there and
+//! * [`BucketCache::begin_row_update`] comes before a write of the row is visible. From then on nobody is served what was before it.
+//! * [`BucketCache::finish_row_update`] comes after it is visible, and writes the successor where the row lies, when it fits there and
 //!   no reader pins the row; otherwise the row goes. It never waits: it runs where writes are acknowledged.
-//! * [`BucketCache::insert_row`] asks whether the row is current under the shard's lock, which `hold_row` takes too: a writer
-//!   that has noted its write before is seen by the one, or its `hold_row` finds what was inserted.
+//! * [`BucketCache::insert_row`] asks whether the row is current under the shard's lock, which `begin_row_update` takes too: a writer
+//!   that has noted its write before is seen by the one, or its `begin_row_update` finds what was inserted.
 //!
 //! A held row whose writer never settles (its log failed) is like no row, and is replaced or evicted as any other.
 //!
@@ -38,20 +38,20 @@ use crate::{Block, BlockKey, BlockParts, BlockType};
 /// A slot that has a block.
 pub(crate) const NO_ROW: u8 = 0;
 /// A row that may be served.
-pub(crate) const ROW_OPEN: u8 = 1;
+pub(crate) const ROW_VALID: u8 = 1;
 /// A row that a write under way will change.
-const ROW_HELD: u8 = 2;
+const ROW_UPDATING: u8 = 2;
 
 /// Bytes of slot, bucket and policy that a row is charged for.
 pub const ROW_INDEX_BYTES: u64 = 80;
 
 /// What a write makes of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Successor {
+pub enum RowUpdate {
     /// Nothing else: it is served as before.
-    Same,
+    Unchanged,
     /// Another one, once the write is visible.
-    Row(Vec<u8>),
+    Replaced(Vec<u8>),
     /// Nothing that is known: the row goes.
     Unknown,
 }
@@ -78,21 +78,21 @@ impl BucketCache {
     }
 
     /// Stops serving a row, for the write `by`, unless that leaves it the same. `successor` makes the row after the write of
-    /// the row before it; quick, for it runs under the shard's lock. Returns what [`BucketCache::settle_row`] is to be given.
-    pub fn hold_row(
+    /// the row before it; quick, for it runs under the shard's lock. Returns what [`BucketCache::finish_row_update`] is to be given.
+    pub fn begin_row_update(
         &self,
         key: &BlockKey,
         by: u32,
-        successor: impl FnOnce(&[u8]) -> Successor,
+        successor: impl FnOnce(&[u8]) -> RowUpdate,
     ) -> Option<Vec<u8>> {
         let hash = hash_of(key);
-        self.shard(hash).hold_row(key, hash, by, successor)
+        self.shard(hash).begin_row_update(key, hash, by, successor)
     }
 
     /// Serves the successor of a row that `by` holds, if it holds it still.
-    pub fn settle_row(&self, key: &BlockKey, by: u32, successor: Vec<u8>) {
+    pub fn finish_row_update(&self, key: &BlockKey, by: u32, successor: Vec<u8>) {
         let hash = hash_of(key);
-        self.shard(hash).settle_row(key, hash, by, &block_of(successor));
+        self.shard(hash).finish_row_update(key, hash, by, &block_of(successor));
     }
 }
 
@@ -106,14 +106,14 @@ fn block_of(bytes: Vec<u8>) -> Block {
         bytes: bytes.into(),
         seek_points: Box::default(),
         seek_keys: Box::default(),
-        packed: false,
+        compressed: false,
     })
 }
 
 impl Shard {
     #[inline]
     fn get_row(&self, key: &BlockKey, hash: u64) -> Option<Block> {
-        self.open_row(key, hash, Slot::used)
+        self.open_row(key, hash, Slot::record_hit)
     }
 
     /// The row of a key, if it may be served; tells `found` first.
@@ -121,58 +121,58 @@ impl Shard {
     fn open_row(&self, key: &BlockKey, hash: u64, found: impl FnOnce(&Slot)) -> Option<Block> {
         let pin = self.pin(key, hash)?;
         let slot = pin.slot();
-        if slot.row.load(Acquire) != ROW_OPEN {
+        if slot.row.load(Acquire) != ROW_VALID {
             return None;
         }
         found(slot);
-        let place = slot.place();
-        let frame = self.storage.frame(place)?;
-        frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
+        let extent = slot.extent();
+        let frame = self.storage.frame(extent)?;
+        frame.header().is_of(key, extent.len).then(|| Block::pinned(frame, pin))
     }
 
-    fn hold_row(
+    fn begin_row_update(
         &self,
         key: &BlockKey,
         hash: u64,
         by: u32,
-        successor: impl FnOnce(&[u8]) -> Successor,
+        successor: impl FnOnce(&[u8]) -> RowUpdate,
     ) -> Option<Vec<u8>> {
         let mut inner = self.inner.lock();
         let id = self.find(key, hash)?;
         let slot = self.slots.get(id);
         // A write is no use of the row: one that is written and never read is to go.
         let row = self.open_row(key, hash, |_| ());
-        match row.map_or(Successor::Unknown, |row| successor(row.data())) {
-            Successor::Same => None,
-            Successor::Row(next) => {
+        match row.map_or(RowUpdate::Unknown, |row| successor(row.data())) {
+            RowUpdate::Unchanged => None,
+            RowUpdate::Replaced(next) => {
                 slot.extra.store(by, Relaxed);
-                slot.row.store(ROW_HELD, Release);
+                slot.row.store(ROW_UPDATING, Release);
                 Some(next)
             }
-            Successor::Unknown => {
-                self.doom(&mut inner, id);
+            RowUpdate::Unknown => {
+                self.remove_entry(&mut inner, id);
                 None
             }
         }
     }
 
-    fn settle_row(&self, key: &BlockKey, hash: u64, by: u32, successor: &Block) {
+    fn finish_row_update(&self, key: &BlockKey, hash: u64, by: u32, successor: &Block) {
         let Some(mut inner) = self.inner.try_lock() else { return };
         let Some(id) = self.find(key, hash) else { return };
         let slot = self.slots.get(id);
-        if slot.row.load(Relaxed) != ROW_HELD || slot.extra.load(Relaxed) != by {
+        if slot.row.load(Relaxed) != ROW_UPDATING || slot.extra.load(Relaxed) != by {
             return;
         }
-        let place = slot.place();
-        let fits = Header::of(key, successor).frame_bytes().is_some_and(|bytes| bytes <= place.len);
+        let extent = slot.extent();
+        let fits = Header::of(key, successor).frame_bytes().is_some_and(|bytes| bytes <= extent.len);
         slot.retire();
-        let written = fits && !pin::is_pinned(slot) && self.storage.write(place, key, successor).is_ok();
+        let written = fits && !pin::is_pinned(slot) && self.storage.write(extent, key, successor).is_ok();
         if written {
-            slot.row.store(ROW_OPEN, Relaxed);
+            slot.row.store(ROW_VALID, Relaxed);
             slot.revive();
         } else {
             slot.revive();
-            self.doom(&mut inner, id);
+            self.remove_entry(&mut inner, id);
         }
     }
 }
@@ -199,9 +199,10 @@ mod tests {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
         assert_eq!(text(&cache, 1).as_deref(), Some("one"));
-        let next = cache.hold_row(&key(1), 5, |old| Successor::Row([old, b"+"].concat())).unwrap();
+        let next =
+            cache.begin_row_update(&key(1), 5, |old| RowUpdate::Replaced([old, b"+"].concat())).unwrap();
         assert_eq!(text(&cache, 1), None);
-        cache.settle_row(&key(1), 5, next);
+        cache.finish_row_update(&key(1), 5, next);
         assert_eq!(text(&cache, 1).as_deref(), Some("one+"));
         assert_eq!((cache.stats().rows, cache.stats().blocks), (1, 1));
     }
@@ -210,16 +211,16 @@ mod tests {
     fn a_row_that_is_held_twice_goes() {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
-        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(b"two".to_vec())).unwrap();
-        assert!(cache.hold_row(&key(1), 6, |_| Successor::Row(b"six".to_vec())).is_none());
-        cache.settle_row(&key(1), 5, next.clone());
+        let next = cache.begin_row_update(&key(1), 5, |_| RowUpdate::Replaced(b"two".to_vec())).unwrap();
+        assert!(cache.begin_row_update(&key(1), 6, |_| RowUpdate::Replaced(b"six".to_vec())).is_none());
+        cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1), None);
         // Neither does it come back over what a reader put there meanwhile.
         assert!(cache.insert_row(&key(1), b"new".to_vec(), || true));
-        cache.settle_row(&key(1), 5, next.clone());
+        cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1).as_deref(), Some("new"));
-        assert!(cache.hold_row(&key(1), 7, |_| Successor::Row(b"sev".to_vec())).is_some());
-        cache.settle_row(&key(1), 5, next);
+        assert!(cache.begin_row_update(&key(1), 7, |_| RowUpdate::Replaced(b"sev".to_vec())).is_some());
+        cache.finish_row_update(&key(1), 5, next);
         assert_eq!(text(&cache, 1), None);
     }
 
@@ -228,10 +229,10 @@ mod tests {
         let cache = cache(1 << 20);
         assert!(!cache.insert_row(&key(1), b"one".to_vec(), || false));
         assert!(cache.insert_row(&key(2), b"two".to_vec(), || true));
-        assert!(cache.hold_row(&key(2), 5, |_| Successor::Unknown).is_none());
+        assert!(cache.begin_row_update(&key(2), 5, |_| RowUpdate::Unknown).is_none());
         assert_eq!((text(&cache, 1), text(&cache, 2), cache.stats().bytes), (None, None, 0));
         assert!(cache.insert_row(&key(3), b"same".to_vec(), || true));
-        assert!(cache.hold_row(&key(3), 5, |_| Successor::Same).is_none());
+        assert!(cache.begin_row_update(&key(3), 5, |_| RowUpdate::Unchanged).is_none());
         assert_eq!(text(&cache, 3).as_deref(), Some("same"));
     }
 
@@ -240,8 +241,8 @@ mod tests {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"old".to_vec(), || true));
         let held = cache.get_row(&key(1)).unwrap();
-        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(b"new".to_vec())).unwrap();
-        cache.settle_row(&key(1), 5, next);
+        let next = cache.begin_row_update(&key(1), 5, |_| RowUpdate::Replaced(b"new".to_vec())).unwrap();
+        cache.finish_row_update(&key(1), 5, next);
         assert_eq!(held.data(), b"old");
         assert_eq!(text(&cache, 1), None, "it was read, so it could not be changed in place");
         assert_eq!(cache.limbo(), 1);
@@ -257,9 +258,9 @@ mod tests {
             shard.slots().get(shard.find(&key(1), hash).unwrap()).uses.load(Relaxed)
         };
         for by in 1..4 {
-            let next = cache.hold_row(&key(1), by, |_| Successor::Row(b"two".to_vec())).unwrap();
-            cache.settle_row(&key(1), by, next);
-            assert!(cache.hold_row(&key(1), by, |_| Successor::Same).is_none());
+            let next = cache.begin_row_update(&key(1), by, |_| RowUpdate::Replaced(b"two".to_vec())).unwrap();
+            cache.finish_row_update(&key(1), by, next);
+            assert!(cache.begin_row_update(&key(1), by, |_| RowUpdate::Unchanged).is_none());
         }
         assert_eq!(uses(), 0);
         assert!(cache.get_row(&key(1)).is_some());
@@ -270,8 +271,8 @@ mod tests {
     fn a_successor_that_does_not_fit_goes_with_its_row() {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"short".to_vec(), || true));
-        let next = cache.hold_row(&key(1), 5, |_| Successor::Row(vec![b'x'; 100])).unwrap();
-        cache.settle_row(&key(1), 5, next);
+        let next = cache.begin_row_update(&key(1), 5, |_| RowUpdate::Replaced(vec![b'x'; 100])).unwrap();
+        cache.finish_row_update(&key(1), 5, next);
         assert_eq!((text(&cache, 1), cache.stats().rows), (None, 0));
     }
 

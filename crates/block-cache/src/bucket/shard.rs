@@ -16,18 +16,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use evenkeel_common::turns;
 use parking_lot::Mutex;
 
-use super::allocator::{Leave, Space};
+use super::allocator::{Allocator, Relocation};
 use super::frame::{HEADER_BYTES, Header};
-use super::hash_index::Buckets;
+use super::hash_index::HashIndex;
 use super::idle_pages::{IdlePages, PAGE_BYTES};
 use super::pin::{self, Pin};
-use super::policy::{Admission, Load, Policy, Queues, Shares};
-use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_OPEN};
-use super::slot::{FRAME_BYTES_MAX, NONE, Place, Slot, Slots, USES_MAX};
+use super::policy::{Admission, Occupancy, Policy, Queues, Shares};
+use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_VALID};
+use super::slot::{Extent, FRAME_BYTES_MAX, NONE, Slot, Slots, USES_MAX};
 use super::storage::Storage;
 use super::{fold, hash};
 use crate::stats::Counters;
-use crate::{Block, BlockKey, Found};
+use crate::{Block, BlockKey, PrefetchedBlock};
 
 /// One byte in so many stays free, so that holes can be found by moving little.
 const RESERVE_PART: u64 = 128;
@@ -56,7 +56,7 @@ pub struct CachedFile {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(super) slots: Slots,
-    buckets: Buckets,
+    index: HashIndex,
     pub(super) storage: Storage,
     counters: Arc<Counters>,
     block_bytes_max: u64,
@@ -67,13 +67,13 @@ pub(crate) struct Shard {
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    space: Space,
+    allocator: Allocator,
     idle: IdlePages,
     queues: Queues,
     /// The first free slot of those used before.
     free: u32,
     /// Slots from this one on were never used.
-    fresh: u32,
+    next_unused: u32,
     live: u32,
     /// Those of them that are rows, and the bytes of their frames.
     rows: u32,
@@ -86,7 +86,7 @@ pub(super) struct Inner {
 }
 
 /// A frame to be.
-struct New<'a> {
+struct NewEntry<'a> {
     key: &'a BlockKey,
     hash: u64,
     block: &'a Block,
@@ -109,7 +109,7 @@ pub(crate) struct ShardParts {
 
 /// What a shard holds now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ShardUse {
+pub(crate) struct ShardUsage {
     pub blocks: u64,
     pub bytes: u64,
     pub index_bytes: u64,
@@ -125,11 +125,11 @@ impl Shard {
     /// When the kernel has no address space.
     pub fn new(parts: ShardParts) -> io::Result<Self> {
         let inner = Inner {
-            space: Space::new(parts.size),
+            allocator: Allocator::new(parts.size),
             idle: IdlePages::new(parts.storage.first_page(), parts.size),
             queues: Queues::new(parts.policy, parts.shares),
             free: NONE,
-            fresh: 1,
+            next_unused: 1,
             live: 0,
             rows: 0,
             row_bytes: 0,
@@ -139,7 +139,7 @@ impl Shard {
             files: HashMap::new(),
         };
         let shard = Self {
-            buckets: Buckets::new(parts.slots.count())?,
+            index: HashIndex::new(parts.slots.count())?,
             slots: parts.slots,
             storage: parts.storage,
             counters: parts.counters,
@@ -157,35 +157,35 @@ impl Shard {
     pub fn get(&self, key: &BlockKey, hash: u64) -> Option<Block> {
         let pin = self.pin(key, hash)?;
         let slot = pin.slot();
-        slot.used();
-        let place = slot.place();
-        let Some(frame) = self.storage.frame(place) else { return self.read(&pin, place, key, hash) };
+        slot.record_hit();
+        let extent = slot.extent();
+        let Some(frame) = self.storage.frame(extent) else { return self.read(&pin, extent, key, hash) };
         if self.storage.is_durable() && slot.verified.load(Relaxed) == 0 {
             // Its pages have not been touched since the file was opened, so the disk is likely asked for them.
             if !turns::may_wait() {
                 turns::refuse();
                 return None;
             }
-            if !self.storage.verify(place, key) {
+            if !self.storage.verify(extent, key) {
                 drop(pin);
                 self.discard(key, hash);
                 return None;
             }
             slot.verified.store(1, Relaxed);
         }
-        frame.header().is_of(key, place.len).then(|| Block::pinned(frame, pin))
+        frame.header().is_of(key, extent.len).then(|| Block::pinned(frame, pin))
     }
 
     /// Where the block of a key lies, when its bytes are in memory and have been checked.
     #[inline]
-    pub fn look_ahead(&self, key: &BlockKey, hash: u64) -> Option<Found> {
+    pub fn prefetch(&self, key: &BlockKey, hash: u64) -> Option<PrefetchedBlock> {
         let pin = self.pin(key, hash)?;
         let slot = pin.slot();
-        let place = slot.place();
-        let frame = self.storage.frame(place)?;
+        let extent = slot.extent();
+        let frame = self.storage.frame(extent)?;
         let is_checked = !self.storage.is_durable() || slot.verified.load(Relaxed) != 0;
-        slot.used();
-        is_checked.then(|| Found::new(*key, frame, place.len, pin))
+        slot.record_hit();
+        is_checked.then(|| PrefetchedBlock::new(*key, frame, extent.len, pin))
     }
 
     /// Whether the key is cached; nothing is counted.
@@ -197,7 +197,7 @@ impl Shard {
         let file = fold(key.file);
         // A slot that changes under the search is looked for again; a few times, for the caller can ask under the lock.
         for _ in 0..4 {
-            let mut chain = self.buckets.chain(&self.slots, hash);
+            let mut chain = self.index.chain(&self.slots, hash);
             let found = chain.find_map(|(_, slot)| {
                 let version = slot.live_version()?;
                 slot.has_key(file, key.offset).then_some((slot, version))
@@ -210,10 +210,10 @@ impl Shard {
         None
     }
 
-    fn read(&self, pin: &Pin, place: Place, key: &BlockKey, hash: u64) -> Option<Block> {
+    fn read(&self, pin: &Pin, extent: Extent, key: &BlockKey, hash: u64) -> Option<Block> {
         let read = match turns::may_wait() {
-            true => self.storage.read(place, key),
-            false => match self.storage.read_at_once(place, key) {
+            true => self.storage.read(extent, key),
+            false => match self.storage.read_at_once(extent, key) {
                 None => {
                     turns::refuse();
                     return None;
@@ -249,11 +249,11 @@ impl Shard {
     pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, admission: Admission) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
-        self.sweep(&mut inner);
+        self.reclaim_limbo(&mut inner);
         if self.find(key, hash).is_some() {
             return true;
         }
-        self.fill(&mut inner, New { key, hash, block, len, admission, row: NO_ROW })
+        self.fill(&mut inner, NewEntry { key, hash, block, len, admission, row: NO_ROW })
     }
 
     /// Keeps a row in place of what was under its key, if it is current when nobody else changes the shard.
@@ -266,14 +266,14 @@ impl Shard {
     ) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
-        self.sweep(&mut inner);
+        self.reclaim_limbo(&mut inner);
         if !is_current() {
             return false;
         }
         if let Some(id) = self.find(key, hash) {
-            self.doom(&mut inner, id);
+            self.remove_entry(&mut inner, id);
         }
-        self.fill(&mut inner, New { key, hash, block, len, admission: Admission::New, row: ROW_OPEN })
+        self.fill(&mut inner, NewEntry { key, hash, block, len, admission: Admission::New, row: ROW_VALID })
     }
 
     /// What a block's frame takes, if it can be kept at all.
@@ -282,16 +282,16 @@ impl Shard {
         len.filter(|_| self.errors.load(Relaxed) < ERRORS_MAX)
     }
 
-    fn fill(&self, inner: &mut Inner, new: New<'_>) -> bool {
-        let New { key, hash, block, len, admission, row } = new;
+    fn fill(&self, inner: &mut Inner, new: NewEntry<'_>) -> bool {
+        let NewEntry { key, hash, block, len, admission, row } = new;
         let Some(id) = self.take_slot(inner) else { return false };
         let index_bytes = if row == NO_ROW { 0 } else { ROW_INDEX_BYTES };
         let Some(before) = self.make_room(inner, len, index_bytes) else {
             self.put_slot(inner, id);
             return false;
         };
-        let place = Place { start: Space::hole_start(&self.slots, before), len };
-        if let Err(error) = self.storage.write(place, key, block) {
+        let extent = Extent { start: Allocator::hole_start(&self.slots, before), len };
+        if let Err(error) = self.storage.write(extent, key, block) {
             self.put_slot(inner, id);
             self.failed(&error);
             return false;
@@ -299,14 +299,15 @@ impl Shard {
         let slot = self.slots.get(id);
         slot.file.store(fold(key.file), Relaxed);
         slot.offset.store(key.offset, Relaxed);
-        slot.place.store(place.pack(), Relaxed);
+        slot.extent.store(extent.pack(), Relaxed);
         slot.on_disk_bytes.store(block.on_disk_bytes(), Relaxed);
         slot.verified.store(1, Relaxed);
         slot.row.store(row, Relaxed);
-        inner.space.link(&self.slots, before, id);
-        inner.idle.touch(place);
-        let load = Load { live: inner.live + 1, used: inner.used() + index_bytes, limit: inner.limit };
-        inner.queues.admit(&self.slots, id, hash, admission, load);
+        inner.allocator.link(&self.slots, before, id);
+        inner.idle.touch(extent);
+        let occupancy =
+            Occupancy { live: inner.live + 1, used: inner.used() + index_bytes, limit: inner.limit };
+        inner.queues.admit(&self.slots, id, hash, admission, occupancy);
         slot.revive();
         self.publish(inner, id, hash);
         true
@@ -318,13 +319,13 @@ impl Shard {
         let inner = &mut *inner;
         let Some(cached) = inner.files.get(&file).copied() else { return 0 };
         let mut removed = 0;
-        for id in 1..inner.fresh {
+        for id in 1..inner.next_unused {
             let slot = self.slots.get(id);
             if removed < cached.blocks
                 && slot.live_version().is_some()
                 && slot.has_key(file, slot.offset.load(Relaxed))
             {
-                self.doom(inner, id);
+                self.remove_entry(inner, id);
                 removed += 1;
             }
         }
@@ -335,7 +336,7 @@ impl Shard {
     fn discard(&self, key: &BlockKey, hash: u64) {
         let mut inner = self.inner.lock();
         if let Some(id) = self.find(key, hash) {
-            self.doom(&mut inner, id);
+            self.remove_entry(&mut inner, id);
             self.counters.damaged();
         }
     }
@@ -351,14 +352,14 @@ impl Shard {
     /// few.
     pub fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
         let mut inner = self.inner.lock();
-        self.sweep(&mut inner);
-        let Inner { space, idle, .. } = &mut *inner;
-        let pages = idle.look(space.holes_of(&self.slots, PAGE_BYTES));
+        self.reclaim_limbo(&mut inner);
+        let Inner { allocator, idle, .. } = &mut *inner;
+        let pages = idle.scan(allocator.holes_of(&self.slots, PAGE_BYTES));
         drop(inner);
         let mut bytes = 0;
         for few in pages.chunks(PAGES_AT_ONCE) {
             let mut inner = self.inner.lock();
-            for at in few.iter().filter_map(|page| inner.idle.take(*page)) {
+            for at in few.iter().filter_map(|page| inner.idle.take_idle(*page)) {
                 self.storage.release_page(at);
                 bytes += PAGE_BYTES;
             }
@@ -370,14 +371,14 @@ impl Shard {
         bytes
     }
 
-    pub fn usage(&self) -> ShardUse {
+    pub fn usage(&self) -> ShardUsage {
         let mut inner = self.inner.lock();
-        self.sweep(&mut inner);
-        let slots = inner.fresh as usize * size_of::<Slot>();
-        ShardUse {
+        self.reclaim_limbo(&mut inner);
+        let slots = inner.next_unused as usize * size_of::<Slot>();
+        ShardUsage {
             blocks: u64::from(inner.live),
-            bytes: inner.space.used(),
-            index_bytes: (slots + self.buckets.bytes() + inner.queues.bytes()) as u64,
+            bytes: inner.allocator.used(),
+            index_bytes: (slots + self.index.bytes() + inner.queues.bytes()) as u64,
             limbo: inner.limbo.len() as u64,
             rows: u64::from(inner.rows),
             row_bytes: inner.row_bytes,
@@ -406,7 +407,7 @@ impl Shard {
 
     /// Slots that were ever used.
     pub fn used_slots(&self) -> u32 {
-        self.inner.lock().fresh
+        self.inner.lock().next_unused
     }
 
     /// Every live slot's key hash and place agree with the space and the buckets. For tests.
@@ -416,19 +417,19 @@ impl Shard {
         let (mut id, mut end, mut used, mut live) = (self.slots.get(NONE).after.load(Relaxed), 0, 0, 0);
         while id != NONE {
             let slot = self.slots.get(id);
-            let place = slot.place();
-            assert!(place.start >= end && place.end() <= inner.size, "frames overlap");
-            (end, used) = (place.end(), used + place.len);
+            let extent = slot.extent();
+            assert!(extent.start >= end && extent.end() <= inner.size, "frames overlap");
+            (end, used) = (extent.end(), used + extent.len);
             live += u32::from(slot.live_version().is_some());
             id = slot.after.load(Relaxed);
         }
-        assert_eq!((used, live), (inner.space.used(), inner.live));
+        assert_eq!((used, live), (inner.allocator.used(), inner.live));
         assert_eq!(inner.files.values().map(|file| file.blocks).sum::<u64>(), u64::from(inner.live));
     }
 
     pub(super) fn find(&self, key: &BlockKey, hash: u64) -> Option<u32> {
         let file = fold(key.file);
-        let mut chain = self.buckets.chain(&self.slots, hash);
+        let mut chain = self.index.chain(&self.slots, hash);
         chain.find_map(|(id, slot)| {
             (slot.live_version().is_some() && slot.has_key(file, key.offset)).then_some(id)
         })
@@ -439,24 +440,24 @@ impl Shard {
         inner.live += 1;
         if slot.is_row() {
             inner.rows += 1;
-            inner.row_bytes += slot.place().len;
+            inner.row_bytes += slot.extent().len;
         }
         let cached = inner.files.entry(slot.file.load(Relaxed)).or_default();
         cached.blocks += 1;
         cached.on_disk_bytes += u64::from(slot.on_disk_bytes.load(Relaxed));
-        self.buckets.add(&self.slots, hash, id, inner.live);
+        self.index.add(&self.slots, hash, id, inner.live);
     }
 
     /// Takes a retired slot out of everything but the space.
     fn unpublish(&self, inner: &mut Inner, id: u32) {
         let slot = self.slots.get(id);
         let file = slot.file.load(Relaxed);
-        self.buckets.remove(&self.slots, hash(file, slot.offset.load(Relaxed)), id);
+        self.index.remove(&self.slots, hash(file, slot.offset.load(Relaxed)), id);
         inner.queues.remove(&self.slots, id);
         inner.live -= 1;
         if slot.is_row() {
             inner.rows -= 1;
-            inner.row_bytes -= slot.place().len;
+            inner.row_bytes -= slot.extent().len;
         }
         if let Some(cached) = inner.files.get_mut(&file) {
             cached.blocks -= 1;
@@ -468,7 +469,7 @@ impl Shard {
     }
 
     /// Forgets a live block now; frees its bytes now or when its last reader is done.
-    pub(super) fn doom(&self, inner: &mut Inner, id: u32) {
+    pub(super) fn remove_entry(&self, inner: &mut Inner, id: u32) {
         let slot = self.slots.get(id);
         slot.retire();
         self.unpublish(inner, id);
@@ -477,15 +478,15 @@ impl Shard {
 
     /// Frees the bytes and the slot of a block that was unpublished and that nobody pins.
     fn release(&self, inner: &mut Inner, id: u32) {
-        let place = self.slots.get(id).place();
-        inner.space.unlink(&self.slots, id);
+        let extent = self.slots.get(id).extent();
+        inner.allocator.unlink(&self.slots, id);
         if self.poison {
-            self.storage.poison(place);
+            self.storage.poison(extent);
         }
         self.put_slot(inner, id);
     }
 
-    fn sweep(&self, inner: &mut Inner) {
+    fn reclaim_limbo(&self, inner: &mut Inner) {
         if inner.limbo.is_empty() {
             return;
         }
@@ -495,7 +496,7 @@ impl Shard {
     }
 
     fn take_slot(&self, inner: &mut Inner) -> Option<u32> {
-        if inner.free == NONE && inner.fresh == self.slots.count() && !self.evict_one(inner) {
+        if inner.free == NONE && inner.next_unused == self.slots.count() && !self.evict_one(inner) {
             return None;
         }
         if inner.free != NONE {
@@ -503,10 +504,10 @@ impl Shard {
             inner.free = self.slots.get(id).chain.load(Relaxed);
             return Some(id);
         }
-        inner.fresh += 1;
+        inner.next_unused += 1;
         // A later process looks at slots up to this one.
-        self.slots.get(NONE).extra.store(inner.fresh, Relaxed);
-        Some(inner.fresh - 1)
+        self.slots.get(NONE).extra.store(inner.next_unused, Relaxed);
+        Some(inner.next_unused - 1)
     }
 
     fn put_slot(&self, inner: &mut Inner, id: u32) {
@@ -520,7 +521,7 @@ impl Shard {
             if self.evict(inner, id) {
                 return true;
             }
-            inner.queues.spare(&self.slots, id);
+            inner.queues.requeue_pinned(&self.slots, id);
         }
         false
     }
@@ -543,10 +544,10 @@ impl Shard {
     fn make_room(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
         for round in 0..ROUNDS_MAX {
             if inner.used() + index_bytes + len <= inner.limit {
-                if let Some(before) = inner.space.fit(len) {
+                if let Some(before) = inner.allocator.best_fit(len) {
                     return Some(before);
                 }
-                if self.gather(inner, len, round) {
+                if self.coalesce(inner, len, round) {
                     continue;
                 }
             }
@@ -560,31 +561,35 @@ impl Shard {
     /// Makes one hole of `len` bytes of several, with as little as can be: by moving the neighbours of one away, by sliding
     /// what lies between some, or else by evicting neighbours that are cold, but nobody out of turn before the policy has
     /// had its turn. The more rounds it took already, the more may be slid. `false` when that did not work out.
-    fn gather(&self, inner: &mut Inner, len: u64, round: usize) -> bool {
+    fn coalesce(&self, inner: &mut Inner, len: u64, round: usize) -> bool {
         let slid_max = len * SLIDE_MAX.min(SLIDE_FIRST * (round as u64 + 1));
-        self.clear(inner, len, false)
+        self.relocate_neighbours(inner, len, false)
             || self.slide(inner, len, slid_max)
-            || round > 0 && self.clear(inner, len, true)
+            || round > 0 && self.relocate_neighbours(inner, len, true)
     }
 
     /// What may become of a block for a hole.
-    fn may(&self, inner: &Inner, id: u32, evicts: bool) -> Leave {
+    fn relocation_of(&self, inner: &Inner, id: u32, evicts: bool) -> Relocation {
         let slot = self.slots.get(id);
         match () {
-            () if slot.live_version().is_none() || pin::is_pinned(slot) => Leave::No,
-            () if evicts && inner.queues.is_cold(slot, inner.limit) => Leave::ForGood,
-            () => Leave::ToRefuge,
+            () if slot.live_version().is_none() || pin::is_pinned(slot) => Relocation::Forbidden,
+            () if evicts && inner.queues.is_cold(slot, inner.limit) => Relocation::MoveOrEvict,
+            () => Relocation::Move,
         }
     }
 
     /// Two that leave may want the same place, which the plan does not see: then it fails.
-    fn clear(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
-        let plan = inner.space.plan(&self.slots, len, |id| self.may(inner, id, evicts));
-        plan.is_some_and(|leaving| leaving.iter().all(|id| self.send_away(inner, *id, &leaving, evicts)))
+    fn relocate_neighbours(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
+        let plan =
+            inner.allocator.plan_relocation(&self.slots, len, |id| self.relocation_of(inner, id, evicts));
+        plan.is_some_and(|relocated| {
+            relocated.iter().all(|id| self.relocate_or_evict(inner, *id, &relocated, evicts))
+        })
     }
 
     fn slide(&self, inner: &mut Inner, len: u64, slid_max: u64) -> bool {
-        let plan = inner.space.plan_slide(&self.slots, len, slid_max, |id| self.may(inner, id, false));
+        let plan =
+            inner.allocator.plan_slide(&self.slots, len, slid_max, |id| self.relocation_of(inner, id, false));
         plan.is_some_and(|(mut before, sliders)| {
             sliders.into_iter().all(|id| {
                 let slid = self.move_to(inner, id, before);
@@ -594,9 +599,9 @@ impl Shard {
         })
     }
 
-    fn send_away(&self, inner: &mut Inner, id: u32, leaving: &[u32], evicts: bool) -> bool {
+    fn relocate_or_evict(&self, inner: &mut Inner, id: u32, relocated: &[u32], evicts: bool) -> bool {
         let slot = self.slots.get(id);
-        match inner.space.refuge(&self.slots, slot.place().len, leaving) {
+        match inner.allocator.relocation_target(&self.slots, slot.extent().len, relocated) {
             Some(before) => self.move_to(inner, id, before),
             None => evicts && inner.queues.is_cold(slot, inner.limit) && self.evict(inner, id),
         }
@@ -605,18 +610,18 @@ impl Shard {
     /// Moves a block to right behind another, where there is room for it, which may be in part its own.
     fn move_to(&self, inner: &mut Inner, id: u32, before: u32) -> bool {
         let slot = self.slots.get(id);
-        let from = slot.place();
+        let from = slot.extent();
         slot.retire();
-        let to = Place { start: Space::hole_start(&self.slots, before), len: from.len };
+        let to = Extent { start: Allocator::hole_start(&self.slots, before), len: from.len };
         let moved = !pin::is_pinned(slot) && self.storage.copy(from, to.start).is_ok();
         if moved {
-            inner.space.unlink(&self.slots, id);
-            slot.place.store(to.pack(), Relaxed);
-            inner.space.link(&self.slots, before, id);
+            inner.allocator.unlink(&self.slots, id);
+            slot.extent.store(to.pack(), Relaxed);
+            inner.allocator.link(&self.slots, before, id);
             inner.idle.touch(to);
             if self.poison {
                 let start = if to.start < from.start { from.start.max(to.end()) } else { from.start };
-                self.storage.poison(Place { start, len: from.end() - start });
+                self.storage.poison(Extent { start, len: from.end() - start });
             }
             self.counters.relocation(from.len);
         }
@@ -628,44 +633,44 @@ impl Shard {
     fn recover(&self) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        inner.fresh = self.slots.get(NONE).extra.load(Relaxed).clamp(1, self.slots.count());
+        inner.next_unused = self.slots.get(NONE).extra.load(Relaxed).clamp(1, self.slots.count());
         let sentinel = self.slots.get(NONE);
-        sentinel.place.store(0, Relaxed);
+        sentinel.extent.store(0, Relaxed);
         sentinel.after.store(NONE, Relaxed);
-        let mut kept: Vec<(Place, u32)> = Vec::new();
-        for id in 1..inner.fresh {
+        let mut kept: Vec<(Extent, u32)> = Vec::new();
+        for id in 1..inner.next_unused {
             let slot = self.slots.get(id);
             slot.pins.store(0, Relaxed);
             slot.verified.store(0, Relaxed);
             slot.uses.store(slot.uses.load(Relaxed).min(USES_MAX), Relaxed);
-            let place = slot.place();
-            let sane = place.len >= HEADER_BYTES as u64 && place.end() <= inner.size && !slot.is_row();
+            let extent = slot.extent();
+            let sane = extent.len >= HEADER_BYTES as u64 && extent.end() <= inner.size && !slot.is_row();
             if sane && slot.live_version().is_some() {
-                kept.push((place, id));
+                kept.push((extent, id));
             } else {
-                self.forget(inner, id);
+                self.discard_slot(inner, id);
             }
         }
-        kept.sort_by_key(|(place, _)| place.start);
+        kept.sort_by_key(|(extent, _)| extent.start);
         let mut last = NONE;
-        for (i, (place, id)) in kept.iter().enumerate() {
+        for (i, (extent, id)) in kept.iter().enumerate() {
             let slot = self.slots.get(*id);
             let hash = hash(slot.file.load(Relaxed), slot.offset.load(Relaxed));
-            let overlaps = kept.get(i + 1).is_some_and(|(next, _)| next.start < place.end())
-                || place.start < self.slots.get(last).place().end();
+            let overlaps = kept.get(i + 1).is_some_and(|(next, _)| next.start < extent.end())
+                || extent.start < self.slots.get(last).extent().end();
             let same = |other: &Slot| other.has_key(slot.file.load(Relaxed), slot.offset.load(Relaxed));
-            if overlaps || self.buckets.chain(&self.slots, hash).any(|(_, other)| same(other)) {
-                self.forget(inner, *id);
+            if overlaps || self.index.chain(&self.slots, hash).any(|(_, other)| same(other)) {
+                self.discard_slot(inner, *id);
                 continue;
             }
-            inner.space.link(&self.slots, last, *id);
+            inner.allocator.link(&self.slots, last, *id);
             inner.queues.readmit(&self.slots, *id, inner.live + 1);
             self.publish(inner, *id, hash);
             last = *id;
         }
     }
 
-    fn forget(&self, inner: &mut Inner, id: u32) {
+    fn discard_slot(&self, inner: &mut Inner, id: u32) {
         self.slots.get(id).retire();
         self.put_slot(inner, id);
     }
@@ -674,7 +679,7 @@ impl Shard {
 impl Inner {
     /// Bytes of the budget that are taken: frames, and the index of rows.
     fn used(&self) -> u64 {
-        self.space.used() + u64::from(self.rows) * ROW_INDEX_BYTES
+        self.allocator.used() + u64::from(self.rows) * ROW_INDEX_BYTES
     }
 }
 

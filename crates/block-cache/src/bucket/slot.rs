@@ -43,8 +43,8 @@ pub(crate) struct Slot {
     /// The file, folded to 64 bits; the frame has all of it.
     pub file: AtomicU64,
     pub offset: AtomicU64,
-    /// Place and length of the frame; see [`Place`].
-    pub place: AtomicU64,
+    /// Extent and length of the frame; see [`Extent`].
+    pub extent: AtomicU64,
     pub on_disk_bytes: AtomicU32,
     /// Pins that are not in a stripe of `pin`.
     pub pins: AtomicU32,
@@ -63,12 +63,12 @@ const _: () = assert!(size_of::<Slot>() == 64 || !IS_MACHINE);
 
 /// Where a frame lies in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Extent {
     pub start: u64,
     pub len: u64,
 }
 
-impl Place {
+impl Extent {
     pub fn end(self) -> u64 {
         self.start + self.len
     }
@@ -94,7 +94,7 @@ impl Slot {
 
     /// Counts a hit. A hot block's line is not written again once it has the most.
     #[inline]
-    pub fn used(&self) {
+    pub fn record_hit(&self) {
         let uses = self.uses.load(Relaxed);
         if uses < USES_MAX {
             self.uses.store(uses + 1, Relaxed);
@@ -106,8 +106,8 @@ impl Slot {
         self.row.load(Relaxed) != NO_ROW
     }
 
-    pub fn place(&self) -> Place {
-        Place::unpack(self.place.load(Relaxed))
+    pub fn extent(&self) -> Extent {
+        Extent::unpack(self.extent.load(Relaxed))
     }
 
     /// Ends the version: no reader can pin it from here on.

@@ -18,7 +18,7 @@ use evenkeel_fs::page_cache;
 use super::frame::{self, FrameRef, HEADER_BYTES, Header};
 use super::idle_pages::PAGE_BYTES;
 use super::mapping::Mapping;
-use super::slot::Place;
+use super::slot::Extent;
 use crate::{Block, BlockKey};
 
 /// What freed memory is filled with, in tests.
@@ -43,7 +43,7 @@ impl Storage {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn write(&self, place: Place, key: &BlockKey, block: &Block) -> io::Result<()> {
+    pub fn write(&self, extent: Extent, key: &BlockKey, block: &Block) -> io::Result<()> {
         let mut header = Header::of(key, block);
         if self.is_durable() {
             let bytes = header.to_bytes();
@@ -53,7 +53,7 @@ impl Storage {
         let parts = frame::parts(&bytes, block);
         match self {
             Self::Mapped { .. } => {
-                let mut to = self.address(place.start);
+                let mut to = self.address(extent.start);
                 for part in parts {
                     // SAFETY: the frame's length was computed from these parts, and the place has that length; no one
                     // else reads or writes it, for no live slot has it.
@@ -65,9 +65,9 @@ impl Storage {
                 Ok(())
             }
             Self::File { file, start } => {
-                let mut whole = Vec::with_capacity(length::index(place.len));
+                let mut whole = Vec::with_capacity(length::index(extent.len));
                 parts.iter().for_each(|part| whole.extend_from_slice(part));
-                file.write_all_at(&whole, start + place.start)
+                file.write_all_at(&whole, start + extent.start)
             }
         }
     }
@@ -78,7 +78,7 @@ impl Storage {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn copy(&self, from: Place, to: u64) -> io::Result<()> {
+    pub fn copy(&self, from: Extent, to: u64) -> io::Result<()> {
         match self {
             Self::Mapped { .. } => {
                 let (from_at, to_at) = (self.address(from.start), self.address(to));
@@ -96,10 +96,10 @@ impl Storage {
 
     /// The frame at a place that is pinned, when readers share the memory.
     #[inline]
-    pub fn frame(&self, place: Place) -> Option<FrameRef> {
+    pub fn frame(&self, extent: Extent) -> Option<FrameRef> {
         match self {
             // SAFETY: places are multiples of eight in a mapping aligned to pages, and the caller's pin keeps it.
-            Self::Mapped { .. } => Some(unsafe { FrameRef::new(self.address(place.start)) }),
+            Self::Mapped { .. } => Some(unsafe { FrameRef::new(self.address(extent.start)) }),
             Self::File { .. } => None,
         }
     }
@@ -108,28 +108,28 @@ impl Storage {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn read(&self, place: Place, key: &BlockKey) -> io::Result<Option<Block>> {
+    pub fn read(&self, extent: Extent, key: &BlockKey) -> io::Result<Option<Block>> {
         let Self::File { file, start } = self else { return Ok(None) };
-        let mut bytes = vec![0; length::index(place.len)];
-        let read = read_up_to(file, start + place.start, &mut bytes)?;
+        let mut bytes = vec![0; length::index(extent.len)];
+        let read = read_up_to(file, start + extent.start, &mut bytes)?;
         bytes.truncate(read);
         Ok(block_in(bytes, key))
     }
 
     /// As [`Storage::read`], of what the kernel has in memory; `None` when that may be less than the frame.
-    pub fn read_at_once(&self, place: Place, key: &BlockKey) -> Option<Option<Block>> {
+    pub fn read_at_once(&self, extent: Extent, key: &BlockKey) -> Option<Option<Block>> {
         let Self::File { file, start } = self else { return Some(None) };
-        let mut bytes = vec![0; length::index(place.len)];
-        page_cache::read(file, start + place.start, &mut bytes).then(|| block_in(bytes, key))
+        let mut bytes = vec![0; length::index(extent.len)];
+        page_cache::read(file, start + extent.start, &mut bytes).then(|| block_in(bytes, key))
     }
 
     /// Whether the mapped frame at a place that is pinned is whole and of the key.
-    pub fn verify(&self, place: Place, key: &BlockKey) -> bool {
+    pub fn verify(&self, extent: Extent, key: &BlockKey) -> bool {
         match self {
             Self::Mapped { .. } => {
-                let at = self.address(place.start);
+                let at = self.address(extent.start);
                 // SAFETY: within the shard (the place was checked when the slot was taken over), and pinned.
-                let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), length::index(place.len)) };
+                let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), length::index(extent.len)) };
                 frame::verify(bytes, key).is_some()
             }
             Self::File { .. } => true,
@@ -137,10 +137,10 @@ impl Storage {
     }
 
     /// Overwrites what was freed. For tests.
-    pub fn poison(&self, place: Place) {
+    pub fn poison(&self, extent: Extent) {
         if let Self::Mapped { .. } = self {
             // SAFETY: within the shard, and no live slot has it.
-            unsafe { self.address(place.start).as_ptr().write_bytes(POISON, length::index(place.len)) };
+            unsafe { self.address(extent.start).as_ptr().write_bytes(POISON, length::index(extent.len)) };
         }
     }
 

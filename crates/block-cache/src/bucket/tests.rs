@@ -26,7 +26,7 @@ pub(crate) fn block_of(kind: BlockType, key: &BlockKey, bytes: usize) -> Block {
         bytes: body.into(),
         seek_points: vec![seed as u32; (seed % 5) as usize].into(),
         seek_keys: vec![seed as u8; (seed % 11) as usize].into(),
-        packed: false,
+        compressed: false,
     })
 }
 
@@ -136,7 +136,7 @@ fn churn_by(policy: Policy) {
                 body: 0..bytes as u32,
                 seek_points: Box::default(),
                 seek_keys: Box::default(),
-                packed: false,
+                compressed: false,
             };
             cache.insert(key(offset % 7, offset), Block::new(parts), Admission::New);
             filled += bytes as u64;

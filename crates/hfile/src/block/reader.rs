@@ -4,8 +4,8 @@
 //! use (a compaction, a scan that keeps none) is not: its cells are checked as a cursor comes to them; see
 //! [`crate::encoding`].
 //!
-//! A data block may be kept *packed*: as it is on disk, compressed (`hbase.block.data.cachecompressed`). It is walked
-//! like any other that is kept, and its seek points lie beside its packed bytes: 2 bytes a cell, 5 or so where cells are
+//! A data block may be kept *compressed*: as it is on disk, compressed (`hbase.block.data.cachecompressed`). It is walked
+//! like any other that is kept, and its seek points lie beside its compressed bytes: 2 bytes a cell, 5 or so where cells are
 //! delta-encoded. Each read of it decompresses all of it and copies the points, and searches as in any other block. Who
 //! loads it uses what was decompressed for the walk.
 //!
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use evenkeel_block_cache::{
-    Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, Found,
+    Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
 };
 use evenkeel_common::length;
 use evenkeel_common::{HBaseError, Result, turns};
@@ -53,7 +53,7 @@ pub(crate) struct BlockReader {
     pub checksum_failures: AtomicU64,
     /// Data blocks are cached as they are on disk, compressed, and opened at each read
     /// (`hbase.block.data.cachecompressed`).
-    pub packs_data: bool,
+    pub caches_compressed: bool,
 }
 
 /// Blocks of all files that did not verify when they were read first.
@@ -67,58 +67,58 @@ pub fn checksum_failures_count() -> u64 {
 
 /// Whether the cells of a data block are walked, for seek points, as it is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Walk {
-    Once,
-    Never,
+enum SeekPointMode {
+    Build,
+    Skip,
 }
 
-impl Walk {
+impl SeekPointMode {
     /// Seek points pay when the block is kept.
     fn of(hint: CacheHint, cache: &dyn BlockCache) -> Self {
-        if hint.keep && cache.keeps(hint.category) { Self::Once } else { Self::Never }
+        if hint.keep && cache.keeps(hint.category) { Self::Build } else { Self::Skip }
     }
 }
 
 /// A block as it was loaded.
-struct Loaded {
+struct LoadedBlock {
     /// Ready to be read.
     block: Block,
     /// What is cached in its place, where that is something else.
-    packed: Option<Block>,
+    compressed: Option<Block>,
 }
 
 /// Why bytes from the file are not the block they should be.
 type Damage = String;
 
 /// Why a block could not be read.
-enum Failure {
+enum ReadFailure {
     /// Storage says so: reading again is its own matter.
     Io(HBaseError),
     /// The bytes are not those of a block.
     Damage(Damage),
 }
 
-impl From<Damage> for Failure {
+impl From<Damage> for ReadFailure {
     fn from(damage: Damage) -> Self {
         Self::Damage(damage)
     }
 }
 
 /// How a block's bytes are read: plainly, or the second time, through the storage's own checksums.
-struct Pass {
+struct ReadAttempt {
     verified: bool,
     /// Whether storage had checksums, and they did not agree; or that they all agreed.
-    said: Cell<StorageChecksum>,
+    storage_checksum: Cell<StorageChecksum>,
 }
 
-impl Pass {
+impl ReadAttempt {
     fn new(verified: bool) -> Self {
-        Self { verified, said: Cell::new(StorageChecksum::Absent) }
+        Self { verified, storage_checksum: Cell::new(StorageChecksum::Absent) }
     }
 
-    fn note(&self, sum: StorageChecksum) {
-        if self.said.get() != StorageChecksum::Differs {
-            self.said.set(sum);
+    fn record(&self, sum: StorageChecksum) {
+        if self.storage_checksum.get() != StorageChecksum::Differs {
+            self.storage_checksum.set(sum);
         }
     }
 }
@@ -127,16 +127,16 @@ impl BlockReader {
     /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
     pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
-        let mut opened = None;
+        let mut uncompressed = None;
         let found = self.cache.get_or_load(&key, hint, &mut || {
-            let Loaded { block, packed } = self.load(at, Walk::of(hint, &*self.cache))?;
-            let Some(packed) = packed else { return Ok(block) };
-            opened = Some(block);
-            Ok(packed)
+            let LoadedBlock { block, compressed } = self.load(at, SeekPointMode::of(hint, &*self.cache))?;
+            let Some(compressed) = compressed else { return Ok(block) };
+            uncompressed = Some(block);
+            Ok(compressed)
         })?;
-        let block = match opened {
+        let block = match uncompressed {
             Some(block) => block,
-            None if found.is_packed() => self.unpack(at, &found)?,
+            None if found.is_compressed() => self.decompress_cached(at, &found)?,
             None => found,
         };
         if !wanted(block.kind()) {
@@ -146,33 +146,34 @@ impl BlockReader {
     }
 
     /// Whether blocks of a kind are cached as they are on disk.
-    fn packs(&self, kind: BlockType) -> bool {
-        self.packs_data && self.compression != Compression::None && kind.is_data()
+    fn caches_as_stored(&self, kind: BlockType) -> bool {
+        self.caches_compressed && self.compression != Compression::None && kind.is_data()
     }
 
     /// Bytes of a block that its cache keeps.
     pub fn cached_bytes(&self, header: &BlockHeader) -> usize {
-        (if self.packs(header.kind) { header.on_disk_bytes } else { header.uncompressed_bytes }) as usize
+        (if self.caches_as_stored(header.kind) { header.on_disk_bytes } else { header.uncompressed_bytes })
+            as usize
     }
 
     /// Opens a block that is cached as it is on disk. It was verified before it was cached.
-    fn unpack(&self, at: BlockAt, packed: &Block) -> Result<Block> {
-        let bytes = packed.data();
+    fn decompress_cached(&self, at: BlockAt, compressed: &Block) -> Result<Block> {
+        let bytes = compressed.data();
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
         let opened = header.and_then(BlockHeader::parse).and_then(|header| {
             let body = self.decompressed(&header, bytes)?;
-            let points = match packed.seek_points() {
-                [] => self.walk(header.kind, &body, Walk::Never)?,
-                points => SeekPoints { points: points.into(), keys: packed.seek_keys().into() },
+            let points = match compressed.seek_points() {
+                [] => self.seek_points(header.kind, &body, SeekPointMode::Skip)?,
+                points => SeekPoints { points: points.into(), keys: compressed.seek_keys().into() },
             };
-            Ok(whole(at, &header, body, 0, points))
+            Ok(uncompressed_block(at, &header, body, 0, points))
         });
         opened.map_err(|damage| self.corrupt(at.offset, damage))
     }
 
-    /// The block at a place, of a category, when it is cached in memory; see [`BlockCache::look_ahead`].
-    pub fn look_ahead(&self, at: BlockAt, category: BlockCategory) -> Option<Found> {
-        self.cache.look_ahead(&BlockKey { file: self.id, offset: at.offset }, category)
+    /// The block at a place, of a category, when it is cached in memory; see [`BlockCache::prefetch`].
+    pub fn prefetch(&self, at: BlockAt, category: BlockCategory) -> Option<PrefetchedBlock> {
+        self.cache.prefetch(&BlockKey { file: self.id, offset: at.offset }, category)
     }
 
     /// Whether the block is cached.
@@ -193,19 +194,23 @@ impl BlockReader {
     /// The block that begins at an offset, from the file; its size is what its header says.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
-        self.twice(offset, |pass| {
+        self.with_retry(offset, |attempt| {
             let mut header = [0; HEADER_BYTES];
-            self.read_bytes(offset, &mut header, pass)?;
+            self.read_bytes(offset, &mut header, attempt)?;
             let header = BlockHeader::parse(&header)?;
-            self.load_once(BlockAt { offset, on_disk_bytes: header.on_disk_bytes }, Walk::Once, pass)
+            self.load_attempt(
+                BlockAt { offset, on_disk_bytes: header.on_disk_bytes },
+                SeekPointMode::Build,
+                attempt,
+            )
         })
         .map(|loaded| loaded.block)
     }
 
     /// As [`BlockReader::load_unsized`], of a block that is looked at once: its cells are not walked for seek points.
-    pub fn load_next(&self, offset: u64) -> Result<Block> {
+    pub fn load_for_single_use(&self, offset: u64) -> Result<Block> {
         let (at, _) = self.header_at(offset)?;
-        self.load(at, Walk::Never).map(|loaded| loaded.block)
+        self.load(at, SeekPointMode::Skip).map(|loaded| loaded.block)
     }
 
     /// The error for damage at a place.
@@ -213,25 +218,29 @@ impl BlockReader {
         corrupt(&self.name, offset, what)
     }
 
-    fn load(&self, at: BlockAt, walk: Walk) -> Result<Loaded> {
+    fn load(&self, at: BlockAt, mode: SeekPointMode) -> Result<LoadedBlock> {
         self.check_fits(at)?;
-        self.twice(at.offset, |pass| self.load_once(at, walk, pass))
+        self.with_retry(at.offset, |attempt| self.load_attempt(at, mode, attempt))
     }
 
     /// Reads plainly, then through the storage's checksums.
-    fn twice(&self, offset: u64, read: impl Fn(&Pass) -> Result<Loaded, Failure>) -> Result<Loaded> {
-        let first = match read(&Pass::new(false)) {
+    fn with_retry(
+        &self,
+        offset: u64,
+        read: impl Fn(&ReadAttempt) -> Result<LoadedBlock, ReadFailure>,
+    ) -> Result<LoadedBlock> {
+        let first = match read(&ReadAttempt::new(false)) {
             Ok(loaded) => return Ok(loaded),
-            Err(Failure::Io(error)) => return Err(error),
+            Err(ReadFailure::Io(error)) => return Err(error),
             // Once more, where it may wait; until then nothing is counted.
-            Err(Failure::Damage(_)) if !turns::may_wait() => return Err(turns::refuse()),
-            Err(Failure::Damage(damage)) => damage,
+            Err(ReadFailure::Damage(_)) if !turns::may_wait() => return Err(turns::refuse()),
+            Err(ReadFailure::Damage(damage)) => damage,
         };
         self.checksum_failures.fetch_add(1, Relaxed);
         CHECKSUM_FAILURES.fetch_add(1, Relaxed);
-        let pass = Pass::new(true);
-        let again = read(&pass);
-        let said = match pass.said.get() {
+        let attempt = ReadAttempt::new(true);
+        let again = read(&attempt);
+        let said = match attempt.storage_checksum.get() {
             StorageChecksum::Absent => "",
             StorageChecksum::Matches => " (the file system's own checksum agrees: it was written so)",
             StorageChecksum::Differs => " (nor does the file system's own checksum agree)",
@@ -241,16 +250,21 @@ impl BlockReader {
                 tracing::warn!(file = %self.name, offset, "{first}; read again, the block is sound{said}");
                 Ok(loaded)
             }
-            Err(Failure::Io(error)) => Err(error),
-            Err(Failure::Damage(damage)) => Err(self.corrupt(offset, format_args!("{damage}{said}"))),
+            Err(ReadFailure::Io(error)) => Err(error),
+            Err(ReadFailure::Damage(damage)) => Err(self.corrupt(offset, format_args!("{damage}{said}"))),
         }
     }
 
-    fn load_once(&self, at: BlockAt, walk: Walk, pass: &Pass) -> Result<Loaded, Failure> {
+    fn load_attempt(
+        &self,
+        at: BlockAt,
+        mode: SeekPointMode,
+        attempt: &ReadAttempt,
+    ) -> Result<LoadedBlock, ReadFailure> {
         self.check_fits(at).map_err(|_| does_not_fit(at))?;
         let mut bytes = vec![0; at.on_disk_bytes as usize];
-        self.read_bytes(at.offset, &mut bytes, pass)?;
-        Ok(self.open(at, bytes, walk)?)
+        self.read_bytes(at.offset, &mut bytes, attempt)?;
+        Ok(self.decode(at, bytes, mode)?)
     }
 
     fn check_fits(&self, at: BlockAt) -> Result<()> {
@@ -262,20 +276,20 @@ impl BlockReader {
         Ok(())
     }
 
-    fn read_bytes(&self, offset: u64, bytes: &mut [u8], pass: &Pass) -> Result<(), Failure> {
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
         if !turns::may_wait() {
-            let done = !pass.verified && self.file.read_at_nowait(offset, bytes);
-            return if done { Ok(()) } else { Err(Failure::Io(turns::refuse())) };
+            let done = !attempt.verified && self.file.read_at_nowait(offset, bytes);
+            return if done { Ok(()) } else { Err(ReadFailure::Io(turns::refuse())) };
         }
-        let read = turns::lend(|| match pass.verified {
+        let read = turns::lend(|| match attempt.verified {
             false => self.file.read_exact_at(offset, bytes),
-            true => self.file.read_verified_at(offset, bytes).map(|sum| pass.note(sum)),
+            true => self.file.read_verified_at(offset, bytes).map(|sum| attempt.record(sum)),
         });
-        read.map_err(|e| Failure::Io(io_at(&self.name, offset, e)))
+        read.map_err(|e| ReadFailure::Io(io_at(&self.name, offset, e)))
     }
 
     /// Verifies, decompresses and maybe walks a block's bytes.
-    fn open(&self, at: BlockAt, bytes: Vec<u8>, walk: Walk) -> Result<Loaded, Damage> {
+    fn decode(&self, at: BlockAt, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
@@ -291,14 +305,16 @@ impl BlockReader {
         if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
             return Err("the checksum does not match".into());
         }
-        let (body, start, packed) = match self.compression {
+        let (body, start, compressed) = match self.compression {
             Compression::None => (uncompressed(&header, bytes)?, HEADER_BYTES_U32, None),
-            _ => (self.decompressed(&header, &bytes)?, 0, self.packs(header.kind).then_some(bytes)),
+            _ => {
+                (self.decompressed(&header, &bytes)?, 0, self.caches_as_stored(header.kind).then_some(bytes))
+            }
         };
         let end = start + header.uncompressed_bytes;
-        let points = self.walk(header.kind, &body[start as usize..end as usize], walk)?;
-        let packed = packed.map(|bytes| pack(at, &header, bytes, &points));
-        Ok(Loaded { block: whole(at, &header, body, start, points), packed })
+        let points = self.seek_points(header.kind, &body[start as usize..end as usize], mode)?;
+        let compressed = compressed.map(|bytes| compressed_block(at, &header, bytes, &points));
+        Ok(LoadedBlock { block: uncompressed_block(at, &header, body, start, points), compressed })
     }
 
     /// The body of a compressed block.
@@ -312,9 +328,9 @@ impl BlockReader {
         body.ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
     }
 
-    fn walk(&self, kind: BlockType, body: &[u8], walk: Walk) -> Result<SeekPoints, Damage> {
+    fn seek_points(&self, kind: BlockType, body: &[u8], mode: SeekPointMode) -> Result<SeekPoints, Damage> {
         match kind {
-            BlockType::Data | BlockType::EncodedData if walk == Walk::Never => {
+            BlockType::Data | BlockType::EncodedData if mode == SeekPointMode::Skip => {
                 check_head(body, self.layout).map_err(|_| "the cells are malformed")?;
                 Ok(SeekPoints::default())
             }
@@ -341,7 +357,13 @@ fn uncompressed(header: &BlockHeader, bytes: Vec<u8>) -> Result<Vec<u8>, Damage>
 }
 
 /// A block of which the body begins at a place of some bytes.
-fn whole(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, start: u32, points: SeekPoints) -> Block {
+fn uncompressed_block(
+    at: BlockAt,
+    header: &BlockHeader,
+    bytes: Vec<u8>,
+    start: u32,
+    points: SeekPoints,
+) -> Block {
     Block::new(BlockParts {
         kind: header.kind,
         offset: at.offset,
@@ -351,12 +373,12 @@ fn whole(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, start: u32, points: 
         body: start..start + header.uncompressed_bytes,
         seek_points: points.points,
         seek_keys: points.keys,
-        packed: false,
+        compressed: false,
     })
 }
 
 /// A block as it is on disk, with the seek points of its body.
-fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
+fn compressed_block(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
     Block::new(BlockParts {
         kind: header.kind,
         offset: at.offset,
@@ -366,7 +388,7 @@ fn pack(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) 
         bytes: bytes.into(),
         seek_points: points.points.clone(),
         seek_keys: points.keys.clone(),
-        packed: true,
+        compressed: true,
     })
 }
 
@@ -385,8 +407,8 @@ mod tests {
     use super::*;
     use crate::{DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, StoreFileMeta};
 
-    /// A compressed file of some blocks, its blocks kept packed.
-    fn packed_file(encoding: DataBlockEncoding, cache: &Arc<LruBlockCache>) -> Arc<HFileReader> {
+    /// A compressed file of some blocks, its blocks kept compressed.
+    fn compressed_file(encoding: DataBlockEncoding, cache: &Arc<LruBlockCache>) -> Arc<HFileReader> {
         let (fs, path) = (MemoryFileSystem::new(), Path::new("/f/0a"));
         let compression = Compression::Snappy;
         let context = HFileContext { block_bytes: 4096, compression, encoding, ..HFileContext::default() };
@@ -405,22 +427,24 @@ mod tests {
     fn a_packed_block_has_its_seek_points_each_time_it_is_opened() {
         for encoding in [DataBlockEncoding::None, DataBlockEncoding::FastDiff] {
             let cache = Arc::new(LruBlockCache::new(1 << 20));
-            let reader = packed_file(encoding, &cache);
+            let reader = compressed_file(encoding, &cache);
             let plain = reader.block_at(0).expect("sound");
-            assert!(plain.seek_points().len() > 3 && !plain.is_packed());
+            assert!(plain.seek_points().len() > 3 && !plain.is_compressed());
             let at = BlockAt { offset: 0, on_disk_bytes: plain.on_disk_bytes() };
             let once = reader.load_data(at, false).expect("sound");
             assert!(once.seek_points().is_empty(), "it is not walked for a single use");
             for hits in 0..2 {
                 let block = reader.load_data(at, true).expect("sound");
                 assert_eq!(
-                    (cache.stats().hits[0], block.is_packed(), block.data()),
+                    (cache.stats().hits[0], block.is_compressed(), block.data()),
                     (hits, false, plain.data())
                 );
                 assert_eq!(block.seek_points(), plain.seek_points(), "{encoding:?}, {hits} hits");
                 assert_eq!(block.seek_keys(), plain.seek_keys());
             }
-            assert!(cache.get(&BlockKey { file: reader.file_id(), offset: 0 }).expect("cached").is_packed());
+            assert!(
+                cache.get(&BlockKey { file: reader.file_id(), offset: 0 }).expect("cached").is_compressed()
+            );
         }
     }
 }

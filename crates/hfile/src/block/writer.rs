@@ -14,7 +14,7 @@ use evenkeel_compression::Compressor;
 
 /// What was written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenBlock {
     pub at: BlockAt,
     /// The body, uncompressed.
     pub uncompressed_bytes: u64,
@@ -76,12 +76,12 @@ impl BlockWriter {
     }
 
     /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
-    pub fn replaces_warm(&self) -> bool {
-        self.cache.as_ref().is_some_and(CacheOnWrite::replaces_warm)
+    pub fn replaces_cached(&self) -> bool {
+        self.cache.as_ref().is_some_and(CacheOnWrite::replaces_cached)
     }
 
     /// Writes a block whose body `fill` appends, and that leads to no data block.
-    pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Written> {
+    pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<WrittenBlock> {
         self.write_leading(kind, false, fill)
     }
 
@@ -89,13 +89,13 @@ impl BlockWriter {
     pub fn write_leading(
         &mut self,
         kind: BlockType,
-        is_warm: bool,
+        replaces_cached: bool,
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Written> {
+    ) -> Result<WrittenBlock> {
         let mut block = std::mem::take(&mut self.scratch);
         reset(&mut block);
         fill(&mut block);
-        let written = self.write_block(kind, is_warm, &mut block);
+        let written = self.write_block(kind, replaces_cached, &mut block);
         self.scratch = block;
         written
     }
@@ -105,23 +105,28 @@ impl BlockWriter {
     pub fn write_uncounted(
         &mut self,
         kind: BlockType,
-        is_warm: bool,
+        replaces_cached: bool,
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Written> {
+    ) -> Result<WrittenBlock> {
         let total = self.total_uncompressed_bytes;
-        let written = self.write_leading(kind, is_warm, fill);
+        let written = self.write_leading(kind, replaces_cached, fill);
         self.total_uncompressed_bytes = total;
         written
     }
 
     /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`. `is_warm`:
     /// it, or a data block that it leads to, replaces what is in the cache.
-    pub fn write_block(&mut self, kind: BlockType, is_warm: bool, block: &mut Vec<u8>) -> Result<Written> {
+    pub fn write_block(
+        &mut self,
+        kind: BlockType,
+        replaces_cached: bool,
+        block: &mut Vec<u8>,
+    ) -> Result<WrittenBlock> {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         let prev_offset = self.prev_offsets[kind as usize];
         let written = self.write_body(kind, block)?;
         if let Some(cache) = &self.cache
-            && let Some(admission) = cache.admission(kind, is_warm)
+            && let Some(admission) = cache.admission(kind, replaces_cached)
         {
             let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
             let compressed = (self.compressor.kind() != Compression::None).then_some(&*self.compressed);
@@ -132,7 +137,7 @@ impl BlockWriter {
     }
 
     /// As [`BlockWriter::write_block`]. Leaves the body where it was.
-    fn write_body(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<Written> {
+    fn write_body(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<WrittenBlock> {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         if self.compressor.kind() == Compression::None {
             return self.seal(kind, uncompressed_bytes, block);
@@ -160,7 +165,12 @@ impl BlockWriter {
         Ok(offset)
     }
 
-    fn seal(&mut self, kind: BlockType, uncompressed_bytes: usize, block: &mut Vec<u8>) -> Result<Written> {
+    fn seal(
+        &mut self,
+        kind: BlockType,
+        uncompressed_bytes: usize,
+        block: &mut Vec<u8>,
+    ) -> Result<WrittenBlock> {
         let on_disk_data_bytes = block.len();
         let on_disk_bytes = on_disk_data_bytes + checksums_len(on_disk_data_bytes, self.bytes_per_checksum);
         // Java's int holds each of the three.
@@ -185,7 +195,7 @@ impl BlockWriter {
         self.append(block)?;
         self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
         let at = BlockAt { offset, on_disk_bytes };
-        Ok(Written { at, uncompressed_bytes: uncompressed_bytes as u64 })
+        Ok(WrittenBlock { at, uncompressed_bytes: uncompressed_bytes as u64 })
     }
 }
 

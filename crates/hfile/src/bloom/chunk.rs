@@ -5,12 +5,17 @@ use evenkeel_common::length;
 
 /// Whether all bits of a key are set. `bits` is a chunk's body; a chunk without bits holds nothing.
 pub(crate) fn contains(bits: &[u8], hash: BloomHash, hash_count: u32, key: &[u8]) -> bool {
-    places(bits.len(), hash, hash_count, key)
+    bit_positions(bits.len(), hash, hash_count, key)
         .all(|place| bits.get(place >> 3).is_some_and(|byte| byte & 1 << (place & 7) != 0))
 }
 
 /// The bits of a key in a chunk of `bytes`.
-fn places(bytes: usize, hash: BloomHash, hash_count: u32, key: &[u8]) -> impl Iterator<Item = usize> + use<> {
+fn bit_positions(
+    bytes: usize,
+    hash: BloomHash,
+    hash_count: u32,
+    key: &[u8],
+) -> impl Iterator<Item = usize> + use<> {
     let h1 = hash.hash(key, 0);
     let h2 = hash.hash(key, h1);
     // The remainder of a signed division, made positive, is that of the magnitudes; by a power of two it is a mask.
@@ -67,7 +72,7 @@ impl Chunk {
     }
 
     pub fn add(&mut self, hash: BloomHash, key: &[u8]) {
-        for place in places(self.size.bytes, hash, self.size.hash_count, key) {
+        for place in bit_positions(self.size.bytes, hash, self.size.hash_count, key) {
             self.bits[place >> 3] |= 1 << (place & 7);
         }
         self.keys += 1;

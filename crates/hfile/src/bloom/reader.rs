@@ -37,12 +37,12 @@ impl BloomMeta {
 
     /// The chunk that would hold a row; `None` when the row is before all.
     pub fn chunk_of_row(&self, row: &[u8], order: CellComparator) -> Option<BlockAt> {
-        self.index.entries_to_row(row, order).checked_sub(1).map(|i| self.index.entry(i))
+        self.index.entries_up_to_row(row, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
     /// The chunk that would hold a row and column.
     pub fn chunk_of_cell(&self, key: &CellRef<'_>, order: CellComparator) -> Option<BlockAt> {
-        self.index.entries_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
+        self.index.entries_up_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
     /// Where its chunks are, in order.

@@ -14,11 +14,11 @@ use crate::index::SingleLevelIndex;
 
 /// Bits of some keys that follow each other.
 #[derive(Debug)]
-struct Part {
+struct PendingChunk {
     first_key: Vec<u8>,
     chunk: Chunk,
     /// Whether a data block that ended since the first key replaces what is in the cache.
-    is_warm: bool,
+    replaces_cached: bool,
 }
 
 /// A bloom filter being written.
@@ -27,8 +27,8 @@ pub(crate) struct BloomWriter {
     kind: BloomType,
     hash: BloomHash,
     size: ChunkSize,
-    current: Option<Part>,
-    ready: VecDeque<Part>,
+    current: Option<PendingChunk>,
+    ready: VecDeque<PendingChunk>,
     index: SingleLevelIndex,
     last_key: Vec<u8>,
     key: Vec<u8>,
@@ -74,7 +74,7 @@ impl BloomWriter {
     }
 
     /// Whether cells of one row have one key.
-    pub fn is_of_rows(&self) -> bool {
+    pub fn keys_are_rows(&self) -> bool {
         !matches!(self.kind, BloomType::RowCol)
     }
 
@@ -95,48 +95,51 @@ impl BloomWriter {
     }
 
     fn add_key(&mut self) {
-        self.retire_full();
+        self.finish_full_chunk();
         let (size, key) = (self.size, &self.key);
-        let part = self.current.get_or_insert_with(|| {
+        let pending = self.current.get_or_insert_with(|| {
             self.chunks += 1;
-            Part { first_key: key.clone(), chunk: Chunk::new(size), is_warm: false }
+            PendingChunk { first_key: key.clone(), chunk: Chunk::new(size), replaces_cached: false }
         });
-        part.chunk.add(self.hash, key);
+        pending.chunk.add(self.hash, key);
         self.keys += 1;
         self.last_key.clone_from(key);
     }
 
-    fn retire_full(&mut self) {
-        if self.current.as_ref().is_some_and(|part| part.chunk.is_full()) {
-            self.retire();
+    fn finish_full_chunk(&mut self) {
+        if self.current.as_ref().is_some_and(|pending| pending.chunk.is_full()) {
+            self.finish_chunk();
         }
     }
 
-    fn retire(&mut self) {
-        if let Some(mut part) = self.current.take() {
-            part.chunk.fold();
-            self.keys_max += u64::from(part.chunk.keys_max());
-            self.bytes += part.chunk.bits().len() as u64;
-            self.ready.push_back(part);
+    fn finish_chunk(&mut self) {
+        if let Some(mut pending) = self.current.take() {
+            pending.chunk.fold();
+            self.keys_max += u64::from(pending.chunk.keys_max());
+            self.bytes += pending.chunk.bits().len() as u64;
+            self.ready.push_back(pending);
         }
     }
 
     /// A data block ended, of which the chunks at hand have keys. `is_warm`: it replaces what is in the cache.
-    pub fn add_block(&mut self, is_warm: bool) {
-        self.current.iter_mut().chain(&mut self.ready).for_each(|part| part.is_warm |= is_warm);
+    pub fn add_block(&mut self, replaces_cached: bool) {
+        self.current
+            .iter_mut()
+            .chain(&mut self.ready)
+            .for_each(|pending| pending.replaces_cached |= replaces_cached);
     }
 
     /// Writes the chunks that are full; all of them when the file ends.
     pub fn write_chunks(&mut self, blocks: &mut BlockWriter, closing: bool) -> Result<()> {
         if closing {
-            self.retire()
+            self.finish_chunk()
         } else {
-            self.retire_full()
+            self.finish_full_chunk()
         }
-        while let Some(part) = self.ready.pop_front() {
-            let fill = |out: &mut Vec<u8>| out.extend_from_slice(part.chunk.bits());
-            let written = blocks.write_leading(BlockType::BloomChunk, part.is_warm, fill)?;
-            self.index.push(written.at, &part.first_key);
+        while let Some(pending) = self.ready.pop_front() {
+            let fill = |out: &mut Vec<u8>| out.extend_from_slice(pending.chunk.bits());
+            let written = blocks.write_leading(BlockType::BloomChunk, pending.replaces_cached, fill)?;
+            self.index.push(written.at, &pending.first_key);
         }
         Ok(())
     }

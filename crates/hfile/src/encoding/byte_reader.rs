@@ -7,12 +7,12 @@ use super::tags::varint;
 
 /// Bytes, and how far they have been read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Input<'a> {
+pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Input<'a> {
+impl<'a> ByteReader<'a> {
     /// Reads from an offset on.
     pub fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }

@@ -28,7 +28,7 @@ use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::TIMESTAMP_TYPE_BYTES;
 
-use super::byte_reader::Input;
+use super::byte_reader::ByteReader;
 use super::tags::TagDictionary;
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
@@ -65,7 +65,7 @@ pub(crate) struct DeltaCursor {
     key: Vec<u8>,
     /// The block's family, with its length before it.
     family: Vec<u8>,
-    at: Spans,
+    at: CellSpans,
     /// Uncompressed tags, when the block has them compressed.
     tags: Vec<u8>,
     dictionary: TagDictionary,
@@ -75,7 +75,7 @@ pub(crate) struct DeltaCursor {
 
 /// Where the cell's parts lie in the body.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spans {
+struct CellSpans {
     value_start: usize,
     value_end: usize,
     tags_start: usize,
@@ -90,7 +90,7 @@ impl DeltaCursor {
             layout,
             key: Vec::new(),
             family: Vec::new(),
-            at: Spans::default(),
+            at: CellSpans::default(),
             tags: Vec::new(),
             dictionary: TagDictionary::default(),
             checks_keys: false,
@@ -102,9 +102,9 @@ impl DeltaCursor {
         self.key.clear();
         self.family.clear();
         self.dictionary.clear();
-        self.at = Spans { next: HEAD_BYTES, ..Spans::default() };
+        self.at = CellSpans { next: HEAD_BYTES, ..CellSpans::default() };
         if self.layout.encoding == DataBlockEncoding::Diff {
-            let mut input = Input::new(body, HEAD_BYTES);
+            let mut input = ByteReader::new(body, HEAD_BYTES);
             let family_len = input.byte()?;
             self.family.push(family_len);
             self.family.extend_from_slice(input.bytes(usize::from(family_len))?);
@@ -117,7 +117,7 @@ impl DeltaCursor {
     /// Goes to the next cell, which must be there.
     #[inline]
     fn advance(&mut self, body: &[u8]) -> Result<(), Malformed> {
-        let mut input = Input::new(body, self.at.next);
+        let mut input = ByteReader::new(body, self.at.next);
         match self.layout.encoding {
             DataBlockEncoding::Prefix => self.prefix(&mut input)?,
             DataBlockEncoding::Diff => self.diff(&mut input)?,
@@ -131,7 +131,7 @@ impl DeltaCursor {
         Ok(())
     }
 
-    fn prefix(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+    fn prefix(&mut self, input: &mut ByteReader<'_>) -> Result<(), Malformed> {
         let key_rest = input.varint()?;
         let value_len = input.varint()?;
         let common = input.varint()?;
@@ -143,7 +143,7 @@ impl DeltaCursor {
         self.read_value(input, value_len)
     }
 
-    fn diff(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+    fn diff(&mut self, input: &mut ByteReader<'_>) -> Result<(), Malformed> {
         use diff_flag::*;
         let flags = input.byte()?;
         let (key_len, value_len) =
@@ -160,7 +160,7 @@ impl DeltaCursor {
         self.read_value(input, value_len)
     }
 
-    fn fast_diff(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+    fn fast_diff(&mut self, input: &mut ByteReader<'_>) -> Result<(), Malformed> {
         use fast_flag::*;
         let flags = input.byte()?;
         let (key_len, value_len) =
@@ -183,7 +183,7 @@ impl DeltaCursor {
 
     fn fast_diff_first(
         &mut self,
-        input: &mut Input<'_>,
+        input: &mut ByteReader<'_>,
         key_len: usize,
         value_len: usize,
         common: usize,
@@ -197,7 +197,7 @@ impl DeltaCursor {
 
     fn read_lengths(
         &self,
-        input: &mut Input<'_>,
+        input: &mut ByteReader<'_>,
         same_key: bool,
         same_value: bool,
     ) -> Result<(usize, usize), Malformed> {
@@ -207,7 +207,12 @@ impl DeltaCursor {
     }
 
     /// Makes the key up to the end of the qualifier, for a key of `key_len`.
-    fn build_body(&mut self, input: &mut Input<'_>, key_len: usize, common: usize) -> Result<(), Malformed> {
+    fn build_body(
+        &mut self,
+        input: &mut ByteReader<'_>,
+        key_len: usize,
+        common: usize,
+    ) -> Result<(), Malformed> {
         let body_len = key_len.checked_sub(TIMESTAMP_TYPE_BYTES).ok_or(Malformed)?;
         if common > body_len.min(self.key.len().saturating_sub(TIMESTAMP_TYPE_BYTES)) {
             return Err(Malformed);
@@ -227,14 +232,14 @@ impl DeltaCursor {
         Ok(())
     }
 
-    fn read_value(&mut self, input: &mut Input<'_>, value_len: usize) -> Result<(), Malformed> {
+    fn read_value(&mut self, input: &mut ByteReader<'_>, value_len: usize) -> Result<(), Malformed> {
         self.at.value_start = input.position();
         input.bytes(value_len)?;
         self.at.value_end = input.position();
         Ok(())
     }
 
-    fn read_tags(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+    fn read_tags(&mut self, input: &mut ByteReader<'_>) -> Result<(), Malformed> {
         let tags_len = input.varint()?;
         if tags_len > usize::from(u16::MAX) {
             return Err(Malformed);
@@ -300,18 +305,18 @@ impl DeltaCursor {
 }
 
 /// What a cursor knows at a cell.
-struct Point<'a> {
+struct SeekPoint<'a> {
     key: &'a [u8],
-    at: Spans,
+    at: CellSpans,
 }
 
-impl<'a> Point<'a> {
+impl<'a> SeekPoint<'a> {
     fn of(block: &'a Block, point: usize) -> Result<Self, Malformed> {
         let words = block.seek_points().get(point * POINT_WORDS..).and_then(|rest| rest.first_chunk());
         let [next, key_start, key_end, value_start, value_end, tags_start, tags_end, high, low]: [u32;
             POINT_WORDS] = *words.ok_or(Malformed)?;
         let key = block.seek_keys().get(key_start as usize..key_end as usize).ok_or(Malformed)?;
-        let at = Spans {
+        let at = CellSpans {
             value_start: value_start as usize,
             value_end: value_end as usize,
             tags_start: tags_start as usize,
@@ -333,7 +338,7 @@ impl BlockCursor for DeltaCursor {
     }
 
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed> {
-        let point = Point::of(block, point)?;
+        let point = SeekPoint::of(block, point)?;
         Ok(CellRef::from_checked(point.key, &[], &[], point.at.seq_id))
     }
 
@@ -342,7 +347,7 @@ impl BlockCursor for DeltaCursor {
         if self.layout.compressed_tags || self.checks_keys {
             return self.start(block.data());
         }
-        let point = Point::of(block, point)?;
+        let point = SeekPoint::of(block, point)?;
         self.key.clear();
         self.key.extend_from_slice(point.key);
         self.at = point.at;

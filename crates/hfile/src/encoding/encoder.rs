@@ -61,7 +61,7 @@ impl DataBlockEncoder {
     /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family. `last_key` is the flat key of the cell
     /// added before, in this block or an earlier one; `shared` its [`shared_bytes`] with this cell's.
     pub fn append(&mut self, cell: &CellRef<'_>, last_key: &[u8], shared: usize, out: &mut Vec<u8>) {
-        let last = Last { key: last_key, shared };
+        let last = PreviousCell { key: last_key, shared };
         let start = out.len();
         self.unencoded_bytes += self.unencoded_len(cell);
         match self.layout.encoding {
@@ -91,7 +91,7 @@ impl DataBlockEncoder {
         !matches!(self.layout.encoding, DataBlockEncoding::None | DataBlockEncoding::RowIndexV1)
     }
 
-    fn append_indexed(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+    fn append_indexed(&mut self, cell: &CellRef<'_>, last: &PreviousCell<'_>, out: &mut Vec<u8>) {
         if self.cells == 0 || last.shared < 2 + cell.row().len() {
             self.row_offsets.push(length::must_u32(self.encoded_bytes - 4 * self.row_offsets.len()));
             self.encoded_bytes += 4;
@@ -99,7 +99,7 @@ impl DataBlockEncoder {
         append_raw(cell, self.layout, out);
     }
 
-    fn append_delta(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+    fn append_delta(&mut self, cell: &CellRef<'_>, last: &PreviousCell<'_>, out: &mut Vec<u8>) {
         match self.layout.encoding {
             DataBlockEncoding::Prefix => self.append_prefix(cell, last, out),
             DataBlockEncoding::Diff => self.append_diff(cell, last, out),
@@ -108,7 +108,7 @@ impl DataBlockEncoder {
         self.append_tags_and_mvcc(cell, out);
     }
 
-    fn append_prefix(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+    fn append_prefix(&mut self, cell: &CellRef<'_>, last: &PreviousCell<'_>, out: &mut Vec<u8>) {
         let common = if self.cells == 0 { 0 } else { last.shared_with_timestamp(cell.key()) };
         write_varint(out, (cell.key().len() - common) as u64);
         write_varint(out, cell.value().len() as u64);
@@ -117,7 +117,7 @@ impl DataBlockEncoder {
         self.append_value(cell, out);
     }
 
-    fn append_diff(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+    fn append_diff(&mut self, cell: &CellRef<'_>, last: &PreviousCell<'_>, out: &mut Vec<u8>) {
         use diff_flag::*;
         if self.cells == 0 {
             out.push(cell.key_lengths().1);
@@ -137,7 +137,7 @@ impl DataBlockEncoder {
         self.append_value(cell, out);
     }
 
-    fn append_fast_diff(&mut self, cell: &CellRef<'_>, last: &Last<'_>, out: &mut Vec<u8>) {
+    fn append_fast_diff(&mut self, cell: &CellRef<'_>, last: &PreviousCell<'_>, out: &mut Vec<u8>) {
         use fast_flag::*;
         let same = self.same(cell, last);
         let same_value = self.cells > 0 && out[self.last_value.clone()] == *cell.value();
@@ -162,7 +162,7 @@ impl DataBlockEncoder {
     }
 
     /// `[varint key_len] | [varint value_len] | varint common | key part`.
-    fn append_lengths_and_body(&self, cell: &CellRef<'_>, same: &Same, out: &mut Vec<u8>) {
+    fn append_lengths_and_body(&self, cell: &CellRef<'_>, same: &SharedWithPrevious, out: &mut Vec<u8>) {
         if !same.key_len {
             write_varint(out, cell.key().len() as u64);
         }
@@ -202,11 +202,11 @@ impl DataBlockEncoder {
         }
     }
 
-    fn same(&self, cell: &CellRef<'_>, last: &Last<'_>) -> Same {
+    fn same(&self, cell: &CellRef<'_>, last: &PreviousCell<'_>) -> SharedWithPrevious {
         if self.cells == 0 {
-            return Same::default();
+            return SharedWithPrevious::default();
         }
-        Same {
+        SharedWithPrevious {
             key_len: last.key.len() == cell.key().len(),
             value_len: self.last_value.len() == cell.value().len(),
             kind: last.key.last() == Some(&cell.type_code()),
@@ -215,7 +215,7 @@ impl DataBlockEncoder {
     }
 
     /// The timestamp, or its difference from the last one when that is shorter.
-    fn shortest_timestamp(&self, last: &Last<'_>, timestamp: i64) -> Timestamp {
+    fn shortest_timestamp(&self, last: &PreviousCell<'_>, timestamp: i64) -> Timestamp {
         let plain = Timestamp::new(timestamp, 0);
         if self.cells == 0 {
             return plain;
@@ -224,7 +224,7 @@ impl DataBlockEncoder {
         if difference.bytes() < plain.bytes() { difference } else { plain }
     }
 
-    fn timestamp_common(&self, last: &Last<'_>, timestamp: [u8; 8]) -> usize {
+    fn timestamp_common(&self, last: &PreviousCell<'_>, timestamp: [u8; 8]) -> usize {
         if self.cells == 0 { 0 } else { common(&last.timestamp().to_be_bytes()[..7], &timestamp[..7]) }
     }
 
@@ -236,13 +236,13 @@ impl DataBlockEncoder {
 }
 
 /// The cell before.
-struct Last<'a> {
+struct PreviousCell<'a> {
     key: &'a [u8],
     /// See [`shared_bytes`].
     shared: usize,
 }
 
-impl Last<'_> {
+impl PreviousCell<'_> {
     fn timestamp(&self) -> i64 {
         self.key[key_body(self.key).len()..].first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
     }
@@ -256,7 +256,7 @@ impl Last<'_> {
 
 /// What a cell has in common with the one before.
 #[derive(Default)]
-struct Same {
+struct SharedWithPrevious {
     key_len: bool,
     value_len: bool,
     kind: bool,

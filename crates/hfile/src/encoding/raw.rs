@@ -27,7 +27,7 @@ use evenkeel_common::varint::{read_u32, read_vlong};
 
 use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
-use crate::row_prefix_index::{DIGEST_BYTES, digest, shared_prefix, to_compare};
+use crate::row_prefix_index::{PREFIX_BYTES, candidates, common_prefix, prefix_of};
 
 /// A seek point for each so many cells: two bytes of memory a cell, its digest's counted.
 pub(crate) const POINT_CELLS: usize = 4;
@@ -43,7 +43,7 @@ const TAGS_LENGTH_BYTES: usize = 2;
 #[derive(Debug)]
 pub(crate) struct RawCursor {
     layout: CellLayout,
-    at: RawCell,
+    at: CellSpans,
     /// Of row and family, so that [`BlockCursor::cell`] need not read them again.
     key_lengths: (u16, u8),
     cells_end: usize,
@@ -52,7 +52,7 @@ pub(crate) struct RawCursor {
 }
 
 /// What a cell is made of.
-struct Parts<'a> {
+struct CellParts<'a> {
     key: &'a [u8],
     value: &'a [u8],
     tags: &'a [u8],
@@ -63,7 +63,7 @@ struct Parts<'a> {
 
 /// Where the parts of a cell lie in the body.
 #[derive(Clone, Copy, Debug, Default)]
-struct RawCell {
+struct CellSpans {
     key_start: usize,
     key_end: usize,
     value_end: usize,
@@ -73,9 +73,9 @@ struct RawCell {
     next: usize,
 }
 
-impl RawCell {
+impl CellSpans {
     #[inline]
-    fn new(start: usize, parts: &Parts<'_>, layout: CellLayout) -> Self {
+    fn new(start: usize, parts: &CellParts<'_>, layout: CellLayout) -> Self {
         let key_start = start + LENGTHS_BYTES;
         let key_end = key_start + parts.key.len();
         let value_end = key_end + parts.value.len();
@@ -88,12 +88,12 @@ impl RawCell {
 
 impl RawCursor {
     pub fn new(layout: CellLayout) -> Self {
-        Self { layout, at: RawCell::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
+        Self { layout, at: CellSpans::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
     }
 
     /// Where the cell after the next one begins, when that is as long as this one.
     #[inline]
-    pub fn ahead(&self) -> usize {
+    pub fn prefetch_offset(&self) -> usize {
         let start = self.at.key_start.saturating_sub(LENGTHS_BYTES);
         self.at.next + (self.at.next - start)
     }
@@ -108,7 +108,7 @@ impl RawCursor {
             false => CellRef::from_checked(parts.key, parts.value, parts.tags, parts.seq_id),
         };
         self.key_lengths = cell.key_lengths();
-        self.at = RawCell::new(start, &parts, self.layout);
+        self.at = CellSpans::new(start, &parts, self.layout);
         Ok(cell)
     }
 }
@@ -134,14 +134,14 @@ impl BlockCursor for RawCursor {
         Ok(CellRef::from_checked(parts.key, &[], &[], parts.seq_id))
     }
 
-    fn to_compare(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
-        match Guide::of(block, points) {
-            Some(guide) => to_compare(row, guide.prefix, points, |i| u32::from_ne_bytes(guide.digests[i])),
+    fn candidates(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
+        match RowPrefixIndex::of(block, points) {
+            Some(index) => candidates(row, index.prefix, points, |i| u32::from_ne_bytes(index.prefixes[i])),
             None => 0..points,
         }
     }
 
-    fn expect(&self, block: &Block, point: usize, lines: usize) {
+    fn prefetch_point(&self, block: &Block, point: usize, lines: usize) {
         let points = block.seek_points();
         let Some(start) = points.get(point) else { return };
         let end = points.get(point + 1).map_or(block.data().len(), |end| *end as usize);
@@ -152,8 +152,8 @@ impl BlockCursor for RawCursor {
         }
     }
 
-    fn has_all_points(&self, block: &Block) -> bool {
-        Guide::of(block, block.seek_points().len()).is_some_and(|guide| guide.all_cells)
+    fn every_cell_has_point(&self, block: &Block) -> bool {
+        RowPrefixIndex::of(block, block.seek_points().len()).is_some_and(|index| index.all_cells)
     }
 
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed> {
@@ -185,19 +185,19 @@ impl BlockCursor for RawCursor {
 }
 
 /// The seek keys of a block; see the module.
-struct Guide<'a> {
-    digests: &'a [[u8; DIGEST_BYTES]],
+struct RowPrefixIndex<'a> {
+    prefixes: &'a [[u8; PREFIX_BYTES]],
     all_cells: bool,
     prefix: &'a [u8],
 }
 
-impl<'a> Guide<'a> {
+impl<'a> RowPrefixIndex<'a> {
     /// `None` when there is none for so many points.
     #[inline]
     fn of(block: &'a Block, points: usize) -> Option<Self> {
-        let (digests, rest) = block.seek_keys().split_at_checked(points * DIGEST_BYTES)?;
+        let (prefixes, rest) = block.seek_keys().split_at_checked(points * PREFIX_BYTES)?;
         let (all_cells, prefix) = rest.split_first()?;
-        Some(Self { digests: digests.as_chunks().0, all_cells: *all_cells == 1, prefix })
+        Some(Self { prefixes: prefixes.as_chunks().0, all_cells: *all_cells == 1, prefix })
     }
 
     /// The guide to the points of a checked body, one at least.
@@ -207,14 +207,14 @@ impl<'a> Guide<'a> {
             let key = data.get(*point as usize + 8..)?.get(..key_len)?;
             Some(CellRef::from_checked(key, &[], &[], 0).row())
         };
-        let prefix = shared_prefix(row_at(points.first()?)?, row_at(points.last()?)?);
-        let mut guide = Vec::with_capacity(points.len() * DIGEST_BYTES + 1 + prefix.len());
+        let prefix = common_prefix(row_at(points.first()?)?, row_at(points.last()?)?);
+        let mut index = Vec::with_capacity(points.len() * PREFIX_BYTES + 1 + prefix.len());
         for point in points {
-            guide.extend_from_slice(&digest(row_at(point)?, prefix.len()).to_ne_bytes());
+            index.extend_from_slice(&prefix_of(row_at(point)?, prefix.len()).to_ne_bytes());
         }
-        guide.push(u8::from(all_cells));
-        guide.extend_from_slice(prefix);
-        Some(guide.into())
+        index.push(u8::from(all_cells));
+        index.extend_from_slice(prefix);
+        Some(index.into())
     }
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
         cells_after += 1;
         cells += 1;
     }
-    let keys = Guide::build(data, &offsets, offsets.len() == cells).ok_or(Malformed)?;
+    let keys = RowPrefixIndex::build(data, &offsets, offsets.len() == cells).ok_or(Malformed)?;
     Ok(SeekPoints { points: offsets.into(), keys })
 }
 
@@ -251,7 +251,7 @@ fn cell_area(data: &[u8], encoding: DataBlockEncoding) -> Option<(usize, usize)>
 
 /// The cell that these bytes begin with.
 #[inline]
-fn parse(rest: &[u8], layout: CellLayout) -> Option<Parts<'_>> {
+fn parse(rest: &[u8], layout: CellLayout) -> Option<CellParts<'_>> {
     let ([a, b, c, d, e, f, g, h], left) = rest.split_first_chunk::<LENGTHS_BYTES>()?;
     let (key, left) = left.split_at_checked(u32::from_be_bytes([*a, *b, *c, *d]) as usize)?;
     let (value, mut left) = left.split_at_checked(u32::from_be_bytes([*e, *f, *g, *h]) as usize)?;
@@ -265,5 +265,5 @@ fn parse(rest: &[u8], layout: CellLayout) -> Option<Parts<'_>> {
         seq_id = u64::try_from(value).ok()?;
         left = &left[len..];
     }
-    Some(Parts { key, value, tags, seq_id, bytes: rest.len() - left.len() })
+    Some(CellParts { key, value, tags, seq_id, bytes: rest.len() - left.len() })
 }

@@ -12,7 +12,7 @@ use evenkeel_common::length;
 use evenkeel_common::varint::{read_varint, write_varint};
 
 use super::Malformed;
-use super::byte_reader::Input;
+use super::byte_reader::ByteReader;
 
 const ENTRIES_MAX: usize = 127;
 const NEW: u8 = 0xff;
@@ -47,7 +47,7 @@ impl TagDictionary {
     /// Reads items until they make `tags_bytes` of raw tags, which are appended to `out`.
     pub fn decompress(
         &mut self,
-        input: &mut Input<'_>,
+        input: &mut ByteReader<'_>,
         tags_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
@@ -127,7 +127,7 @@ mod tests {
         let runs: Vec<Vec<u8>> = (0..900).map(|i| [tag(i % 7), tag(i * i % 300)].concat()).collect();
         let (mut writer, mut bytes) = (TagDictionary::default(), Vec::new());
         runs.iter().for_each(|tags| writer.compress(tags, &mut bytes));
-        let (mut reader, mut input) = (TagDictionary::default(), Input::new(&bytes, 0));
+        let (mut reader, mut input) = (TagDictionary::default(), ByteReader::new(&bytes, 0));
         for tags in &runs {
             let mut out = Vec::new();
             reader.decompress(&mut input, tags.len(), &mut out).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     fn lies_are_found() {
         for (bytes, len) in [(&[0, 0][..], 4), (&[0xff, 5, 1], 7), (&[0xff, 2, 1, 2], 3), (&[], 1)] {
             let mut out = Vec::new();
-            let read = TagDictionary::default().decompress(&mut Input::new(bytes, 0), len, &mut out);
+            let read = TagDictionary::default().decompress(&mut ByteReader::new(bytes, 0), len, &mut out);
             assert_eq!(read, Err(Malformed), "{bytes:?}");
         }
     }

@@ -55,7 +55,7 @@ impl<'a> LeafView<'a> {
     }
 
     /// How many entries have a key at or before `key`.
-    pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
+    pub fn entries_up_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
         partition_point(0..self.len, |i| {
             let entry = self.key(i).and_then(|k| CellRef::new(k, &[], &[], 0).ok());
             entry.is_some_and(|entry| order.compare_keys(&entry, key).is_le())

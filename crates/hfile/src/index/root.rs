@@ -7,7 +7,7 @@ use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::row_prefix_index::{digest, shared_prefix, to_compare};
+use crate::row_prefix_index::{candidates, common_prefix, prefix_of};
 
 /// Where the middle key of the file is, when the index has leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct RootIndex {
     keys: Vec<u8>,
     entries: Vec<Entry>,
     /// Digests of the keys' rows, and how many bytes the rows have in common; see [`crate::row_prefix_index`].
-    digests: Vec<u32>,
+    prefixes: Vec<u32>,
     prefix: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ impl RootIndex {
     /// Reads `count` entries whose keys are rows; returns what is left of the body. `None` when the entries are not there.
     pub fn parse(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
         let (mut index, rest) = Self::parse_entries(body, count)?;
-        index.add_guide(|key| key);
+        index.build_prefix_index(|key| key);
         Some((index, rest))
     }
 
@@ -46,14 +46,14 @@ impl RootIndex {
     pub fn parse_cells(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
         let (mut index, rest) = Self::parse_entries(body, count)?;
         (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
-        index.add_guide(|key| CellRef::from_checked(key, &[], &[], 0).row());
+        index.build_prefix_index(|key| CellRef::from_checked(key, &[], &[], 0).row());
         Some((index, rest))
     }
 
-    fn add_guide(&mut self, row_of: impl for<'a> Fn(&'a [u8]) -> &'a [u8]) {
+    fn build_prefix_index(&mut self, row_of: impl for<'a> Fn(&'a [u8]) -> &'a [u8]) {
         let Some(last) = self.len().checked_sub(1) else { return };
-        let prefix = shared_prefix(row_of(self.key(0)), row_of(self.key(last))).to_vec();
-        self.digests = (0..=last).map(|i| digest(row_of(self.key(i)), prefix.len())).collect();
+        let prefix = common_prefix(row_of(self.key(0)), row_of(self.key(last))).to_vec();
+        self.prefixes = (0..=last).map(|i| prefix_of(row_of(self.key(i)), prefix.len())).collect();
         self.prefix = prefix;
     }
 
@@ -97,21 +97,21 @@ impl RootIndex {
     }
 
     /// How many entries have a key at or before `key`, as cells.
-    pub fn entries_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
-        partition_point(self.to_compare(key.row(), order), |i| {
+    pub fn entries_up_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
+        partition_point(self.candidates(key.row(), order), |i| {
             order.compare_keys(&CellRef::from_checked(self.key(i), &[], &[], 0), key).is_le()
         })
     }
 
     /// How many entries are at or before `row`, when their keys are rows.
-    pub fn entries_to_row(&self, row: &[u8], order: CellComparator) -> usize {
-        partition_point(self.to_compare(row, order), |i| order.compare_rows(self.key(i), row).is_le())
+    pub fn entries_up_to_row(&self, row: &[u8], order: CellComparator) -> usize {
+        partition_point(self.candidates(row, order), |i| order.compare_rows(self.key(i), row).is_le())
     }
 
     /// Entries that must be compared with a row; those before them are before it, those behind them after it.
-    fn to_compare(&self, row: &[u8], order: CellComparator) -> Range<usize> {
+    fn candidates(&self, row: &[u8], order: CellComparator) -> Range<usize> {
         match order {
-            CellComparator::Default => to_compare(row, &self.prefix, self.len(), |i| self.digests[i]),
+            CellComparator::Default => candidates(row, &self.prefix, self.len(), |i| self.prefixes[i]),
             CellComparator::Meta => 0..self.len(),
         }
     }
@@ -120,7 +120,7 @@ impl RootIndex {
     pub fn heap_bytes(&self) -> usize {
         self.keys.capacity()
             + self.entries.capacity() * size_of::<Entry>()
-            + self.digests.capacity() * size_of::<u32>()
+            + self.prefixes.capacity() * size_of::<u32>()
     }
 
     fn parse_entry<'a>(&mut self, body: &'a [u8]) -> Option<&'a [u8]> {

@@ -10,7 +10,7 @@ use evenkeel_common::length;
 use evenkeel_common::varint::{vlong_len, write_vlong};
 
 use super::{BlockAt, ENTRY_BYTES};
-use crate::block::{BlockWriter, Written};
+use crate::block::{BlockWriter, WrittenBlock};
 
 /// Levels at which a root is no longer cut.
 const LEVELS_MAX: u32 = 16;
@@ -20,7 +20,7 @@ struct Entry {
     at: BlockAt,
     key: Box<[u8]>,
     /// Whether it leads to a data block that replaces what is in the cache.
-    is_warm: bool,
+    replaces_cached: bool,
 }
 
 #[derive(Debug, Default)]
@@ -40,14 +40,14 @@ impl Chunk {
         self.entries.push(entry);
     }
 
-    fn is_warm(&self) -> bool {
-        self.entries.iter().any(|entry| entry.is_warm)
+    fn replaces_cached(&self) -> bool {
+        self.entries.iter().any(|entry| entry.replaces_cached)
     }
 
     /// The entry that leads to this chunk, written at a place.
     fn into_entry(mut self, at: BlockAt) -> Entry {
-        let is_warm = self.is_warm();
-        Entry { at, key: self.entries.swap_remove(0).key, is_warm }
+        let replaces_cached = self.replaces_cached();
+        Entry { at, key: self.entries.swap_remove(0).key, replaces_cached }
     }
 
     fn leaf_bytes(&self) -> usize {
@@ -98,7 +98,7 @@ pub(crate) struct SingleLevelIndex(Chunk);
 
 impl SingleLevelIndex {
     pub fn push(&mut self, at: BlockAt, key: &[u8]) {
-        self.0.push(Entry { at, key: key.into(), is_warm: false });
+        self.0.push(Entry { at, key: key.into(), replaces_cached: false });
     }
 
     pub fn len(&self) -> usize {
@@ -137,8 +137,8 @@ impl IndexWriter {
 
     /// Adds a data block and a key that is at or before its first and after all before. `is_warm`: the block replaces what
     /// is in the cache.
-    pub fn add_block(&mut self, at: BlockAt, key: &[u8], is_warm: bool) {
-        self.leaf.push(Entry { at, key: key.into(), is_warm });
+    pub fn add_block(&mut self, at: BlockAt, key: &[u8], replaces_cached: bool) {
+        self.leaf.push(Entry { at, key: key.into(), replaces_cached });
         self.blocks += 1;
     }
 
@@ -235,12 +235,17 @@ impl IndexWriter {
         Ok(())
     }
 
-    fn write_chunk(&mut self, kind: BlockType, chunk: &Chunk, blocks: &mut BlockWriter) -> Result<Written> {
+    fn write_chunk(
+        &mut self,
+        kind: BlockType,
+        chunk: &Chunk,
+        blocks: &mut BlockWriter,
+    ) -> Result<WrittenBlock> {
         let written = match kind {
             BlockType::LeafIndex => {
-                blocks.write_leading(kind, chunk.is_warm(), |out| chunk.write_leaf(out))?
+                blocks.write_leading(kind, chunk.replaces_cached(), |out| chunk.write_leaf(out))?
             }
-            _ => blocks.write_uncounted(kind, chunk.is_warm(), |out| chunk.write_leaf(out))?,
+            _ => blocks.write_uncounted(kind, chunk.replaces_cached(), |out| chunk.write_leaf(out))?,
         };
         self.uncompressed_bytes += written.uncompressed_bytes;
         Ok(written)

@@ -38,10 +38,10 @@ pub(super) fn open(
         block_bytes_max: options.block_bytes_max,
         checksum: options.checksum,
         checksum_failures: AtomicU64::new(0),
-        packs_data: options.cache_compressed,
+        caches_compressed: options.cache_compressed,
         file,
     };
-    Opening { blocks, trailer }.open(options)
+    FileOpener { blocks, trailer }.open(options)
 }
 
 const UNKNOWN_LAYOUT: CellLayout = CellLayout {
@@ -71,20 +71,20 @@ fn read_trailer(file: &dyn RandomAccessFile, name: &str) -> Result<Trailer> {
 }
 
 /// A file of which only the trailer is known.
-struct Opening {
+struct FileOpener {
     blocks: BlockReader,
     trailer: Trailer,
 }
 
 /// What the blocks that are read on opening say.
 #[derive(Default)]
-struct Loaded {
+struct LoadOnOpen {
     info: FileInfo,
     general_bloom: Option<Block>,
     delete_family_bloom: Option<Block>,
 }
 
-impl Opening {
+impl FileOpener {
     fn open(mut self, options: &OpenOptions) -> Result<HFileReader> {
         evenkeel_compression::check_supported(self.trailer.compression)?;
         let (root, mut next) = self.block(self.trailer.load_on_open_offset, BlockType::RootIndex)?;
@@ -99,7 +99,7 @@ impl Opening {
         let general_bloom = self.bloom(loaded.general_bloom, keys_are_cells)?;
         let mut reader = HFileReader {
             delete_family_bloom: self.bloom(loaded.delete_family_bloom, false)?,
-            general_bloom: general_bloom.filter(|_| self.can_ask(bloom_type)),
+            general_bloom: general_bloom.filter(|_| self.can_query(bloom_type)),
             first_key: None,
             last_key: self.last_key(&loaded.info)?,
             time_range: self.time_range(&loaded.info),
@@ -133,7 +133,7 @@ impl Opening {
     fn data_root(&self, root: &Block) -> Result<(RootIndex, Option<MidKey>)> {
         let (count, levels) = (self.trailer.data_index_count, self.trailer.data_index_levels);
         let parsed = RootIndex::parse_data(root.data(), count, levels);
-        let (index, mid_key) = parsed.ok_or_else(|| self.disagrees("the root index"))?;
+        let (index, mid_key) = parsed.ok_or_else(|| self.inconsistent("the root index"))?;
         let empty = self.trailer.entry_count == 0;
         let first = if levels == 1 && !empty {
             index.len().checked_sub(1).map(|_| index.entry(0).offset)
@@ -144,25 +144,25 @@ impl Opening {
         if empty == (index.len() == 0) && first_agrees {
             Ok((index, mid_key))
         } else {
-            Err(self.disagrees("the trailer"))
+            Err(self.inconsistent("the trailer"))
         }
     }
 
     fn check_meta_root(&self, root: &Block) -> Result<()> {
         match RootIndex::parse(root.data(), self.trailer.meta_index_count) {
             Some((_, [])) => Ok(()),
-            _ => Err(self.disagrees("the meta index")),
+            _ => Err(self.inconsistent("the meta index")),
         }
     }
 
     /// The file info and what follows it, up to the trailer. Kinds that are not known here are passed over.
-    fn load_rest(&self, info_offset: u64) -> Result<Loaded> {
+    fn load_rest(&self, info_offset: u64) -> Result<LoadOnOpen> {
         let (info, mut next) = self.block(info_offset, BlockType::FileInfo)?;
         if self.trailer.file_info_offset != info_offset {
-            return Err(self.disagrees("the trailer"));
+            return Err(self.inconsistent("the trailer"));
         }
-        let info = FileInfo::decode(info.data()).ok_or_else(|| self.disagrees("the file info"))?;
-        let mut loaded = Loaded { info, ..Loaded::default() };
+        let info = FileInfo::decode(info.data()).ok_or_else(|| self.inconsistent("the file info"))?;
+        let mut loaded = LoadOnOpen { info, ..LoadOnOpen::default() };
         while next < self.blocks.blocks_end {
             let block = self.blocks.load_unsized(next)?;
             next += u64::from(block.on_disk_bytes());
@@ -183,12 +183,12 @@ impl Opening {
         let plain_index = info.get(keys::INDEX_BLOCK_ENCODING).is_none_or(|name| name.as_ref() == b"NONE");
         let includes_tags = info.get(keys::MAX_TAGS_LEN).is_some();
         let layout = CellLayout {
-            encoding: encoding.ok_or_else(|| self.disagrees("the data block encoding"))?,
+            encoding: encoding.ok_or_else(|| self.inconsistent("the data block encoding"))?,
             includes_tags,
             includes_mvcc: info.get_i32(keys::KEY_VALUE_VERSION) == Some(1),
             compressed_tags: includes_tags && info.get_bool(keys::TAGS_COMPRESSED).unwrap_or(false),
         };
-        if plain_index { Ok(layout) } else { Err(self.disagrees("the index block encoding")) }
+        if plain_index { Ok(layout) } else { Err(self.inconsistent("the index block encoding")) }
     }
 
     fn time_range(&self, info: &FileInfo) -> Option<(i64, i64)> {
@@ -200,7 +200,7 @@ impl Opening {
         let Some(name) = info.get(keys::BLOOM_FILTER_TYPE) else { return Ok(BloomType::None) };
         let prefix_bytes = info.get_i32(keys::BLOOM_FILTER_PARAM).and_then(|n| u32::try_from(n).ok());
         let kind = std::str::from_utf8(name).ok().and_then(|name| BloomType::from_name(name, prefix_bytes));
-        kind.ok_or_else(|| self.disagrees("the bloom filter type"))
+        kind.ok_or_else(|| self.inconsistent("the bloom filter type"))
     }
 
     fn bloom(&self, block: Option<Block>, keys_are_cells: bool) -> Result<Option<BloomMeta>> {
@@ -211,7 +211,7 @@ impl Opening {
     }
 
     /// Chunks are found in the file's order, which prefixes of hbase:meta's rows do not keep.
-    fn can_ask(&self, bloom_type: BloomType) -> bool {
+    fn can_query(&self, bloom_type: BloomType) -> bool {
         match bloom_type {
             BloomType::None => false,
             BloomType::RowPrefix(_) => self.trailer.comparator == CellComparator::Default,
@@ -221,11 +221,11 @@ impl Opening {
 
     fn last_key(&self, info: &FileInfo) -> Result<Option<KeyBuf>> {
         let Some(key) = info.get(keys::LAST_KEY) else { return Ok(None) };
-        let cell = CellRef::new(key, &[], &[], 0).map_err(|_| self.disagrees("the last key"))?;
+        let cell = CellRef::new(key, &[], &[], 0).map_err(|_| self.inconsistent("the last key"))?;
         Ok(Some(KeyBuf::of(&cell)))
     }
 
-    fn disagrees(&self, what: &str) -> HBaseError {
+    fn inconsistent(&self, what: &str) -> HBaseError {
         self.blocks.corrupt(self.trailer.load_on_open_offset, format_args!("{what} is not what it should be"))
     }
 }

@@ -1,4 +1,4 @@
-//! [`Place`]: a block, a cursor in it, and the cell at the cursor.
+//! [`BlockPosition`]: a block, a cursor in it, and the cell at the cursor.
 //!
 //! Scanners look at a cell many times before they go on: is it visible, of which row, is its column wanted. So its view is
 //! made once, when the cursor comes to it, and kept. It borrows from the block and the cursor beside it, which the
@@ -18,7 +18,7 @@ use crate::encoding::{CellCursor, Malformed};
 
 /// At a cell of a block, or at none. See the module.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     /// Borrows from `cursor` and `block`, not for `'static`.
     cell: Option<CellRef<'static>>,
     cursor: CellCursor,
@@ -27,7 +27,7 @@ pub(crate) struct Place {
     seq_id: Option<u64>,
 }
 
-impl Place {
+impl BlockPosition {
     /// At no cell of no block.
     pub fn new(layout: CellLayout) -> Self {
         Self { cell: None, cursor: CellCursor::new(layout), block: None, seq_id: None }
@@ -84,7 +84,7 @@ impl Place {
         self.leave();
         let block = self.block.insert(block);
         let found = find(&mut self.cursor, block)?;
-        self.arrive(found);
+        self.set_cell(found);
         Ok(found)
     }
 
@@ -93,11 +93,11 @@ impl Place {
     pub fn step(&mut self) -> Result<bool, Malformed> {
         self.leave();
         let Some(block) = &self.block else { return Ok(false) };
-        // SAFETY: as in `arrive`.
+        // SAFETY: as in `set_cell`.
         self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
         // Cells of a value of some length each are too far apart for the processor to see them coming.
-        if let Some(ahead) = self.cursor.ahead() {
-            prefetch(block.data().as_ptr().wrapping_add(ahead));
+        if let Some(offset) = self.cursor.prefetch_offset() {
+            prefetch(block.data().as_ptr().wrapping_add(offset));
         }
         Ok(self.cell.is_some())
     }
@@ -110,13 +110,13 @@ impl Place {
             Some(block) => self.cursor.seek_forward(block, key, order)?,
             None => false,
         };
-        self.arrive(found);
+        self.set_cell(found);
         Ok(found)
     }
 
     /// Is at the cursor's cell, when it found one.
     #[inline]
-    fn arrive(&mut self, found: bool) {
+    fn set_cell(&mut self, found: bool) {
         self.cell = match &self.block {
             Some(block) if found => {
                 // SAFETY: the view borrows from `cursor` and from the bytes that `block` keeps where they are, wherever
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-/// A view for `Place::cell`, with the sequence id that its file's cells have.
+/// A view for `BlockPosition::cell`, with the sequence id that its file's cells have.
 ///
 /// # Safety
 /// What it borrows from must stay where it is, and as it is, for as long as the view is used.

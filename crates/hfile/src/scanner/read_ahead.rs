@@ -17,15 +17,15 @@ const THREADS: usize = 2;
 /// Blocks that wait at most.
 const QUEUE_BLOCKS_MAX: usize = 64;
 
-type Job = (Weak<HFileReader>, BlockAt);
+type ReadAheadRequest = (Weak<HFileReader>, BlockAt);
 
-fn queue() -> Option<&'static SyncSender<Job>> {
-    static QUEUE: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
+fn queue() -> Option<&'static SyncSender<ReadAheadRequest>> {
+    static QUEUE: OnceLock<Option<SyncSender<ReadAheadRequest>>> = OnceLock::new();
     QUEUE.get_or_init(start).as_ref()
 }
 
-fn start() -> Option<SyncSender<Job>> {
-    let (sender, receiver) = sync_channel::<Job>(QUEUE_BLOCKS_MAX);
+fn start() -> Option<SyncSender<ReadAheadRequest>> {
+    let (sender, receiver) = sync_channel::<ReadAheadRequest>(QUEUE_BLOCKS_MAX);
     let receiver = Arc::new(Mutex::new(receiver));
     let started = (0..THREADS).filter_map(|_| {
         let receiver = Arc::clone(&receiver);
@@ -42,7 +42,7 @@ fn start() -> Option<SyncSender<Job>> {
 }
 
 /// Asks for a data block to be read into the cache, unless too much is asked for already.
-pub(crate) fn ask(reader: &Arc<HFileReader>, at: BlockAt) {
+pub(crate) fn request(reader: &Arc<HFileReader>, at: BlockAt) {
     let Some(queue) = queue() else { return };
     match queue.try_send((Arc::downgrade(reader), at)) {
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}

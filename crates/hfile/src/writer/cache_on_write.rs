@@ -1,4 +1,4 @@
-//! [`CacheOnWrite`]: blocks of a file that is being written, kept as they are written; and [`Warmth`], which tells a
+//! [`CacheOnWrite`]: blocks of a file that is being written, kept as they are written; and [`InputResidency`], which tells a
 //! compaction which of them are worth it.
 //!
 //! An index block or bloom chunk is worth it when a data block that it leads to is: a read of what was warm needs all three.
@@ -18,21 +18,21 @@ use crate::index::BlockAt;
 /// Whether what a compaction reads is in the cache. Its scanners tell for each data block they enter; its writer asks
 /// for each data block it ends.
 #[derive(Debug, Default)]
-pub struct Warmth {
+pub struct InputResidency {
     cached: AtomicU32,
     entered: AtomicU32,
     last: AtomicBool,
 }
 
-impl Warmth {
-    pub(crate) fn entered(&self, is_cached: bool) {
+impl InputResidency {
+    pub(crate) fn record(&self, is_cached: bool) {
         self.entered.fetch_add(1, Relaxed);
         self.cached.fetch_add(u32::from(is_cached), Relaxed);
     }
 
     /// Whether at least half of the blocks entered since the last call were cached; when none was, the answer of that
     /// call, for the cells are still of the same blocks.
-    fn take(&self) -> bool {
+    fn was_mostly_cached(&self) -> bool {
         let (entered, cached) = (self.entered.swap(0, Relaxed), self.cached.swap(0, Relaxed));
         if entered > 0 {
             self.last.store(2 * cached >= entered, Relaxed);
@@ -43,23 +43,23 @@ impl Warmth {
 
 /// Which blocks of one kind of a file being written are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnWrite {
+pub enum CacheOnWritePolicy {
     /// None.
     Never,
     /// All.
     Always,
-    /// Those that replace blocks that are in the cache, or lead to one that does; see [`CacheOnWrite::warmth`].
-    WhereWarm,
+    /// Those that replace blocks that are in the cache, or lead to one that does; see [`CacheOnWrite::residency`].
+    IfInputsCached,
 }
 
-impl OnWrite {
+impl CacheOnWritePolicy {
     /// All when a setting asks for them.
     pub fn when(is_set: bool, otherwise: Self) -> Self {
         if is_set { Self::Always } else { otherwise }
     }
 
-    fn wants(self, is_warm: bool) -> bool {
-        self == Self::Always || is_warm && self == Self::WhereWarm
+    fn wants(self, replaces_cached: bool) -> bool {
+        self == Self::Always || replaces_cached && self == Self::IfInputsCached
     }
 }
 
@@ -72,34 +72,34 @@ pub struct CacheOnWrite {
     pub file: FileId,
     /// The family is `IN_MEMORY`.
     pub in_memory: bool,
-    /// What [`OnWrite::WhereWarm`] goes by; nothing is warm when no scanner tells.
-    pub warmth: Arc<Warmth>,
+    /// What [`CacheOnWritePolicy::IfInputsCached`] goes by; nothing is warm when no scanner tells.
+    pub residency: Arc<InputResidency>,
     /// Data blocks (`hbase.rs.cacheblocksonwrite`, `hbase.rs.cachecompactedblocksonwrite`).
-    pub data: OnWrite,
+    pub data: CacheOnWritePolicy,
     /// Those of a compressed file are kept as they are on disk (`hbase.block.data.cachecompressed`).
-    pub packs: bool,
+    pub compressed_data: bool,
     /// Leaf and intermediate index blocks (`hfile.block.index.cacheonwrite`).
-    pub index: OnWrite,
+    pub index: CacheOnWritePolicy,
     /// Bloom chunks (`hfile.block.bloom.cacheonwrite`).
-    pub bloom: OnWrite,
+    pub bloom: CacheOnWritePolicy,
 }
 
 impl CacheOnWrite {
     /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
-    pub(crate) fn replaces_warm(&self) -> bool {
-        self.warmth.take()
+    pub(crate) fn replaces_cached(&self) -> bool {
+        self.residency.was_mostly_cached()
     }
 
     /// As what to keep a block that was just written, if at all. `is_warm`: it, or a data block that it leads to, replaces
     /// what is in the cache.
-    pub(crate) fn admission(&self, kind: BlockType, is_warm: bool) -> Option<Admission> {
+    pub(crate) fn admission(&self, kind: BlockType, replaces_cached: bool) -> Option<Admission> {
         let wanted = match kind.category() {
-            BlockCategory::Data => self.data.wants(is_warm),
-            BlockCategory::Index => self.index.wants(is_warm) && kind != BlockType::RootIndex,
-            BlockCategory::Bloom => self.bloom.wants(is_warm) && kind == BlockType::BloomChunk,
+            BlockCategory::Data => self.data.wants(replaces_cached),
+            BlockCategory::Index => self.index.wants(replaces_cached) && kind != BlockType::RootIndex,
+            BlockCategory::Bloom => self.bloom.wants(replaces_cached) && kind == BlockType::BloomChunk,
             BlockCategory::Meta => false,
         };
-        wanted.then_some(match is_warm && !self.in_memory {
+        wanted.then_some(match replaces_cached && !self.in_memory {
             true => Admission::Warm,
             false => Admission::of(self.in_memory),
         })
@@ -126,8 +126,8 @@ impl CacheOnWrite {
         };
         // What was just written is not malformed; if it were, the reader is the one to say so.
         let points = points.ok()?;
-        let packed = compressed.filter(|_| self.packs && kind.is_data());
-        let bytes = packed.unwrap_or(body);
+        let compressed = compressed.filter(|_| self.compressed_data && kind.is_data());
+        let bytes = compressed.unwrap_or(body);
         Some(Block::new(BlockParts {
             kind,
             offset: at.offset,
@@ -137,7 +137,7 @@ impl CacheOnWrite {
             body: 0..length::must_u32(bytes.len()),
             seek_points: points.points,
             seek_keys: points.keys,
-            packed: packed.is_some(),
+            compressed: compressed.is_some(),
         }))
     }
 }

@@ -87,7 +87,7 @@ impl ReadBack {
         if self.offset >= self.reader.blocks_end() {
             return self.check_end().map(|()| None);
         }
-        let block = self.reader.blocks().load_next(self.offset)?;
+        let block = self.reader.blocks().load_for_single_use(self.offset)?;
         let kind = block.kind();
         let prev = std::mem::replace(&mut self.prev_offsets[kind as usize], block.offset() as i64);
         if block.prev_offset() != prev {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
-use evenkeel_hfile::ROWS_AHEAD_MAX;
+use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
 use super::Region;
 use crate::memstore::Segment;
@@ -235,7 +235,7 @@ impl RowReader<'_> {
         last.ahead = match last.ahead.checked_sub(1) {
             Some(left) => left,
             None => {
-                let rows = rows.take(ROWS_AHEAD_MAX);
+                let rows = rows.take(PREFETCH_ROWS_MAX);
                 last.open.scanner.look_ahead(rows.clone());
                 rows.count().saturating_sub(1)
             }

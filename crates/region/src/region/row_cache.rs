@@ -45,7 +45,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use evenkeel_block_cache::bucket::rows::Successor;
+use evenkeel_block_cache::bucket::rows::RowUpdate;
 use evenkeel_block_cache::{BlockCache, BlockKey, BucketCache, FileId};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, TableDescriptor};
@@ -306,10 +306,10 @@ impl Rows {
         for (hash, range) in self.rows {
             let key = self.cache.key(hash);
             let next = |old: &[u8]| match self.cache.successor(old, &cells[range]) {
-                Successor::Row(next) if next.len() > left => Successor::Unknown,
+                RowUpdate::Replaced(next) if next.len() > left => RowUpdate::Unknown,
                 next => next,
             };
-            let next = rows.hold_row(&key, by, next).map(|next| (key, next));
+            let next = rows.begin_row_update(&key, by, next).map(|next| (key, next));
             left -= next.as_ref().map_or(0, |(_, next)| next.len());
             successors.extend(next);
         }
@@ -319,15 +319,15 @@ impl Rows {
 
 impl RowCache {
     /// The entry after a write of some cells of one row.
-    fn successor(&self, old: &[u8], cells: &[KeyValue]) -> Successor {
-        let (Some(old), Some(first)) = (Entry::parse(old), cells.first()) else { return Successor::Unknown };
+    fn successor(&self, old: &[u8], cells: &[KeyValue]) -> RowUpdate {
+        let (Some(old), Some(first)) = (Entry::parse(old), cells.first()) else { return RowUpdate::Unknown };
         if old.row != first.as_cell().row() {
-            return Successor::Same;
+            return RowUpdate::Unchanged;
         }
         let oldest = |family: &[u8]| self.clock.now_ms().saturating_sub(self.ttl_ms(family));
         let cells = cells.iter().map(KeyValue::as_cell);
         match old.after(cells, |family| (oldest(family), self.ttl_ms(family))) {
-            Successor::Row(next) if next.len() > ENTRY_BYTES_MAX => Successor::Unknown,
+            RowUpdate::Replaced(next) if next.len() > ENTRY_BYTES_MAX => RowUpdate::Unknown,
             next => next,
         }
     }
@@ -338,7 +338,7 @@ impl HeldRows {
     pub fn settle(self) {
         let Some(rows) = self.cache.as_ref().and_then(|cache| cache.blocks.rows()) else { return };
         for (key, next) in self.successors {
-            rows.settle_row(&key, self.by, next);
+            rows.finish_row_update(&key, self.by, next);
         }
     }
 }

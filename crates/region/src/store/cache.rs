@@ -157,7 +157,7 @@ fn run() {
         let reader = Arc::clone(file.reader());
         let weak = Arc::downgrade(&file);
         drop(file);
-        if let Err(error) = reader.prefetch(&|| weak.strong_count() > 0) {
+        if let Err(error) = reader.prefetch_blocks(&|| weak.strong_count() > 0) {
             tracing::warn!(%error, "a file is not prefetched");
         }
     }
@@ -307,7 +307,7 @@ mod tests {
                 body: 0..1000,
                 seek_points: Box::default(),
                 seek_keys: Box::default(),
-                packed: false,
+                compressed: false,
             });
             let key = BlockKey { file: FileId::from_bits(u128::from(round)), offset: n };
             cache.insert(key, block, Admission::New);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_block_cache::BlockCategory;
 use evenkeel_common::Result;
-use evenkeel_hfile::{HFileContext, OnWrite, ScanOptions, StoreFileMeta, Warmth, keys};
+use evenkeel_hfile::{CacheOnWritePolicy, HFileContext, InputResidency, ScanOptions, StoreFileMeta, keys};
 use parking_lot::Mutex;
 
 use super::date_tiered::{self, DatedFile};
@@ -287,9 +287,11 @@ impl Store {
         self.discard_leftovers()?;
         let facts = self.facts(request, smallest_read_point);
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
-        let warmth = Arc::<Warmth>::default();
+        let residency = Arc::<InputResidency>::default();
         let leaf = |file: &Arc<StoreFile>| {
-            Leaf::File(Box::new(StoreFileScanner::new(Arc::clone(file), options, u64::MAX).tell(&warmth)))
+            Leaf::File(Box::new(
+                StoreFileScanner::new(Arc::clone(file), options, u64::MAX).track_residency(&residency),
+            ))
         };
         let mode = CompactionMode {
             drop_deletes: request.drops_deletes,
@@ -304,7 +306,7 @@ impl Store {
             compacted_files: self.replaced_by(request),
             stripe: None,
         };
-        let file = self.compacted_file(context, request.bytes(), Arc::clone(&warmth));
+        let file = self.compacted_file(context, request.bytes(), Arc::clone(&residency));
         let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
         let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
         let patience = patience.filter(|_| request.bytes() >= patience::BYTES_MIN);
@@ -316,20 +318,20 @@ impl Store {
     /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
     /// chunks that lead to it: the blocks it replaces leave the cache soon after. Where data blocks are not kept, nothing
     /// tells which of the others are warm, and all of them are kept.
-    fn compacted_file(&self, context: HFileContext, bytes: u64, warmth: Arc<Warmth>) -> NewFile {
+    fn compacted_file(&self, context: HFileContext, bytes: u64, residency: Arc<InputResidency>) -> NewFile {
         let cache = self.config.cache;
         let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
         let keeps_data = cache.data_on_read && self.env.cache.keeps(BlockCategory::Data);
         let (warm, leading) = match keeps_data {
-            true => (OnWrite::WhereWarm, OnWrite::WhereWarm),
-            false => (OnWrite::Never, OnWrite::Always),
+            true => (CacheOnWritePolicy::IfInputsCached, CacheOnWritePolicy::IfInputsCached),
+            false => (CacheOnWritePolicy::Never, CacheOnWritePolicy::Always),
         };
         NewFile {
             context,
-            warmth,
-            data: OnWrite::when(all, warm),
-            index: OnWrite::when(all || cache.index_on_write, leading),
-            bloom: OnWrite::when(all || cache.bloom_on_write, leading),
+            residency,
+            data: CacheOnWritePolicy::when(all, warm),
+            index: CacheOnWritePolicy::when(all || cache.index_on_write, leading),
+            bloom: CacheOnWritePolicy::when(all || cache.bloom_on_write, leading),
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_fs::FileStatus;
-use evenkeel_hfile::{HFileReader, HFileScanner, Half, OpenOptions, Range, ScanOptions, Warmth, keys};
+use evenkeel_hfile::{
+    HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, keys,
+};
 
 use super::bloom_use::BloomUse;
 use super::name::{FileName, Link};
@@ -69,7 +71,7 @@ impl StoreFile {
             cache_compressed: store.config.cache.compressed,
             ..OpenOptions::default()
         };
-        let is_top = options.half.as_ref().is_some_and(|half| half.range == Range::Top);
+        let is_top = options.half.as_ref().is_some_and(|half| half.range == ReferenceRange::Top);
         let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
         Ok(Self::of_reader(reader, status, &kind, &path, is_top))
     }
@@ -241,8 +243,8 @@ impl StoreFileScanner {
     }
 
     /// Tells of each data block from here on whether it was in the cache.
-    pub fn tell(mut self, warmth: &Arc<Warmth>) -> Self {
-        self.scanner.tell(Arc::clone(warmth));
+    pub fn track_residency(mut self, residency: &Arc<InputResidency>) -> Self {
+        self.scanner.track_residency(Arc::clone(residency));
         self
     }
 
@@ -257,10 +259,10 @@ impl StoreFileScanner {
     }
 
     /// Looks for rows that will be sought soon and are in the file, as far as its bloom filter can tell; see
-    /// [`HFileScanner::look_ahead`].
+    /// [`HFileScanner::prefetch_rows`].
     pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>) {
         let asks = self.file.reader.has_bloom() && !self.file.bloom_use.rests();
-        self.scanner.look_ahead(rows, asks);
+        self.scanner.prefetch_rows(rows, asks);
     }
 
     /// Is at no cell from here on, and reads at this point once it is sought.

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::Result;
-use evenkeel_hfile::{BloomType, Compression, DataBlockEncoding, HFileContext, OnWrite, StoreFileMeta};
+use evenkeel_hfile::{
+    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, StoreFileMeta,
+};
 
 use super::output::{NewFile, Order, Pace};
 use super::{Patience, Store, StoreFile, patience, sorted};
@@ -80,10 +82,10 @@ impl Store {
         let cache = self.config.cache;
         NewFile {
             context,
-            warmth: Arc::default(),
-            data: OnWrite::when(cache.data_on_write, OnWrite::Never),
-            index: OnWrite::when(cache.index_on_write, OnWrite::Never),
-            bloom: OnWrite::when(cache.bloom_on_write, OnWrite::Never),
+            residency: Arc::default(),
+            data: CacheOnWritePolicy::when(cache.data_on_write, CacheOnWritePolicy::Never),
+            index: CacheOnWritePolicy::when(cache.index_on_write, CacheOnWritePolicy::Never),
+            bloom: CacheOnWritePolicy::when(cache.bloom_on_write, CacheOnWritePolicy::Never),
         }
     }
 

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result};
 use evenkeel_hfile::{
-    CacheOnWrite, Compression, DataBlockEncoding, HFileContext, HFileWriter, OnWrite, ReadBack,
-    StoreFileMeta, Warmth, WrittenFile,
+    CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter,
+    InputResidency, ReadBack, StoreFileMeta, WrittenFile,
 };
 
 use super::patience::{self, Work};
@@ -50,10 +50,10 @@ pub(super) enum Pace<'a> {
 #[derive(Clone)]
 pub(super) struct NewFile {
     pub context: HFileContext,
-    pub warmth: Arc<Warmth>,
-    pub data: OnWrite,
-    pub index: OnWrite,
-    pub bloom: OnWrite,
+    pub residency: Arc<InputResidency>,
+    pub data: CacheOnWritePolicy,
+    pub index: CacheOnWritePolicy,
+    pub bloom: CacheOnWritePolicy,
 }
 
 /// How the cells of a compaction are divided among files. Rows are never cut.
@@ -219,9 +219,9 @@ impl Store {
             cache: Arc::clone(&self.env.cache),
             file: file_id(path),
             in_memory: self.family.in_memory(),
-            warmth: Arc::clone(&file.warmth),
-            data: if keeps_data { file.data } else { OnWrite::Never },
-            packs: self.config.cache.compressed,
+            residency: Arc::clone(&file.residency),
+            data: if keeps_data { file.data } else { CacheOnWritePolicy::Never },
+            compressed_data: self.config.cache.compressed,
             index: file.index,
             bloom: file.bloom,
         }

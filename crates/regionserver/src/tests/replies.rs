@@ -123,7 +123,7 @@ fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
                 body: 0..200_000,
                 seek_points: Box::default(),
                 seek_keys: Box::default(),
-                packed: false,
+                compressed: false,
             });
             cache.0.insert(blocks(i), block, Admission::New);
         }

@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::mapping::Mapping;
 use super::pin::{self, Pin};
-use super::slot::{Place, Slot, Slots, UNIT_BYTES};
+use super::slot::{Extent, Slot, Slots, UNIT_BYTES};
 
 /// The slot that all is about.
 const ID: u32 = 1;
@@ -58,7 +58,7 @@ impl Shard {
     fn fill(&self, block: u64, frame: usize) {
         self.write(frame, block);
         self.slot().file.store(block, Relaxed);
-        self.slot().place.store(place(frame), Relaxed);
+        self.slot().extent.store(extent(frame), Relaxed);
         self.slot().revive();
     }
 
@@ -82,7 +82,7 @@ impl Shard {
 
 impl Held {
     fn check(&self) {
-        let frame = (self.pin.slot().place().start / UNIT_BYTES) as usize;
+        let frame = (self.pin.slot().extent().start / UNIT_BYTES) as usize;
         assert_eq!(self.shard.read(frame), self.block, "another block's bytes");
     }
 
@@ -91,8 +91,8 @@ impl Held {
     }
 }
 
-fn place(frame: usize) -> u64 {
-    Place { start: frame as u64 * UNIT_BYTES, len: UNIT_BYTES }.pack()
+fn extent(frame: usize) -> u64 {
+    Extent { start: frame as u64 * UNIT_BYTES, len: UNIT_BYTES }.pack()
 }
 
 fn reader(shard: &Arc<Shard>, read: impl Fn(&Arc<Shard>) + Send + 'static) -> thread::JoinHandle<()> {
@@ -138,7 +138,7 @@ pub(in super::super) fn move_away() {
     shard.slot().retire();
     if !pin::is_pinned(shard.slot()) {
         shard.write(1, shard.read(0));
-        shard.slot().place.store(place(1), Relaxed);
+        shard.slot().extent.store(extent(1), Relaxed);
         shard.write(0, POISON);
     }
     shard.slot().revive();

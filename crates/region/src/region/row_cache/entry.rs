@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_block_cache::bucket::rows::Successor;
+use evenkeel_block_cache::bucket::rows::RowUpdate;
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType};
 
@@ -121,19 +121,19 @@ impl<'a> Entry<'a> {
         &self,
         written: impl Iterator<Item = CellRef<'b>>,
         ages: impl Fn(&[u8]) -> (i64, i64),
-    ) -> Successor {
+    ) -> RowUpdate {
         let mut cells: Vec<(CellRef<'_>, bool)> = self.iter().map(|cell| (cell, false)).collect();
         let (mut expires_ms, mut is_same) = (self.expires_ms, true);
         for cell in written.filter(|cell| self.is_changed_by(cell)) {
             let (oldest, ttl_ms) = ages(cell.family());
             let is_plain = cell.cell_type() == Some(CellType::Put) && cell.tags().is_empty();
             if self.saw_markers || !is_plain || cell.timestamp() < oldest {
-                return Successor::Unknown;
+                return RowUpdate::Unknown;
             }
             match cells.binary_search_by(|(known, _)| compare_columns(known, &cell)) {
                 Ok(at) if cell.timestamp() < cells[at].0.timestamp() => continue,
                 // Twice in one write: which one counts is the MemStore's to say.
-                Ok(at) if cells[at].1 => return Successor::Unknown,
+                Ok(at) if cells[at].1 => return RowUpdate::Unknown,
                 Ok(at) => cells[at] = (cell, true),
                 Err(at) => cells.insert(at, (cell, true)),
             }
@@ -141,12 +141,12 @@ impl<'a> Entry<'a> {
             expires_ms = expires_ms.min(cell.timestamp().saturating_add(ttl_ms));
         }
         if is_same {
-            return Successor::Same;
+            return RowUpdate::Unchanged;
         }
         let mut buffer = CellBuffer::new();
         cells.iter().for_each(|(cell, _)| buffer.push(cell));
         let (cells, _) = buffer.into_parts();
-        Successor::Row(Entry { expires_ms, cells: &cells, ..*self }.encode())
+        RowUpdate::Replaced(Entry { expires_ms, cells: &cells, ..*self }.encode())
     }
 
     /// The entry of what this one and another one know of their row, both as it is now.
