@@ -213,7 +213,7 @@ impl Shard {
     fn read(&self, pin: &Pin, extent: Extent, key: &BlockKey, hash: u64) -> Option<Block> {
         let read = match turns::may_wait() {
             true => self.storage.read(extent, key),
-            false => match self.storage.read_at_once(extent, key) {
+            false => match self.storage.read_nowait(extent, key) {
                 None => {
                     turns::refuse();
                     return None;

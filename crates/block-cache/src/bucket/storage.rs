@@ -117,7 +117,7 @@ impl Storage {
     }
 
     /// As [`Storage::read`], of what the kernel has in memory; `None` when that may be less than the frame.
-    pub fn read_at_once(&self, extent: Extent, key: &BlockKey) -> Option<Option<Block>> {
+    pub fn read_nowait(&self, extent: Extent, key: &BlockKey) -> Option<Option<Block>> {
         let Self::File { file, start } = self else { return Some(None) };
         let mut bytes = vec![0; length::index(extent.len)];
         page_cache::read(file, start + extent.start, &mut bytes).then(|| block_in(bytes, key))
