@@ -6,11 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
-use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+use evenkeel_wal::WakeBatch;
 
+use super::batch::{ClientRunner, Planned, Write};
 use super::caller::{Caller, answer};
 use super::inline::{self, Attempt, RunsOn};
-use super::turn::{self, Write};
+use super::together::Gets;
 use super::{RegionServer, bulk_load, endpoint, get, load, multi, mutate, scan};
 use crate::convert::multi::MultiRequest;
 
@@ -72,7 +74,26 @@ impl ClientService {
         &self.executor
     }
 
-    fn get(&self, call: Call, reply: Responder) {
+    /// Decodes a call and runs it, hands it to a handler thread, or adds it to what is run with the batch.
+    pub(super) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
+        match call.method {
+            // The table is not known before the call is decoded.
+            "Get" | "Mutate" | "Multi" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
+                self.aside(CallClass::Scan, false, call, reply);
+            }
+            "Get" => self.get(call, reply, &mut planned.gets),
+            "Mutate" => self.mutate(call, reply, &mut planned.writes),
+            "Multi" => self.multi(call, reply, planned),
+            "Scan" => self.scan(call, reply),
+            "ExecService" => self.exec_service(call, reply),
+            "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
+                self.aside(class(Work::BulkLoad, false), false, call, reply);
+            }
+            method => reply.send_error(&not_supported(method)),
+        }
+    }
+
+    fn get(&self, call: Call, reply: Responder, gets: &mut Gets<(Call, Responder)>) {
         let request: pb::GetRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -82,18 +103,18 @@ impl ClientService {
             Ok(region) if !inline::is_cheap(request.get.filter.as_ref()) => {
                 self.aside(CallClass::Scan, region.info().table().is_system(), call, reply);
             }
-            Ok(region) => turn::put_off_get(self, region, request.get, call, reply),
+            Ok(region) => gets.push(region, request.get, (call, reply)),
         }
     }
 
-    fn mutate(&self, call: Call, reply: Responder) {
+    fn mutate(&self, call: Call, reply: Responder, writes: &mut Vec<Write>) {
         let request: pb::MutateRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
         let region = self.server.region(&request.region);
         if !mutate::reads_first(&request) {
-            return turn::put_off(self, Write { call, request, region, reply: reply.detach() });
+            return writes.push(Write { call, request, region, reply: reply.detach() });
         }
         let class = class(Work::ReadsFirst, is_system_region(&request.region));
         let own = self.clone();
@@ -102,7 +123,7 @@ impl ClientService {
         });
     }
 
-    fn multi(&self, call: Call, reply: Responder) {
+    fn multi(&self, call: Call, reply: Responder, planned: &mut Planned) {
         let request = match call.decode_by(MultiRequest::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -115,7 +136,10 @@ impl ClientService {
             multi::Kind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
             multi::Kind::Services => self.aside(class(Work::Services, system), system, call, reply),
             _ if !inline::is_short(&request) => self.aside(CallClass::Scan, system, call, reply),
-            multi::Kind::Writes => self.begin_multi(&request, call, reply.detach(), runs_on),
+            multi::Kind::Writes => {
+                planned.wakes.get_or_insert_with(WakeBatch::begin);
+                self.begin_multi(&request, call, reply.detach(), runs_on);
+            }
             multi::Kind::Reads => {
                 match multi::read_inline(&self.server, &request, Caller::of(&call), runs_on) {
                     Attempt::Done(outcome) => answer(reply, outcome),
@@ -290,27 +314,15 @@ impl Service for ClientService {
         METHODS
     }
 
+    /// A batch of one call.
     fn call(&self, call: Call, reply: Responder) {
-        match call.method {
-            // For whom it is, is not known before it is decoded.
-            "Get" | "Mutate" | "Multi" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
-                self.aside(CallClass::Scan, false, call, reply);
-            }
-            "Get" => self.get(call, reply),
-            "Mutate" => self.mutate(call, reply),
-            "Multi" => self.multi(call, reply),
-            "Scan" => self.scan(call, reply),
-            "ExecService" => self.exec_service(call, reply),
-            "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
-                self.aside(class(Work::BulkLoad, false), false, call, reply);
-            }
-            method => reply.send_error(&not_supported(method)),
-        }
+        let mut runner = ClientRunner::new(self.clone());
+        runner.plan(call, reply);
+        runner.finish();
     }
 
-    /// Writes of one turn are looked up together, and wake the log together.
-    fn turn(&self, calls: &mut dyn FnMut()) {
-        evenkeel_wal::together(|| turn::turn(self, calls));
+    fn batch_runner(&self) -> Option<Box<dyn BatchRunner>> {
+        Some(Box::new(ClientRunner::new(self.clone())))
     }
 }
 

@@ -16,7 +16,8 @@
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
 //! | [`inline`] | what may run on a connection's thread, and where the rest goes |
-//! | [`turn`] | single writes that came in together |
+//! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
+//! | [`together`] | Gets read together |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 //! | [`coprocessor`] | which regions have which of the built-in coprocessors |
@@ -52,6 +53,7 @@
 pub mod admin;
 pub mod aggregate;
 pub mod background;
+pub mod batch;
 pub mod bell;
 pub mod brake;
 pub mod bulk_load;
@@ -76,7 +78,6 @@ pub mod scanners;
 pub mod statistics;
 pub mod together;
 pub mod tuning;
-pub mod turn;
 mod version;
 
 #[cfg(test)]

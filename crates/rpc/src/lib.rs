@@ -3,7 +3,7 @@
 //! # Path of a call
 //!
 //! ```text
-//! socket -> read buffer -> frame -> admission (budgets) -> header -> Call --> Service::call, on the same thread
+//! socket -> read buffer -> frame -> admission (budgets) -> header -> CallBatch --> BatchRunner::run, on the same thread
 //!                                                                              |  answered at once: Responder
 //! socket <- one vectored write a turn <- outbox <------------------------------+
 //!                                          ^ inbox <- DetachedResponder <------+  moved to another thread, or waiting
@@ -60,9 +60,9 @@ pub use budget::{Budget, Charge};
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
-pub use connection::{InputBudget, Progress};
+pub use connection::{CallBatch, InputBudget, Progress};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use responder::{DetachedResponder, Respond, Responder};
 pub use server::{RpcServer, RpcServerHandle, RpcStats};
-pub use service::Service;
+pub use service::{BatchRunner, Service, run_call};

@@ -1,8 +1,10 @@
 //! Services: what answers calls.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::call::Call;
+use crate::connection::CallBatch;
 use crate::responder::Responder;
 
 /// A protobuf service of HBase, such as ClientService.
@@ -20,10 +22,35 @@ pub trait Service: Send + Sync + 'static {
     /// Answers a call now or hands it on.
     fn call(&self, call: Call, reply: Responder);
 
-    /// Runs calls that came in together, on their connection's thread: `calls` passes each to [`Service::call`]. For what is
-    /// better done once than for each of them.
-    fn turn(&self, calls: &mut dyn FnMut()) {
-        calls();
+    /// What a connection thread runs the service's batches with. Each thread makes one, when the first connection to the
+    /// service begins. `None`: calls have nothing in common, and each goes to [`Service::call`].
+    fn batch_runner(&self) -> Option<Box<dyn BatchRunner>> {
+        None
+    }
+}
+
+/// A connection thread's part of a service: runs the calls that came in together, and keeps between batches what only
+/// that thread needs.
+pub trait BatchRunner {
+    /// Runs the calls of a batch. A call that panics must not take the others with it: see [`run_call`].
+    fn run(&mut self, calls: &mut CallBatch<'_>);
+}
+
+/// Runs one call. If it panics, its responder is dropped, which answers with an error.
+pub fn run_call(method: &'static str, call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!(method, "a call panicked");
+    }
+}
+
+/// Runs each call of a batch by itself.
+struct OneByOne(Arc<dyn Service>);
+
+impl BatchRunner for OneByOne {
+    fn run(&mut self, calls: &mut CallBatch<'_>) {
+        while let Some((call, reply)) = calls.next_call() {
+            run_call(call.method, || self.0.call(call, reply));
+        }
     }
 }
 
@@ -39,6 +66,11 @@ impl ServiceEntry {
         let mut sorted: Vec<_> = service.methods().iter().enumerate().map(|(i, name)| (*name, i)).collect();
         sorted.sort_unstable();
         ServiceEntry { service, sorted }
+    }
+
+    /// What a thread runs the service's batches with.
+    pub fn batch_runner(&self) -> Box<dyn BatchRunner> {
+        self.service.batch_runner().unwrap_or_else(|| Box::new(OneByOne(self.service.clone())))
     }
 
     /// The method's own name and its place; `None` for a method the service has not.

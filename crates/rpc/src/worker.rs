@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
 use crate::connection::{InputBudget, Outgoing};
-use crate::service::Services;
+use crate::service::{BatchRunner, ServiceEntry, Services};
 use crate::watch::Newcomer;
 
 /// How often answers that are not taken are looked for.
@@ -85,6 +85,9 @@ impl Shared {
     }
 }
 
+/// What a thread runs the batches of one service with.
+pub(crate) type Runner = Rc<RefCell<Box<dyn BatchRunner>>>;
+
 /// What the connections of one thread share.
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
@@ -99,6 +102,8 @@ pub(crate) struct Worker {
     /// Held by the connection whose ConnectionHeader is decoded.
     pub handshakes: Semaphore,
     complaints: RefCell<Complaints>,
+    /// What this thread runs batches with, for each service that a connection came for.
+    runners: RefCell<Vec<(&'static str, Runner)>>,
     next_connection: Cell<u64>,
     open: Cell<usize>,
     last_closed: Notify,
@@ -128,6 +133,18 @@ impl Drop for OpenConnection {
 }
 
 impl Worker {
+    /// What this thread runs the batches of a service with.
+    pub fn runner(&self, service: &ServiceEntry) -> Runner {
+        let name = service.service.name();
+        let mut runners = self.runners.borrow_mut();
+        if let Some((_, runner)) = runners.iter().find(|(known, _)| *known == name) {
+            return Rc::clone(runner);
+        }
+        let runner = Rc::new(RefCell::new(service.batch_runner()));
+        runners.push((name, Rc::clone(&runner)));
+        runner
+    }
+
     pub fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Self> {
         let threads = shared.config.connection_threads;
         Rc::new(Worker {
@@ -141,6 +158,7 @@ impl Worker {
             newcomers: RefCell::default(),
             handshakes: Semaphore::new(1),
             complaints: RefCell::default(),
+            runners: RefCell::default(),
             next_connection: Cell::new(0),
             open: Cell::new(0),
             last_closed: Notify::new(),

@@ -91,7 +91,7 @@ use crate::format::encode;
 use archiver::Archiver;
 use output::Output;
 use queue::{Done, Queue, Waiter};
-pub use wake::{together, wake_waiting};
+pub use wake::{WakeBatch, wake_waiting};
 use watch::Watch;
 
 /// A place in the order of appends, across files.

@@ -12,7 +12,7 @@ use common::*;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_fs::{Fault, FileSystem, Gate, Keep, MemoryFileSystem, Op};
 use evenkeel_wal::{
-    Compression, End, NoListener, SyncLevel, Wal, WalCompression, WalConfig, WalReader, together,
+    Compression, End, NoListener, SyncLevel, WakeBatch, Wal, WalCompression, WalConfig, WalReader,
     wake_waiting,
 };
 
@@ -462,34 +462,30 @@ fn writes_made_together_are_heard_of_together() {
         assert_eq!(held.take(10).count(), 10, "{claim}");
     };
     claim("heard of at the end and not before", &|| {
-        let (told, early) = together(|| {
-            let told = write();
-            let early = told.recv_timeout(a_while);
-            (told, early)
-        });
+        let batch = WakeBatch::begin();
+        let told = write();
+        let early = told.recv_timeout(a_while);
+        drop(batch);
         early.is_err() && soon(&told)
     });
     claim("woken before the end", &|| {
-        together(|| {
-            let told = write();
-            wake_waiting();
-            soon(&told)
-        })
+        let _batch = WakeBatch::begin();
+        let told = write();
+        wake_waiting();
+        soon(&told)
     });
     claim("it took long enough", &|| {
-        together(|| {
-            let told = write();
-            std::thread::sleep(a_while);
-            write();
-            soon(&told)
-        })
+        let _batch = WakeBatch::begin();
+        let told = write();
+        std::thread::sleep(a_while);
+        write();
+        soon(&told)
     });
     claim("unwound", &|| {
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            together(|| {
-                let told = write();
-                std::panic::resume_unwind(Box::new(told));
-            })
+            let _batch = WakeBatch::begin();
+            let told = write();
+            std::panic::resume_unwind(Box::new(told));
         }));
         let told = unwound.expect_err("unwound").downcast::<mpsc::Receiver<evenkeel_common::Result<()>>>();
         soon(&told.expect("its own"))

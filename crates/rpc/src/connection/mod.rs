@@ -5,6 +5,7 @@
 //! | [`frame`] | the length-prefixed frames in the read buffer |
 //! | [`input`] | what is held of input that is no whole request yet |
 //! | [`handshake`] | preamble and ConnectionHeader, with everything that can be refused there |
+//! | [`batch`] | [`CallBatch`]: the calls of a turn, as their service takes them |
 //! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
 //!
 //! [`Outgoing`] is the part that responders share: the outbox and the counts of calls in flight. [`Inbox`] is where
@@ -14,6 +15,7 @@
 //! are limited for each connection and for the server (see [`crate::RpcServerConfig`]). A connection over a limit is not
 //! read from, so its client feels it as back-pressure. An idle connection has no read buffer.
 
+mod batch;
 pub(crate) mod frame;
 pub(crate) mod handshake;
 pub(crate) mod input;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+pub use batch::CallBatch;
 pub use input::{InputBudget, Progress};
 use parking_lot::Mutex;
 pub(crate) use serve::run;

@@ -1,17 +1,14 @@
 //! The loop of an established connection.
 //!
-//! One turn: run the whole frames in the read buffer (at most [`CALLS_PER_TURN`]), then write all answers at once, then
-//! read. A call whose data is in memory is answered inside its turn; others leave answers later, which wake the loop.
+//! One turn: the service runs the calls of the read buffer as one [`CallBatch`] (at most [`CALLS_PER_TURN`]), then all
+//! answers are written at once, then the loop reads. A call whose data is in memory is answered inside its turn; others leave answers later, which wake the loop.
 //! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a client of large batches must
 //! not hold up one of small reads, however fast it sends the next.
 
-use evenkeel_common::length;
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,24 +16,19 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::frame::{Frame, FrameReader};
+use super::batch::CallBatch;
+use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
-use super::input::{CONNECTION_HEADER_BYTES_MAX, HEADER_BYTES_UNCOUNTED, HeldInput};
+use super::input::{CONNECTION_HEADER_BYTES_MAX, HeldInput};
 use super::{Outgoing, Wanted};
-use crate::call::Call;
 use crate::gather::{Gather, SLICES_MAX};
-use crate::reply::write_exception;
-use crate::request::{RequestHead, split_body, split_header};
-use crate::responder::{Respond, Responder};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
-use crate::worker::{OpenConnection, Worker, count};
+use crate::worker::{OpenConnection, Runner, Worker, count};
 
 /// Calls run before their answers are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
@@ -44,12 +36,8 @@ const CALLS_PER_TURN: usize = 128;
 const TURN_MAX: Duration = Duration::from_millis(1);
 /// Bytes written before the thread's other connections get a turn: a client that takes them as they come could go on for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-/// Answers that end a turn early: they should be on their way.
-const TURN_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// A connection with answers that its client does not take may hold one part in so many of what is free.
 const UNSENT_SHARE: u64 = 8;
-/// Longest header looked for in a frame that is refused for its length.
-const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Serves one connection from its first byte until its last call has ended.
 pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Worker>) {
@@ -88,7 +76,7 @@ enum Event {
 }
 
 /// The connection must end without further ado.
-struct Fatal(&'static str);
+pub(super) struct Fatal(pub &'static str);
 
 impl From<Malformed> for Fatal {
     fn from(_: Malformed) -> Self {
@@ -96,28 +84,31 @@ impl From<Malformed> for Fatal {
     }
 }
 
-struct Connection {
+/// An established connection.
+pub(super) struct Connection {
     stream: TcpStream,
-    frames: FrameReader,
-    outgoing: Rc<Outgoing>,
-    worker: Rc<Worker>,
-    service: Arc<ServiceEntry>,
+    pub(super) frames: FrameReader,
+    pub(super) outgoing: Rc<Outgoing>,
+    pub(super) worker: Rc<Worker>,
+    pub(super) service: Arc<ServiceEntry>,
+    /// What this thread runs the service's batches with.
+    runner: Runner,
     /// When the last read returned.
-    read_at: Instant,
+    pub(super) read_at: Instant,
     /// When the current turn began.
-    turn_at: Instant,
+    pub(super) turn_at: Instant,
     /// What is held of requests that are not whole, or wait.
-    held: HeldInput,
+    pub(super) held: HeldInput,
     /// What the ConnectionHeader takes.
     _header: HeldInput,
     /// The last turn ended before the read buffer did.
-    unfinished: bool,
+    pub(super) unfinished: bool,
     /// Calls run since other connections had a turn.
-    calls_in_row: usize,
+    pub(super) calls_in_row: usize,
     /// When the first of them began.
-    row_began_at: Instant,
+    pub(super) row_began_at: Instant,
     /// Nothing more is read; the connection ends once its answers are out.
-    closing: bool,
+    pub(super) closing: bool,
     /// Swapped with the inbox's.
     answers: Vec<(Gather, usize)>,
 }
@@ -137,6 +128,7 @@ impl Connection {
             outgoing,
             held: HeldInput::new(worker.clone()),
             _header: established.header,
+            runner: worker.runner(&established.service),
             worker,
             service: established.service,
             read_at: now,
@@ -188,13 +180,13 @@ impl Connection {
     }
 
     /// Whether calls were run for so long that others should be.
-    fn is_others_turn(&self) -> bool {
+    pub(super) fn is_others_turn(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
             || (self.calls_in_row > 0 && self.row_began_at.elapsed() >= TURN_MAX)
     }
 
     /// Whether another call may run.
-    fn accepts(&self) -> bool {
+    pub(super) fn accepts(&self) -> bool {
         let config = self.worker.config();
         let unsent = self.outgoing.unsent_bytes();
         !self.closing
@@ -205,194 +197,15 @@ impl Connection {
             && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_SHARE)
     }
 
-    /// Runs frames of the read buffer.
+    /// Has the service run the calls of the read buffer.
     fn turn(&mut self) -> Result<(), Fatal> {
         self.outgoing.running.set(true);
-        let service = self.service.clone();
-        let mut result = Ok(());
-        service.service.turn(&mut || result = self.run_frames());
+        let runner = self.runner.clone();
+        let mut calls = CallBatch::new(self);
+        runner.borrow_mut().run(&mut calls);
+        let outcome = calls.end();
         self.outgoing.running.set(false);
-        result
-    }
-
-    fn run_frames(&mut self) -> Result<(), Fatal> {
-        self.unfinished = true;
-        let unsent_bytes_max = self.outgoing.unsent_bytes() + TURN_ANSWER_BYTES_MAX;
-        while !self.is_others_turn() {
-            if !self.accepts() {
-                return self.hold_waiting();
-            }
-            if self.outgoing.unsent_bytes() > unsent_bytes_max {
-                return Ok(());
-            }
-            match self.frames.next_frame() {
-                Frame::Whole(frame) => {
-                    if self.calls_in_row == 0 {
-                        self.row_began_at = self.turn_at;
-                    }
-                    self.calls_in_row += 1;
-                    self.request(frame)?;
-                }
-                Frame::Partial(_) => {
-                    self.unfinished = false;
-                    return self.hold_partial();
-                }
-                Frame::TooLong(bytes) => {
-                    self.unfinished = false;
-                    return self.refuse_too_long(bytes);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts what has arrived and waits; false when there is no room for it.
-    fn hold(&mut self) -> bool {
-        let bytes = self.frames.buffered().len();
-        if bytes == 0 {
-            return true;
-        }
-        self.outgoing.note_input(bytes, self.turn_at);
-        self.held.grow_to(bytes)
-    }
-
-    /// Counts what has arrived of a frame, and refuses it once there is no room for more.
-    fn hold_partial(&mut self) -> Result<(), Fatal> {
-        if self.hold() {
-            return Ok(());
-        }
-        let Some(call_id) = self.partial_call_id()? else {
-            // It is refused when its header is there.
-            let is_short = self.frames.buffered().len() <= HEADER_BYTES_UNCOUNTED;
-            return if is_short {
-                Ok(())
-            } else {
-                Err(Fatal("there is no room for a request that has begun"))
-            };
-        };
-        count(&self.worker.counters.calls, 1);
-        self.refuse(call_id, "hbase.ipc.server.max.callqueue.size");
-        self.release_held();
-        self.frames.skip_frame();
-        Ok(())
-    }
-
-    /// Counts requests that wait until the connection is below its limits.
-    fn hold_waiting(&mut self) -> Result<(), Fatal> {
-        if self.hold() { Ok(()) } else { Err(Fatal("there is no room for requests that wait")) }
-    }
-
-    /// Gives back what was held: a request is whole, or dropped.
-    fn release_held(&mut self) {
-        self.held.clear();
-        self.outgoing.input.set(None);
-    }
-
-    /// The call id of the frame at the front, once its header has arrived.
-    fn partial_call_id(&self) -> Result<Option<u32>, Fatal> {
-        let mut rest = self.frames.partial_frame();
-        let Ok(header_bytes) = crate::wire::take_varint(&mut rest) else { return Ok(None) };
-        if header_bytes > REFUSED_HEADER_BYTES_MAX as u64 {
-            return Err(Fatal("a request header is too long"));
-        }
-        match rest.get(..length::index(header_bytes)) {
-            Some(header) => Ok(Some(RequestHead::parse(header)?.call_id)),
-            None => Ok(None),
-        }
-    }
-
-    /// Answers a frame over the limit as soon as its header is there, then ends the connection.
-    fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
-        let Some(call_id) = self.partial_call_id()? else { return self.hold_waiting() };
-        let info = self.outgoing.info();
-        let message = format!(
-            "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
-            info.peer.ip(),
-            self.worker.config().request_bytes_max
-        );
-        let kind = if info.has_version(1, 3) { ErrorKind::RequestTooBig } else { ErrorKind::DoNotRetry };
-        tracing::warn!(peer = %info.peer, message);
-        self.answer_error(call_id, &HBaseError::new(kind, message));
-        self.closing = true;
-        Ok(())
-    }
-
-    fn answer_error(&self, call_id: u32, error: &HBaseError) {
-        self.outgoing.answer(|out| write_exception(out, call_id, error));
-    }
-
-    fn refuse(&self, call_id: u32, limit: &str) {
-        count(&self.worker.counters.calls_refused, 1);
-        let server = &self.worker.config().server_name;
-        let message = format!("{server} has as many calls in flight as {limit} allows; try again later");
-        self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
-    }
-
-    fn request(&mut self, mut frame: Bytes) -> Result<(), Fatal> {
-        if self.outgoing.input.get().is_some() {
-            self.release_held();
-        }
-        let frame_bytes = frame.len();
-        let header = split_header(&mut frame)?;
-        let head = RequestHead::parse(&header)?;
-        count(&self.worker.counters.calls, 1);
-        if let Err(limit) = self.worker.take_call(frame_bytes) {
-            self.refuse(head.call_id, limit);
-            return Ok(());
-        }
-        let reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
-        match self.call(&head, &header, frame, frame_bytes) {
-            Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
-            Ok(call) => self.dispatch(call, reply),
-            Err(error) => reply.send_error(&error),
-        }
-        Ok(())
-    }
-
-    /// Hands a call to its service. A service that panics has dropped its responder, which answered.
-    fn dispatch(&self, call: Call, reply: Responder) {
-        let service = &self.service.service;
-        let method = call.method;
-        if catch_unwind(AssertUnwindSafe(|| service.call(call, reply))).is_err() {
-            tracing::error!(method, "a service panicked");
-        }
-    }
-
-    fn call(
-        &self,
-        head: &RequestHead<'_>,
-        header: &Bytes,
-        body: Bytes,
-        frame_bytes: usize,
-    ) -> Result<Call, HBaseError> {
-        if !head.request_param {
-            return Err(HBaseError::do_not_retry("the request header does not announce a parameter"));
-        }
-        let (method, method_index) = self.service.method(head.method).ok_or_else(|| {
-            let method = head.method;
-            HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
-        })?;
-        let (param, cells) = split_body(body, head.cell_block_bytes)?;
-        Ok(Call {
-            connection: self.outgoing.info().clone(),
-            id: head.call_id,
-            method,
-            method_index,
-            param,
-            cells,
-            priority: head.priority,
-            received_at: self.read_at,
-            deadline: self.deadline(head.timeout_ms),
-            frame_bytes,
-            header: header.clone(),
-            decoded: RefCell::new(None),
-        })
-    }
-
-    fn deadline(&self, timeout_ms: u32) -> Option<Instant> {
-        let timeout =
-            Duration::from_millis(u64::from(timeout_ms)).max(self.worker.config().client_timeout_min);
-        (timeout_ms > 0).then(|| self.read_at + timeout)
+        outcome
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {

@@ -2,9 +2,10 @@
 //!
 //! Waking a thread costs the waker a system call and, where cores are few, the rest of its time slice: the log's thread
 //! commits one entry, sleeps again, and is woken for the next. So writes that one thread makes in a row wake it together: at
-//! the end of [`together`], or every [`WAKE_AFTER`] within it.
+//! the end of a [`WakeBatch`], or every [`WAKE_AFTER`] within it.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const WAKE_AFTER: Duration = Duration::from_micros(200);
 
 /// Logs to be woken by this thread.
 struct Waiting {
-    /// Within [`together`].
+    /// A [`WakeBatch`] of this thread lives.
     gathers: bool,
     logs: Vec<Arc<Shared>>,
     /// When the first of them was to be woken.
@@ -28,27 +29,33 @@ thread_local! {
         const { RefCell::new(Waiting { gathers: false, logs: Vec::new(), since: None }) };
 }
 
-/// Runs `writes`, and lets logs hear of them together: those that they append to are woken once, or every so often when it
-/// takes long. Before it waits for what may wait for a write of this thread, `writes` calls [`wake_waiting`].
-pub fn together<T>(writes: impl FnOnce() -> T) -> T {
-    /// Wakes also when `writes` panics.
-    struct End;
-    impl Drop for End {
-        fn drop(&mut self) {
-            WAITING.with_borrow_mut(|waiting| {
-                waiting.gathers = false;
-                waiting.wake();
-            });
-        }
-    }
-    if WAITING.with_borrow_mut(|waiting| std::mem::replace(&mut waiting.gathers, true)) {
-        return writes();
-    }
-    let _end = End;
-    writes()
+/// While it lives, logs hear together of what this thread appends: those that it appends to are woken once, when it is
+/// dropped, and every 200 microseconds if it lives longer. Before the thread waits for what may wait for its own
+/// appends, it calls [`wake_waiting`].
+#[derive(Debug)]
+pub struct WakeBatch {
+    /// It belongs to the thread that made it.
+    _thread: PhantomData<*const ()>,
 }
 
-/// Wakes the logs that wait for the end of [`together`] now.
+impl WakeBatch {
+    /// Begins a batch on this thread. A batch within another one ends the outer one, too, when it is dropped.
+    pub fn begin() -> Self {
+        WAITING.with_borrow_mut(|waiting| waiting.gathers = true);
+        Self { _thread: PhantomData }
+    }
+}
+
+impl Drop for WakeBatch {
+    fn drop(&mut self) {
+        WAITING.with_borrow_mut(|waiting| {
+            waiting.gathers = false;
+            waiting.wake();
+        });
+    }
+}
+
+/// Wakes the logs that wait for the end of a [`WakeBatch`] now.
 pub fn wake_waiting() {
     WAITING.with_borrow_mut(Waiting::wake);
 }
@@ -60,7 +67,7 @@ impl Waiting {
     }
 }
 
-/// Wakes a log's thread, now or at the end of [`together`].
+/// Wakes a log's thread, now or at the end of a [`WakeBatch`].
 pub(super) fn wake_soon(log: &Arc<Shared>) {
     WAITING.with_borrow_mut(|waiting| {
         if !waiting.gathers {

@@ -1,0 +1,238 @@
+//! [`CallBatch`]: the calls that lie in a connection's read buffer, as its service takes them.
+//!
+//! A frame becomes a call when the service asks for the next one, so the connection's limits hold between any two calls:
+//! a batch ends when the buffer has no whole frame, when it was the turn of the thread's other connections, when the
+//! connection has as many calls or unsent bytes as it may, or when the answers of the batch should be on their way.
+//! Frames that are left are the next batch. A request that is refused is answered here and not part of the batch.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::{ErrorKind, HBaseError, length};
+
+use super::frame::Frame;
+use super::input::HEADER_BYTES_UNCOUNTED;
+use super::serve::{Connection, Fatal};
+use crate::call::Call;
+use crate::reply::write_exception;
+use crate::request::{RequestHead, split_body, split_header};
+use crate::responder::{Respond, Responder};
+use crate::worker::count;
+
+/// Answers that end a batch early: they should be on their way.
+const BATCH_ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Longest header looked for in a frame that is refused for its length.
+const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
+
+/// The calls of one turn of a connection. See the module's documentation.
+pub struct CallBatch<'a> {
+    connection: &'a mut Connection,
+    /// Unsent bytes of the connection beyond which the batch ends.
+    unsent_bytes_max: usize,
+    /// `Some` once the batch has ended; `Err` when the connection must end with it.
+    ended: Option<Result<(), Fatal>>,
+}
+
+impl<'a> CallBatch<'a> {
+    pub(super) fn new(connection: &'a mut Connection) -> Self {
+        connection.unfinished = true;
+        let unsent_bytes_max = connection.outgoing.unsent_bytes() + BATCH_ANSWER_BYTES_MAX;
+        Self { connection, unsent_bytes_max, ended: None }
+    }
+
+    /// The next call, and where its answer goes; `None` at the end of the batch.
+    pub fn next_call(&mut self) -> Option<(Call, Responder)> {
+        while self.ended.is_none() {
+            match self.next_frame() {
+                Ok(Some(call)) => return Some(call),
+                Ok(None) => {}
+                Err(fatal) => self.ended = Some(Err(fatal)),
+            }
+        }
+        None
+    }
+
+    /// How the batch ended. Frames that were not asked for are the next batch.
+    pub(super) fn end(self) -> Result<(), Fatal> {
+        self.ended.unwrap_or(Ok(()))
+    }
+
+    /// Takes a frame, or ends the batch. `None` when there is no call of it.
+    fn next_frame(&mut self) -> Result<Option<(Call, Responder)>, Fatal> {
+        let connection = &mut *self.connection;
+        if connection.is_others_turn() || connection.outgoing.unsent_bytes() > self.unsent_bytes_max {
+            self.ended = Some(Ok(()));
+            return Ok(None);
+        }
+        if !connection.accepts() {
+            self.ended = Some(connection.hold_waiting());
+            return Ok(None);
+        }
+        match connection.frames.next_frame() {
+            Frame::Whole(frame) => {
+                connection.count_call();
+                return connection.request(frame);
+            }
+            Frame::Partial(_) => {
+                connection.unfinished = false;
+                self.ended = Some(connection.hold_partial());
+            }
+            Frame::TooLong(bytes) => {
+                connection.unfinished = false;
+                self.ended = Some(connection.refuse_too_long(bytes));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Connection {
+    fn count_call(&mut self) {
+        if self.calls_in_row == 0 {
+            self.row_began_at = self.turn_at;
+        }
+        self.calls_in_row += 1;
+    }
+
+    /// Counts what has arrived and waits; false when there is no room for it.
+    fn hold(&mut self) -> bool {
+        let bytes = self.frames.buffered().len();
+        if bytes == 0 {
+            return true;
+        }
+        self.outgoing.note_input(bytes, self.turn_at);
+        self.held.grow_to(bytes)
+    }
+
+    /// Counts what has arrived of a frame, and refuses it once there is no room for more.
+    fn hold_partial(&mut self) -> Result<(), Fatal> {
+        if self.hold() {
+            return Ok(());
+        }
+        let Some(call_id) = self.partial_call_id()? else {
+            // It is refused when its header is there.
+            let is_short = self.frames.buffered().len() <= HEADER_BYTES_UNCOUNTED;
+            return if is_short {
+                Ok(())
+            } else {
+                Err(Fatal("there is no room for a request that has begun"))
+            };
+        };
+        count(&self.worker.counters.calls, 1);
+        self.refuse(call_id, "hbase.ipc.server.max.callqueue.size");
+        self.release_held();
+        self.frames.skip_frame();
+        Ok(())
+    }
+
+    /// Counts requests that wait until the connection is below its limits.
+    fn hold_waiting(&mut self) -> Result<(), Fatal> {
+        if self.hold() { Ok(()) } else { Err(Fatal("there is no room for requests that wait")) }
+    }
+
+    /// Gives back what was held: a request is whole, or dropped.
+    pub(super) fn release_held(&mut self) {
+        self.held.clear();
+        self.outgoing.input.set(None);
+    }
+
+    /// The call id of the frame at the front, once its header has arrived.
+    fn partial_call_id(&self) -> Result<Option<u32>, Fatal> {
+        let mut rest = self.frames.partial_frame();
+        let Ok(header_bytes) = crate::wire::take_varint(&mut rest) else { return Ok(None) };
+        if header_bytes > REFUSED_HEADER_BYTES_MAX as u64 {
+            return Err(Fatal("a request header is too long"));
+        }
+        match rest.get(..length::index(header_bytes)) {
+            Some(header) => Ok(Some(RequestHead::parse(header)?.call_id)),
+            None => Ok(None),
+        }
+    }
+
+    /// Answers a frame over the limit as soon as its header is there, then ends the connection.
+    fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
+        let Some(call_id) = self.partial_call_id()? else { return self.hold_waiting() };
+        let info = self.outgoing.info();
+        let message = format!(
+            "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
+            info.peer.ip(),
+            self.worker.config().request_bytes_max
+        );
+        let kind = if info.has_version(1, 3) { ErrorKind::RequestTooBig } else { ErrorKind::DoNotRetry };
+        tracing::warn!(peer = %info.peer, message);
+        self.answer_error(call_id, &HBaseError::new(kind, message));
+        self.closing = true;
+        Ok(())
+    }
+
+    fn answer_error(&self, call_id: u32, error: &HBaseError) {
+        self.outgoing.answer(|out| write_exception(out, call_id, error));
+    }
+
+    fn refuse(&self, call_id: u32, limit: &str) {
+        count(&self.worker.counters.calls_refused, 1);
+        let server = &self.worker.config().server_name;
+        let message = format!("{server} has as many calls in flight as {limit} allows; try again later");
+        self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
+    }
+
+    /// The call of a frame; `None` when it was answered here.
+    fn request(&mut self, mut frame: Bytes) -> Result<Option<(Call, Responder)>, Fatal> {
+        if self.outgoing.input.get().is_some() {
+            self.release_held();
+        }
+        let frame_bytes = frame.len();
+        let header = split_header(&mut frame)?;
+        let head = RequestHead::parse(&header)?;
+        count(&self.worker.counters.calls, 1);
+        if let Err(limit) = self.worker.take_call(frame_bytes) {
+            self.refuse(head.call_id, limit);
+            return Ok(None);
+        }
+        let reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
+        match self.call(&head, &header, frame, frame_bytes) {
+            Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
+            Ok(call) => return Ok(Some((call, reply))),
+            Err(error) => reply.send_error(&error),
+        }
+        Ok(None)
+    }
+
+    fn call(
+        &self,
+        head: &RequestHead<'_>,
+        header: &Bytes,
+        body: Bytes,
+        frame_bytes: usize,
+    ) -> Result<Call, HBaseError> {
+        if !head.request_param {
+            return Err(HBaseError::do_not_retry("the request header does not announce a parameter"));
+        }
+        let (method, method_index) = self.service.method(head.method).ok_or_else(|| {
+            let method = head.method;
+            HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
+        })?;
+        let (param, cells) = split_body(body, head.cell_block_bytes)?;
+        Ok(Call {
+            connection: self.outgoing.info().clone(),
+            id: head.call_id,
+            method,
+            method_index,
+            param,
+            cells,
+            priority: head.priority,
+            received_at: self.read_at,
+            deadline: self.deadline(head.timeout_ms),
+            frame_bytes,
+            header: header.clone(),
+            decoded: RefCell::new(None),
+        })
+    }
+
+    fn deadline(&self, timeout_ms: u32) -> Option<Instant> {
+        let timeout =
+            Duration::from_millis(u64::from(timeout_ms)).max(self.worker.config().client_timeout_min);
+        (timeout_ms > 0).then(|| self.read_at + timeout)
+    }
+}
