@@ -38,8 +38,11 @@ pub mod nonce;
 mod open;
 mod prepare;
 mod read;
+mod region_scanner;
 mod row_cache;
 pub mod row_lock;
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod testing;
 mod wait;
@@ -63,6 +66,7 @@ use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
 pub use self::read::RowReader;
+pub use self::region_scanner::RegionScanner;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 pub use self::write::{BatchCompletion, Tried};

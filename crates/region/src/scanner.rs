@@ -1,7 +1,7 @@
 //! Scanners: from the sorted cells of MemStore segments and store files to the rows a client asked for.
 //!
 //! ```text
-//! RegionScanner      rows: filter, limits, essential families       one a Get or Scan
+//! RegionScanner      rows: filter, limits, essential families       one a Get or Scan (`region::region_scanner`)
 //!   StoreScanner     columns and versions: deletes, TTL, seeks      one a family
 //!     KeyValueHeap   the least of many sorted runs
 //!       leaf         SegmentScanner, StoreFileScanner               one a segment or file
@@ -17,7 +17,6 @@
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, kept by a flush, or kept by a compaction |
 //! | [`store_scanner`] | [`StoreScanner`] |
-//! | [`region_scanner`] | [`RegionScanner`] |
 //!
 //! **Views.** A scanner holds the segments and files that its stores had when it was made. A flush or a compaction in
 //! the meantime changes nothing for it; files that a compaction replaced are archived when no scanner holds them.
@@ -28,21 +27,16 @@
 pub mod context;
 pub mod heap;
 pub mod matcher;
-pub mod region_scanner;
 pub mod store_scanner;
 
 mod columns;
 mod deletes;
 mod new_version;
 
-#[cfg(test)]
-mod rule_tests;
-
 use evenkeel_common::{CellRef, Result};
 
 pub use context::{LimitScope, NextState, ScannerContext};
 pub use heap::KeyValueHeap;
-pub use region_scanner::RegionScanner;
 pub use store_scanner::StoreScanner;
 
 /// A cursor over one sorted run of cells.

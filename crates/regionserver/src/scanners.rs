@@ -43,7 +43,7 @@ use bytes::Bytes;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{ErrorKind, HBaseError, Result as HResult, ServerName};
 use evenkeel_region::region::Region;
-use evenkeel_region::scanner::RegionScanner;
+use evenkeel_region::region::RegionScanner;
 use evenkeel_rpc::ConnectionLease;
 use parking_lot::Mutex;
 

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
-use super::Region;
+use super::{Region, RegionScanner};
 use crate::memstore::Segment;
 use crate::ops::Scan;
-use crate::scanner::{RegionScanner, ScannerContext};
+use crate::scanner::ScannerContext;
 use crate::store::{StoreView, StoreViews};
 
 /// A read point at which every write is visible, also those that are not durable yet.

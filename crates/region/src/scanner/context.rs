@@ -21,7 +21,7 @@ pub enum LimitScope {
     BetweenCells,
 }
 
-/// Why a call of [`super::RegionScanner::next`] came back.
+/// Why a call of `RegionScanner::next` came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextState {
     /// A row is complete, and there may be more rows. May have added no cell when a filter ended the row.
@@ -86,7 +86,7 @@ pub struct ScannerContext {
     pub rows_scanned: u64,
     /// Rows that a filter left out so far, and rows with no visible cell.
     pub rows_filtered: u64,
-    pub(super) cells: usize,
+    pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
     slice_end: Option<Instant>,
@@ -164,7 +164,7 @@ impl ScannerContext {
         self.cells = 0;
     }
 
-    pub(super) fn count(&mut self, cell: &CellRef<'_>) {
+    pub(crate) fn count(&mut self, cell: &CellRef<'_>) {
         self.cells += 1;
         let bytes = cell.key_value_len() as u64;
         self.size += bytes;
@@ -175,7 +175,7 @@ impl ScannerContext {
 
     /// Bytes of a block that the scan has just come to.
     #[inline]
-    pub(super) fn count_block(&mut self, bytes: u64) {
+    pub(crate) fn count_block(&mut self, bytes: u64) {
         self.block_size += bytes;
         if bytes >= BYTES_PER_CELL {
             self.hasten_time_check(bytes);
@@ -189,7 +189,7 @@ impl ScannerContext {
     }
 
     /// Whether the result has as many cells as it may.
-    pub(super) fn batch_reached(&self) -> bool {
+    pub(crate) fn batch_reached(&self) -> bool {
         self.batch > 0 && self.cells >= self.batch
     }
 
@@ -221,7 +221,7 @@ impl ScannerContext {
     /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many. Others
     /// may have a turn then, whose time counts too.
     #[inline]
-    pub(super) fn time_reached_at_row(&mut self) -> bool {
+    pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
         if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time || self.gave_up }
     }
@@ -233,13 +233,13 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`], but does not look at the clock again.
-    pub(super) fn time_was_reached(&self, at: LimitScope) -> bool {
+    pub(crate) fn time_was_reached(&self, at: LimitScope) -> bool {
         self.gave_up || (self.time_scope >= at && self.out_of_time)
     }
 
     /// As [`ScannerContext::time_reached`] within a row, or whether the call is to pause there; looks at the clock once in
     /// many calls.
-    pub(super) fn time_reached_at_cell(&mut self) -> bool {
+    pub(crate) fn time_reached_at_cell(&mut self) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {
             return false;

@@ -9,7 +9,8 @@ use evenkeel_common::CellType;
 use super::StoreFile;
 use super::testing::{ENGINES, TestStore, drain};
 use crate::ops::{Columns, FamilyColumns, Scan, TimeRange};
-use crate::scanner::{LimitScope, RegionScanner, ScannerContext};
+use crate::region::RegionScanner;
+use crate::scanner::{LimitScope, ScannerContext};
 
 struct Random(u64);
 

@@ -13,7 +13,8 @@ use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use super::{Store, StoreConfig, StoreEnv};
 use crate::memstore::ChunkPool;
 use crate::ops::Scan;
-use crate::scanner::{NextState, RegionScanner, ScannerContext};
+use crate::region::RegionScanner;
+use crate::scanner::{NextState, ScannerContext};
 
 /// Now, in tests.
 pub(crate) const NOW_MS: i64 = 1_000_000;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
 use smallvec::SmallVec;
 
-use super::heap::KeyValueHeap;
-use super::matcher::FilterSlot;
-use super::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::memstore::Segment;
 use crate::ops::Scan;
+use crate::scanner::heap::KeyValueHeap;
+use crate::scanner::matcher::FilterSlot;
+use crate::scanner::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::store::{StoreView, StoreViews};
 
 /// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.

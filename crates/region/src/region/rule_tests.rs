@@ -5,9 +5,10 @@ use bytes::Bytes;
 use evenkeel_common::cell::{KeyValueBuilder, tag_type};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, CellType, KeyBuf, KeyValue, Result};
 
-use super::{LimitScope, NextState, RegionScanner, ScannerContext};
+use super::RegionScanner;
 use crate::filter::{Filter, ReturnCode};
 use crate::ops::{Families, FamilyColumns, Scan, TimeRange};
+use crate::scanner::{LimitScope, NextState, ScannerContext};
 use crate::store::Store;
 use crate::store::testing::{NOW_MS, TestStore, drain, env, family, region};
 
