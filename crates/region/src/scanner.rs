@@ -33,6 +33,7 @@ mod columns;
 mod deletes;
 mod new_version;
 
+use bytes::Bytes;
 use evenkeel_common::{CellRef, Result};
 
 pub use context::{LimitScope, NextState, ScannerContext};
@@ -92,5 +93,28 @@ pub trait KeyValueScanner: Send {
             Some(cell) if cell.same_row(key) => Ok(()),
             _ => self.seek_to_previous_row(key.row()),
         }
+    }
+}
+
+/// A scanner at the bottom of a [`KeyValueHeap`], of one MemStore segment or one store file: all that this folder knows of
+/// either.
+pub trait LeafScanner: KeyValueScanner {
+    /// Looks for rows that will be sought soon.
+    fn look_ahead<'a>(&mut self, _rows: impl Iterator<Item = &'a [u8]> + Clone) {}
+
+    /// The value of the cell it stands at without a copy, when its block can be shared.
+    fn share_value(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// Bytes of the blocks that it holds on to; cells of a segment are the MemStore's.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of the block it stands in, when that was entered since this was last asked; else 0.
+    #[inline]
+    fn take_entered_bytes(&mut self) -> u64 {
+        0
     }
 }

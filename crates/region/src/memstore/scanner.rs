@@ -6,7 +6,7 @@ use evenkeel_common::{CellRef, KeyBuf, Result};
 
 use super::Segment;
 use super::segment::Cursor;
-use crate::scanner::KeyValueScanner;
+use crate::scanner::{KeyValueScanner, LeafScanner};
 
 /// Steps that [`SegmentScanner::reseek`] tries before it descends from the top of the list.
 const STEPS_BEFORE_DESCENT: usize = 4;
@@ -125,3 +125,5 @@ impl KeyValueScanner for SegmentScanner {
         Ok(())
     }
 }
+
+impl LeafScanner for SegmentScanner {}

@@ -16,13 +16,13 @@ use crate::ops::Scan;
 use crate::scanner::heap::KeyValueHeap;
 use crate::scanner::matcher::FilterSlot;
 use crate::scanner::{LimitScope, NextState, ScannerContext, StoreScanner};
-use crate::store::{StoreView, StoreViews};
+use crate::store::{StoreLeaf, StoreView, StoreViews};
 
 /// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.
 pub struct RegionScanner {
-    stores: KeyValueHeap<StoreScanner>,
+    stores: KeyValueHeap<StoreScanner<StoreLeaf>>,
     /// Stores that are read only for rows that the filter took.
-    joined: KeyValueHeap<StoreScanner>,
+    joined: KeyValueHeap<StoreScanner<StoreLeaf>>,
     filter: FilterSlot,
     comparator: CellComparator,
     /// Whether the filter must see whole rows.
@@ -387,7 +387,7 @@ impl RegionScanner {
 /// Appends a row's cells from a heap, until the row is complete (`None`) or a limit cuts it.
 #[inline]
 fn populate(
-    heap: &mut KeyValueHeap<StoreScanner>,
+    heap: &mut KeyValueHeap<StoreScanner<StoreLeaf>>,
     filter: &mut FilterSlot,
     row: &[u8],
     out: &mut CellBuffer,

@@ -4,19 +4,14 @@
 //! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
 //! jumped over, because family markers lie among them.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 
 use super::heap::{KeyValueHeap, Run};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
-use super::{KeyValueScanner, LimitScope, ScannerContext};
-use crate::memstore::{Segment, SegmentScanner};
+use super::{KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
 use crate::ops::Scan;
-use crate::store::{StoreFile, StoreFileScanner};
 
 /// Steps tried before a seek to the next column.
 const STEPS_TO_COLUMN: usize = 4;
@@ -25,115 +20,6 @@ const STEPS_TO_ROW: usize = 8;
 
 /// What a leaf takes beside the blocks that it holds on to: an estimate from above.
 const LEAF_BYTES: u64 = 1 << 10;
-
-/// A scanner of one segment or one file.
-pub enum Leaf {
-    /// Of a segment of the MemStore.
-    Segment(SegmentScanner),
-    /// Of a store file.
-    File(Box<StoreFileScanner>),
-}
-
-macro_rules! each {
-    ($self:ident, $leaf:ident => $call:expr) => {
-        match $self {
-            Leaf::Segment($leaf) => $call,
-            Leaf::File($leaf) => $call,
-        }
-    };
-}
-
-impl Leaf {
-    /// Whether it is of this segment.
-    pub(crate) fn is_of_segment(&self, segment: &Arc<Segment>) -> bool {
-        matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
-    }
-
-    /// The scanner of this file, if it is one.
-    pub(crate) fn of_file(&mut self, file: &Arc<StoreFile>) -> Option<&mut StoreFileScanner> {
-        match self {
-            Self::File(leaf) if leaf.is_of(file) => Some(leaf),
-            _ => None,
-        }
-    }
-
-    /// Is at no cell from here on, and reads at this point once it is sought.
-    pub(crate) fn rewind(&mut self, read_point: u64) {
-        each!(self, leaf => leaf.rewind(read_point));
-    }
-
-    /// Looks for rows that will be sought soon.
-    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
-        if let Self::File(leaf) = self {
-            leaf.look_ahead(rows);
-        }
-    }
-
-    /// The value of the cell it stands at without a copy, when its block can be shared.
-    fn share_value(&self) -> Option<Bytes> {
-        match self {
-            Leaf::Segment(_) => None,
-            Leaf::File(leaf) => leaf.share_value(),
-        }
-    }
-
-    /// Bytes that it takes and those of the blocks that it holds on to; cells of a segment are the MemStore's.
-    fn held_bytes(&self) -> u64 {
-        LEAF_BYTES
-            + match self {
-                Leaf::Segment(_) => 0,
-                Leaf::File(leaf) => leaf.held_bytes(),
-            }
-    }
-
-    /// Bytes of the block it stands in, when that was entered since this was last asked; else 0.
-    #[inline]
-    fn take_entered_bytes(&mut self) -> u64 {
-        match self {
-            Leaf::Segment(_) => 0,
-            Leaf::File(leaf) => leaf.take_entered_bytes(),
-        }
-    }
-}
-
-impl KeyValueScanner for Leaf {
-    #[inline]
-    fn peek(&self) -> Option<&CellRef<'_>> {
-        match self {
-            Leaf::Segment(leaf) => KeyValueScanner::peek(leaf),
-            Leaf::File(leaf) => KeyValueScanner::peek(&**leaf),
-        }
-    }
-
-    #[inline]
-    fn is_at_end(&self) -> bool {
-        match self {
-            Leaf::Segment(leaf) => KeyValueScanner::is_at_end(leaf),
-            Leaf::File(leaf) => KeyValueScanner::is_at_end(&**leaf),
-        }
-    }
-
-    #[inline]
-    fn advance(&mut self) -> Result<()> {
-        each!(self, leaf => leaf.advance())
-    }
-
-    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
-        each!(self, leaf => leaf.seek(key))
-    }
-
-    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
-        each!(self, leaf => leaf.reseek(key))
-    }
-
-    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
-        each!(self, leaf => leaf.seek_to_previous_row(row))
-    }
-
-    fn seek_to_last_row(&mut self) -> Result<()> {
-        each!(self, leaf => leaf.seek_to_last_row())
-    }
-}
 
 /// Where a scan of a store begins and how it goes.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +78,7 @@ impl<'a> Seek<'a> {
     ///
     /// # Errors
     /// When a block cannot be read, or `RowTooBigException` when the leaves before had too much already.
-    pub fn bring(&mut self, leaf: &mut Leaf) -> Result<()> {
+    pub fn bring(&mut self, leaf: &mut impl KeyValueScanner) -> Result<()> {
         let start = &self.start;
         if self.bytes >= start.row_bytes_max {
             let message =
@@ -211,8 +97,8 @@ impl<'a> Seek<'a> {
 }
 
 /// Reads a store for one scan, flush or compaction. See the module.
-pub struct StoreScanner {
-    heap: KeyValueHeap<Leaf>,
+pub struct StoreScanner<L> {
+    heap: KeyValueHeap<L>,
     matcher: QueryMatcher,
     comparator: CellComparator,
     reversed: bool,
@@ -224,13 +110,13 @@ pub struct StoreScanner {
     key: KeyBuf,
 }
 
-impl StoreScanner {
+impl<L: LeafScanner> StoreScanner<L> {
     /// A scanner over leaves, which need not be anywhere yet, the newest first.
     ///
     /// # Errors
     /// When a block cannot be read.
     pub fn new(
-        mut leaves: Vec<Leaf>,
+        mut leaves: Vec<L>,
         matcher: QueryMatcher,
         comparator: CellComparator,
         start: Start<'_>,
@@ -242,7 +128,7 @@ impl StoreScanner {
 
     /// A scanner over leaves that were brought to where it begins.
     pub(crate) fn at(
-        leaves: Vec<Leaf>,
+        leaves: Vec<L>,
         matcher: QueryMatcher,
         comparator: CellComparator,
         seek: Seek<'_>,
@@ -270,7 +156,7 @@ impl StoreScanner {
     pub(crate) fn go_to_row(
         &mut self,
         row: &[u8],
-        arrange: impl FnOnce(&mut Vec<Leaf>, &mut Seek<'_>) -> Result<()>,
+        arrange: impl FnOnce(&mut Vec<L>, &mut Seek<'_>) -> Result<()>,
     ) -> Result<()> {
         let start = Start { row, row_bytes_max: self.row_bytes_max, ..Start::ALL };
         let mut seek = Seek::new(start, std::mem::take(&mut self.key));
@@ -293,16 +179,13 @@ impl StoreScanner {
 
     /// Bytes of what it is made of and of the blocks that it holds on to.
     pub fn held_bytes(&self) -> u64 {
-        let leaves = self.heap.runs().iter().map(Leaf::held_bytes).sum::<u64>();
+        let leaves = self.leaves().iter().map(|leaf| LEAF_BYTES + leaf.held_bytes()).sum::<u64>();
         leaves + self.matcher.held_bytes() + size_of::<Self>() as u64
     }
 
-    /// The segments of the MemStore that it reads.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.heap.runs().iter().filter_map(|leaf| match leaf {
-            Leaf::Segment(leaf) => Some(leaf.segment()),
-            Leaf::File(_) => None,
-        })
+    /// What it merges, the newest first.
+    pub(crate) fn leaves(&self) -> &[L] {
+        self.heap.runs()
     }
 
     /// Whether there is no more cell.
@@ -327,7 +210,7 @@ impl StoreScanner {
         let mut enters = true;
         let row_size_limit = context.size.saturating_add(self.row_bytes_max);
         loop {
-            context.count_block(self.heap.current_mut().map_or(0, Leaf::take_entered_bytes));
+            context.count_block(self.heap.current_mut().map_or(0, L::take_entered_bytes));
             let Some(cell) = self.heap.peek() else {
                 self.done = true;
                 return Ok(true);
@@ -460,7 +343,7 @@ impl StoreScanner {
     }
 }
 
-impl Run for StoreScanner {
+impl<L: LeafScanner> Run for StoreScanner<L> {
     #[inline]
     fn peek(&self) -> Option<&CellRef<'_>> {
         if self.done { None } else { self.heap.peek() }
@@ -492,12 +375,12 @@ fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
     }
 }
 
-fn push(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot, leaf: Option<&Leaf>) {
+fn push<L: LeafScanner>(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot, leaf: Option<&L>) {
     if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
         return out.push(&cell.with_value(value.as_bytes()));
     }
     let wanted = out.shares(cell.value().len());
-    match leaf.filter(|_| wanted).and_then(Leaf::share_value) {
+    match leaf.filter(|_| wanted).and_then(L::share_value) {
         Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }

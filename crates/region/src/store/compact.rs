@@ -27,9 +27,8 @@ use super::date_tiered::{self, DatedFile};
 use super::output::{NewFile, Order, Pace, Split, Written};
 use super::selection::{Candidate, Plan, Wish, select};
 use super::stripe::{self, StripeFile, Stripes};
-use super::{Engine, OffPeakTurn, Patience, Store, StoreFile, StoreFileScanner, patience, sorted};
+use super::{Engine, OffPeakTurn, Patience, Store, StoreFile, StoreFileScanner, StoreLeaf, patience, sorted};
 use crate::scanner::matcher::CompactionMode;
-use crate::scanner::store_scanner::Leaf;
 
 /// Files to compact. They are busy until this is dropped.
 #[derive(Debug)]
@@ -289,7 +288,7 @@ impl Store {
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
         let residency = Arc::<InputResidency>::default();
         let leaf = |file: &Arc<StoreFile>| {
-            Leaf::File(Box::new(
+            StoreLeaf::File(Box::new(
                 StoreFileScanner::new(Arc::clone(file), options, u64::MAX).track_residency(&residency),
             ))
         };

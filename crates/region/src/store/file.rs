@@ -15,7 +15,7 @@ use super::bloom_use::BloomUse;
 use super::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
 use crate::layout;
-use crate::scanner::KeyValueScanner;
+use crate::scanner::{KeyValueScanner, LeafScanner};
 
 /// A reference is a split key and a flag; larger files are something else.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
@@ -258,33 +258,10 @@ impl StoreFileScanner {
         self.scanner.might_contain_row(row)
     }
 
-    /// Looks for rows that will be sought soon and are in the file, as far as its bloom filter can tell; see
-    /// [`HFileScanner::prefetch_rows`].
-    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>) {
-        let asks = self.file.reader.has_bloom() && !self.file.bloom_use.rests();
-        self.scanner.prefetch_rows(rows, asks);
-    }
-
     /// Is at no cell from here on, and reads at this point once it is sought.
     pub fn rewind(&mut self, read_point: u64) {
         self.scanner.leave();
         self.read_point = read_point;
-    }
-
-    /// See [`HFileScanner::share_value`].
-    pub fn share_value(&self) -> Option<Bytes> {
-        self.scanner.share_value()
-    }
-
-    /// See [`HFileScanner::held_bytes`].
-    pub fn held_bytes(&self) -> u64 {
-        self.scanner.held_bytes()
-    }
-
-    /// See [`HFileScanner::take_entered_bytes`].
-    #[inline]
-    pub fn take_entered_bytes(&mut self) -> u64 {
-        self.scanner.take_entered_bytes()
     }
 
     #[inline]
@@ -353,5 +330,26 @@ impl KeyValueScanner for StoreFileScanner {
         let key = KeyBuf::last_on_row(last.as_cell().row());
         self.scanner.seek_before(&key.as_cell())?;
         self.settle_in_row_at_hand()
+    }
+}
+
+impl LeafScanner for StoreFileScanner {
+    /// Looks for those rows that are in the file, as far as its bloom filter can tell; see [`HFileScanner::prefetch_rows`].
+    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        let asks = self.file.reader.has_bloom() && !self.file.bloom_use.rests();
+        self.scanner.prefetch_rows(rows, asks);
+    }
+
+    fn share_value(&self) -> Option<Bytes> {
+        self.scanner.share_value()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.scanner.held_bytes()
+    }
+
+    #[inline]
+    fn take_entered_bytes(&mut self) -> u64 {
+        self.scanner.take_entered_bytes()
     }
 }

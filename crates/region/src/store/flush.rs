@@ -16,11 +16,11 @@ use evenkeel_hfile::{
 };
 
 use super::output::{NewFile, Order, Pace};
-use super::{Patience, Store, StoreFile, patience, sorted};
+use super::{Patience, Store, StoreFile, StoreLeaf, patience, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
-use crate::scanner::store_scanner::{Leaf, Start};
+use crate::scanner::store_scanner::Start;
 
 impl Store {
     /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
@@ -59,7 +59,8 @@ impl Store {
         let split = self.split_of_flush(&state.files, size.cells);
         drop(state);
         let scanner = || {
-            let leaf = |segment: &Arc<_>| Leaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
+            let leaf =
+                |segment: &Arc<_>| StoreLeaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
             let mode =
                 CompactionMode { drop_deletes: false, smallest_read_point, earliest_put_timestamp: i64::MIN };
             self.compaction_scanner(frozen.iter().rev().map(leaf).collect(), mode)
@@ -170,7 +171,11 @@ impl Store {
         Ok(file)
     }
 
-    pub(super) fn compaction_scanner(&self, leaves: Vec<Leaf>, mode: CompactionMode) -> Result<StoreScanner> {
+    pub(super) fn compaction_scanner(
+        &self,
+        leaves: Vec<StoreLeaf>,
+        mode: CompactionMode,
+    ) -> Result<StoreScanner<StoreLeaf>> {
         let matcher = QueryMatcher::for_compaction(&self.info, mode, self.env.clock.now_ms());
         StoreScanner::new(leaves, matcher, self.info.comparator, Start::ALL)
     }

@@ -17,12 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_common::{CellBuffer, KeyBuf, Result};
 use parking_lot::Mutex;
 
-use super::Store;
+use super::{Store, StoreLeaf};
 use crate::memstore::{
     Action, FlatSegmentBuilder, InMemoryCompaction, InMemoryConfig, Segment, SegmentScanner, Strategy,
 };
 use crate::scanner::matcher::CompactionMode;
-use crate::scanner::store_scanner::Leaf;
 use crate::scanner::{KeyValueScanner, ScannerContext};
 
 /// Cells of a step: a thread in the background lets others run between two of them.
@@ -157,7 +156,8 @@ impl Store {
 
     /// All cells but what a flush would drop.
     fn rewrite(&self, inputs: Vec<Arc<Segment>>, smallest_read_point: u64) -> Result<Option<InMemoryChange>> {
-        let leaf = |segment: &Arc<Segment>| Leaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
+        let leaf =
+            |segment: &Arc<Segment>| StoreLeaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
         let mode =
             CompactionMode { drop_deletes: false, smallest_read_point, earliest_put_timestamp: i64::MIN };
         let mut scanner = self.compaction_scanner(inputs.iter().rev().map(leaf).collect(), mode)?;

@@ -25,7 +25,7 @@ use evenkeel_hfile::{
 };
 
 use super::patience::{self, Work};
-use super::{CompactionPace, Patience, Store};
+use super::{CompactionPace, Patience, Store, StoreLeaf};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
 
@@ -115,7 +115,7 @@ impl Store {
     /// What the scanner or the file system says; `CorruptHFileException` when the files do not read back.
     pub(super) fn write_files(
         &self,
-        scanner: &dyn Fn() -> Result<StoreScanner>,
+        scanner: &dyn Fn() -> Result<StoreScanner<StoreLeaf>>,
         mut order: Order,
         pace: Pace<'_>,
     ) -> Result<Written> {
@@ -138,7 +138,7 @@ impl Store {
 
     fn write_and_read_back(
         &self,
-        scanner: StoreScanner,
+        scanner: StoreScanner<StoreLeaf>,
         order: Order,
         pace: Pace<'_>,
     ) -> Result<Written, Failure> {
@@ -271,7 +271,7 @@ struct Part {
 
 /// Cells on their way from a scanner to files.
 struct Input {
-    scanner: StoreScanner,
+    scanner: StoreScanner<StoreLeaf>,
     /// Empty between two steps.
     cells: CellBuffer,
     limits: ScannerContext,
@@ -282,7 +282,7 @@ struct Input {
 }
 
 impl Outputs<'_> {
-    fn write_all(&mut self, scanner: StoreScanner, pace: Pace<'_>) -> Result<()> {
+    fn write_all(&mut self, scanner: StoreScanner<StoreLeaf>, pace: Pace<'_>) -> Result<()> {
         let mut input = Input {
             scanner,
             cells: CellBuffer::new(),

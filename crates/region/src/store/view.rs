@@ -7,12 +7,12 @@ use evenkeel_common::{CellComparator, KeepDeletedCells, KeyBuf, Result};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use smallvec::SmallVec;
 
-use super::{Store, StoreFile, StoreFileScanner};
+use super::{Store, StoreFile, StoreFileScanner, StoreLeaf};
 use crate::memstore::{Segment, SegmentScanner};
 use crate::ops::{ReadType, Scan, TimeRange};
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
-use crate::scanner::store_scanner::{Leaf, Seek, Start};
+use crate::scanner::store_scanner::{Seek, Start};
 
 /// The state of a store. Never changed, only replaced.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl StoreView {
         columns: Option<&[Bytes]>,
         read_point: u64,
         now_ms: i64,
-    ) -> Result<StoreScanner> {
+    ) -> Result<StoreScanner<StoreLeaf>> {
         let info = &self.store.info;
         let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
         let mut seek = Seek::new(start, KeyBuf::default());
@@ -87,7 +87,7 @@ impl StoreView {
     /// When a block cannot be read.
     pub fn go_to_row(
         &self,
-        scanner: &mut StoreScanner,
+        scanner: &mut StoreScanner<StoreLeaf>,
         scan: &Scan,
         row: &[u8],
         columns: Option<&[Bytes]>,
@@ -108,7 +108,7 @@ impl StoreView {
     /// again, or at no cell when they are not wanted.
     fn bring(
         &self,
-        leaves: &mut Vec<Leaf>,
+        leaves: &mut Vec<StoreLeaf>,
         wanted: &Wanted<'_>,
         read_point: u64,
         seek: &mut Seek<'_>,
@@ -123,7 +123,7 @@ impl StoreView {
             let is_there = leaves.get(at).is_some_and(|leaf| leaf.is_of_segment(segment));
             let is_wanted = wanted.may_be_in_segment(segment);
             if is_wanted && !is_there {
-                leaves.insert(at, Leaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
+                leaves.insert(at, StoreLeaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
             }
             at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
@@ -133,7 +133,7 @@ impl StoreView {
             let is_wanted = wanted.may_be_in_file(file, leaf)?;
             if is_wanted && !is_there {
                 let scanner = StoreFileScanner::new(Arc::clone(file), options, read_point);
-                leaves.insert(at, Leaf::File(Box::new(scanner)));
+                leaves.insert(at, StoreLeaf::File(Box::new(scanner)));
             }
             at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
@@ -143,7 +143,7 @@ impl StoreView {
 
 /// What becomes of a leaf at its place in the list, if it has one; how many places that is.
 fn bring_or_leave(
-    leaves: &mut [Leaf],
+    leaves: &mut [StoreLeaf],
     at: usize,
     is_wanted: bool,
     was_there: bool,

@@ -1,0 +1,115 @@
+//! [`StoreLeaf`]: the scanners that a store has merged, of its segments and of its files.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_common::{CellRef, Result};
+
+use super::{StoreFile, StoreFileScanner};
+use crate::memstore::{Segment, SegmentScanner};
+use crate::scanner::{KeyValueScanner, LeafScanner, StoreScanner};
+
+/// A scanner of one segment or one file.
+pub enum StoreLeaf {
+    /// Of a segment of the MemStore.
+    Segment(SegmentScanner),
+    /// Of a store file.
+    File(Box<StoreFileScanner>),
+}
+
+macro_rules! each {
+    ($self:ident, $leaf:ident => $call:expr) => {
+        match $self {
+            StoreLeaf::Segment($leaf) => $call,
+            StoreLeaf::File($leaf) => $call,
+        }
+    };
+}
+
+impl StoreLeaf {
+    /// Whether it is of this segment.
+    pub(super) fn is_of_segment(&self, segment: &Arc<Segment>) -> bool {
+        matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
+    }
+
+    /// The scanner of this file, if it is one.
+    pub(super) fn of_file(&mut self, file: &Arc<StoreFile>) -> Option<&mut StoreFileScanner> {
+        match self {
+            Self::File(leaf) if leaf.is_of(file) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    /// Is at no cell from here on, and reads at this point once it is sought.
+    pub(super) fn rewind(&mut self, read_point: u64) {
+        each!(self, leaf => leaf.rewind(read_point));
+    }
+}
+
+impl StoreScanner<StoreLeaf> {
+    /// The segments of the MemStore that it reads.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.leaves().iter().filter_map(|leaf| match leaf {
+            StoreLeaf::Segment(leaf) => Some(leaf.segment()),
+            StoreLeaf::File(_) => None,
+        })
+    }
+}
+
+impl KeyValueScanner for StoreLeaf {
+    #[inline]
+    fn peek(&self) -> Option<&CellRef<'_>> {
+        match self {
+            Self::Segment(leaf) => leaf.peek(),
+            Self::File(leaf) => leaf.peek(),
+        }
+    }
+
+    #[inline]
+    fn is_at_end(&self) -> bool {
+        match self {
+            Self::Segment(leaf) => leaf.is_at_end(),
+            Self::File(leaf) => leaf.is_at_end(),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        each!(self, leaf => leaf.advance())
+    }
+
+    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        each!(self, leaf => leaf.seek(key))
+    }
+
+    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+        each!(self, leaf => leaf.reseek(key))
+    }
+
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+        each!(self, leaf => leaf.seek_to_previous_row(row))
+    }
+
+    fn seek_to_last_row(&mut self) -> Result<()> {
+        each!(self, leaf => leaf.seek_to_last_row())
+    }
+}
+
+impl LeafScanner for StoreLeaf {
+    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        each!(self, leaf => leaf.look_ahead(rows));
+    }
+
+    fn share_value(&self) -> Option<Bytes> {
+        each!(self, leaf => leaf.share_value())
+    }
+
+    fn held_bytes(&self) -> u64 {
+        each!(self, leaf => leaf.held_bytes())
+    }
+
+    #[inline]
+    fn take_entered_bytes(&mut self) -> u64 {
+        each!(self, leaf => leaf.take_entered_bytes())
+    }
+}
