@@ -5,7 +5,7 @@
 //! <root>/data/<namespace>/<table>/<encoded region>/.regioninfo
 //! <root>/data/<namespace>/<table>/<encoded region>/<family>/<hfile>
 //! <root>/data/<namespace>/<table>/<encoded region>/.tmp/<family>/         outputs before they are committed
-//! <root>/data/<namespace>/<table>/<encoded region>/.tmp/.bulkload-<id>    a bulk load under way (`region::manifest`)
+//! <root>/data/<namespace>/<table>/<encoded region>/.tmp/.bulkload-<id>    a bulk load under way (`region::bulk_load::manifest`)
 //! <root>/data/<namespace>/<table>/<encoded region>/recovered.edits/       split WALs, and <n>.seqid
 //! <root>/data/<namespace>/<table>/<encoded region>/<family>/recovered.hfiles/   split WALs, as store files
 //! <root>/archive/data/<namespace>/<table>/<encoded region>/<family>/      files no longer served

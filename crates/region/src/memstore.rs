@@ -32,31 +32,31 @@
 
 mod arena;
 mod chunk;
-#[cfg(test)]
-#[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
-mod core_tests;
+mod compaction_strategy;
 mod digest;
 mod flat;
-mod hints;
+#[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
+mod loom_tests;
 #[cfg(test)]
 mod map_tests;
+mod memory_hints;
 mod pool_config;
 mod record;
 mod scanner;
 mod segment;
 mod skip_list;
-mod strategy;
 mod sync;
 #[cfg(test)]
 mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool, ChunkSizes};
+pub(crate) use compaction_strategy::{Action, Strategy};
+pub use compaction_strategy::{InMemoryCompaction, InMemoryConfig};
 pub use pool_config::{ChunkPoolConfig, chunk_slack_bytes};
 pub use scanner::SegmentScanner;
 pub(crate) use segment::SegmentApproach;
 pub use segment::{FlatSegmentBuilder, Segment};
-pub(crate) use strategy::{Action, Strategy};
-pub use strategy::{InMemoryCompaction, InMemoryConfig};
 
 /// How much a MemStore holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

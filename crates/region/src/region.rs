@@ -12,7 +12,7 @@
 //!
 //! Lock order: row locks, then bulk load's, then flush's, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
 //!
-//! **One in-memory flush** (`in_memory.rs`): a pointer swap, no lock -> wait until what was taken is durable -> make it
+//! **One in-memory flush** (`in_memory_flush.rs`): a pointer swap, no lock -> wait until what was taken is durable -> make it
 //! flat -> swap. Writers and readers wait for none of it.
 //!
 //! **One bulk load** (`bulk_load.rs`): check the files -> flush -> note down what goes where, the moment from which on it
@@ -25,17 +25,16 @@
 //! point needs. A reader that took its read point before and its file list after such a change would miss them. So
 //! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
 
-mod ahead;
+mod abort_on_panic;
+mod blocking_writes;
 pub mod bulk_load;
 mod compaction;
 mod flush;
-mod half_done;
-mod in_memory;
-mod manifest;
-mod marker;
+mod in_memory_flush;
 pub mod mvcc;
 pub mod nonce;
 mod open;
+mod prefetch;
 mod prepare;
 mod read;
 mod region_scanner;
@@ -45,7 +44,7 @@ pub mod row_lock;
 mod rule_tests;
 #[cfg(test)]
 mod testing;
-mod wait;
+mod wal_markers;
 mod write;
 
 use std::sync::Arc;
@@ -59,12 +58,12 @@ use evenkeel_common::{
 use evenkeel_wal::Wal;
 use parking_lot::{Mutex, RwLock};
 
-pub use self::ahead::look_ahead;
 use self::flush::FlushLock;
 pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
+pub use self::prefetch::look_ahead;
 pub use self::read::RowReader;
 pub use self::region_scanner::RegionScanner;
 use self::row_cache::RowCache;
@@ -186,7 +185,7 @@ pub struct Region {
     row_cache: Option<Arc<RowCache>>,
     /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
     updates: RwLock<Phase>,
-    in_memory: in_memory::InMemoryFlushes,
+    in_memory: in_memory_flush::InMemoryFlushes,
     /// One flush or commit of a bulk load at a time.
     flushing: FlushLock,
     /// One compaction at a time.

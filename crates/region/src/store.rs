@@ -16,40 +16,32 @@
 //! | module | noun |
 //! |---|---|
 //! | `config` | [`StoreConfig`]: limits |
-//! | `name` | what names of files in a family's directory mean |
 //! | `cache` | [`StoreCacheConfig`]; files read into the cache when they are opened |
-//! | `file` | [`StoreFile`], an open file; [`StoreFileScanner`] |
+//! | `file` | [`StoreFile`], an open file, its name and its bloom filter; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
-//! | `in_memory` | segments to flat ones, before a flush |
+//! | `leaf` | [`StoreLeaf`]: a scanner of a segment or of a file |
+//! | `in_memory_flush` | segments to flat ones, before a flush |
 //! | `flush` | frozen segments to a file |
-//! | `engine` | [`Engine`]: which files belong together |
-//! | `selection` | which files to compact (`ExploringCompactionPolicy`) |
-//! | `stripe`, `date_tiered` | the same, of ranges of rows and of time |
-//! | `output` | new files, and how cells are divided among them |
-//! | `compact` | many files to one or few |
-//! | `pace` | [`CompactionPace`]: how fast all compactions of a server write |
+//! | `compaction` | many files to one or few: the engines, their policies, and a compaction from choice to archive |
+//! | `file_writer` | new files, and how cells are divided among them |
+//! | `throughput` | [`CompactionPace`]: how fast all compactions of a server write |
+//! | `background_priority` | [`Patience`]: flushes and compactions that nobody waits for yield the processors |
 //! | `bulk_load` | files made elsewhere: checked, copied, served |
 //!
 //! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed`,
 //! `leftovers` and `replaced` are leaves.
 
-mod bloom_use;
+mod background_priority;
 mod bulk_load;
 mod cache;
-mod compact;
+mod compaction;
 mod config;
-mod date_tiered;
-mod engine;
 mod file;
+mod file_writer;
 mod flush;
-mod in_memory;
+mod in_memory_flush;
 mod leaf;
-mod name;
-mod output;
-mod pace;
-mod patience;
-mod selection;
-mod stripe;
+mod throughput;
 mod view;
 
 #[cfg(test)]
@@ -74,15 +66,15 @@ use evenkeel_common::{
 use evenkeel_fs::FileSystem;
 use parking_lot::Mutex;
 
+pub use self::background_priority::Patience;
 pub use self::cache::StoreCacheConfig;
-pub use self::compact::{CompactionRequest, CompactionResult};
+pub use self::compaction::engine::{Engine, EngineSettings, check_classes};
+pub use self::compaction::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
-pub use self::engine::{Engine, EngineSettings, check_classes};
 pub use self::file::{StoreFile, StoreFileScanner};
-pub use self::in_memory::InMemoryChange;
+pub use self::in_memory_flush::InMemoryChange;
 pub use self::leaf::StoreLeaf;
-pub use self::pace::{CompactionPace, OffPeakTurn, WritePace};
-pub use self::patience::Patience;
+pub use self::throughput::{CompactionPace, OffPeakTurn, WritePace};
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
 use crate::layout;
@@ -146,7 +138,7 @@ pub struct Store {
     state: ArcSwap<view::State>,
     changes: Mutex<()>,
     /// In-memory flushes; `None` for families without.
-    in_memory: Option<in_memory::InMemory>,
+    in_memory: Option<in_memory_flush::InMemory>,
     /// Names of files that a compaction is working on.
     compacting: Arc<Mutex<HashSet<String>>>,
     /// What a flush wrote and has not committed.
@@ -188,7 +180,7 @@ impl Store {
             dirs,
             state: ArcSwap::from_pointee(view::State::new(segment)),
             changes: Mutex::new(()),
-            in_memory: in_memory::InMemory::new(in_memory),
+            in_memory: in_memory_flush::InMemory::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
             leftovers: Mutex::default(),

@@ -1,11 +1,11 @@
-//! What the lock-free core of a segment (`chunk`, `arena`, `skip_list`) takes from the machine. `core_tests` compiles the
+//! What the lock-free core of a segment (`chunk`, `arena`, `skip_list`) takes from the machine. `loom_tests` compiles the
 //! same three files once more over loom's stand-ins, which run every order of steps that the memory model allows.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 pub(super) use parking_lot::Mutex;
 
-pub(super) use super::hints::{prefetch, want_huge_pages};
+pub(super) use super::memory_hints::{prefetch, want_huge_pages};
 
 /// Stands beside bytes that are written plainly and read by other threads later. Nothing here; in the model it fails when
 /// a reader came to the bytes by no way on which their writing happened before.

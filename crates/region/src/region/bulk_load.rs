@@ -19,6 +19,8 @@
 //! HBase answers the same way, with three differences that only a failure shows: there, a load cut short stays cut short; a
 //! family is visible before the next one is; and a file that was moved before its answer got lost cannot be asked for again.
 
+pub(super) mod manifest;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +32,7 @@ use evenkeel_wal::markers::Marker;
 use md5::{Digest, Md5};
 use parking_lot::MutexGuard;
 
-use super::manifest::{Manifest, Move};
+use self::manifest::{Manifest, Move};
 use super::{Phase, Region};
 use crate::layout;
 use crate::store::{Store, StoreFile};

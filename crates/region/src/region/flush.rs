@@ -22,7 +22,7 @@ use evenkeel_common::thread::catch;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::half_done::HalfDone;
+use super::abort_on_panic::HalfDone;
 use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
 use crate::store::{Patience, StoreFile};

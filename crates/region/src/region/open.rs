@@ -27,13 +27,14 @@ use evenkeel_wal::{End, ReadError, WalReader};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
+use super::bulk_load::manifest;
 use super::flush::{FlushLock, FlushNumber};
-use super::in_memory::InMemoryFlushes;
+use super::in_memory_flush::InMemoryFlushes;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;
 use super::row_lock::RowLocks;
-use super::{Phase, Region, RegionEnv, RequestCounts, manifest};
+use super::{Phase, Region, RegionEnv, RequestCounts};
 use crate::layout;
 use crate::store::{Store, StoreEnv};
 

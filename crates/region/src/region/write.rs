@@ -21,7 +21,7 @@ use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, Ke
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
-use super::half_done::HalfDone;
+use super::abort_on_panic::HalfDone;
 use super::nonce::{NonceKey, NonceStart, RunningNonce};
 use super::row_cache::HeldRows;
 use super::row_lock::{LockMode, RowGuard};

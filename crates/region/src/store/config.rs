@@ -7,7 +7,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TableD
 use evenkeel_hfile::ChecksumType;
 
 use super::cache::StoreCacheConfig;
-use super::engine::EngineSettings;
+use super::compaction::engine::EngineSettings;
 use crate::memstore::InMemoryConfig;
 
 /// Limits of a store; `Default` is HBase's, and a family's configuration may change them.

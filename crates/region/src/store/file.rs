@@ -1,5 +1,8 @@
 //! [`StoreFile`], an open file of a store, and [`StoreFileScanner`], a cursor over it.
 
+mod bloom_use;
+pub(super) mod name;
+
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +14,8 @@ use evenkeel_hfile::{
     HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, keys,
 };
 
-use super::bloom_use::BloomUse;
-use super::name::{FileName, Link};
+use self::bloom_use::BloomUse;
+use self::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
 use crate::layout;
 use crate::scanner::{KeyValueScanner, LeafScanner};

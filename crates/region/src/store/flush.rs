@@ -15,8 +15,8 @@ use evenkeel_hfile::{
     BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, StoreFileMeta,
 };
 
-use super::output::{NewFile, Order, Pace};
-use super::{Patience, Store, StoreFile, StoreLeaf, patience, sorted};
+use super::file_writer::{NewFile, Order, Pace};
+use super::{Patience, Store, StoreFile, StoreLeaf, background_priority as patience, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};

@@ -21,13 +21,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::StoreConfig;
-use super::output::Split;
-use super::selection::{Candidate, Plan, Wish, explore};
+use super::exploring::explore;
+use super::{Candidate, Plan, Wish};
+use crate::store::StoreConfig;
+use crate::store::file_writer::Split;
 
 /// `hbase.store.stripe.*`; `None` is for what follows from other settings.
 #[derive(Clone, Debug)]
-pub(super) struct StripeSettings {
+pub(in crate::store) struct StripeSettings {
     flushes_to_level0: bool,
     level0_files_min: usize,
     files_min: Option<usize>,
@@ -68,7 +69,7 @@ const INITIAL_COUNT_MAX: usize = 1000;
 const FILES_MIN_DEFAULT: usize = 3;
 
 impl StripeSettings {
-    pub(super) const KEYS: [&'static str; 8] = [
+    pub(in crate::store) const KEYS: [&'static str; 8] = [
         FLUSH_TO_LEVEL0,
         LEVEL0_FILES_MIN,
         FILES_MIN,
@@ -80,7 +81,7 @@ impl StripeSettings {
     ];
 
     /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
+    pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         let count = || value.parse::<usize>().ok().filter(|n| *n > 0);
         // 1/x stands for x.
         let factor = || {
@@ -139,7 +140,7 @@ impl StripeSettings {
 
 /// What is to be known of a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StripeFile {
+pub(in crate::store) struct StripeFile {
     pub base: Candidate,
     pub cells: u64,
     /// Of its cells; `None` without cells.
@@ -158,7 +159,7 @@ impl StripeFile {
 
 /// Rows from `start` to before `end`, either of which is open when it is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stripe {
+pub(in crate::store) struct Stripe {
     pub start: Bytes,
     pub end: Bytes,
     /// Indexes, the oldest first.
@@ -167,7 +168,7 @@ pub(super) struct Stripe {
 
 /// What the files of a store are to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stripes {
+pub(in crate::store) struct Stripes {
     pub level0: Vec<usize>,
     /// In the order of rows, from open to open without a gap; none, or at least one, each of at least one file.
     pub stripes: Vec<Stripe>,
@@ -176,7 +177,7 @@ pub(super) struct Stripes {
 impl Stripes {
     /// From the ranges of files, oldest first. A file that does not begin where the stripe before ends is of level 0; when
     /// the stripes do not cover all rows then, all files are.
-    pub(super) fn of(files: &[StripeFile]) -> Self {
+    pub(in crate::store) fn of(files: &[StripeFile]) -> Self {
         // By end; the open end is the last.
         let mut by_end: BTreeMap<(bool, &Bytes), Vec<usize>> = BTreeMap::new();
         for (at, file) in files.iter().enumerate() {
@@ -214,12 +215,12 @@ impl Stripes {
     }
 
     /// Files that a row may be in, at most: a file of each stripe is none too many.
-    pub(super) fn files_of_a_row(&self) -> usize {
+    pub(in crate::store) fn files_of_a_row(&self) -> usize {
         self.level0.len() + self.stripes.iter().map(|stripe| stripe.files.len()).max().unwrap_or(0)
     }
 
     /// How much compactions are wanted (`StripeStoreFileManager.getCompactionPressure`).
-    pub(super) fn pressure(&self, config: &StoreConfig) -> f64 {
+    pub(in crate::store) fn pressure(&self, config: &StoreConfig) -> f64 {
         let files_min = config.engine.stripe.within(config).compaction_files_min as f64;
         let per_stripe = (config.blocking_files / self.stripes.len().max(1)) as f64;
         let of_level0 = usize::from(!self.level0.is_empty());
@@ -235,7 +236,7 @@ impl Stripes {
     }
 
     /// The row between two stripes that cuts the bytes best, if it does so well enough.
-    pub(super) fn split_row(&self, files: &[StripeFile], config: &StoreConfig) -> Option<Bytes> {
+    pub(in crate::store) fn split_row(&self, files: &[StripeFile], config: &StoreConfig) -> Option<Bytes> {
         let bytes_of = |stripe: &Stripe| stripe.files.iter().map(|at| files[*at].base.bytes).sum::<u64>();
         let all: u64 = self.stripes.iter().map(bytes_of).sum();
         let mut left = 0;
@@ -251,7 +252,7 @@ impl Stripes {
 
 /// Chooses what to compact of files in the order of their age, none of which is busy. What is older than
 /// `oldest_unexpired` may go.
-pub(super) fn select(
+pub(in crate::store) fn select(
     files: &[StripeFile],
     config: &StoreConfig,
     wish: Wish,
@@ -279,7 +280,7 @@ pub(super) fn select(
 }
 
 /// How the so many cells of a flush are divided among files, beside these (`StripeCompactionPolicy.selectFlush`).
-pub(super) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> Split {
+pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> Split {
     let settings = &config.engine.stripe;
     if settings.flushes_to_level0 {
         return Split::One;

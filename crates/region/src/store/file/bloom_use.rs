@@ -26,7 +26,7 @@ thread_local! {
 
 /// What is remembered of one file's answers.
 #[derive(Debug, Default)]
-pub(super) struct BloomUse {
+pub(in crate::store) struct BloomUse {
     /// Rows in a row that were looked at and not refused; [`AGREED`] and one for each thread at most.
     agreed: AtomicU32,
 }
@@ -37,7 +37,7 @@ impl BloomUse {
     /// # Errors
     /// What `ask` says.
     #[inline]
-    pub(super) fn may_contain<E>(&self, ask: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+    pub(in crate::store) fn may_contain<E>(&self, ask: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         // Knuth's multiplier for 64 bits; of such numbers the upper bits are good.
         let dice = DICE.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         DICE.set(dice);
@@ -45,7 +45,7 @@ impl BloomUse {
     }
 
     /// Whether the filter rests: nearly every row that is asked for is in the file.
-    pub(super) fn rests(&self) -> bool {
+    pub(in crate::store) fn rests(&self) -> bool {
         self.agreed.load(Ordering::Relaxed) >= AGREED
     }
 

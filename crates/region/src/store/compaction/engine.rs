@@ -5,8 +5,8 @@
 
 use evenkeel_common::TableDescriptor;
 
-use super::date_tiered::DateTieredSettings;
-use super::stripe::StripeSettings;
+use super::policy::date_tiered::DateTieredSettings;
+use super::policy::stripe::StripeSettings;
 
 /// `hbase.hstore.engine.class`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub enum Engine {
 /// The engine of a store and the settings of those that have some.
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
-    pub(super) engine: Engine,
-    pub(super) stripe: StripeSettings,
-    pub(super) date_tiered: DateTieredSettings,
+    pub(in crate::store) engine: Engine,
+    pub(in crate::store) stripe: StripeSettings,
+    pub(in crate::store) date_tiered: DateTieredSettings,
 }
 
 /// Where HBase's engines are.
@@ -49,7 +49,7 @@ const POLICIES: &[&str] =
 
 impl EngineSettings {
     /// Sets what a key says; whether it is one of an engine's.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
+    pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         if let Some((_, known)) = CLASSES.iter().find(|(name, _)| *name == key) {
             if let Err(message) = check_class(key, value, known) {
                 tracing::warn!("{message}; the default is used");
@@ -62,7 +62,7 @@ impl EngineSettings {
     }
 
     /// The keys of a server's configuration that say something here.
-    pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    pub(in crate::store) fn keys() -> impl Iterator<Item = &'static str> {
         let classes = CLASSES.iter().map(|(key, _)| *key);
         classes.chain(StripeSettings::KEYS).chain(DateTieredSettings::KEYS)
     }

@@ -12,14 +12,15 @@
 //!
 //! Storage policies of windows (`...storage.policy.enable`) are of HDFS and do nothing here.
 
-use super::StoreConfig;
-use super::output::Split;
-use super::selection::{Candidate, Plan, Wish, explore, skip_large};
+use super::exploring::{explore, skip_large};
+use super::{Candidate, Plan, Wish};
+use crate::store::StoreConfig;
+use crate::store::file_writer::Split;
 use evenkeel_common::length;
 
 /// `hbase.hstore.compaction.date.tiered.*`.
 #[derive(Clone, Debug)]
-pub(super) struct DateTieredSettings {
+pub(in crate::store) struct DateTieredSettings {
     file_age_max_ms: i64,
     incoming_files_min: usize,
     single_output: bool,
@@ -54,11 +55,11 @@ const OUTPUTS_MAX: usize = 256;
 const WINDOWS_MAX: usize = 100_000;
 
 impl DateTieredSettings {
-    pub(super) const KEYS: [&'static str; 6] =
+    pub(in crate::store) const KEYS: [&'static str; 6] =
         [FILE_AGE_MAX, INCOMING_MIN, SINGLE_OUTPUT, WINDOW, PER_TIER, TIER_AGE_MAX];
 
     /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
-    pub(super) fn set(&mut self, key: &str, value: &str) -> bool {
+    pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         let positive = || value.parse::<i64>().ok().filter(|n| *n > 0);
         let known = match key {
             FILE_AGE_MAX => positive().map(|ms| self.file_age_max_ms = ms),
@@ -132,7 +133,7 @@ impl Window {
 
 /// What is to be known of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DatedFile {
+pub(in crate::store) struct DatedFile {
     pub base: Candidate,
     /// The smallest and the greatest timestamp; `None` without cells.
     pub times: Option<(i64, i64)>,
@@ -141,7 +142,7 @@ pub(super) struct DatedFile {
 }
 
 /// Chooses among files that are not busy, oldest first.
-pub(super) fn select(
+pub(in crate::store) fn select(
     files: &[DatedFile],
     config: &StoreConfig,
     wish: Wish,
@@ -194,7 +195,11 @@ fn is_worth_it(
 
 /// How many files the fullest window has, each file being of the window of its newest cell. Those that are too old to be
 /// merged do not count.
-pub(super) fn files_of_fullest_window(files: &[DatedFile], config: &StoreConfig, now_ms: i64) -> usize {
+pub(in crate::store) fn files_of_fullest_window(
+    files: &[DatedFile],
+    config: &StoreConfig,
+    now_ms: i64,
+) -> usize {
     let settings = &config.engine.date_tiered;
     let too_old = now_ms.checked_sub(settings.file_age_max_ms).unwrap_or(i64::MIN);
     let newest = files.iter().filter_map(|file| file.times).map(|(_, newest)| newest);

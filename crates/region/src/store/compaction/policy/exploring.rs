@@ -4,53 +4,18 @@
 //! file. Of all runs of neighbours that are *in ratio* (no file is much larger than the others together, so that no
 //! large file is rewritten for the sake of a few small ones), the one with the most files wins, then the smallest.
 
-use super::StoreConfig;
-use super::output::Split;
-
-/// What selection needs to know of a file.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Candidate {
-    pub bytes: u64,
-    pub is_reference: bool,
-    /// Minor compactions leave it alone.
-    pub is_excluded: bool,
-}
-
-/// How a compaction was asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wish {
-    /// A user wants all files merged.
-    pub major: bool,
-    /// Time for a major compaction has come.
-    pub major_is_due: bool,
-    /// There are so many files that flushes are held up.
-    pub may_be_stuck: bool,
-    /// Files before the candidates, busy in another compaction.
-    pub busy: usize,
-    /// Larger files may be merged, and more (`hbase.hstore.compaction.ratio.offpeak`).
-    pub off_peak: bool,
-}
+use super::{Candidate, Wish};
+use crate::store::StoreConfig;
 
 /// Indexes of the chosen candidates, and whether this is a major compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selection {
+pub(in crate::store) struct Selection {
     pub files: Vec<usize>,
     pub is_major: bool,
-}
-
-/// What an engine chose.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// Indexes of files, the oldest first.
-    pub files: Vec<usize>,
-    pub is_major: bool,
-    /// No other file has cells of these rows: markers have done their work.
-    pub drops_deletes: bool,
-    pub split: Split,
 }
 
 /// Chooses among files that are not busy, oldest first.
-pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
+pub(in crate::store) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
     let all: Vec<usize> = (0..files.len()).collect();
     let forced = wish.major && wish.busy == 0;
     let candidates = if forced { all } else { skip_large(files, config, all, wish.off_peak) };
@@ -74,7 +39,7 @@ pub(super) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> S
 }
 
 /// Leaves out large files at the old end.
-pub(super) fn skip_large(
+pub(in crate::store) fn skip_large(
     files: &[Candidate],
     config: &StoreConfig,
     mut candidates: Vec<usize>,
@@ -88,7 +53,7 @@ pub(super) fn skip_large(
 }
 
 /// The best run of neighbours among candidates; none when there is none, unless any is better.
-pub(super) fn explore(
+pub(in crate::store) fn explore(
     files: &[Candidate],
     config: &StoreConfig,
     candidates: &[usize],

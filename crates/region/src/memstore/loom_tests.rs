@@ -51,7 +51,7 @@ macro_rules! core_with_links {
             mod digest;
             #[path = "record.rs"]
             mod record;
-            #[path = "core_tests/scenarios.rs"]
+            #[path = "loom_tests/scenarios.rs"]
             #[allow(dead_code, reason = "not every scenario is run in every way")]
             pub(super) mod scenarios;
             #[path = "skip_list.rs"]

@@ -12,7 +12,7 @@ use evenkeel_common::TableName;
 
 /// What a name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FileName {
+pub(in crate::store) enum FileName {
     /// A file with data.
     HFile {
         /// The sequence id that a bulk load gave it.
@@ -33,7 +33,7 @@ pub(super) enum FileName {
 
 /// What a link points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(in crate::store) struct Link {
     pub table: TableName,
     pub region: String,
     pub file: String,
@@ -41,7 +41,7 @@ pub(super) struct Link {
 
 impl FileName {
     /// Reads a name; `None` for one that a store has nothing to do with.
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(in crate::store) fn parse(name: &str) -> Option<Self> {
         if let Some(plain) = parse_plain(name) {
             return Some(plain);
         }
@@ -84,7 +84,7 @@ fn parse_link(name: &str) -> Option<Link> {
 
 impl Link {
     /// Where the file may be, below the root directory, in the order to look.
-    pub(super) fn candidates(&self, family: &str) -> [PathBuf; 4] {
+    pub(in crate::store) fn candidates(&self, family: &str) -> [PathBuf; 4] {
         ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| {
             let table = PathBuf::from(dir).join(self.table.namespace()).join(self.table.qualifier());
             table.join(&self.region).join(family).join(&self.file)

@@ -24,7 +24,7 @@ use evenkeel_hfile::{
     InputResidency, ReadBack, StoreFileMeta, WrittenFile,
 };
 
-use super::patience::{self, Work};
+use super::background_priority::{self as patience, Work};
 use super::{CompactionPace, Patience, Store, StoreLeaf};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};

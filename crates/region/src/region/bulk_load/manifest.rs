@@ -28,7 +28,7 @@ const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file and the place it goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Move {
+pub(in crate::region) struct Move {
     pub family: Bytes,
     pub from: PathBuf,
     pub name: String,
@@ -36,7 +36,7 @@ pub(super) struct Move {
 
 /// A note that is on disk, or is to be.
 #[derive(Clone, Debug)]
-pub(super) struct Manifest {
+pub(in crate::region) struct Manifest {
     region_dir: PathBuf,
     path: PathBuf,
     pub moves: Vec<Move>,
@@ -137,7 +137,7 @@ impl Manifest {
 ///
 /// # Errors
 /// What the file system says, or a note that cannot be read.
-pub(super) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<Manifest>> {
+pub(in crate::region) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<Manifest>> {
     let dir = region_dir.join(layout::TMP_DIR);
     if !fs.exists(&dir)? {
         return Ok(Vec::new());

@@ -12,23 +12,24 @@
 //! the cells in other files that they hide. When nothing is left, the output is a file without cells: its info says which
 //! files it replaces and up to which sequence id all edits are in files, which no other place does.
 
+mod compactor;
+pub(super) mod engine;
+mod policy;
+
 use evenkeel_common::length;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_block_cache::BlockCategory;
-use evenkeel_common::Result;
-use evenkeel_hfile::{CacheOnWritePolicy, HFileContext, InputResidency, ScanOptions, StoreFileMeta, keys};
 use parking_lot::Mutex;
 
-use super::date_tiered::{self, DatedFile};
-use super::output::{NewFile, Order, Pace, Split, Written};
-use super::selection::{Candidate, Plan, Wish, select};
-use super::stripe::{self, StripeFile, Stripes};
-use super::{Engine, OffPeakTurn, Patience, Store, StoreFile, StoreFileScanner, StoreLeaf, patience, sorted};
-use crate::scanner::matcher::CompactionMode;
+use self::policy::date_tiered::{self, DatedFile};
+use self::policy::exploring::select;
+use self::policy::stripe::{self, StripeFile, Stripes};
+use self::policy::{Candidate, Plan, Wish};
+use super::file_writer::Split;
+use super::{Engine, OffPeakTurn, Store, StoreFile};
 
 /// Files to compact. They are busy until this is dropped.
 #[derive(Debug)]
@@ -93,16 +94,6 @@ pub struct CompactionResult {
     pub outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
-}
-
-/// What the files of a request have in common.
-struct Facts {
-    max_seq_id: u64,
-    includes_mvcc: bool,
-    includes_tags: bool,
-    earliest_put_timestamp: i64,
-    /// Cells up to this sequence id need not keep theirs.
-    forget_seq_ids_to: Option<u64>,
 }
 
 impl Store {
@@ -262,168 +253,6 @@ impl Store {
         let part = (hash >> 11) as f64 / (1_u64 << 53) as f64;
         let jitter = period * self.config.major_jitter.max(0.0);
         length::whole(period + jitter - 2.0 * jitter * part).cast_signed()
-    }
-
-    /// Merges the files of a request into a new one, beside the family. Nothing changes for readers. No reader reads at
-    /// a point before `smallest_read_point`, now or later.
-    ///
-    /// # Errors
-    /// When a file cannot be read or written, or what an earlier one left cannot be removed; nothing changed then.
-    pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
-        self.compact_patiently(request, smallest_read_point, None)
-    }
-
-    /// As [`Store::compact`]; with patience, it yields to others as long as nobody waits for fewer files.
-    ///
-    /// # Errors
-    /// As [`Store::compact`].
-    pub fn compact_patiently(
-        &self,
-        request: &CompactionRequest,
-        smallest_read_point: u64,
-        patience: Option<&dyn Patience>,
-    ) -> Result<CompactionResult> {
-        self.discard_leftovers()?;
-        let facts = self.facts(request, smallest_read_point);
-        let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
-        let residency = Arc::<InputResidency>::default();
-        let leaf = |file: &Arc<StoreFile>| {
-            StoreLeaf::File(Box::new(
-                StoreFileScanner::new(Arc::clone(file), options, u64::MAX).track_residency(&residency),
-            ))
-        };
-        let mode = CompactionMode {
-            drop_deletes: request.drops_deletes,
-            smallest_read_point,
-            earliest_put_timestamp: facts.earliest_put_timestamp,
-        };
-        let scanner = || self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode);
-        let context = self.hfile_context(facts.includes_mvcc, facts.includes_tags)?;
-        let meta = StoreFileMeta {
-            max_seq_id: Some(facts.max_seq_id),
-            major_compaction: request.is_major,
-            compacted_files: self.replaced_by(request),
-            stripe: None,
-        };
-        let file = self.compacted_file(context, request.bytes(), Arc::clone(&residency));
-        let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
-        let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
-        let patience = patience.filter(|_| request.bytes() >= patience::BYTES_MIN);
-        let Written { paths, cells } =
-            self.write_files(&scanner, order, Pace::Compaction(&self.env.pace, patience))?;
-        Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
-    }
-
-    /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
-    /// chunks that lead to it: the blocks it replaces leave the cache soon after. Where data blocks are not kept, nothing
-    /// tells which of the others are warm, and all of them are kept.
-    fn compacted_file(&self, context: HFileContext, bytes: u64, residency: Arc<InputResidency>) -> NewFile {
-        let cache = self.config.cache;
-        let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
-        let keeps_data = cache.data_on_read && self.env.cache.keeps(BlockCategory::Data);
-        let (warm, leading) = match keeps_data {
-            true => (CacheOnWritePolicy::IfInputsCached, CacheOnWritePolicy::IfInputsCached),
-            false => (CacheOnWritePolicy::Never, CacheOnWritePolicy::Always),
-        };
-        NewFile {
-            context,
-            residency,
-            data: CacheOnWritePolicy::when(all, warm),
-            index: CacheOnWritePolicy::when(all || cache.index_on_write, leading),
-            bloom: CacheOnWritePolicy::when(all || cache.bloom_on_write, leading),
-        }
-    }
-
-    /// Files that the output of a compaction stands for: its inputs, and those that were replaced before and are still
-    /// there because a reader holds them. Their replacement may be an input now, and only the output can tell the next
-    /// start that they must not be served again.
-    fn replaced_by(&self, request: &CompactionRequest) -> Vec<String> {
-        let mut names = request.names();
-        names.extend(self.replaced.lock().iter().map(|file| file.name().to_owned()));
-        names
-    }
-
-    fn facts(&self, request: &CompactionRequest, smallest_read_point: u64) -> Facts {
-        let readers = || request.files.iter().map(|file| file.reader());
-        let kept_from = self.env.clock.now_ms().saturating_sub(self.config.keep_seq_id_ms);
-        let old = request.files.iter().filter(|file| file.modified_ms() < kept_from);
-        let forget = old.map(|file| file.max_cell_seq_id()).max().filter(|_| request.is_all_files);
-        let may_forget = !self.info.new_version_behavior;
-        let earliest = readers().map(|reader| reader.earliest_put_timestamp().unwrap_or(i64::MIN)).min();
-        Facts {
-            max_seq_id: request.files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0),
-            includes_mvcc: request.files.iter().any(|file| file.max_cell_seq_id() > 0),
-            includes_tags: readers()
-                .any(|reader| reader.file_infos().get_i32(keys::MAX_TAGS_LEN).is_some_and(|n| n > 0)),
-            earliest_put_timestamp: earliest.filter(|_| request.drops_deletes).unwrap_or(i64::MAX),
-            forget_seq_ids_to: forget.filter(|_| may_forget).map(|seq_id| seq_id.min(smallest_read_point)),
-        }
-    }
-
-    /// Puts the result in place of the request's files; those are archived as readers let go of them.
-    ///
-    /// # Errors
-    /// What the file system says; the files stay as they were then.
-    pub fn commit_compaction(&self, request: CompactionRequest, result: &CompactionResult) -> Result<()> {
-        let files = self.install_compaction(result)?;
-        self.swap_compaction(request, files);
-        self.archive_or_warn();
-        Ok(())
-    }
-
-    /// The first part of [`Store::commit_compaction`]: all I/O that can fail. Changes nothing for readers.
-    ///
-    /// # Errors
-    /// As [`Store::commit_compaction`].
-    pub fn install_compaction(&self, result: &CompactionResult) -> Result<Vec<Arc<StoreFile>>> {
-        let installed = result.outputs.iter().map(|path| self.install(path)).collect::<Result<_>>();
-        installed.inspect_err(|_| self.abort_compaction(result))
-    }
-
-    /// The second part: replaces the state. What is left is [`Store::archive_replaced`].
-    pub fn swap_compaction(&self, request: CompactionRequest, files: Vec<Arc<StoreFile>>) {
-        let is_input = |file: &Arc<StoreFile>| request.files.iter().any(|input| Arc::ptr_eq(input, file));
-        self.replace_state(|state| {
-            state.files.retain(|file| !is_input(file));
-            state.files.extend(files);
-            state.files = sorted(std::mem::take(&mut state.files));
-        });
-        self.replaced.lock().extend(request.files.iter().cloned());
-    }
-
-    /// Gives the output of a compaction up, from wherever it has come to; readers never saw it. The last file goes first:
-    /// it tells a start that the inputs are not to be served, which holds only while the others are there. So when it
-    /// cannot be removed they stay, too: a start serves all of them, or the inputs, and has every row. The next compaction
-    /// removes them before it does anything else: what it drops would come back from them.
-    pub fn abort_compaction(&self, result: &CompactionResult) {
-        self.give_up(result.outputs.clone());
-    }
-
-    /// Takes out files that a compaction had replaced before an earlier server died, by the names in the marker it logged,
-    /// and archives them. Its output was in place before the marker was: it is among the files here, or was compacted
-    /// since. Gives the number of files taken out.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn replay_compaction(&self, inputs: &[String]) -> Result<usize> {
-        let names: HashSet<&str> =
-            inputs.iter().map(|input| input.rsplit('/').next().unwrap_or(input)).collect();
-        let files = self.state.load().files.clone();
-        let (replaced, kept): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|file| names.contains(file.name()));
-        if replaced.is_empty() {
-            return Ok(0);
-        }
-        let count = replaced.len();
-        self.replace_state(|state| state.files = kept);
-        self.replaced.lock().extend(replaced);
-        self.archive_replaced().map(|_| count)
-    }
-
-    fn archive_or_warn(&self) {
-        if let Err(error) = self.archive_replaced() {
-            tracing::warn!(store = %self.label(), %error, "compacted files are not archived yet");
-        }
     }
 }
 
