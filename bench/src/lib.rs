@@ -9,6 +9,7 @@ pub mod soak;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::clock::{Clock, SystemClock};
@@ -19,6 +20,7 @@ use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of the block cache: larger than any benchmark's data.
 const CACHE_BYTES: usize = 256 << 20;
@@ -76,4 +78,19 @@ pub fn region_of(
     };
     let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
     Region::open(Arc::new(env), info, Arc::new(table))
+}
+
+/// CPU time of this thread so far, user and system.
+pub fn thread_cpu() -> Duration {
+    cpu_of(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of this process so far, user and system, ended threads included.
+pub fn process_cpu() -> Duration {
+    cpu_of(ClockId::ProcessCPUTime)
+}
+
+fn cpu_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

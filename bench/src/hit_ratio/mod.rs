@@ -1,6 +1,6 @@
 //! Hit ratios of eviction policies at equal memory, on zipf and zipf-plus-scan traces; ours by the real engine.
 //!
-//! `cargo run --release -p evenkeel-bench --example policies` prints all of it; the read-path report has its main rows.
+//! `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio` prints all of it; the read-path report has its main rows.
 //!
 //! | module | noun |
 //! |---|---|

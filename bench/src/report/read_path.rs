@@ -155,7 +155,7 @@ fn hit_ratios(lab: &Lab, results: &mut Results) {
         format!(
             "{text}\nPer cent of requests, the first quarter left out. *Ours* is the engine itself, frames and free bytes counted; \
              the others are simulated with exact bytes, but *BucketCache*, which has stock's slots. All traces and policies: \
-             `cargo run --release -p evenkeel-bench --example policies`. What the servers themselves find in their caches is in the \
+             `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio`. What the servers themselves find in their caches is in the \
              rows of Gets by zipf."
         ),
     );

@@ -1,25 +1,20 @@
-//! What a Get costs the client: its CPU time a Get, against a synthetic RegionServer on a thread of its own that answers
-//! each with one cell of 100 bytes.
-//!
-//!     cargo run --release -p evenkeel-client --example get_cost [tasks] [gets]
+//! `client_get [TASKS [GETS]]`: CPU of a Get in the native client, against a synthetic RegionServer on a thread of its own
+//! that answers each Get with one cell of 100 bytes.
 //!
 //! The client runs on one thread; the kernel's share of its sockets is counted as its own. Both threads' time is printed
 //! for their ratio, since the machine's speed is not constant.
 
-#[path = "../tests/fake/mod.rs"]
+#[path = "../../../../crates/client/tests/fake/mod.rs"]
 mod fake;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use evenkeel_bench::thread_cpu;
 use evenkeel_client::{ClientConfig, Connection, Get, Table};
 
-/// CPU time of this thread in ns, user and system together.
-fn thread_cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
-}
+use crate::{Outcome, number};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -36,7 +31,7 @@ fn server() -> (String, Arc<AtomicUsize>) {
             sender.send(fake.address.clone()).expect("the client waits");
             loop {
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                counter.store(thread_cpu_ns() as usize, Ordering::Relaxed);
+                counter.store(thread_cpu().as_nanos() as usize, Ordering::Relaxed);
             }
         });
     });
@@ -61,23 +56,22 @@ async fn gets(table: &Table, tasks: usize, count: usize) {
     }
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1).map(|a| a.parse().expect("a number"));
-    let tasks: usize = arguments.next().unwrap_or(64);
-    let count: usize = arguments.next().unwrap_or(1_000_000);
+pub fn run(args: &[String]) -> Outcome {
+    let (tasks, count): (usize, usize) = (number(args, 0, 64)?, number(args, 1, 1_000_000)?);
     let (address, server_cpu_ns) = server();
     runtime().block_on(async {
         let connection = Connection::connect(ClientConfig::new([address])).await.expect("connected");
         let table = connection.table("t".parse().expect("legal"));
         gets(&table, tasks, count / 10).await;
         let (cpu, server_cpu, start) =
-            (thread_cpu_ns(), server_cpu_ns.load(Ordering::Relaxed), Instant::now());
+            (thread_cpu(), server_cpu_ns.load(Ordering::Relaxed), Instant::now());
         gets(&table, tasks, count).await;
-        let cpu = (thread_cpu_ns() - cpu) as f64 / count as f64;
+        let cpu = (thread_cpu() - cpu).as_nanos() as f64 / count as f64;
         let server_cpu = (server_cpu_ns.load(Ordering::Relaxed) - server_cpu) as f64 / count as f64;
         let per_second = count as f64 / start.elapsed().as_secs_f64();
         println!(
             "{tasks} tasks: {per_second:.0} Gets/s; CPU a Get: client {cpu:.0} ns, synthetic server {server_cpu:.0} ns"
         );
     });
+    Ok(())
 }

@@ -1,16 +1,16 @@
-//! One thing over and over, for a profiler: `instructions write|read|seek ENCODING CODEC CELLS TIMES`, in a directory of
-//! its own. Cells are made before; what counts is in the functions `measured_*`:
+//! `hfile_instructions write|read|seek ENCODING CODEC CELLS TIMES`: one operation, repeated, for a profiler, in a temporary
+//! directory. Cells are made in advance; the operation is in the functions `measured_*`:
 //!
-//! `valgrind --tool=callgrind --toggle-collect='*measured_read*' target/release/examples/instructions read DIFF NONE 20000 1`
+//! `valgrind --tool=callgrind --toggle-collect='*measured_read*' target/release/measure hfile_instructions read DIFF NONE 20000 1`
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../../../crates/hfile/tests/support/mod.rs"]
 mod support;
 
-use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 
+use evenkeel_bench::thread_cpu;
 use evenkeel_block_cache::{LruBlockCache, NoCache};
 use evenkeel_common::{KeyBuf, KeyValue};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
@@ -20,11 +20,10 @@ use evenkeel_hfile::{
 };
 use support::Random;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use crate::Outcome;
 
-fn main() -> Outcome<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let [what, encoding, codec, count, times] = &words[..] else {
+pub fn run(words: &[String]) -> Outcome {
+    let [what, encoding, codec, count, times] = words else {
         return Err("write|read|seek ENCODING CODEC CELLS TIMES".into());
     };
     let context = HFileContext {
@@ -42,17 +41,11 @@ fn main() -> Outcome<()> {
         "seek" => seek(&path, &cells, times),
         _ => Err("no such thing".into()),
     };
-    let start = cpu_nanos();
+    let start = thread_cpu();
     run(times)?;
-    let nanos = (cpu_nanos() - start) as f64 / (cells.len() * times) as f64;
+    let nanos = (thread_cpu() - start).as_nanos() as f64 / (cells.len() * times) as f64;
     println!("{}: {nanos:.1} ns of CPU a cell or seek", words.join(" "));
     Ok(())
-}
-
-/// User and system time of this process's one thread, as the scheduler counts it.
-fn cpu_nanos() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
 }
 
 /// The cells of the report of store files: three columns a row, values half random.

@@ -1,10 +1,8 @@
-//! How soon a cache in a file is warm after `kill -9`: a process fills it and is killed, another opens it and asks for all.
+//! `block_cache_restart [MIB [file | mmap]]`: how soon a cache in a file is warm after `kill -9`. A process fills the cache
+//! and is killed; another one opens it and asks for every block.
 //!
-//! `cargo run --release -p evenkeel-block-cache --example warm_restart [-- MIB [file | mmap]]`
-//!
-//! Blocks are of 64 KiB, as data blocks are by default. The times are from the kill; that of the first hit has the start of
-//! the second process in it. What the first one wrote is in the system's page cache: this is a crash of the server, not
-//! of the machine.
+//! Blocks have 64 KiB, as data blocks do by default. Times count from the kill, so the first hit includes the start of the
+//! second process. The page cache keeps what the first process wrote: this is a crash of the server, not of the machine.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -16,10 +14,10 @@ use evenkeel_block_cache::{
     FileId,
 };
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+use crate::Outcome;
 
 const BLOCK_BYTES: u64 = 64 << 10;
-const USAGE: &str = "warm_restart [MIB [file | mmap]]";
+const USAGE: &str = "block_cache_restart [MIB [file | mmap]]";
 
 fn key(n: u64) -> BlockKey {
     BlockKey { file: FileId::of_name("0123456789abcdef0123456789abcdef"), offset: n * BLOCK_BYTES }
@@ -77,7 +75,7 @@ fn spawn(
     engine: &str,
 ) -> Outcome<(Child, Lines<BufReader<ChildStdout>>)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(role).arg(folder).args([&mib.to_string(), engine]);
+    command.args(["block_cache_restart", role]).arg(folder).args([&mib.to_string(), engine]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
     Ok((child, lines))
@@ -106,8 +104,7 @@ fn measure(mib: u64, engine: &str) -> Outcome<()> {
     Ok(())
 }
 
-fn main() -> Outcome<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+pub fn run(args: &[String]) -> Outcome {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["fill", folder, mib, engine] => fill(folder.as_ref(), mib.parse()?, engine),

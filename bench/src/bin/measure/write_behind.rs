@@ -1,16 +1,14 @@
-//! Measures how much a large file that is written and synced delays a log on the same disk, by the
-//! chunk size of write-behind, and how much dirty memory accumulates meanwhile.
+//! What a large file that is written and synced costs a log on the same disk, by the size of the pieces in which it is
+//! written behind, and how much dirty memory waits for the disk meanwhile.
 //!
 //! ```text
-//! write_behind <directory> [MiB of the file = 512] [MiB/s = unlimited] [rounds = 3]
-//!              [chunk KiB, ... = 0 1024]
+//! write_behind [directory [MiB of the file = 512 [MiB a second = 0, unlimited [rounds = 3 [KiB of a piece = 0 1024 ...]]]]]
 //! ```
 //!
-//! Each round measures every chunk size (0: no write-behind), once beside a log that is flushed
-//! (`write(2)`, the default) and once beside one that is synced, so that other load of the machine
-//! affects all of them alike. The log appends 4 KiB and pauses for half a millisecond. The time
-//! that its thread waits for a core is subtracted, so results of a busy machine are usable but not
-//! exact: the kernel's own threads wait, too.
+//! Each round takes the piece sizes in turn (0: no write-behind), once beside a log that is flushed (`write(2)`, the default
+//! of writes) and once beside one that is synced, so that other load of the machine affects all of them alike. The log
+//! appends 4 KiB and pauses for half a millisecond. Time in which its thread waits for a core is not counted, so that a busy
+//! machine can be used; its figures are not to be trusted, since the kernel's own threads wait too.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem, LocalFileSystem};
 
-/// Bytes of each append to the file, as of a block of a store file.
+use crate::{Outcome, number};
+
+/// Bytes that the file is given at a time, as a store file is given its blocks.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes of a log entry.
 const ENTRY_BYTES: usize = 4 << 10;
@@ -32,12 +32,10 @@ const LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// The pause before each round, in which earlier writes reach the disk.
 const SETTLE: Duration = Duration::from_secs(2);
 
-fn main() -> io::Result<()> {
-    let mut args = std::env::args().skip(1);
-    let dir = PathBuf::from(args.next().unwrap_or_else(|| "/tmp/write_behind".into()));
-    let mut number = |default: u64| args.next().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let (file_mib, mib_per_s, rounds) = (number(512), number(0), number(3));
-    let pieces: Vec<u64> = args.filter_map(|n| n.parse().ok()).collect();
+pub fn run(args: &[String]) -> Outcome {
+    let dir = PathBuf::from(args.first().map_or("/tmp/write_behind", String::as_str));
+    let (file_mib, mib_per_s, rounds) = (number(args, 1, 512)?, number(args, 2, 0)?, number(args, 3, 3)?);
+    let pieces = args.iter().skip(4).map(|n| n.parse()).collect::<Result<Vec<u64>, _>>()?;
     let pieces = if pieces.is_empty() { vec![0, 1024] } else { pieces };
     LocalFileSystem::new().mkdirs(&dir)?;
     let mut sums: Vec<Sum> = [false, true]
@@ -51,7 +49,8 @@ fn main() -> io::Result<()> {
         }
     }
     sums.iter_mut().for_each(Sum::print);
-    LocalFileSystem::new().delete(&dir).map(drop)
+    LocalFileSystem::new().delete(&dir)?;
+    Ok(())
 }
 
 /// The results of all rounds of one configuration.

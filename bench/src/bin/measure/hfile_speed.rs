@@ -1,7 +1,7 @@
-//! How fast files are written, scanned and sought, in each encoding: `cargo run --release --example speed [cells]`.
-//! One thread, one warm file, 100-byte values that are half random.
+//! `hfile_speed [CELLS]`: writes, scans and seeks of store files, in each encoding and codec. One thread, one warm file,
+//! 100-byte values of which half is random.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../../../crates/hfile/tests/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use evenkeel_common::{KeyBuf, KeyValue};
 use evenkeel_hfile::{Compression, DataBlockEncoding, HFileContext, HFileReader, ScanOptions};
 use support::{Random, no_cache, open, write};
 
+use crate::{Outcome, number};
+
 const GETS: usize = 200_000;
 
-fn main() {
-    let count = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(300_000);
+pub fn run(args: &[String]) -> Outcome {
+    let count = number(args, 0, 300_000)?;
     let cells = cells(count);
     let bytes: usize = cells.iter().map(|cell| cell.bytes_len()).sum();
     println!("{count} cells, {} MB as KeyValues", bytes / 1_000_000);
@@ -45,6 +47,7 @@ fn main() {
             seeks(&cached, &cells)
         );
     }
+    Ok(())
 }
 
 fn cells(count: usize) -> Vec<KeyValue> {

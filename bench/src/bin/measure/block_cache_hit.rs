@@ -1,15 +1,14 @@
-//! CPU of one cache hit: one hot block, and blocks at random, from one thread and from two.
+//! `block_cache_hit`: CPU of one hit, for one hot block and for blocks at random, from one thread and from two.
 //!
-//! `cargo run --release -p evenkeel-block-cache --example hot_block`
-//!
-//! CPU time of the threads, not wall time, so that a busy machine spoils it less.
+//! Counts CPU time of the threads, so that a busy machine disturbs it less.
 
-use std::time::Duration;
-
+use evenkeel_bench::thread_cpu;
 use evenkeel_block_cache::{
     Admission, Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint,
     FileId,
 };
+
+use crate::Outcome;
 
 const BLOCKS: u64 = 1000;
 const HITS: u64 = 3_000_000;
@@ -32,21 +31,11 @@ fn block(n: u64) -> Block {
     })
 }
 
-fn cpu() -> Duration {
-    // SAFETY: the clock of this thread, written to a struct of ours.
-    let time = unsafe {
-        let mut time = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// CPU nanoseconds of a hit, on average of all threads.
 fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
     let file = key(0).file;
     let run = |thread: u64| {
-        let began = cpu();
+        let began = thread_cpu();
         let mut sum = 0u64;
         for i in 0..HITS {
             let n = pick(i.wrapping_mul(0x9e37_79b9).wrapping_add(thread));
@@ -55,7 +44,7 @@ fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
             sum += u64::from(found.expect("cached").data()[17]);
         }
         std::hint::black_box(sum);
-        (cpu() - began).as_nanos() as f64 / HITS as f64
+        (thread_cpu() - began).as_nanos() as f64 / HITS as f64
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
@@ -63,8 +52,8 @@ fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
     })
 }
 
-fn main() {
-    let cache = BucketCache::open(&BucketCacheConfig::in_memory(64 << 20)).expect("memory");
+pub fn run(_: &[String]) -> Outcome {
+    let cache = BucketCache::open(&BucketCacheConfig::in_memory(64 << 20))?;
     (0..BLOCKS).for_each(|n| cache.insert(key(n), block(n), Admission::New));
     println!("| CPU of a hit, ns | 1 thread | 2 threads |");
     println!("|---|---|---|");
@@ -76,4 +65,5 @@ fn main() {
         println!("| 1,000 blocks at random | {one:.1} | {two:.1} |");
     }
     println!("{} pins left", cache.pins());
+    Ok(())
 }

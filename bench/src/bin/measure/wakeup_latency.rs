@@ -1,19 +1,20 @@
-//! How long a thread waits for its core when it wakes, beside three threads that never sleep: what
-//! `evenkeel_common::priority` is for, measured on the kernel at hand.
+//! `wakeup_latency [WORK_US]`: how long a thread waits for its core when it wakes, beside three threads that never sleep.
+//! Shows what `evenkeel_common::priority` achieves on this machine's kernel.
 //!
-//! `cargo run --release -p evenkeel-common --example wakes [WORK_US]`: the thread sleeps a
-//! millisecond, then works so long (700 µs), 3,000 times. All threads share the first core that
-//! this process may use.
+//! The thread sleeps a millisecond, then works for WORK_US (700 by default), 3,000 times. All threads share the first core
+//! that this process may use.
 
-fn main() {
-    let work = std::env::args().nth(1).map_or(Ok(700), |us| us.parse());
-    match work {
-        #[cfg(target_os = "linux")]
-        Ok(us) => linux::measure(std::time::Duration::from_micros(us)),
-        #[cfg(not(target_os = "linux"))]
-        Ok(_) => println!("threads have priorities of their own on Linux alone"),
-        Err(error) => println!("microseconds of work: {error}"),
-    }
+use crate::{Outcome, number};
+
+#[cfg(target_os = "linux")]
+pub fn run(args: &[String]) -> Outcome {
+    linux::measure(std::time::Duration::from_micros(number(args, 0, 700)?))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn run(args: &[String]) -> Outcome {
+    number(args, 0, 700)?;
+    Err("threads have priorities of their own on Linux only".into())
 }
 
 #[cfg(target_os = "linux")]
@@ -22,6 +23,10 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
+    use rustix::process::setpriority_process;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use crate::Outcome;
 
     const TIMES: usize = 3000;
     const SLEEP: Duration = Duration::from_millis(1);
@@ -35,8 +40,8 @@ mod linux {
         ("nice 15, long slices", || yielding(BACKGROUND_NICE)),
     ];
 
-    pub fn measure(work: Duration) {
-        stay_on_one_core();
+    pub fn measure(work: Duration) -> Outcome {
+        stay_on_one_core()?;
         println!("| three others | P50 µs | P90 | P99 | P99.9 | longest |\n|---|---|---|---|---|---|");
         for (name, become_so) in OTHERS {
             let waits = beside(become_so, || wakes(work));
@@ -44,6 +49,7 @@ mod linux {
             let [p50, p90, p99, p999, longest] = [0.5, 0.9, 0.99, 0.999, 1.0].map(at);
             println!("| {name} | {p50} | {p90} | {p99} | {p999} | {longest} |");
         }
+        Ok(())
     }
 
     /// What `measured` gives beside three busy threads.
@@ -83,21 +89,16 @@ mod linux {
         priority::lower(nice).expect("any thread may");
     }
 
-    /// The share alone, as before slices could be asked for.
+    /// The nice value alone, with the slices of the system.
     fn nice(nice: i32) {
-        // SAFETY: takes numbers alone.
-        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }, 0, "any thread may");
+        setpriority_process(None, nice).expect("any thread may raise its nice value");
     }
 
-    fn stay_on_one_core() {
-        // SAFETY: the set is plain memory that the calls fill and read within its size.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &raw mut set), 0, "one's own set");
-            let core = (0..libc::CPU_SETSIZE as usize).find(|core| libc::CPU_ISSET(*core, &set));
-            libc::CPU_ZERO(&mut set);
-            libc::CPU_SET(core.expect("a process has a core"), &mut set);
-            assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0, "a core of the set");
-        }
+    fn stay_on_one_core() -> Outcome {
+        let allowed = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        let first = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core));
+        one.set(first.ok_or("this process may use no core")?);
+        Ok(sched_setaffinity(None, &one)?)
     }
 }

@@ -1,25 +1,24 @@
-//! What a Get costs with the row cache and without: all rows warm, in process, one thread.
+//! `row_cache`: CPU of a Get with the row cache and without. All rows are warm; one process, one thread.
 //!
-//! `cargo run --release -p evenkeel-bench --example row_cache`
+//! `row_cache on|off VALUE_BYTES COLUMNS FILES ASKED` runs one case, to count its instructions:
 //!
-//! CPU time of the thread, not wall time. Instructions of one case, the cache on or off, by value bytes, columns, files and
-//! the columns asked for:
+//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*' .../measure row_cache on 100 1 1 0`
 //!
-//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*' .../row_cache on 100 1 1 0`
-//!
-//! divided by the Gets that it prints.
+//! Divide the count by the number of Gets that the tool prints.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_bench::region_of;
+use evenkeel_bench::{region_of, thread_cpu};
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{ColumnFamilyDescriptor, KeyValue, Result, TableDescriptor, TableName};
 use evenkeel_fs::MemoryFileSystem;
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
+
+use crate::Outcome;
 
 const ROWS: u64 = 20_000;
 const GETS: u64 = 100_000;
@@ -96,38 +95,31 @@ fn measured(region: &Region, scans: Vec<Scan>) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Nanoseconds that this thread has run (`/proc/thread-self/schedstat`).
-fn cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-}
-
 /// CPU nanoseconds of a Get.
-fn run(enabled: bool, case: Case, gets: u64) -> Result<f64> {
+fn cost(enabled: bool, case: Case, gets: u64) -> Result<f64> {
     let (region, cache) = open(enabled)?;
     fill(&region, case)?;
     (0..ROWS).try_for_each(|number| region.get(get(case, number)).map(drop))?;
     let scans = (0..gets).map(|at| get(case, at * 7919 % ROWS)).collect();
-    let before = (cpu_ns(), cache.stats().row_hits);
+    let before = (thread_cpu(), cache.stats().row_hits);
     black_box(measured(&region, scans)?);
-    let ns = (cpu_ns() - before.0) as f64 / gets as f64;
+    let ns = (thread_cpu() - before.0).as_nanos() as f64 / gets as f64;
     assert_eq!(cache.stats().row_hits - before.1, if enabled { gets } else { 0 });
     Ok(ns)
 }
 
-fn main() -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [enabled, numbers @ ..] = &args[..] {
+pub fn run(args: &[String]) -> Outcome {
+    if let [enabled, numbers @ ..] = args {
         let numbers: Vec<usize> = numbers.iter().filter_map(|text| text.parse().ok()).collect();
         if let [value_bytes, columns, files, asked] = numbers[..] {
-            run(enabled == "on", Case { value_bytes, columns, files: files as u64, asked }, 10_000)?;
+            cost(enabled == "on", Case { value_bytes, columns, files: files as u64, asked }, 10_000)?;
             println!("10000 Gets");
         }
         return Ok(());
     }
     println!("value bytes, columns, files, asked: CPU ns of a Get without the row cache, with it, ratio");
     for case in CASES {
-        let (off, on) = (run(false, *case, GETS)?, run(true, *case, GETS)?);
+        let (off, on) = (cost(false, *case, GETS)?, cost(true, *case, GETS)?);
         let Case { value_bytes, columns, files, asked } = case;
         println!("{value_bytes:5} {columns:3} {files:2} {asked:2}: {off:7.0} {on:7.0}  {:.1}", off / on);
     }

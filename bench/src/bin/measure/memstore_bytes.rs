@@ -1,9 +1,7 @@
-//! Bytes of memory that a cell takes in the MemStore, by `MemStoreSize`, which counts nodes, records and entries exactly.
-//!
-//! `cargo run --release -p evenkeel-region --example memstore_bytes`
+//! `memstore_bytes`: memory of a cell in the MemStore, by `MemStoreSize`, which counts nodes, records and entries exactly.
 //!
 //! One family `f`, one qualifier `q`, keys of 10 to 32 bytes in no order. *KeyValue* is the cell itself in HBase's form;
-//! *in all* is that and what comes with it; *chunks* is what the segments hold of the chunk pool, used or not.
+//! *in all* adds what comes with it; *chunks* is what the segments hold of the chunk pool, used or not.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +12,8 @@ use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, 
 use evenkeel_fs::MemoryFileSystem;
 use evenkeel_region::memstore::{CHUNK_BYTES, ChunkPool};
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
+
+use crate::Outcome;
 
 const CELLS: u64 = 50_000;
 const VALUE_BYTES: [usize; 4] = [8, 100, 200, 1000];
@@ -65,7 +65,7 @@ fn fill(kind: &str, value_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-fn main() -> Result<()> {
+pub fn run(_: &[String]) -> Outcome {
     println!("| value bytes | in memory | KeyValue | in all | over it | chunks |");
     println!("|---|---|---|---|---|---|");
     for value_bytes in VALUE_BYTES {

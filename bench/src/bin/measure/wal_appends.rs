@@ -1,18 +1,18 @@
-//! Measures appends and syncs on the local file system, and what a roll costs those who append meanwhile.
-//!
-//! ```text
-//! wal_bench <directory> [value bytes]
-//! ```
+//! `wal_appends [DIRECTORY [VALUE_BYTES]]`: appends and syncs on the local file system, and what a roll of the log costs the
+//! appends that meet it.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenkeel_bench::process_cpu;
 use evenkeel_common::clock::SystemClock;
 use evenkeel_common::{KeyValue, Result, TableName};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_wal::{NoListener, SyncLevel, Wal, WalConfig, WalKey, WalOptions};
+
+use crate::{Outcome, number};
 
 /// Bytes of a file that is never full while it is measured.
 const SELDOM: u64 = 1 << 40;
@@ -25,11 +25,10 @@ const ROLL_PAUSE: Duration = Duration::from_millis(20);
 const WRITERS: [(u64, SyncLevel); 4] =
     [(1, SyncLevel::Flush), (8, SyncLevel::Flush), (1, SyncLevel::Sync), (8, SyncLevel::Sync)];
 
-fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let dir = args.next().unwrap_or_else(|| "/tmp/wal_bench".into());
-    let value_bytes = args.next().and_then(|n| n.parse().ok()).unwrap_or(100);
-    let bench = Bench { dir: Path::new(&dir), value_bytes };
+pub fn run(args: &[String]) -> Outcome {
+    let dir = args.first().map_or("/tmp/wal_appends", String::as_str);
+    let value_bytes = number(args, 1, 100)?;
+    let bench = Bench { dir: Path::new(dir), value_bytes };
     for inline_sync in [true, false] {
         for (threads, level) in WRITERS {
             bench.appends(inline_sync, threads, level)?;
@@ -111,15 +110,15 @@ impl Bench<'_> {
     /// What an append costs.
     fn appends(&self, inline_sync: bool, threads: u64, level: SyncLevel) -> Result<()> {
         let wal = self.open(inline_sync)?;
-        let (started, cpu) = (Instant::now(), cpu_us());
+        let (started, cpu) = (Instant::now(), process_cpu());
         let (appends, ()) = self.load(&wal, threads, level, started, || ());
-        let (elapsed, cpu) = (started.elapsed().as_secs_f64(), cpu_us() - cpu);
+        let (elapsed, cpu) = (started.elapsed().as_secs_f64(), process_cpu() - cpu);
         let (entries, stats) = (appends.len() as f64, wal.stats());
         println!(
             "{level:?} threads={threads} inline={inline_sync}: {:.0}/s {} cpu={:.2}us entries/commit={:.1} inline={:.0}%",
             entries / elapsed,
             Latencies::of(appends.iter()),
-            cpu / entries,
+            cpu.as_secs_f64() * 1e6 / entries,
             entries / stats.commits.max(1) as f64,
             100.0 * stats.inline_commits as f64 / stats.commits.max(1) as f64,
         );
@@ -204,12 +203,4 @@ fn appends(wal: &Wal, thread: u64, value_bytes: usize, level: SyncLevel, started
         }
     }
     spans
-}
-
-/// Processor time of this process, ended threads included, in microseconds; the kernel counts ticks of 10 ms.
-fn cpu_us() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(") ").next().unwrap_or_default();
-    let ticks = after_name.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
-    ticks.sum::<f64>() * 10_000.0
 }
