@@ -13,6 +13,7 @@ async fn main() -> Result<()> {
     run(&zookeeper).await
 }
 
+/// Runs the example on the cluster of a ZooKeeper ensemble.
 pub async fn run(zookeeper: &str) -> Result<()> {
     let connection = Connection::connect(ClientConfig::zookeeper(zookeeper, 2181, "/hbase")).await?;
     let admin = connection.admin();

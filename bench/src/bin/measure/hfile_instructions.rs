@@ -3,9 +3,6 @@
 //!
 //! `valgrind --tool=callgrind --toggle-collect='*measured_read*' target/release/measure hfile_instructions read DIFF NONE 20000 1`
 
-#[path = "../../../../crates/hfile/tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +15,9 @@ use evenkeel_hfile::{
     Compression, DataBlockEncoding, HFileContext, HFileReader, HFileScanner, HFileWriter, OpenOptions,
     ScanOptions, StoreFileMeta,
 };
-use support::Random;
 
 use crate::Outcome;
+use crate::hfile_support::Random;
 
 pub fn run(words: &[String]) -> Outcome {
     let [what, encoding, codec, count, times] = words else {

@@ -1,17 +1,14 @@
 //! `hfile_speed [CELLS]`: writes, scans and seeks of store files, in each encoding and codec. One thread, one warm file,
 //! 100-byte values of which half is random.
 
-#[path = "../../../../crates/hfile/tests/support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{KeyBuf, KeyValue};
 use evenkeel_hfile::{Compression, DataBlockEncoding, HFileContext, HFileReader, ScanOptions};
-use support::{Random, no_cache, open, write};
 
+use crate::hfile_support::{Random, no_cache, open, write};
 use crate::{Outcome, number};
 
 const GETS: usize = 200_000;

@@ -16,13 +16,15 @@
 //! | [`wal_appends`] | appends, syncs and rolls of the WAL |
 //! | [`write_behind`] | what a large file costs a log on the same disk |
 //!
-//! Arguments are described in each tool's module.
+//! Arguments are described in each tool's module. `hfile_support` is the test support of the crate `hfile`.
 
 mod block_cache_hit;
 mod block_cache_restart;
 mod client_get;
 mod hfile_instructions;
 mod hfile_speed;
+#[path = "../../../../crates/hfile/tests/support/mod.rs"]
+mod hfile_support;
 mod hit_ratio;
 mod memstore_bytes;
 mod row_cache;
