@@ -90,6 +90,7 @@ use crate::entry::{WalEntry, WalKey};
 use crate::format::encode;
 use archiver::Archiver;
 use output::Output;
+pub use queue::OnSynced;
 use queue::{Done, Queue, Waiter};
 pub use wake::{WakeBatch, wake_waiting};
 use watch::Watch;
@@ -349,6 +350,11 @@ impl Wal {
     /// committing thread, in order of transaction ids within a level, or at once on this thread when there is nothing
     /// to wait for. It must be cheap and must not wait for the WAL.
     pub fn when_synced(&self, txid: Txid, level: SyncLevel, done: impl FnOnce(Result<()>) + Send + 'static) {
+        self.notify_synced(txid, level, Box::new(done));
+    }
+
+    /// As [`Wal::when_synced`], for a callback that lies in memory of its own already.
+    pub fn notify_synced(&self, txid: Txid, level: SyncLevel, done: Box<dyn OnSynced>) {
         let mut queue = self.shared.queue.lock();
         let level = self.shared.effective(&queue, level);
         match queue.verdict(txid, level) {
@@ -359,10 +365,10 @@ impl Wal {
                 if sleeps {
                     wake::wake_soon(&self.shared);
                 }
-                done(verdict);
+                done.synced(verdict);
             }
             None => {
-                queue.waiters.push(Waiter { txid, level, done: Done::Callback(Box::new(done)) });
+                queue.waiters.push(Waiter { txid, level, done: Done::Callback(done) });
                 let sleeps = queue.wants_commit();
                 drop(queue);
                 if sleeps {

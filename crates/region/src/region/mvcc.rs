@@ -16,8 +16,20 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Runs when a write number, and all below it, are visible. Must be short.
-pub type Waiter = Box<dyn FnOnce() + Send>;
+/// What runs when a write number, and all below it, are visible.
+pub trait OnVisible: Send {
+    /// Runs once, on the thread that moved the read point, and must be short.
+    fn visible(self: Box<Self>);
+}
+
+impl<F: FnOnce() + Send> OnVisible for F {
+    fn visible(self: Box<Self>) {
+        self();
+    }
+}
+
+/// Runs when a write number is visible.
+pub type Waiter = Box<dyn OnVisible>;
 
 /// The write numbers of one region.
 pub struct Mvcc {
@@ -113,7 +125,7 @@ impl Mvcc {
             self.advanced.notify_all();
         }
         drop(inner);
-        ready.into_iter().for_each(|waiter| waiter());
+        ready.into_iter().for_each(OnVisible::visible);
     }
 
     /// Waits until `number` is visible.

@@ -23,16 +23,13 @@ use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
 use super::abort_on_panic::HalfDone;
 use super::nonce::{NonceKey, NonceStart, RunningNonce};
-use super::row_cache::HeldRows;
+use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
 use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region};
 use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
 };
-
-/// Called once with the outcome of each mutation of a batch, in order.
-pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
 
 /// What became of a write that was not to wait.
 #[must_use]
@@ -66,14 +63,6 @@ impl From<HBaseError> for Unapplied {
     }
 }
 
-/// A write that is in the MemStore and on its way to the disk.
-struct Applied {
-    number: u64,
-    logged: Option<(Txid, SyncLevel)>,
-    cells: Vec<KeyValue>,
-    held: HeldRows,
-}
-
 /// A write number that was begun. When it is dropped before its cells are all there, by an error or a panic, they are taken
 /// back and the number is completed: the region's other writes wait for it.
 struct Begun<'a> {
@@ -104,10 +93,7 @@ impl Drop for Begun<'_> {
 impl Region {
     /// Makes one write.
     pub fn mutate(self: &Arc<Self>, mutation: Mutation, nonce_group: u64, done: Completion<MutationResult>) {
-        let done = Box::new(|outcome: Result<CheckAndMutateResult>| {
-            done(outcome.map(|result| MutationResult { cells: result.cells }));
-        });
-        self.write_atomically(vec![mutation], Vec::new(), nonce_group, done);
+        self.write_atomically(vec![mutation], Vec::new(), nonce_group, WriteAnswer::Mutation(done));
     }
 
     /// As [`Region::mutate`], for a Put or Delete, without waiting.
@@ -121,9 +107,9 @@ impl Region {
             Err(Unapplied::WouldWait) => return Tried::WouldWait((mutation, done)),
             Err(Unapplied::Failed(error)) => done(Err(error)),
             Ok(None) => done(Ok(MutationResult::default())),
-            Ok(Some((applied, _))) => self.finish(applied, move |durable| {
-                done(durable.map(|()| MutationResult::default()));
-            }),
+            Ok(Some((applied, result))) => {
+                PendingWrite::new(self, applied, result, WriteAnswer::Mutation(done)).start();
+            }
         }
         Tried::Begun
     }
@@ -136,7 +122,7 @@ impl Region {
         nonce_group: u64,
         done: Completion<CheckAndMutateResult>,
     ) {
-        self.write_atomically(mutations, conditions, nonce_group, done);
+        self.write_atomically(mutations, conditions, nonce_group, WriteAnswer::Checked(done));
     }
 
     /// Makes writes to one row if a condition on it holds.
@@ -150,7 +136,7 @@ impl Region {
         if mutations.iter().any(|m| m.row != condition.row) {
             return done(Err(HBaseError::do_not_retry("Action's getRow must match")));
         }
-        self.write_atomically(mutations, vec![condition], nonce_group, done);
+        self.write_atomically(mutations, vec![condition], nonce_group, WriteAnswer::Checked(done));
     }
 
     /// Makes puts and deletes that stand alone.
@@ -186,8 +172,11 @@ impl Region {
         self.count_writes(writes);
         match applied {
             Ok(None) => done(outcomes),
-            Ok(Some(applied)) => self.finish(applied, move |durable| done(merge(outcomes, durable))),
-            Err(Unapplied::Failed(error)) => done(merge(outcomes, Err(error))),
+            Ok(Some(applied)) => {
+                let (result, answer) = (CheckAndMutateResult::default(), WriteAnswer::Batch(outcomes, done));
+                PendingWrite::new(self, applied, result, answer).start();
+            }
+            Err(Unapplied::Failed(error)) => WriteAnswer::Batch(outcomes, done).give(Err(error)),
             Err(Unapplied::WouldWait) => {}
         }
         Tried::Begun
@@ -225,25 +214,29 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         nonce_group: u64,
-        done: Completion<CheckAndMutateResult>,
+        answer: WriteAnswer,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
         let key = NonceKey { group: nonce_group, nonce };
-        let mut parts = Some((mutations, conditions, done));
+        let mut parts = Some((mutations, conditions, answer));
         let started = self.env.nonces.start(key, || {
             let (region, parts) = (Arc::clone(self), parts.take());
             Box::new(move |made| {
-                if let Some((mutations, _, done)) = parts {
-                    done(if made { region.answer_duplicate(&mutations) } else { Err(failed_before()) });
+                if let Some((mutations, _, answer)) = parts {
+                    answer.give(if made {
+                        region.answer_duplicate(&mutations)
+                    } else {
+                        Err(failed_before())
+                    });
                 }
             })
         });
-        let Some((mutations, conditions, done)) = parts else { return };
+        let Some((mutations, conditions, answer)) = parts else { return };
         match started {
             NonceStart::Running => {}
-            NonceStart::Duplicate => done(self.answer_duplicate(&mutations)),
-            NonceStart::Full => done(Err(self.too_many_nonces())),
-            NonceStart::Proceed => self.write_started(mutations, conditions, key, done),
+            NonceStart::Duplicate => answer.give(self.answer_duplicate(&mutations)),
+            NonceStart::Full => answer.give(Err(self.too_many_nonces())),
+            NonceStart::Proceed => self.write_started(mutations, conditions, key, answer),
         }
     }
 
@@ -252,22 +245,21 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         nonce: NonceKey,
-        done: Completion<CheckAndMutateResult>,
+        answer: WriteAnswer,
     ) {
         let running = RunningNonce::new(&self.env.nonces, nonce);
         match self.check_and_apply(&mutations, conditions, nonce, Wait::Allowed) {
-            Ok(Some((applied, result))) => self.finish(applied, move |durable| {
-                running.end(durable.is_ok());
-                done(durable.map(|()| result));
-            }),
+            Ok(Some((applied, result))) => {
+                PendingWrite::new(self, applied, result, answer).with_nonce(running).start();
+            }
             Ok(None) => {
                 running.end(false);
                 // What the verdict rests on was durable before it was read, and stayed under the row lock.
-                done(Ok(CheckAndMutateResult::default()));
+                answer.give(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
                 running.end(false);
-                done(Err(match unapplied {
+                answer.give(Err(match unapplied {
                     Unapplied::Failed(error) => error,
                     Unapplied::WouldWait => HBaseError::io("a write that may wait was not made"),
                 }));
@@ -393,33 +385,8 @@ impl Region {
         Ok(Applied { number, logged, cells: begun.applied(), held })
     }
 
-    /// Waits, without a thread, until a write is durable, makes it visible and then calls `done`.
-    fn finish(self: &Arc<Self>, applied: Applied, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let Applied { number, logged, cells, held } = applied;
-        let Some((txid, level)) = logged else { return self.show(number, held, done) };
-        let region = Arc::clone(self);
-        let on_durable = move |durable: Result<()>| match durable {
-            Ok(()) => region.show(number, held, done),
-            Err(error) => {
-                region.take_back(&cells);
-                region.mvcc.complete(number);
-                done(Err(error));
-            }
-        };
-        self.env.wal.when_synced(txid, level, on_durable);
-    }
-
-    /// Makes a write visible when all before it are, and then calls `done`.
-    fn show(&self, number: u64, held: HeldRows, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let visible = move || {
-            held.settle();
-            done(Ok(()));
-        };
-        self.mvcc.complete_then(number, Some(Box::new(visible)));
-    }
-
     /// Hides cells whose log entry failed, before their number becomes visible.
-    fn take_back(&self, cells: &[KeyValue]) {
+    pub(super) fn take_back(&self, cells: &[KeyValue]) {
         for cell in cells {
             if let Some(store) = self.store_of(cell.as_cell().family()) {
                 store.take_back(&cell.as_cell());
@@ -604,13 +571,6 @@ fn sync_level(durability: Durability) -> Option<SyncLevel> {
         Durability::AsyncWal => Some(SyncLevel::None),
         Durability::SyncWal | Durability::UseDefault => Some(SyncLevel::Flush),
         Durability::FsyncWal => Some(SyncLevel::Sync),
-    }
-}
-
-fn merge(outcomes: Vec<Result<MutationResult>>, durable: Result<()>) -> Vec<Result<MutationResult>> {
-    match durable {
-        Ok(()) => outcomes,
-        Err(error) => outcomes.into_iter().map(|outcome| outcome.and_then(|_| Err(error.clone()))).collect(),
     }
 }
 

@@ -68,6 +68,18 @@ pub(super) enum State {
     Stuck(HBaseError),
 }
 
+/// What is told when everything up to a transaction id is as durable as was asked, or cannot be any more.
+pub trait OnSynced: Send + 'static {
+    /// Runs once. It must be short, and must not wait for the log.
+    fn synced(self: Box<Self>, outcome: Result<()>);
+}
+
+impl<F: FnOnce(Result<()>) + Send + 'static> OnSynced for F {
+    fn synced(self: Box<Self>, outcome: Result<()>) {
+        self(outcome);
+    }
+}
+
 /// Someone who waits for an entry.
 pub(super) struct Waiter {
     pub(super) txid: Txid,
@@ -77,7 +89,7 @@ pub(super) struct Waiter {
 
 /// How to tell one who waits.
 pub(super) enum Done {
-    Callback(Box<dyn FnOnce(Result<()>) + Send>),
+    Callback(Box<dyn OnSynced>),
     Thread(Sender<Result<()>>),
 }
 
@@ -87,7 +99,7 @@ impl Done {
         match self {
             Self::Thread(sender) => drop(sender.send(result)),
             Self::Callback(done) => {
-                let run = std::panic::AssertUnwindSafe(move || done(result));
+                let run = std::panic::AssertUnwindSafe(move || done.synced(result));
                 if std::panic::catch_unwind(run).is_err() {
                     tracing::error!("a WAL callback panicked");
                 }
