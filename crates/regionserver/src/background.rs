@@ -14,8 +14,8 @@
 //! `hbase.hstore.blockingStoreFiles` on, in any region, they get a third of what a thread of requests gets.
 //!
 //! Flushes yield the processors to requests just so, but not the disk, and not when memory is short: they are urgent
-//! as long as the server's unflushed bytes are above the haste mark ([`memory`](super::memory)), or some region's are so many that its
-//! writers are held ([`brake`](super::brake)), whichever region it is, for its flush may wait behind another one. The first
+//! as long as the server's unflushed bytes are above the haste mark ([`memstore`](crate::limits::memstore)), or some region's are so many that its
+//! writers are held ([`write_throttle`](crate::limits::write_throttle)), whichever region it is, for its flush may wait behind another one. The first
 //! is looked up between some hundred cells, the second every time the chore measures the regions. So where writers keep the
 //! processors busy, unflushed bytes come up to that mark, and flushes get what they need there; the brake works as if no
 //! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
@@ -34,6 +34,15 @@
 //! In-memory flushes are of the priority of requests: they are short, and spare a flush. All let requests in that wake
 //! while they run. The thread that keeps chunks ready for
 //! MemStores is of that of compactions when files pile up.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`throughput`] | how fast compactions and flushes may write |
+//! | [`chore`], [`notifier`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
+
+pub mod chore;
+pub mod notifier;
+pub mod throughput;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -52,9 +61,9 @@ use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::{CompactionPace, Patience, WritePace};
 use parking_lot::{Condvar, Mutex};
 
-use super::bell::Bell;
-use super::brake::WriteBrake;
-use super::memory::MemStoreGauge;
+use crate::background::notifier::Bell;
+use crate::limits::memstore::MemStoreGauge;
+use crate::limits::write_throttle::WriteBrake;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;

@@ -3,9 +3,9 @@
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
-use super::coprocessor::Coprocessors;
-use super::scanners::SCANNER_BYTES;
-use super::tuning::{CompactionTuning, FlushTuning};
+use crate::background::throughput::{CompactionTuning, FlushTuning};
+use crate::coprocessor::Coprocessors;
+use crate::requests::scanners::SCANNER_BYTES;
 
 const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
 /// See [`RegionServerConfig::scanners_max`].
@@ -22,7 +22,7 @@ const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 pub struct RegionServerConfig {
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
-    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many ends, [`scanners`](super::scanners)
+    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many ends, [`scanners`](crate::requests::scanners)
     /// says. Unless set, as many as have their part of the memory, at 64 KiB each
     /// (`evenkeel_standalone::MemoryPlan`).
     pub scanners_max: usize,

@@ -16,6 +16,15 @@
 //!
 //! `hbase.coprocessor.enabled=false` switches all of them off but hbase:meta's own, and `hbase.coprocessor.user.enabled=false`
 //! those of users' tables.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
+//! | [`decimal`] | decimal numbers of aggregations |
+
+pub mod aggregate;
+pub mod decimal;
+pub mod endpoint;
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, HBaseError, Result, TableDescriptor};

@@ -1,35 +1,25 @@
 //! The RegionServer: which regions are online here, and the services that clients, the master and operators call.
 //!
 //! ```text
-//! rpc::Service  ->  client / admin / cluster    decode, choose where to run        (this is where `rpc` ends)
-//!               ->  get, mutate, multi, scan, endpoint    requests over regions    (free of sockets, tested so)
-//!               ->  online                                which region
+//! rpc::Service  ->  services                    decode, choose where to run        (this is where `rpc` ends)
+//!               ->  requests, coprocessor       requests over regions              (free of sockets, tested so)
+//!               ->  online_regions              which region
 //!               ->  evenkeel_region::Region
 //! background: flushes and compactions on their own threads, leases and memory watched by a chore
 //! ```
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`online`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
-//! | [`config`] | [`RegionServerConfig`] |
-//! | [`caller`] | [`Caller`]: what a request's connection means for its answer; [`Reply`] |
-//! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
-//! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
-//! | [`inline`] | what may run on a connection's thread, and where the rest goes |
-//! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
-//! | [`together`] | Gets read together |
-//! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
-//! | [`bulk_load`] | files that clients wrote, into regions |
-//! | [`coprocessor`] | which regions have which of the built-in coprocessors |
-//! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
-//! | [`admin`], [`load`] | AdminService; sizes and counts for reports |
-//! | [`statistics`] | what the caches and the allocator did, for the log |
-//! | [`cluster`] | ClientMetaService, BootstrapNodeService |
+//! | [`services`] | ClientService, AdminService, ClientMetaService, BootstrapNodeService; on which threads a call runs |
+//! | [`requests`] | Get, Mutate, Multi, Scan, bulk load; what may run on a connection's thread |
+//! | [`coprocessor`] | which regions have which of the built-in coprocessors, and their endpoints |
 //! | [`convert`] | protobuf messages to what regions understand, and back |
-//! | [`background`] | flush and compaction threads |
-//! | [`memory`] | unflushed bytes of the server, and the marks on the way to their limit |
-//! | [`brake`] | writers slow down before memory or files run out |
-//! | [`chore`], [`bell`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
+//! | [`online_regions`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
+//! | [`limits`] | unflushed bytes of the server; writers slow down before memory or files run out |
+//! | [`background`] | flush and compaction threads, their throughput, the chore |
+//! | [`config`] | [`RegionServerConfig`] |
+//! | [`load`] | sizes and counts for reports |
+//! | [`statistics`] | what the caches and the allocator did, for the log |
 //! | `version` | the version that clients and masters are told |
 //!
 //! # Threads
@@ -37,7 +27,7 @@
 //! when the WAL's group commit calls back. A read takes what is in caches, and blocks of files as far as the kernel has them
 //! in memory; one that would have to wait for a disk, or for a block that another thread reads, is done anew on a handler
 //! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. Neither does what takes long, nor a write that has to wait
-//! ([`inline`]). What cannot be
+//! ([`inline`](requests::inline)). What cannot be
 //! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
 //! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
 //! on threads of their own, so that user load cannot stand before hbase:meta; admin calls that wait for a disk on others again.
@@ -50,34 +40,16 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-pub mod admin;
-pub mod aggregate;
 pub mod background;
-pub mod batch;
-pub mod bell;
-pub mod brake;
-pub mod bulk_load;
-pub mod caller;
-pub mod chore;
-pub mod client;
-pub mod cluster;
 pub mod config;
 pub mod convert;
 pub mod coprocessor;
-pub mod decimal;
-pub mod endpoint;
-pub mod get;
-pub mod inline;
+pub mod limits;
 pub mod load;
-pub mod memory;
-pub mod multi;
-pub mod mutate;
-pub mod online;
-pub mod scan;
-pub mod scanners;
+pub mod online_regions;
+pub mod requests;
+pub mod services;
 pub mod statistics;
-pub mod together;
-pub mod tuning;
 mod version;
 
 #[cfg(test)]
@@ -101,13 +73,14 @@ use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_rpc::{Budget, Executor, Service};
 
 pub use self::background::Background;
-pub use self::caller::{Caller, Done, Reply};
-pub use self::cluster::ClusterView;
 pub use self::config::RegionServerConfig;
+use self::limits::memstore::MemStoreGauge;
+use self::limits::write_throttle;
 pub use self::load::RequestCounters;
-use self::memory::MemStoreGauge;
-pub use self::online::OnlineRegions;
-pub use self::scanners::{ScannerLimits, Scanners};
+pub use self::online_regions::OnlineRegions;
+pub use self::requests::caller::{Caller, Done, Reply};
+pub use self::requests::scanners::{ScannerLimits, Scanners};
+pub use self::services::registry::ClusterView;
 pub use self::version::{HBASE_VERSION, version_info};
 
 /// Called once with an outcome.
@@ -183,7 +156,7 @@ pub struct RegionServer {
     memory: Arc<MemStoreGauge>,
     /// Some region is on its way to a limit: writes look how long their answers are to be held.
     braking: AtomicBool,
-    schedule: chore::Schedule,
+    schedule: background::chore::Schedule,
 }
 
 impl RegionServer {
@@ -216,7 +189,7 @@ impl RegionServer {
             cluster: ArcSwap::from_pointee(parts.cluster),
             stopping: AtomicBool::new(false),
             braking: AtomicBool::new(false),
-            schedule: chore::Schedule::default(),
+            schedule: background::chore::Schedule::default(),
         })
     }
 
@@ -224,10 +197,10 @@ impl RegionServer {
     /// on `executor`'s threads.
     pub fn services(self: &Arc<Self>, executor: &Arc<Executor>) -> Vec<Arc<dyn Service>> {
         vec![
-            Arc::new(client::ClientService::new(self.clone(), executor.clone())),
-            Arc::new(admin::AdminService::new(self.clone(), executor.clone())),
-            Arc::new(cluster::ClientMetaService::new(self.clone())),
-            Arc::new(cluster::BootstrapNodeService::new(self.clone())),
+            Arc::new(services::client::ClientService::new(self.clone(), executor.clone())),
+            Arc::new(services::admin::AdminService::new(self.clone(), executor.clone())),
+            Arc::new(services::registry::ClientMetaService::new(self.clone())),
+            Arc::new(services::registry::BootstrapNodeService::new(self.clone())),
         ]
     }
 
@@ -336,7 +309,7 @@ impl RegionServer {
         }
     }
 
-    /// How long to hold the answer to a write of so many bytes to these regions, see [`brake`]: as long as the one needs that
+    /// How long to hold the answer to a write of so many bytes to these regions, see [`write_throttle`]: as long as the one needs that
     /// is to wait longest.
     fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
         if !self.may_brake() {
@@ -345,12 +318,12 @@ impl RegionServer {
         let pressures =
             regions.into_iter().filter(|region| !region.info().is_meta()).map(Region::write_pressure);
         let Some(pressure) = pressures.reduce(f64::max) else { return Duration::ZERO };
-        brake::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
+        write_throttle::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
     }
 
     /// How long to hold the answer to a write that was not begun: whoever comes again at once is to be slowed, too.
     fn hold_for_error(&self, error: &HBaseError) -> Duration {
-        if error.kind() == ErrorKind::RegionTooBusy { brake::HOLD_MAX } else { Duration::ZERO }
+        if error.kind() == ErrorKind::RegionTooBusy { write_throttle::HOLD_MAX } else { Duration::ZERO }
     }
 
     /// Counts a write of `bytes` and lets its answer wait.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 
-use super::RegionServer;
-use super::background::CompactionState;
-use super::coprocessor::{BuiltIn, Coprocessors};
+use crate::RegionServer;
+use crate::background::CompactionState;
 use crate::convert;
+use crate::coprocessor::{BuiltIn, Coprocessors};
 
 /// Requests so far, by method.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl RequestCounters {
 }
 
 /// Counts one request.
-pub(super) fn count(counter: &AtomicU64) {
+pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -21,10 +21,10 @@ use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_rpc::{Budget, CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
-use super::background::BackgroundConfig;
-use super::caller::{Caller, Done, Reply};
-use super::{Background, ClusterView, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
+use crate::background::BackgroundConfig;
 use crate::convert;
+use crate::requests::caller::{Caller, Done, Reply};
+use crate::{Background, ClusterView, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
 
 /// When the clock of a test stands at first.
 pub const START_MS: i64 = 1_000_000;

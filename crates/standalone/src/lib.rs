@@ -75,7 +75,7 @@ use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, descriptors, mirrored, reconcile, recovery, regions};
 use evenkeel_regionserver::background::BackgroundConfig;
-use evenkeel_regionserver::chore::Chore;
+use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
 use evenkeel_zookeeper::{Room, ZkConfig, ZnodeTree};

@@ -44,7 +44,7 @@ use super::bad;
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
-use evenkeel_regionserver::scanners::SCANNER_BYTES;
+use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
 /// What a thread that flushes or compacts holds: blocks of each file that it reads, a block in the making and what it was
 /// compressed to, pieces of the index and of Bloom filters.

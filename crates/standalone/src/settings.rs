@@ -16,7 +16,7 @@ use super::bad;
 use super::memory_plan::{MemoryPlan, NONCE_PART};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
-use evenkeel_regionserver::scanners::SCANNER_BYTES;
+use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
 /// Where data goes when `hbase.rootdir` says nothing.
 const ROOT_DEFAULT: &str = "./evenkeel-data";

@@ -23,13 +23,13 @@
 //! | `wal` | `wal/log.rs` | a callback: logged; a commit: the log | the log, the server |
 //! | `wal-watch` | `wal/log.rs` | | the server |
 //! | `wal-archiver` | `wal/log/archiver.rs` | the job of that file | the server |
-//! | `flush-N` | `regionserver/background.rs` | that flush, tried again | the server |
+//! | `flush-N` | `regionserver/src/background.rs` | that flush, tried again | the server |
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
 //! | `chunks` | same | restarted | restarted |
 //! | `memory-trim` | `standalone/memory_trim.rs` | restarted | restarted |
-//! | `write-throttle` | `regionserver/brake.rs` | that answer | the server |
-//! | `chore` | `regionserver/chore.rs` | that round | the server |
+//! | `write-throttle` | `regionserver/src/limits/write_throttle.rs` | that answer | the server |
+//! | `chore` | `regionserver/src/background/chore.rs` | that round | the server |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
 //! | `procedure-N` | `master/procedures.rs` | that procedure | the server |

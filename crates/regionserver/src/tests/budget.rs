@@ -29,8 +29,8 @@ use parking_lot::Mutex;
 
 use super::reads_and_writes::{request, write};
 use crate::RegionServerConfig;
-use crate::brake::HOLD_MAX;
-use crate::chore::Chore;
+use crate::background::chore::Chore;
+use crate::limits::write_throttle::HOLD_MAX;
 use crate::testing::*;
 
 const REGIONS: usize = 6;

@@ -11,7 +11,7 @@ use evenkeel_region::region::Region;
 use super::reads_and_writes::{request, write};
 use crate::RegionServerConfig;
 use crate::background::CompactionState;
-use crate::brake::HOLD_MAX;
+use crate::limits::write_throttle::HOLD_MAX;
 use crate::testing::*;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -104,7 +104,7 @@ fn a_table_may_flush_after_changes_or_a_time_of_its_own() {
 
 #[test]
 fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
-    let flush = crate::tuning::FlushTuning { limited: true, lower: 1000, upper: 2000 };
+    let flush = crate::background::throughput::FlushTuning { limited: true, lower: 1000, upper: 2000 };
     let server = TestServer::new(RegionServerConfig { flush, ..Default::default() });
     let limit = || {
         server.server.run_chore();

@@ -10,8 +10,8 @@ use prost::Message;
 
 use super::chore::near_its_limit;
 use crate::RegionServerConfig;
+use crate::coprocessor::endpoint::exec;
 use crate::coprocessor::{BuiltIn, Coprocessors};
-use crate::endpoint::exec;
 use crate::testing::*;
 
 fn call(

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use evenkeel_common::{CellComparator, KeyValue};
 use evenkeel_region::memstore::{ChunkPool, ChunkSizes, Segment};
 
-use crate::brake::HOLD_MAX;
-use crate::memory::{MemStoreGauge, Need, Unflushed};
+use crate::limits::memstore::{MemStoreGauge, Need, Unflushed};
+use crate::limits::write_throttle::HOLD_MAX;
 
 const MIB: u64 = 1 << 20;
 const PERIOD_MS: u64 = 200;

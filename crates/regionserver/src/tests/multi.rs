@@ -11,10 +11,10 @@ use evenkeel_region::region::Region;
 use prost::Message;
 
 use super::chore::near_its_limit;
-use crate::brake::HOLD_MAX;
 use crate::convert::multi::MultiRequest;
-use crate::inline::RunsOn;
-use crate::multi::{Kind, kind, multi};
+use crate::limits::write_throttle::HOLD_MAX;
+use crate::requests::inline::RunsOn;
+use crate::requests::multi::{Kind, kind, multi};
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 

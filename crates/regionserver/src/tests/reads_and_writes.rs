@@ -6,9 +6,11 @@ use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 
-use crate::inline::RunsOn;
+use crate::requests::get;
+use crate::requests::inline::RunsOn;
+use crate::requests::mutate;
 use crate::testing::*;
-use crate::{Caller, RegionServerConfig, get, mutate};
+use crate::{Caller, RegionServerConfig};
 
 fn get_request(region: &Region, row: &'static [u8]) -> pb::GetRequest {
     pb::GetRequest {

@@ -12,8 +12,10 @@ use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellCodec, Compressor};
 
+use crate::requests::get;
+use crate::requests::scan;
 use crate::testing::*;
-use crate::{Caller, RegionServerConfig, Reply, get, scan};
+use crate::{Caller, RegionServerConfig, Reply};
 
 const VALUE_BYTES: usize = 40_000;
 const ROWS: u8 = 20;

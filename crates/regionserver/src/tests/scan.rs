@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenkeel_common::ErrorKind;
 use evenkeel_protocol::pb;
 
-use crate::scan::scan;
+use crate::requests::scan::scan;
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 

@@ -10,8 +10,8 @@ use evenkeel_region::memstore::{ChunkPool, ChunkSizes};
 use evenkeel_region::region::Region;
 use prost::Message;
 
-use crate::scan::scan;
-use crate::scanners::ACTIVE_MS;
+use crate::requests::scan::scan;
+use crate::requests::scanners::ACTIVE_MS;
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 

@@ -13,10 +13,11 @@ use evenkeel_wal::WalConfig;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::inline::Attempt;
+use crate::requests::get;
+use crate::requests::inline::Attempt;
+use crate::requests::together::{Gets, KINDS_COMPARED_MAX};
 use crate::testing::*;
-use crate::together::{Gets, KINDS_COMPARED_MAX};
-use crate::{Caller, RegionServerConfig, get};
+use crate::{Caller, RegionServerConfig};
 
 /// A Get of a kind, by the number of versions.
 fn kind(row: &[u8], max_versions: u32) -> pb::Get {

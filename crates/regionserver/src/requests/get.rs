@@ -8,9 +8,9 @@ use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
-use super::caller::{Caller, Reply, place_cells};
-use super::{RegionServer, load};
 use crate::convert::{check_row, read, result};
+use crate::requests::caller::{Caller, Reply, place_cells};
+use crate::{RegionServer, load};
 
 /// Reads one row.
 ///

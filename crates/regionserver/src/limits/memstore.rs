@@ -18,7 +18,7 @@
 //! done. Where memory is large, the approach is the 5 %.
 //!
 //! # Why writers settle before the limit
-//! The [brake](super::brake) holds an answer for `H (u/A)³` when `u` bytes of the approach of `A` are used. So `N` callers
+//! The [throttle](crate::limits::write_throttle) holds an answer for `H (u/A)³` when `u` bytes of the approach of `A` are used. So `N` callers
 //! with `b` bytes each, however fast they are, write no more than `N b / H (A/u)³` in a unit of time, and in the time `T`
 //! of a flush they come no further than `(u/A)⁴ = 4 N b T / (A H)`. A flush at the speed `F` takes `T = L / F`, and `A` is no
 //! less than its bytes `L`, which it gives back at its end:
@@ -27,7 +27,7 @@
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
-//! `F` is that of a thread that yields to nobody: past the haste mark no flush does ([`background`](super::background)).
+//! `F` is that of a thread that yields to nobody: past the haste mark no flush does ([`background`](crate::background)).
 //! That does not depend on the memory, on regions or on the pace of writers without a brake: nobody is refused as long as
 //! a flusher writes, in the time `H` of the longest hold, four times what all calls in flight carry. Callers with more than
 //! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush mark is never
@@ -75,7 +75,7 @@ use evenkeel_region::ops::Mutation;
 use evenkeel_region::region::nonce::NonceManager;
 use parking_lot::Mutex;
 
-use super::brake;
+use crate::limits::write_throttle;
 
 /// How long before the brake mark would be passed flushes begin.
 pub const LEAD: Duration = Duration::from_secs(2);
@@ -254,7 +254,7 @@ impl MemStoreGauge {
 
     /// Which part of the approach is used.
     pub fn used(&self) -> f64 {
-        brake::used(self.bytes(), self.brake_from.load(Ordering::Relaxed), self.limit)
+        write_throttle::used(self.bytes(), self.brake_from.load(Ordering::Relaxed), self.limit)
     }
 
     /// How long to hold the answer to a call of so many bytes, which are noted already. Counts it among the calls of late.
@@ -263,7 +263,7 @@ impl MemStoreGauge {
             return Duration::ZERO;
         }
         let share = self.typical.share(bytes);
-        brake::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
+        write_throttle::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
     }
 
     /// Counts a write that begins. Says whether it passes the flush mark, so that [`MemStoreGauge::measure`] is due.

@@ -6,7 +6,7 @@ use evenkeel_common::{RegionInfo, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, Respond, Responder, Service};
 
-use super::RegionServer;
+use crate::RegionServer;
 
 /// Where things are in the cluster, as this server knows.
 #[derive(Clone, Debug, Default)]

@@ -26,10 +26,10 @@ use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 use evenkeel_rpc::ConnectionInfo;
 use prost::Message;
 
-use super::caller::{Caller, Reply};
-use super::scanners::{Missing, OpenScanner};
-use super::{RegionServer, load};
 use crate::convert::{self, read, result};
+use crate::requests::caller::{Caller, Reply};
+use crate::requests::scanners::{Missing, OpenScanner};
+use crate::{RegionServer, load};
 
 /// What a column asked for takes beside its name.
 const COLUMN_BYTES: usize = 64;
@@ -43,7 +43,7 @@ const RESULTS_TO_MEASURE: usize = 32;
 /// # Errors
 /// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
 /// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what went wrong while
-/// reading, at which clients open another scanner after the last row they have; what [`Scanners::admit`](super::Scanners::admit)
+/// reading, at which clients open another scanner after the last row they have; what [`Scanners::admit`](crate::Scanners::admit)
 /// says.
 pub fn scan(
     server: &RegionServer,

@@ -15,12 +15,13 @@ use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 
-use super::caller::{Caller, Reply};
-use super::inline::{Attempt, SLICE};
-use super::{RegionServer, get};
+use crate::RegionServer;
+use crate::requests::caller::{Caller, Reply};
+use crate::requests::get;
+use crate::requests::inline::{Attempt, SLICE};
 
 /// A Get is compared with so many kinds, the last ones: a search among them is still short beside reading it.
-pub(super) const KINDS_COMPARED_MAX: usize = 16;
+pub(crate) const KINDS_COMPARED_MAX: usize = 16;
 
 /// Gets that are to be read together. Each comes with what its answer is given with.
 pub struct Gets<T> {

@@ -30,11 +30,11 @@ use evenkeel_rpc::{
 };
 use evenkeel_wal::WakeBatch;
 
-use super::caller::{Caller, answer};
-use super::client::ClientService;
-use super::inline::{Attempt, RunsOn, SLICE, class_of_writes};
-use super::mutate;
-use super::together::Gets;
+use crate::requests::caller::{Caller, answer};
+use crate::requests::inline::{Attempt, RunsOn, SLICE, class_of_writes};
+use crate::requests::mutate;
+use crate::requests::together::Gets;
+use crate::services::client::ClientService;
 
 /// A single write that has been decoded.
 pub struct Write {

@@ -36,12 +36,15 @@ use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Charge, Executor
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::caller::{Caller, Done, Reply, place_cells};
-use super::inline::{self, Attempt, RunsOn};
-use super::mutate::check_same_row;
-use super::{RegionServer, endpoint, get, load, memory};
 use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::{condition, mutation, result};
+use crate::coprocessor::endpoint;
+use crate::limits::memstore;
+use crate::requests::caller::{Caller, Done, Reply, place_cells};
+use crate::requests::get;
+use crate::requests::inline::{self, Attempt, RunsOn};
+use crate::requests::mutate::check_same_row;
+use crate::{RegionServer, load};
 
 /// Room that is made at once for the rows of a request, of which the first tells how large they are.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
@@ -70,7 +73,7 @@ pub fn kind(request: &MultiRequest) -> Kind {
                 What::Get { .. } => reads = true,
                 What::Mutation(mutation) => {
                     writes = true;
-                    reads_first |= super::mutate::is_delta(mutation);
+                    reads_first |= crate::requests::mutate::is_delta(mutation);
                 }
                 What::Nothing => {}
             }
@@ -303,7 +306,7 @@ impl Run<'_> {
             Ok(parsed) => parsed,
             Err(error) => return self.gathering.fail_region(at, error),
         };
-        self.note_written(mutations.iter().map(memory::bytes_of).sum());
+        self.note_written(mutations.iter().map(memstore::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
@@ -381,7 +384,7 @@ impl Run<'_> {
         match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
             Err(error) => self.gathering.set(at, slot, Outcome::Failed(error)),
             Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
-                batch.bytes += memory::bytes_of(&mutation);
+                batch.bytes += memstore::bytes_of(&mutation);
                 batch.slots.push(slot);
                 batch.mutations.push(mutation);
                 if batch.slots.len() >= BATCH_MUTATIONS_MAX || batch.bytes >= BATCH_BYTES_MAX {
@@ -391,7 +394,7 @@ impl Run<'_> {
             Ok(mutation) => {
                 // What came before it in the request happens before it.
                 self.flush(at, region, batch);
-                self.note_written(memory::bytes_of(&mutation));
+                self.note_written(memstore::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
                     let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));

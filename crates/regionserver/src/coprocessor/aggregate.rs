@@ -15,9 +15,9 @@ use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
 use prost::Message;
 
-use super::RegionServer;
-use super::decimal::Hundredths;
+use crate::RegionServer;
 use crate::convert::read;
+use crate::coprocessor::decimal::Hundredths;
 
 const FIRST_KEY_ONLY_FILTER: &str = "org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter";
 const INTERPRETERS: &str = "org.apache.hadoop.hbase.client.coprocessor.";

@@ -10,7 +10,7 @@
 //! | what | approach begins | limit |
 //! |---|---|---|
 //! | unflushed bytes of a region | half of the limit | flush size times `hbase.hregion.memstore.block.multiplier`: refused |
-//! | unflushed bytes of the server | the bytes of a flush before the limit, see [`memory`](super::memory) | `...global.memstore.size`: refused, and told after [`HOLD_MAX`] |
+//! | unflushed bytes of the server | the bytes of a flush before the limit, see [`memstore`](crate::limits::memstore) | `...global.memstore.size`: refused, and told after [`HOLD_MAX`] |
 //! | files of a store | `hbase.hstore.blockingStoreFiles` | twice that: held for [`HOLD_MAX`], never refused |
 //!
 //! A write is durable and visible when its answer is held; nothing of the server waits with it but the answer itself.

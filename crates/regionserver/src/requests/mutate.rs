@@ -8,10 +8,11 @@ use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKi
 use evenkeel_region::region::Region;
 use evenkeel_rpc::CellBlockReader;
 
-use super::caller::{Caller, Done, Reply, place_cells};
-use super::inline::RunsOn;
-use super::{RegionServer, load, memory};
 use crate::convert::{condition, mutation};
+use crate::limits::memstore;
+use crate::requests::caller::{Caller, Done, Reply, place_cells};
+use crate::requests::inline::RunsOn;
+use crate::{RegionServer, load};
 
 /// The region of a write, if it is here, and where the write runs.
 pub struct Target<'a> {
@@ -56,7 +57,7 @@ pub fn mutate(
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
     let kind = mutation.kind;
-    let done = server.begin_write(&region, memory::bytes_of(&mutation), done);
+    let done = server.begin_write(&region, memstore::bytes_of(&mutation), done);
     match condition {
         None => {
             let done = Box::new(move |outcome: Result<_>| {

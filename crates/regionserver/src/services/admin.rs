@@ -12,9 +12,10 @@ use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 
-use super::background::CompactionState;
-use super::{RegionServer, client, load};
+use crate::background::CompactionState;
 use crate::convert::result;
+use crate::services::client;
+use crate::{RegionServer, load};
 
 const METHODS: &[&str] = &[
     "GetRegionInfo",
@@ -272,8 +273,8 @@ mod tests {
     use bytes::Bytes;
     use evenkeel_common::ErrorKind;
 
-    use super::super::testing::{TestServer, cell, put, specifier};
     use super::*;
+    use crate::testing::{TestServer, cell, put, specifier};
 
     fn unknown() -> pb::RegionSpecifier {
         pb::RegionSpecifier { r#type: 2, value: Bytes::from_static(b"00000000000000000000000000000000") }

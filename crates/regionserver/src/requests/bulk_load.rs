@@ -28,7 +28,7 @@ use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{RegionServer, load};
+use crate::{RegionServer, load};
 
 /// Random characters in the name of a staging directory: 320 bits, as 5 bits each.
 const RANDOM_CHARACTERS: usize = 64;
@@ -226,9 +226,9 @@ mod tests {
     use evenkeel_fs::LocalFileSystem;
     use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
 
-    use super::super::RegionServerConfig;
-    use super::super::testing::{TestServer, cell, specifier, table};
     use super::*;
+    use crate::RegionServerConfig;
+    use crate::testing::{TestServer, cell, specifier, table};
 
     #[test]
     fn paths_are_hadoops() {
@@ -346,7 +346,7 @@ mod tests {
             let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
             evenkeel_common::TableDescriptor::new("victim".parse().expect("legal")).with_family(family)
         });
-        super::super::testing::put(&victim, &[cell(b"a", b"q", b"v")]);
+        crate::testing::put(&victim, &[cell(b"a", b"q", b"v")]);
         victim.flush().expect("flushed");
         let server = &server.server;
         let dir = format!("/hbase/data/default/victim/{}/f", victim.info().encoded_name());

@@ -1,4 +1,4 @@
-//! ClientService, and the choice of threads: what [`inline`](super::inline) says may not run on the connection's thread is
+//! ClientService, and the choice of threads: what [`inline`](crate::requests::inline) says may not run on the connection's thread is
 //! [handled](ClientService::handle) by others.
 
 use std::sync::Arc;
@@ -9,12 +9,18 @@ use evenkeel_protocol::pb;
 use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use evenkeel_wal::WakeBatch;
 
-use super::batch::{ClientRunner, Planned, Write};
-use super::caller::{Caller, answer};
-use super::inline::{self, Attempt, RunsOn};
-use super::together::Gets;
-use super::{RegionServer, bulk_load, endpoint, get, load, multi, mutate, scan};
 use crate::convert::multi::MultiRequest;
+use crate::coprocessor::endpoint;
+use crate::requests::batch::{ClientRunner, Planned, Write};
+use crate::requests::bulk_load;
+use crate::requests::caller::{Caller, answer};
+use crate::requests::get;
+use crate::requests::inline::{self, Attempt, RunsOn};
+use crate::requests::multi;
+use crate::requests::mutate;
+use crate::requests::scan;
+use crate::requests::together::Gets;
+use crate::{RegionServer, load};
 
 const METHODS: &[&str] = &[
     "Get",
@@ -65,12 +71,12 @@ impl ClientService {
     }
 
     /// The server.
-    pub(super) fn server(&self) -> &Arc<RegionServer> {
+    pub(crate) fn server(&self) -> &Arc<RegionServer> {
         &self.server
     }
 
     /// The handler threads.
-    pub(super) fn executor(&self) -> &Arc<Executor> {
+    pub(crate) fn executor(&self) -> &Arc<Executor> {
         &self.executor
     }
 
@@ -171,7 +177,7 @@ impl ClientService {
     }
 
     /// As [`ClientService::aside`], of a read that was begun on its connection's thread.
-    pub(super) fn aside_counted(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+    pub(crate) fn aside_counted(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
         load::count(&self.server.counters.reads_aside);
         self.aside(class, system, call, reply);
     }
@@ -336,7 +342,7 @@ fn is_system_region(specifier: &pb::RegionSpecifier) -> bool {
     specifier.value.starts_with(b"hbase:")
 }
 
-fn exec_region_server_service(call: &Call) -> Result<super::Reply<pb::CoprocessorServiceResponse>> {
+fn exec_region_server_service(call: &Call) -> Result<crate::Reply<pb::CoprocessorServiceResponse>> {
     let request: pb::CoprocessorServiceRequest = call.decode()?;
     Err(endpoint::unknown_service(&request.call.service_name, "on the RegionServer"))
 }

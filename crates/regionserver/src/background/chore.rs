@@ -2,7 +2,7 @@
 //! in memory for long or has become much, flushes that failed, compactions that are due, how fast both may write, and the
 //! lines of the caches and the allocator in the log.
 //!
-//! Unflushed bytes it looks at between its times, too, when [`Background::bell`](super::Background::bell) rings.
+//! Unflushed bytes it looks at between its times, too, when [`Background::bell`](crate::Background::bell) rings.
 
 use std::io;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use evenkeel_common::allocator;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_region::region::Region;
 
-use super::RegionServer;
-use super::bell::Bell;
-use super::memory::Unflushed;
-use super::scanners::OpenScanner;
-use super::statistics;
+use crate::RegionServer;
+use crate::background::notifier::Bell;
+use crate::limits::memstore::Unflushed;
+use crate::requests::scanners::OpenScanner;
+use crate::statistics;
 
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -149,7 +149,7 @@ impl RegionServer {
         }
     }
 
-    /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memory`](super::memory)).
+    /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
         let (unflushed, need) = self.memory.measure(Instant::now(), || self.unflushed(regions));
         let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
@@ -160,7 +160,7 @@ impl RegionServer {
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }
 
-    /// Ends scanners that keep too much of what was flushed; see [`scanners`](super::scanners).
+    /// Ends scanners that keep too much of what was flushed; see [`scanners`](crate::requests::scanners).
     fn end_holders_of_flushed(&self, regions: &[Arc<Region>]) {
         let bytes_max = self.config.global_memstore_bytes / FLUSHED_PART;
         let out_bytes = self.memory.chunks_out();

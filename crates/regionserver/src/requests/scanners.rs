@@ -47,7 +47,7 @@ use evenkeel_region::region::RegionScanner;
 use evenkeel_rpc::ConnectionLease;
 use parking_lot::Mutex;
 
-use super::RegionServerConfig;
+use crate::RegionServerConfig;
 
 /// Ids of closed scanners that are remembered.
 const CLOSED_MAX: usize = 64 << 10;

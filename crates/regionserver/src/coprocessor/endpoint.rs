@@ -1,6 +1,6 @@
 //! Coprocessor services that are built in: MultiRowMutationService and AggregateService.
 //!
-//! A region has one when HBase would load it there; see [`coprocessor`](super::coprocessor).
+//! A region has one when HBase would load it there; see [`coprocessor`](crate::coprocessor).
 
 use std::sync::Arc;
 
@@ -12,10 +12,12 @@ use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
-use super::caller::{Done, Reply};
-use super::coprocessor::BuiltIn;
-use super::{RegionServer, aggregate, memory};
+use crate::RegionServer;
 use crate::convert::{condition, mutation};
+use crate::coprocessor::BuiltIn;
+use crate::coprocessor::aggregate;
+use crate::limits::memstore;
+use crate::requests::caller::{Done, Reply};
 
 /// What the generated Java classes of the responses are called.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
@@ -106,7 +108,7 @@ fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done
         Ok(parsed) => parsed,
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
-    let done = server.begin_write(region, mutations.iter().map(memory::bytes_of).sum(), done);
+    let done = server.begin_write(region, mutations.iter().map(memstore::bytes_of).sum(), done);
     let respond = move |outcome: Result<CheckAndMutateResult>| {
         done(outcome.map(|result| {
             let response = pb::MutateRowsResponse { processed: Some(result.success) };

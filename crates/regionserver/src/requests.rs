@@ -1,0 +1,22 @@
+//! Requests of clients over regions, free of sockets: what each asks is done here, and tested so.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`caller`] | [`Caller`](caller::Caller): what a request's connection means for its answer; [`Reply`](caller::Reply) |
+//! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
+//! | [`inline`] | what may run on a connection's thread, and where the rest goes |
+//! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
+//! | [`together`] | Gets read together |
+//! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
+//! | [`bulk_load`] | files that clients wrote, into regions |
+
+pub mod batch;
+pub mod bulk_load;
+pub mod caller;
+pub mod get;
+pub mod inline;
+pub mod multi;
+pub mod mutate;
+pub mod scan;
+pub mod scanners;
+pub mod together;
