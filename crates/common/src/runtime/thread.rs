@@ -23,24 +23,24 @@
 //! | `wal` | `wal/log.rs` | a callback: logged; a commit: the log | the log, the server |
 //! | `wal-watch` | `wal/log.rs` | | the server |
 //! | `wal-archiver` | `wal/log/archiver.rs` | the job of that file | the server |
-//! | `flush-N` | `regionserver/src/background.rs` | that flush, tried again | the server |
+//! | `flush-N` | `regionserver/background.rs` | that flush, tried again | the server |
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
 //! | `chunks` | same | restarted | restarted |
 //! | `memory-trim` | `standalone/memory_trim.rs` | restarted | restarted |
-//! | `write-throttle` | `regionserver/src/limits/write_throttle.rs` | that answer | the server |
-//! | `chore` | `regionserver/src/background/chore.rs` | that round | the server |
+//! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that answer | the server |
+//! | `chore` | `regionserver/background/chore.rs` | that round | the server |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
 //! | `procedure-N` | `master/procedures.rs` | that procedure | the server |
-//! | `zookeeper` | `standalone.rs` | that connection | the server |
+//! | `zookeeper` | `standalone/lib.rs` | that connection | the server |
 //! | `rpc-accept` | `rpc/server.rs` | | the server |
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
 //! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read themselves | restarted |
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |
 //! | `flush-patient`, `compact-patient` | `region/store/background_priority.rs` | its flush or compaction | |
-//! | `open-region-N` | `standalone/regions.rs` | that region is not served | the start |
+//! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |
 //! | `screen`; `load-N` of `evenkeel pe` | | | nothing depends on them |
