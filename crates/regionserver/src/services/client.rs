@@ -81,7 +81,7 @@ impl ClientService {
     }
 
     /// Decodes a call and runs it, hands it to a handler thread, or adds it to what is run with the batch.
-    pub(super) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
+    pub(crate) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
         match call.method {
             // The table is not known before the call is decoded.
             "Get" | "Mutate" | "Multi" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
