@@ -394,11 +394,15 @@ impl Wal {
         self.shared.try_sync(txid, level)
     }
 
-    /// Starts a new file, once everything appended so far is in the old one.
+    /// Starts a new file, once everything appended so far is in the old one. Waits for files that were rolled before when
+    /// many of them are not closed yet.
     ///
     /// # Errors
     /// `IOException` when no new file can be made; the old one stays in use if it can.
     pub fn roll(&self) -> Result<()> {
+        if !self.shared.archiver.takes_another() {
+            self.shared.archiver.wait();
+        }
         let (tell, told) = crossbeam_channel::bounded(1);
         {
             let mut queue = self.shared.queue.lock();

@@ -406,6 +406,35 @@ fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
 }
 
 #[test]
+fn rolls_do_not_run_ahead_of_the_files_that_are_being_closed() {
+    const ROLLERS: u64 = 4;
+    const ROLLS: u64 = 25;
+    // Each waits to be closed, so each is open: some, and one of each who asks.
+    const OPEN_MAX: u64 = 8 + ROLLERS;
+    let (_, fs) = faulty();
+    let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").always().waits_for(&gate));
+    std::thread::scope(|scope| {
+        for _ in 0..ROLLERS {
+            scope.spawn(|| (0..ROLLS).for_each(|_| wal.roll().expect("rolled")));
+        }
+        gate.wait_for_arrival();
+        let (mut rolls, mut looks) = (0, 0);
+        while looks < 20 {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = wal.stats().rolls;
+            (rolls, looks) = if now == rolls { (rolls, looks + 1) } else { (now, 0) };
+        }
+        gate.open();
+        assert!(rolls <= OPEN_MAX, "{rolls} files are open");
+        // The log is not held up by those who wait for a roll.
+        append_synced(&wal, 1).expect("synced");
+    });
+    wal.close().expect("closed");
+}
+
+#[test]
 fn a_panicking_callback_does_not_stop_the_log() {
     let wal = open_with(MemoryFileSystem::new(), not_inline(), Arc::new(NoListener));
     let txid = wal.append(&entry(1)).expect("append");

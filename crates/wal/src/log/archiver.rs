@@ -3,11 +3,14 @@
 //! megabytes: milliseconds of work for a processor, and a long queue at the disk. So it settles bit by bit before its last
 //! sync, and requests interrupt the thread. The committing thread does wait where entries are to be synced and some in front of them are in
 //! such a file: then the rest of it is synced at once.
+//!
+//! A file is open until it is closed here, so rolls must not run ahead of this thread: beyond [`CLOSING_FILES_MAX`] files that
+//! wait to be closed, who asks for a roll waits, and a file that is too long, too old or too slow is written on.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -18,6 +21,10 @@ use parking_lot::Mutex;
 
 use super::output::{FileMaker, Unused};
 use crate::format::TRAILER;
+
+/// Files that wait for their last sync, or are in it; each is open. Beside them each thread that asks for a roll may have brought
+/// one more.
+pub(super) const CLOSING_FILES_MAX: usize = 8;
 
 enum Job {
     /// Write the trailer and sync.
@@ -43,6 +50,8 @@ enum Job {
 /// no bound.
 pub(super) struct Archiver {
     jobs: Option<Sender<Job>>,
+    /// Files that are not closed yet.
+    closing: Arc<AtomicUsize>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -54,12 +63,13 @@ impl Archiver {
         supervisor: &Supervisor,
     ) -> io::Result<Self> {
         let (jobs, inbox) = unbounded();
-        let worker = Worker { fs, old_dir, unmoved: Vec::new() };
+        let closing = Arc::<AtomicUsize>::default();
+        let worker = Worker { fs, old_dir, unmoved: Vec::new(), closing: Arc::clone(&closing) };
         let thread = spawn_essential("wal-archiver", supervisor, move || {
             worker.run(&inbox);
             Ok(())
         })?;
-        Ok(Self { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
+        Ok(Self { jobs: Some(jobs), closing, thread: Mutex::new(Some(thread)) })
     }
 
     /// Closes a file; the receiver gets the result of its sync. Once it `is_wanted` that is made at once.
@@ -70,6 +80,7 @@ impl Archiver {
         is_wanted: &Arc<AtomicBool>,
     ) -> Receiver<io::Result<()>> {
         let (result, receiver) = bounded(1);
+        self.closing.fetch_add(1, Ordering::Relaxed);
         self.send(Job::Close { path, file, result, is_wanted: Arc::clone(is_wanted) });
         receiver
     }
@@ -84,6 +95,11 @@ impl Archiver {
     /// Moves a closed file to the archive.
     pub(super) fn archive(&self, path: PathBuf) {
         self.send(Job::Archive(path));
+    }
+
+    /// Whether another file may be rolled: not too many wait to be closed.
+    pub(super) fn takes_another(&self) -> bool {
+        self.closing.load(Ordering::Relaxed) < CLOSING_FILES_MAX
     }
 
     /// Waits until all jobs so far are done.
@@ -114,6 +130,7 @@ struct Worker {
     old_dir: PathBuf,
     /// Files whose move failed; tried again with the next job.
     unmoved: Vec<PathBuf>,
+    closing: Arc<AtomicUsize>,
 }
 
 impl Worker {
@@ -123,6 +140,7 @@ impl Worker {
             match job {
                 Job::Close { path, file, result, is_wanted } => {
                     let closed = unless_it_panics("closing a WAL file", || close(file, &is_wanted));
+                    self.closing.fetch_sub(1, Ordering::Relaxed);
                     if let Err(error) = &closed {
                         tracing::warn!(path = %path.display(), %error, "a WAL file could not be closed");
                     }

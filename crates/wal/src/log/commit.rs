@@ -53,7 +53,7 @@ impl Shared {
                 queue.nudged |= !queue.pending.is_empty();
                 // Nobody commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
-                    queue.roll_due |= output.too_old(&self.config);
+                    queue.roll_due |= self.archiver.takes_another() && output.too_old(&self.config);
                     queue.closings_ended = output.a_closing_ended();
                 }
             }
@@ -115,7 +115,7 @@ impl Shared {
         let unless_it_panics = FailsLog(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
-        let roll_due = output.roll_due(&self.config);
+        let roll_due = self.is_roll_due(&output);
         drop(output);
         std::mem::forget(unless_it_panics);
         let mut queue = self.queue.lock();
@@ -370,12 +370,17 @@ impl Shared {
         drop(queue);
         let result = match failed {
             Some(reason) => Err(reason),
-            None if due || !asked.is_empty() || output.roll_due(&self.config) => self.roll(output),
+            None if due || !asked.is_empty() || self.is_roll_due(output) => self.roll(output),
             None => Ok(()),
         };
         for tell in asked {
             let _ = tell.send(result.clone());
         }
+    }
+
+    /// Whether the current file is to be followed by another now, for what it is.
+    fn is_roll_due(&self, output: &Output) -> bool {
+        output.roll_due(&self.config) && self.archiver.takes_another()
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
