@@ -45,6 +45,7 @@ pub mod row_lock;
 mod rule_tests;
 #[cfg(test)]
 mod testing;
+mod wait_budget;
 mod wal_markers;
 mod write;
 

@@ -4,7 +4,7 @@
 //! load must not stand before hbase:meta, nor admin calls that wait for a disk, and reads not behind writes that wait for a
 //! lock or the log. Queues are bounded; a
 //! full one is answered with CallQueueTooBigException. Calls whose client has given up are dropped when they reach the front.
-//! Scans and what else computes for long take turns: see [`queue`].
+//! Scans, what else computes for long, and writes that wait take turns: see [`queue`].
 //!
 //! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same queue as calls, and is
 //! never refused: it is of a call in flight, of which there are as many as the connections' budgets allow.
@@ -55,10 +55,13 @@ pub struct ExecutorConfig {
     pub write_handlers: usize,
     /// Threads for admin calls that wait.
     pub admin_handlers: usize,
-    /// Scans that compute at once; others wait in line, or for a disk. As many as there are cores.
-    pub scans_at_once: usize,
-    /// How long a scan computes before others that wait go first.
-    pub scan_turn: Duration,
+    /// Calls of a class that compute at once, where the class takes turns: of scans, and of writes that wait. The others wait in
+    /// line, for a disk or for a lock. As many as there are cores.
+    pub computing_at_once: usize,
+    /// How long such a call computes before others that wait go first.
+    pub turn: Duration,
+    /// How long a write that waited for a lock or the log waits for a turn before it goes on without one.
+    pub resume_wait_max: Duration,
     /// Calls waiting for each class: `hbase.ipc.server.max.callqueue.length`; 0: ten for each of its handlers.
     pub queue_calls_max: usize,
     /// Hears of the death of a handler thread.
@@ -74,8 +77,9 @@ impl Default for ExecutorConfig {
             scan_handlers: 30,
             write_handlers: 30,
             admin_handlers: 10,
-            scans_at_once: std::thread::available_parallelism().map_or(1, usize::from),
-            scan_turn: Duration::from_millis(5),
+            computing_at_once: std::thread::available_parallelism().map_or(1, usize::from),
+            turn: Duration::from_millis(5),
+            resume_wait_max: Duration::from_millis(20),
             queue_calls_max: 0,
             supervisor: Supervisor::log_only(),
         }
@@ -102,13 +106,15 @@ impl Executor {
             config.write_handlers,
             config.admin_handlers,
         ];
-        if handlers.contains(&0) || config.scans_at_once == 0 {
+        if handlers.contains(&0) || config.computing_at_once == 0 {
             let reason = "calls of each class need a handler thread";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let [general, priority, scan, write, admin] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
-        let scan = scan.with_turns(config.scans_at_once, config.scan_turn);
+        let scan = scan.with_turns(config.computing_at_once, config.turn);
+        let write = write.with_turns(config.computing_at_once, config.turn);
+        let write = write.with_line_after_waits(config.resume_wait_max);
         let queues = [general, priority, scan, write, admin].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };

@@ -3,9 +3,10 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use evenkeel_common::turns;
@@ -93,8 +94,8 @@ fn start_watched(
         priority_handlers: 1,
         scan_handlers,
         write_handlers: 1,
-        scans_at_once: 1,
-        scan_turn: Duration::from_millis(5),
+        computing_at_once: 1,
+        turn: Duration::from_millis(5),
         queue_calls_max: 100,
         ..ExecutorConfig::default()
     };
@@ -176,6 +177,90 @@ fn stopping_ends_scans_that_wait_for_their_turn() {
     assert_eq!(answers.iter().filter(|answer| answer.header.exception.is_none()).count(), 3);
 }
 
+/// Writes that wait behind one lock, each with work to do once it has it: an executor on which one computes at once, and what
+/// hears of each that has ended.
+fn writes_behind_a_lock(
+    writes: usize,
+    resume_wait_max: Duration,
+    lock: &Arc<RwLock<()>>,
+    work: impl Fn() + Send + Sync + 'static,
+) -> (Executor, Receiver<()>) {
+    let config = ExecutorConfig {
+        write_handlers: writes,
+        computing_at_once: 1,
+        resume_wait_max,
+        ..ExecutorConfig::default()
+    };
+    let executor = Executor::start(&config).unwrap();
+    let (tell, told) = channel();
+    let (waiting, work) = (Arc::<AtomicUsize>::default(), Arc::new(work));
+    for _ in 0..writes {
+        let (lock, tell) = (Arc::clone(lock), tell.clone());
+        let (waiting, work) = (Arc::clone(&waiting), Arc::clone(&work));
+        executor.run_rest(CallClass::Write, move || {
+            let _held = turns::lend_and_line_up(|| {
+                waiting.fetch_add(1, Relaxed);
+                lock.read()
+            });
+            work();
+            tell.send(()).unwrap();
+        });
+    }
+    eventually("all wait for the lock", || waiting.load(Relaxed) == writes);
+    (executor, told)
+}
+
+#[test]
+fn writes_that_waited_for_the_same_lock_do_not_all_compute_at_once() {
+    const WRITES: usize = 16;
+    let (lock, at_work) = (Arc::new(RwLock::new(())), Arc::<AtWork>::default());
+    let held = lock.write().unwrap();
+    let own = Arc::clone(&at_work);
+    let (_executor, told) = writes_behind_a_lock(WRITES, Duration::from_secs(60), &lock, move || {
+        own.begin();
+        std::thread::sleep(Duration::from_millis(5));
+        own.end();
+    });
+    drop(held);
+    (0..WRITES).for_each(|_| told.recv_timeout(Duration::from_secs(60)).unwrap());
+    assert_eq!(at_work.1.load(Relaxed), 1, "at work at once");
+}
+
+#[test]
+fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
+    const WRITES: usize = 4;
+    let (lock, arrived) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
+    let held = lock.write().unwrap();
+    // Each holds its turn until all others have come: nobody lends.
+    let (executor, told) = writes_behind_a_lock(WRITES, Duration::from_millis(10), &lock, move || {
+        arrived.fetch_add(1, Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while arrived.load(Relaxed) < WRITES && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(arrived.load(Relaxed), WRITES);
+    });
+    drop(held);
+    (0..WRITES).for_each(|_| told.recv_timeout(Duration::from_secs(60)).unwrap());
+    // All turns were given back: further writes are made, one at a time.
+    let (again, told) = channel();
+    executor.run_rest(CallClass::Write, move || again.send(()).unwrap());
+    told.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn stopping_ends_writes_that_wait_for_a_turn() {
+    let lock = Arc::new(RwLock::new(()));
+    let held = lock.write().unwrap();
+    let (executor, told) = writes_behind_a_lock(8, Duration::from_secs(3600), &lock, || {
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    drop(held);
+    told.recv_timeout(Duration::from_secs(60)).unwrap();
+    executor.shutdown();
+    assert_eq!(told.iter().take(7).count(), 7);
+}
+
 #[test]
 fn a_job_that_panics_is_answered_and_its_thread_lives() {
     let (_executor, _handle, mut client) = start(1);
@@ -207,7 +292,7 @@ fn an_executor_without_threads_is_refused() {
     for config in [
         ExecutorConfig { priority_handlers: 0, ..whole() },
         ExecutorConfig { scan_handlers: 0, ..whole() },
-        ExecutorConfig { scans_at_once: 0, ..whole() },
+        ExecutorConfig { computing_at_once: 0, ..whole() },
     ] {
         assert!(Executor::start(&config).is_err());
     }

@@ -12,9 +12,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use evenkeel_common::turns;
 use parking_lot::{Condvar, Mutex};
+
+use super::wait_budget;
 
 /// What runs when a write number, and all below it, are visible.
 pub trait OnVisible: Send {
@@ -78,14 +80,16 @@ impl Mvcc {
     /// Gives out the next number and runs `ordered` with it before anyone else gets one. The number stays incomplete
     /// until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
-        let _order = self.order.lock();
+        let _order = self.order.try_lock().unwrap_or_else(|| turns::lend(|| self.order.lock()));
         let number = self.next();
         (number, ordered(number))
     }
 
-    /// As [`Mvcc::begin`]; `None` when others are giving out numbers for longer than `wait_max`.
-    pub fn try_begin<T>(&self, wait_max: Duration, ordered: impl FnOnce(u64) -> T) -> Option<(u64, T)> {
-        let _order = self.order.try_lock_for(wait_max)?;
+    /// As [`Mvcc::begin`]; `None` when others are giving out numbers for longer than the thread's
+    /// [budget](wait_budget) of waits.
+    pub fn try_begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> Option<(u64, T)> {
+        let in_time = || wait_budget::spend(|time| self.order.try_lock_for(time));
+        let _order = self.order.try_lock().or_else(in_time)?;
         let number = self.next();
         Some((number, ordered(number)))
     }

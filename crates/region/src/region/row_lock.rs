@@ -83,7 +83,7 @@ impl RowLocks {
         // Who holds it may wait for a write of this thread to be durable.
         evenkeel_wal::wake_waiting();
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.wait_max);
-        let held = turns::lend(|| match mode {
+        let held = turns::lend_and_line_up(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
             LockMode::Exclusive => {
                 lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })

@@ -8,13 +8,12 @@
 //! A write may have to wait for a row's lock (behind a write that reads first and waits for the disk), for the updates lock
 //! (behind a flush's swap or a close), for its turn to take a number, and for room in the log's queue. Whoever must not wait
 //! uses [`Region::try_mutate`] and [`Region::try_batch_mutate`]: when they would have to, nothing was done, and the caller has
-//! the write back to make it where it may wait. Locks that are held for a computation only are waited for, [`BRIEF`] each:
-//! it would be slower to go elsewhere.
+//! the write back to make it where it may wait. Locks that are held for a computation only are waited for, but
+//! [within a budget](super::wait_budget).
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, turns};
@@ -25,7 +24,7 @@ use super::abort_on_panic::HalfDone;
 use super::nonce::{NonceKey, NonceStart, RunningNonce};
 use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
 use super::row_lock::{LockMode, RowGuard};
-use super::{Phase, Region};
+use super::{Phase, Region, wait_budget};
 use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
@@ -39,9 +38,6 @@ pub enum Tried<T> {
     /// It would have to wait. Nothing was done; here it is.
     WouldWait(T),
 }
-
-/// How long a write that must not wait for others is held up by locks that are held for a computation only, each.
-const BRIEF: Duration = Duration::from_millis(1);
 
 /// Whether a write may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +293,7 @@ impl Region {
                 return Err(Unapplied::WouldWait);
             }
             // What is read below must not be taken back after it was built upon.
-            turns::lend(|| self.mvcc.wait_for(self.mvcc.write_point()));
+            turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
         }
         let now_ms = self.env.stores.clock.now_ms();
         let mut put_timestamp = now_ms;
@@ -347,8 +343,12 @@ impl Region {
         let level = sync_level(durability);
         let rows = self.row_cache.as_ref().map(|cache| cache.rows_of(&cells));
         let updates = match wait {
-            Wait::Allowed => self.updates.read(),
-            Wait::Never => self.updates.try_read_for(BRIEF).ok_or(Unapplied::WouldWait)?,
+            Wait::Allowed => self.updates.try_read().unwrap_or_else(|| turns::lend(|| self.updates.read())),
+            Wait::Never => self
+                .updates
+                .try_read()
+                .or_else(|| wait_budget::spend(|time| self.updates.try_read_for(time)))
+                .ok_or(Unapplied::WouldWait)?,
         };
         if *updates != Phase::Open {
             return Err(self.not_serving().into());
@@ -362,7 +362,7 @@ impl Region {
         };
         let (number, logged) = match wait {
             Wait::Allowed => self.mvcc.begin(in_order),
-            Wait::Never => self.mvcc.try_begin(BRIEF, in_order).ok_or(Unapplied::WouldWait)?,
+            Wait::Never => self.mvcc.try_begin(in_order).ok_or(Unapplied::WouldWait)?,
         };
         let mut begun = Begun { region: self, number, cells, is_applied: false };
         let logged = logged?;

@@ -2,12 +2,15 @@
 //!
 //! A class may have *turns*: only so many of its calls compute at once, one a core, in the order in which they came.
 //! Then a call that takes two milliseconds waits for those before it and no longer; with a thread for each, all would
-//! be in the kernel's hands, and some of them late by a hundred. Three rules:
+//! be in the kernel's hands, and some of them late by a hundred. Four rules:
 //!
 //! * A thread takes a call from the line when a turn is free, and the next when that one has ended: as long as no call
 //!   waits for a disk, one thread a core does all the work, and nobody is woken.
 //! * A call that waits for a disk lends its turn, and goes on at once when it has waited, although there may be one too
 //!   many then for a while: it may hold what others wait for.
+//! * A call that waited for what many wait for, a row's lock or a commit of the log, lines up for a turn, before all who are in
+//!   the line ([`Queue::with_line_after_waits`]). All going on at once, they would take the cores from the threads of
+//!   connections and of the log. It may hold what those wait for who compute, so after a bounded wait it goes on without a turn.
 //! * A call that has computed for a whole turn, or that is one too many, goes to the end of the line when others wait,
 //!   at a place where it holds no lock. Its thread sleeps until it is its turn again.
 
@@ -72,17 +75,41 @@ impl Sleeper {
             std::thread::park();
         }
     }
+
+    /// Sleeps for `time` at most; whether it was woken.
+    fn sleep_for(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            if self.is_woken.load(Ordering::Acquire) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::park_timeout(left);
+        }
+    }
 }
 
 #[derive(Default)]
 struct State {
     line: VecDeque<Next>,
+    /// Threads whose calls have waited and wait for a turn: before the line.
+    resuming: VecDeque<Arc<Sleeper>>,
     /// Calls in the line that no thread has begun.
     calls: usize,
     idle_handlers: usize,
     /// Calls that compute.
     running: usize,
     stopped: bool,
+}
+
+impl State {
+    /// Whether the next turn goes to a thread whose call has begun.
+    fn next_is_thread(&self) -> bool {
+        !self.resuming.is_empty() || matches!(self.line.front(), Some(Next::Thread(_)))
+    }
 }
 
 /// See the module.
@@ -94,6 +121,8 @@ pub(super) struct Queue {
     /// Calls that compute at once.
     running_max: usize,
     turn: Duration,
+    /// How long a call lines up for a turn after a wait; `None`: it goes on at once.
+    resume_wait_max: Option<Duration>,
     /// Whether anybody is in the line; a hint, so that a call may look at it often.
     has_line: AtomicBool,
 }
@@ -109,6 +138,7 @@ impl Queue {
             handlers,
             running_max: usize::MAX,
             turn: Duration::MAX,
+            resume_wait_max: None,
             has_line: AtomicBool::new(false),
         }
     }
@@ -116,6 +146,11 @@ impl Queue {
     /// Lets `at_once` calls compute at once, for `turn` each when others wait.
     pub fn with_turns(self, at_once: usize, turn: Duration) -> Self {
         Queue { running_max: at_once, turn, ..self }
+    }
+
+    /// Calls that waited for what many wait for line up for a turn, and go on without one after so long.
+    pub fn with_line_after_waits(self, resume_wait_max: Duration) -> Self {
+        Queue { resume_wait_max: Some(resume_wait_max), ..self }
     }
 
     pub fn handlers(&self) -> usize {
@@ -164,14 +199,16 @@ impl Queue {
 
     /// Takes no more calls; those that no thread has begun are answered, all others end without turns.
     pub fn stop(&self, server_name: &str) {
-        let line = {
+        let (resuming, line) = {
             let mut state = self.state.lock();
             state.stopped = true;
             state.calls = 0;
-            state.running += state.line.iter().filter(|next| matches!(next, Next::Thread(_))).count();
+            let asleep = state.line.iter().filter(|next| matches!(next, Next::Thread(_))).count();
+            state.running += asleep + state.resuming.len();
             self.has_line.store(false, Ordering::Relaxed);
-            std::mem::take(&mut state.line)
+            (std::mem::take(&mut state.resuming), std::mem::take(&mut state.line))
         };
+        resuming.iter().for_each(|sleeper| sleeper.wake());
         self.arrived.notify_all();
         let message = format!("server {server_name} is stopping");
         let error = HBaseError::new(ErrorKind::RegionServerStopped, message);
@@ -228,16 +265,45 @@ impl Queue {
         if state.running >= self.running_max {
             return None;
         }
-        let next = state.line.pop_front()?;
+        let next = match state.resuming.pop_front() {
+            Some(sleeper) => Next::Thread(sleeper),
+            None => state.line.pop_front()?,
+        };
         state.running += 1;
         state.calls -= usize::from(matches!(next, Next::Call(_)));
-        self.has_line.store(!state.line.is_empty(), Ordering::Relaxed);
+        self.note_line(state);
         Some(next)
+    }
+
+    fn note_line(&self, state: &State) {
+        self.has_line.store(!state.line.is_empty() || !state.resuming.is_empty(), Ordering::Relaxed);
     }
 
     fn append(&self, state: &mut State, next: Next) {
         state.line.push_back(next);
         self.has_line.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for a turn, and goes on without one when that takes too long. The turn is counted when this returns.
+    fn resume(&self, wait_max: Duration) {
+        let mut state = self.state.lock();
+        if state.stopped || state.running < self.running_max {
+            state.running += 1;
+            return;
+        }
+        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        state.resuming.push_back(Arc::clone(&sleeper));
+        self.has_line.store(true, Ordering::Relaxed);
+        drop(state);
+        if !sleeper.sleep_for(wait_max) {
+            let mut state = self.state.lock();
+            // Who took it out of the list meanwhile has counted it.
+            if let Some(at) = state.resuming.iter().position(|other| Arc::ptr_eq(other, &sleeper)) {
+                state.resuming.remove(at);
+                state.running += 1;
+                self.note_line(&state);
+            }
+        }
     }
 
     /// Sees to it that somebody is awake for who is first in the line, when a turn is free.
@@ -246,7 +312,7 @@ impl Queue {
             return;
         }
         match state.line.front() {
-            Some(Next::Thread(_)) => {
+            _ if state.next_is_thread() => {
                 if let Some(Next::Thread(sleeper)) = self.take(&mut state) {
                     sleeper.wake();
                 }
@@ -294,11 +360,7 @@ impl Turns for HandlerTurns {
         let mut state = queue.state.lock();
         let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.turn;
         // A call at the front needs a thread to run it: when none is idle, it waits for the next that is.
-        let has_heir = match state.line.front() {
-            Some(Next::Thread(_)) => true,
-            Some(Next::Call(_) | Next::Job(_)) => state.idle_handlers > 0,
-            None => false,
-        };
+        let has_heir = state.next_is_thread() || (!state.line.is_empty() && state.idle_handlers > 0);
         if !is_due || !has_heir {
             return;
         }
@@ -318,5 +380,11 @@ impl Turns for HandlerTurns {
 
     fn take_back(&self) {
         self.queue.state.lock().running += 1;
+    }
+
+    fn line_up(&self) {
+        let Some(wait_max) = self.queue.resume_wait_max else { return self.take_back() };
+        self.queue.resume(wait_max);
+        self.began_at.set(Instant::now());
     }
 }
