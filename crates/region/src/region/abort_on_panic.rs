@@ -26,6 +26,7 @@ mod tests {
     use evenkeel_common::KeyValue;
 
     use crate::ops::{Mutation, MutationKind};
+    use crate::region::nonce::NonceSource;
     use crate::region::testing::region_with;
     use crate::region::{Region, RegionEvents};
 
@@ -48,7 +49,7 @@ mod tests {
         let region = region_with(Arc::new(Panics(tell)), 1);
         let cell = KeyValue::put(b"r", b"f", b"q", 1, b"v");
         let put = Mutation::new(MutationKind::Put, &b"r"[..], vec![cell]);
-        let put = || region.mutate(put, 0, Box::new(|_| {}));
+        let put = || region.mutate(put, NonceSource::NONE, Box::new(|_| {}));
         catch_unwind(AssertUnwindSafe(put)).expect_err("the bug");
         assert!(told.try_recv().expect("the server hears of it").contains("half done"));
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use evenkeel_common::{HBaseError, Result};
 
 use super::Region;
+use super::nonce::NonceSource;
 use crate::ops::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
 
 fn wait<T: Send + 'static>(start: impl FnOnce(Completion<T>)) -> Result<T> {
@@ -20,7 +21,7 @@ impl Region {
     /// # Errors
     /// Whatever the write ends with.
     pub fn mutate_wait(self: &Arc<Self>, mutation: Mutation) -> Result<MutationResult> {
-        wait(|done| self.mutate(mutation, 0, done))
+        wait(|done| self.mutate(mutation, NonceSource::NONE, done))
     }
 
     /// [`Region::mutate_rows`], waited for.
@@ -32,7 +33,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.mutate_rows(mutations, conditions, 0, done))
+        wait(|done| self.mutate_rows(mutations, conditions, NonceSource::NONE, done))
     }
 
     /// [`Region::check_and_mutate`], waited for.
@@ -44,7 +45,7 @@ impl Region {
         condition: Condition,
         mutations: Vec<Mutation>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.check_and_mutate(condition, mutations, 0, done))
+        wait(|done| self.check_and_mutate(condition, mutations, NonceSource::NONE, done))
     }
 
     /// [`Region::batch_mutate`], waited for.

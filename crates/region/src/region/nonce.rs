@@ -6,9 +6,10 @@
 //!
 //! # How they are kept
 //! By a hash with a secret of this process, a nonce belongs to one of [`SHARDS`] shards, each with a lock of its own. A shard has a
-//! small table of the latest nonces; when that is full, or old, its keys become a sorted array: 16 bytes a nonce, where HBase's
-//! map takes more than ten times that. Arrays are few, since the table is a part of what the arrays have, so finding a nonce is
-//! some binary searches. An array goes as a whole when its latest nonce may go: at most an eighth of the grace period late.
+//! small table of the latest nonces; when that is full, or old, its keys become a sorted array: 8 bytes a nonce, and 16 for
+//! each group in it, where HBase's map takes more than ten times that. Arrays are few, since the table is a part of what the
+//! arrays have, so finding a nonce is some binary searches. An array goes as a whole when its latest nonce may go: at most an
+//! eighth of the grace period late.
 //!
 //! # The bound
 //! HBase keeps all nonces, so a client that sends many takes the server down. Here they have a bound in bytes
@@ -17,6 +18,13 @@
 //! refused ([`NonceStart::Full`], a `RegionTooBusyException`), at which clients wait and ask again. A younger nonce is never
 //! forgotten to make room: its retry would be applied twice, and nobody would know. Writes without nonces (Put, Delete, and
 //! Increments of clients that turned nonces off) are not refused.
+//!
+//! # Shares
+//! One client must not fill all of it: for as long as clients repeat operations, those of everybody would be refused. So the
+//! nonces of an owner, which is where its calls come from ([`NonceSource::owner`]), may take as much as is left free, and no
+//! more. One owner alone comes to a half of the bound, two come to a third each, and whoever comes later finds some room. An owner
+//! is not the nonce group: that is a number which a client chooses anew whenever it likes. Nonces that are restored
+//! from the log have no owner any more, and are one together.
 //!
 //! Operations under way are not in the bound: each belongs to a call, which has its place among the requests in flight.
 //!
@@ -39,10 +47,14 @@ const TABLE_AGE_PART: i64 = 8;
 const TABLE_NONCES: usize = 4096;
 const TABLE_PART: usize = 8;
 /// But no more than this part of the shard's bytes, and so many in any case.
-const TABLE_BYTES_PART: usize = 4;
+const TABLE_BYTES_PART: usize = 8;
 const TABLE_NONCES_MIN: usize = 28;
 /// Bytes of a bucket of a table: a key and a control byte.
 const BUCKET_BYTES: usize = size_of::<NonceKey>() + 1;
+/// Bytes of a nonce in an array, when its group has no other there.
+const NONCE_BYTES_MAX: usize = size_of::<u64>() + size_of::<(u64, usize)>();
+/// Bytes of an owner's count, with the room that a table of counts has.
+const OWNER_BYTES: usize = 40;
 
 /// A nonce group and a nonce; a nonce of 0 is none at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +63,20 @@ pub struct NonceKey {
     pub group: u64,
     /// The operation's number.
     pub nonce: u64,
+}
+
+/// Where an operation with a nonce comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NonceSource {
+    /// The client's number, of its own choice.
+    pub group: u64,
+    /// Whose share its nonce is of: a number for what the client cannot choose at will, as its address.
+    pub owner: u64,
+}
+
+impl NonceSource {
+    /// Of an operation without a nonce.
+    pub const NONE: Self = Self { group: 0, owner: 0 };
 }
 
 /// What [`NonceManager::start`] says.
@@ -81,21 +107,99 @@ pub struct NonceManager {
     shards: Box<[Mutex<Shard>]>,
 }
 
+/// The owner of nonces that were restored.
+const RESTORED: u64 = u64::MAX;
+
 #[derive(Default)]
 struct Shard {
-    running: HashMap<NonceKey, Vec<NonceWaiter>>,
+    running: HashMap<NonceKey, Running>,
     table: HashSet<NonceKey>,
     /// When the first and the latest of the table were done.
     table_ms: (i64, i64),
+    table_owners: Owners,
     /// The oldest first.
     arrays: VecDeque<Array>,
+    /// Bytes of all of them, and their nonces.
+    array_bytes: usize,
+    array_nonces: usize,
+    /// Of table and arrays, and of what runs.
+    owners: Owners,
 }
 
+struct Running {
+    owner: u64,
+    waiting: Vec<NonceWaiter>,
+}
+
+/// Nonces of each owner.
+#[derive(Default)]
+struct Owners {
+    counts: HashMap<u64, u64>,
+    total: u64,
+}
+
+impl Owners {
+    fn count(&self, owner: u64) -> u64 {
+        self.counts.get(&owner).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, owner: u64) {
+        *self.counts.entry(owner).or_default() += 1;
+        self.total += 1;
+    }
+
+    fn remove(&mut self, owner: u64, nonces: u64) {
+        self.total -= nonces;
+        if let Some(count) = self.counts.get_mut(&owner) {
+            *count -= nonces;
+            if *count == 0 {
+                self.counts.remove(&owner);
+            }
+        }
+    }
+
+    /// Bytes, about.
+    fn bytes(&self) -> usize {
+        self.counts.len() * OWNER_BYTES
+    }
+}
+
+/// The nonces of a table, sorted.
 struct Array {
-    /// Sorted.
-    keys: Box<[NonceKey]>,
+    /// Groups in their order, each with the end of its nonces.
+    groups: Box<[(u64, usize)]>,
+    /// Of each group in their order.
+    nonces: Box<[u64]>,
+    owners: Box<[(u64, u64)]>,
     /// When the latest of them was done.
     latest_ms: i64,
+}
+
+impl Array {
+    fn of(keys: impl Iterator<Item = NonceKey>, owners: Owners, latest_ms: i64) -> Self {
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable();
+        let mut groups: Vec<(u64, usize)> = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            match groups.last_mut() {
+                Some((group, end)) if *group == key.group => *end = at + 1,
+                _ => groups.push((key.group, at + 1)),
+            }
+        }
+        let nonces = keys.iter().map(|key| key.nonce).collect();
+        Self { groups: groups.into(), nonces, owners: owners.counts.into_iter().collect(), latest_ms }
+    }
+
+    fn has(&self, key: NonceKey) -> bool {
+        let Ok(at) = self.groups.binary_search_by_key(&key.group, |(group, _)| *group) else { return false };
+        let start = at.checked_sub(1).map_or(0, |before| self.groups[before].1);
+        self.nonces[start..self.groups[at].1].binary_search(&key.nonce).is_ok()
+    }
+
+    fn bytes(&self) -> usize {
+        let parts = size_of_val(&*self.groups) + size_of_val(&*self.nonces) + size_of_val(&*self.owners);
+        parts + size_of::<Self>()
+    }
 }
 
 impl NonceManager {
@@ -123,28 +227,29 @@ impl NonceManager {
     }
 
     /// Asks to start an operation. `waiter` is only made when the answer is [`NonceStart::Running`].
-    pub fn start(&self, key: NonceKey, waiter: impl FnOnce() -> NonceWaiter) -> NonceStart {
+    pub fn start(&self, key: NonceKey, owner: u64, waiter: impl FnOnce() -> NonceWaiter) -> NonceStart {
         if key.nonce == 0 {
             return NonceStart::Proceed;
         }
         let now_ms = self.clock.now_ms();
         let mut shard = self.shard(key).lock();
         shard.forget(now_ms, self.grace_ms);
-        if let Some(waiting) = shard.running.get_mut(&key) {
-            waiting.push(waiter());
+        if let Some(running) = shard.running.get_mut(&key) {
+            running.waiting.push(waiter());
             return NonceStart::Running;
         }
         if shard.has(key) {
             // The client may ask once more.
-            if shard.has_room(self.shard_bytes_max) {
-                shard.add(key, now_ms, self);
+            if shard.has_room(Some(owner), self.shard_bytes_max) {
+                shard.add(key, owner, now_ms, self);
             }
             return NonceStart::Duplicate;
         }
-        if !shard.make_room(now_ms, self) {
+        if !shard.make_room(Some(owner), now_ms, self) {
             return NonceStart::Full;
         }
-        shard.running.insert(key, Vec::new());
+        shard.running.insert(key, Running { owner, waiting: Vec::new() });
+        shard.owners.add(owner);
         NonceStart::Proceed
     }
 
@@ -154,9 +259,10 @@ impl NonceManager {
             return;
         }
         let mut shard = self.shard(key).lock();
-        let waiting = shard.running.remove(&key).unwrap_or_default();
+        let Some(Running { owner, waiting }) = shard.running.remove(&key) else { return };
+        shard.owners.remove(owner, 1);
         if success {
-            shard.add(key, self.clock.now_ms(), self);
+            shard.add(key, owner, self.clock.now_ms(), self);
         }
         drop(shard);
         waiting.into_iter().for_each(|waiter| waiter(success));
@@ -170,54 +276,79 @@ impl NonceManager {
         }
         let mut shard = self.shard(key).lock();
         let may_go = written_ms.saturating_add(self.kept_ms) <= now_ms;
-        if shard.make_room(now_ms, self) || !may_go {
-            shard.add(key, written_ms, self);
+        if shard.make_room(None, now_ms, self) || !may_go {
+            shard.add(key, RESTORED, written_ms, self);
         }
     }
 }
 
 impl Shard {
     fn bytes(&self) -> usize {
-        self.array_bytes() + table_bytes(self.table.capacity())
+        self.kept_bytes() + table_bytes(self.table.capacity())
     }
 
-    fn array_bytes(&self) -> usize {
-        self.arrays.iter().map(|array| size_of_val(&*array.keys) + size_of::<Array>()).sum()
+    /// Of all but the table.
+    fn kept_bytes(&self) -> usize {
+        self.array_bytes + self.owners.bytes() + self.table_owners.bytes()
+    }
+
+    /// What counts as taken with so many nonces in the table or under way: the table at its largest, and the arrays that they will
+    /// be in. So it does not come and go with the table.
+    fn used_bytes(&self, nonces: usize, bytes_max: usize) -> usize {
+        let table = table_bytes(self.table.capacity().max(self.table_nonces_max(bytes_max)));
+        self.kept_bytes() + table + nonces * NONCE_BYTES_MAX
+    }
+
+    /// Nonces after which the table becomes an array.
+    fn table_nonces_max(&self, bytes_max: usize) -> usize {
+        let affordable = bytes_max / TABLE_BYTES_PART / (2 * BUCKET_BYTES);
+        TABLE_NONCES.max(self.array_nonces / TABLE_PART).min(affordable).max(TABLE_NONCES_MIN)
     }
 
     fn has(&self, key: NonceKey) -> bool {
-        let is_in = |array: &Array| array.keys.binary_search(&key).is_ok();
-        self.table.contains(&key) || self.arrays.iter().any(is_in)
+        self.table.contains(&key) || self.arrays.iter().any(|array| array.has(key))
     }
 
-    /// Whether what runs and one more can be kept.
-    fn has_room(&self, bytes_max: usize) -> bool {
-        let nonces = self.table.len() + self.running.len() + 1;
-        self.array_bytes() + table_bytes(nonces.max(self.table.capacity())) <= bytes_max
+    /// Whether what runs and one more can be kept; of an owner, within its share.
+    fn has_room(&self, owner: Option<u64>, bytes_max: usize) -> bool {
+        let used = self.used_bytes(self.table.len() + self.running.len() + 1, bytes_max);
+        let Some(free) = bytes_max.checked_sub(used) else { return false };
+        let own = owner.map_or(0, |owner| self.owners.count(owner));
+        // The owner's part of what is used is no more than what is free.
+        used as u128 * u128::from(own) <= free as u128 * u128::from(self.owners.total)
     }
 
     /// Forgets what may go for want of room; whether there is room for one more.
-    fn make_room(&mut self, now_ms: i64, of: &NonceManager) -> bool {
-        while !self.has_room(of.shard_bytes_max) {
+    fn make_room(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
+        while !self.has_room(owner, of.shard_bytes_max) {
             let oldest = self.arrays.front();
             if oldest.is_none_or(|array| array.latest_ms.saturating_add(of.kept_ms) > now_ms) {
                 return false;
             }
-            self.arrays.pop_front();
+            self.forget_oldest();
         }
         true
     }
 
-    fn add(&mut self, key: NonceKey, done_ms: i64, of: &NonceManager) {
+    fn forget_oldest(&mut self) {
+        let Some(array) = self.arrays.pop_front() else { return };
+        self.array_bytes -= array.bytes();
+        self.array_nonces -= array.nonces.len();
+        array.owners.iter().for_each(|(owner, nonces)| self.owners.remove(*owner, *nonces));
+    }
+
+    fn add(&mut self, key: NonceKey, owner: u64, done_ms: i64, of: &NonceManager) {
         if self.table.is_empty() {
             self.table_ms = (done_ms, done_ms);
         }
         self.table_ms.1 = self.table_ms.1.max(done_ms);
-        self.table.insert(key);
-        let in_arrays: usize = self.arrays.iter().map(|array| array.keys.len()).sum();
-        let affordable = of.shard_bytes_max / TABLE_BYTES_PART / (2 * BUCKET_BYTES);
-        let most = TABLE_NONCES.max(in_arrays / TABLE_PART).min(affordable).max(TABLE_NONCES_MIN);
-        if self.table.len() >= most || self.is_table_old(done_ms, of.grace_ms) {
+        if self.table.insert(key) {
+            self.table_owners.add(owner);
+            self.owners.add(owner);
+        }
+        if self.table.len() >= self.table_nonces_max(of.shard_bytes_max)
+            || self.is_table_old(done_ms, of.grace_ms)
+        {
             self.sort_table();
         }
     }
@@ -228,19 +359,26 @@ impl Shard {
 
     /// Makes an array of the table.
     fn sort_table(&mut self) {
-        let mut keys: Box<[NonceKey]> = std::mem::take(&mut self.table).into_iter().collect();
-        keys.sort_unstable();
-        self.arrays.push_back(Array { keys, latest_ms: self.table_ms.1 });
+        let keys = std::mem::take(&mut self.table);
+        let owners = std::mem::take(&mut self.table_owners);
+        let array = Array::of(keys.into_iter(), owners, self.table_ms.1);
+        self.array_bytes += array.bytes();
+        self.array_nonces += array.nonces.len();
+        self.arrays.push_back(array);
     }
 
     /// Forgets what is older than the grace period.
     fn forget(&mut self, now_ms: i64, grace_ms: i64) {
         let is_over = |latest_ms: i64| latest_ms.saturating_add(grace_ms) <= now_ms;
         while self.arrays.front().is_some_and(|array| is_over(array.latest_ms)) {
-            self.arrays.pop_front();
+            self.forget_oldest();
         }
         if !self.table.is_empty() && is_over(self.table_ms.1) {
-            self.table = HashSet::new();
+            self.sort_table();
+            if let Some(array) = self.arrays.pop_back() {
+                self.arrays.push_front(array);
+            }
+            self.forget_oldest();
         }
     }
 }
@@ -287,6 +425,7 @@ mod tests {
     use super::*;
 
     const KEY: NonceKey = NonceKey { group: 1, nonce: 2 };
+    const OWNER: u64 = 9;
 
     fn no_retry() -> NonceWaiter {
         Box::new(|_| ())
@@ -296,31 +435,31 @@ mod tests {
     fn a_success_is_remembered_for_the_grace_period() {
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 100);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         nonces.end(KEY, true);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Duplicate);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Duplicate);
         clock.advance_ms(100);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
     }
 
     #[test]
     fn a_nonce_of_the_end_of_time_is_restored() {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
         nonces.restore(KEY, i64::MAX);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Duplicate);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Duplicate);
     }
 
     #[test]
     fn those_who_wait_hear_how_it_ended_and_a_failure_lets_the_next_through() {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         let failed = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&failed);
         let waiter = || Box::new(move |success: bool| flag.store(!success, Ordering::Relaxed)) as NonceWaiter;
-        assert_eq!(nonces.start(KEY, waiter), NonceStart::Running);
+        assert_eq!(nonces.start(KEY, OWNER, waiter), NonceStart::Running);
         nonces.end(KEY, false);
         assert!(failed.load(Ordering::Relaxed));
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
     }
 
     #[test]
@@ -328,7 +467,7 @@ mod tests {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
         let none = NonceKey { group: 1, nonce: 0 };
         nonces.end(none, true);
-        assert_eq!(nonces.start(none, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(none, OWNER, no_retry), NonceStart::Proceed);
     }
 
     fn key(nonce: u64) -> NonceKey {
@@ -336,7 +475,11 @@ mod tests {
     }
 
     fn make(nonces: &NonceManager, key: NonceKey) -> NonceStart {
-        let start = nonces.start(key, no_retry);
+        make_for(nonces, key, OWNER)
+    }
+
+    fn make_for(nonces: &NonceManager, key: NonceKey, owner: u64) -> NonceStart {
+        let start = nonces.start(key, owner, no_retry);
         if start == NonceStart::Proceed {
             nonces.end(key, true);
         }
@@ -372,9 +515,46 @@ mod tests {
         assert!(made_now > 20_000, "{made_now}");
         assert!(nonces.bytes() <= BOUND, "{} bytes", nonces.bytes());
         clock.advance_ms(1_800_000 + 225_000);
-        let start = |nonce: u64| nonces.start(key(3_000_000 + nonce), no_retry) == NonceStart::Proceed;
+        let start = |nonce: u64| nonces.start(key(3_000_000 + nonce), OWNER, no_retry) == NonceStart::Proceed;
         assert_eq!((0..10_000).filter(|nonce| start(*nonce)).count(), 10_000);
         assert!(nonces.bytes() < BOUND / 64, "{} bytes are left", nonces.bytes());
+    }
+
+    #[test]
+    fn one_owner_that_takes_all_it_can_leaves_room_for_others() {
+        const BOUND: u64 = 1 << 20;
+        let clock = ManualClock::at(0);
+        let nonces = NonceManager::new(clock.clone(), 1_800_000).within(BOUND, 1_200_000);
+        // Each nonce in a group of its own, as who attacks would have them, until nothing more is taken.
+        let of = |owner: u64, nonce: u64| NonceKey { group: owner << 32 | nonce, nonce: nonce + 1 };
+        let fill = |owner: u64| {
+            let taken = |nonce: &u64| make_for(&nonces, of(owner, *nonce), owner) == NonceStart::Proceed;
+            (0..100_000).filter(taken).count()
+        };
+        let taken: Vec<usize> = (1..=3).map(fill).collect();
+        assert!(taken[0] > 10_000, "{taken:?}");
+        // Each finds a part of what those before it left, though they go on asking.
+        assert!(taken.windows(2).all(|two| two[1] > two[0] / 4), "{taken:?}");
+        assert!(nonces.bytes() <= BOUND, "{} bytes", nonces.bytes());
+        // A client that makes some operations now and then is not refused at all.
+        let few = (0..500).filter(|nonce| make_for(&nonces, of(77, *nonce), 77) == NonceStart::Proceed);
+        assert_eq!(few.count(), 500);
+        // Shares are given back with the nonces.
+        clock.advance_ms(1_800_000 + 225_000);
+        assert!(fill(1).abs_diff(taken[0]) <= taken[0] / 10, "{taken:?}");
+    }
+
+    #[test]
+    fn operations_that_fail_or_go_on_leave_no_share_behind() {
+        let nonces = NonceManager::new(ManualClock::at(0), 100).within(1 << 20, 100);
+        for nonce in 0..10_000 {
+            assert_eq!(nonces.start(key(nonce), OWNER, no_retry), NonceStart::Proceed);
+            nonces.end(key(nonce), false);
+        }
+        let shards = || nonces.shards.iter().map(|shard| shard.lock());
+        assert!(shards().all(|shard| shard.owners.total == 0 && shard.owners.counts.is_empty()));
+        (0..300).for_each(|nonce| assert_eq!(make(&nonces, key(nonce)), NonceStart::Proceed));
+        assert_eq!(shards().map(|shard| shard.owners.count(OWNER)).sum::<u64>(), 300);
     }
 
     #[test]
@@ -396,17 +576,19 @@ mod tests {
         let nonces = NonceManager::new(clock.clone(), 1_800_000).within(64 << 10, 1_200_000);
         (0..40_000).for_each(|nonce| nonces.restore(key(nonce), nonce as i64 * 45));
         let young = 40_000 / 3 + 1..40_000;
-        assert!(young.clone().all(|nonce| nonces.start(key(nonce), no_retry) == NonceStart::Duplicate));
-        assert_eq!(nonces.start(key(50_000), no_retry), NonceStart::Full);
+        assert!(
+            young.clone().all(|nonce| nonces.start(key(nonce), OWNER, no_retry) == NonceStart::Duplicate)
+        );
+        assert_eq!(nonces.start(key(50_000), OWNER, no_retry), NonceStart::Full);
     }
 
     #[test]
     fn an_operation_that_is_dropped_has_failed() {
         let nonces = Arc::new(NonceManager::new(ManualClock::at(0), 100));
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         drop(RunningNonce::new(&nonces, KEY));
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Proceed);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         RunningNonce::new(&nonces, KEY).end(true);
-        assert_eq!(nonces.start(KEY, no_retry), NonceStart::Duplicate);
+        assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Duplicate);
     }
 }

@@ -21,7 +21,7 @@ use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
 use super::abort_on_panic::HalfDone;
-use super::nonce::{NonceKey, NonceStart, RunningNonce};
+use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
 use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
 use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region, wait_budget};
@@ -88,8 +88,13 @@ impl Drop for Begun<'_> {
 
 impl Region {
     /// Makes one write.
-    pub fn mutate(self: &Arc<Self>, mutation: Mutation, nonce_group: u64, done: Completion<MutationResult>) {
-        self.write_atomically(vec![mutation], Vec::new(), nonce_group, WriteAnswer::Mutation(done));
+    pub fn mutate(
+        self: &Arc<Self>,
+        mutation: Mutation,
+        source: NonceSource,
+        done: Completion<MutationResult>,
+    ) {
+        self.write_atomically(vec![mutation], Vec::new(), source, WriteAnswer::Mutation(done));
     }
 
     /// As [`Region::mutate`], for a Put or Delete, without waiting.
@@ -115,10 +120,10 @@ impl Region {
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
-        nonce_group: u64,
+        source: NonceSource,
         done: Completion<CheckAndMutateResult>,
     ) {
-        self.write_atomically(mutations, conditions, nonce_group, WriteAnswer::Checked(done));
+        self.write_atomically(mutations, conditions, source, WriteAnswer::Checked(done));
     }
 
     /// Makes writes to one row if a condition on it holds.
@@ -126,13 +131,13 @@ impl Region {
         self: &Arc<Self>,
         condition: Condition,
         mutations: Vec<Mutation>,
-        nonce_group: u64,
+        source: NonceSource,
         done: Completion<CheckAndMutateResult>,
     ) {
         if mutations.iter().any(|m| m.row != condition.row) {
             return done(Err(HBaseError::do_not_retry("Action's getRow must match")));
         }
-        self.write_atomically(mutations, vec![condition], nonce_group, WriteAnswer::Checked(done));
+        self.write_atomically(mutations, vec![condition], source, WriteAnswer::Checked(done));
     }
 
     /// Makes puts and deletes that stand alone.
@@ -209,13 +214,13 @@ impl Region {
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
-        nonce_group: u64,
+        source: NonceSource,
         answer: WriteAnswer,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
-        let key = NonceKey { group: nonce_group, nonce };
+        let key = NonceKey { group: source.group, nonce };
         let mut parts = Some((mutations, conditions, answer));
-        let started = self.env.nonces.start(key, || {
+        let started = self.env.nonces.start(key, source.owner, || {
             let (region, parts) = (Arc::clone(self), parts.take());
             Box::new(move |made| {
                 if let Some((mutations, _, answer)) = parts {
@@ -585,6 +590,8 @@ mod tests {
     use crate::region::RegionEvents;
     use crate::region::testing::{region, region_with};
 
+    const SOURCE: NonceSource = NonceSource { group: 1, owner: 1 };
+
     struct Panics;
 
     impl Filter for Panics {
@@ -632,7 +639,7 @@ mod tests {
             let test = condition(filter);
             let condition =
                 Condition { row: b"r".to_vec().into(), test, time_range: crate::ops::TimeRange::ALL };
-            answer(|done| region.check_and_mutate(condition, vec![increment("r", 7)], 1, done))
+            answer(|done| region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, done))
         };
         assert!(make(Some(Panics)).is_none_or(|outcome| outcome.is_err()));
         let outcome = make(None).expect("the nonce does not stay running").expect("made");
@@ -648,7 +655,9 @@ mod tests {
         };
         // Every write is past the size of a flush, and so panics.
         for row in ["a", "b", "a"] {
-            assert!(answer(|done| region.mutate_rows(vec![put(row, b"v")], Vec::new(), 0, done)).is_none());
+            assert!(
+                answer(|done| region.mutate_rows(vec![put(row, b"v")], Vec::new(), SOURCE, done)).is_none()
+            );
         }
         assert!(region.get(Scan::get("a")).expect("read").is_empty(), "nobody was told that it was made");
         let (read, written) = (region.mvcc.read_point(), region.mvcc.write_point());

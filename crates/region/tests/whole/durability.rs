@@ -9,7 +9,7 @@ use evenkeel_common::{Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Gate, Keep, Op};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
-use evenkeel_region::region::nonce::NonceKey;
+use evenkeel_region::region::nonce::{NonceKey, NonceSource};
 use evenkeel_wal::WalConfig;
 
 use crate::harness::{Cluster, increment, put, scan, values};
@@ -380,7 +380,7 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
         std::thread::spawn(move || {
             let done =
                 Box::new(move |outcome: evenkeel_common::Result<_>| drop(sender.send(outcome.map(drop))));
-            region.mutate(put(&format!("r{i}"), &[("f", "q", "v")]), 0, done);
+            region.mutate(put(&format!("r{i}"), &[("f", "q", "v")]), NonceSource::NONE, done);
         })
     };
     let mut writers = vec![write(0)];
@@ -412,7 +412,7 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
         let done = Box::new(move |outcome: evenkeel_common::Result<_>| drop(sender.send(outcome.map(drop))));
         cluster.region().mutate(
             Mutation { nonce: nonce.nonce, ..increment("r", "f", "q", 5) },
-            nonce.group,
+            NonceSource { group: nonce.group, owner: 1 },
             done,
         );
     };
@@ -454,7 +454,7 @@ fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
             let sender = sender.clone();
             move |outcome: evenkeel_common::Result<_>| drop(sender.send((what, outcome.map(drop))))
         };
-        cluster.region().mutate(put("r", &[("f", "q", "failed")]), 0, Box::new(tell("put")));
+        cluster.region().mutate(put("r", &[("f", "q", "failed")]), NonceSource::NONE, Box::new(tell("put")));
         gate.wait_for_arrival();
         cluster.fs.clear();
         cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").times(1).fails(IoKind::StorageFull));
@@ -463,7 +463,7 @@ fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
             let tell = tell("delete");
             cluster.region().batch_mutate(vec![newest()], Box::new(move |mut all| tell(all.remove(0))));
         } else {
-            cluster.region().mutate(newest(), 0, Box::new(tell("delete")));
+            cluster.region().mutate(newest(), NonceSource::NONE, Box::new(tell("delete")));
         }
         gate.open();
         for _ in 0..2 {
@@ -538,7 +538,11 @@ fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, ke
     let mut write = put("r", &[("f", "q", "v")]);
     write.durability = given;
     let (sender, outcome) = mpsc::channel();
-    cluster.region().mutate(write, 0, Box::new(move |result| sender.send(result.is_ok()).expect("heard")));
+    cluster.region().mutate(
+        write,
+        NonceSource::NONE,
+        Box::new(move |result| sender.send(result.is_ok()).expect("heard")),
+    );
     let early = outcome.try_recv().ok();
     gate.open();
     let written = early.unwrap_or_else(|| outcome.recv_timeout(PATIENCE).expect("an answer"));

@@ -9,6 +9,7 @@ use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::CheckAndMutateResult;
 use evenkeel_region::region::Region;
+use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
@@ -22,18 +23,19 @@ use crate::requests::caller::{Done, Reply};
 /// What the generated Java classes of the responses are called.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
 
-/// Answers ExecService.
+/// Answers ExecService. `nonce_owner`: whose share the nonces of its writes are of.
 pub fn exec(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
     request: pb::CoprocessorServiceRequest,
+    nonce_owner: u64,
     done: Done<pb::CoprocessorServiceResponse>,
 ) {
     let specifier = request.region;
     let done = move |value: Result<pb::NameBytesPair>| {
         done(value.map(|value| Reply::plain(pb::CoprocessorServiceResponse { region: specifier, value })));
     };
-    call(server, region, &request.call, Box::new(done));
+    call(server, region, &request.call, nonce_owner, Box::new(done));
 }
 
 /// The error of a service that is not there.
@@ -48,17 +50,19 @@ pub fn unknown_service(name: &str, place: &str) -> HBaseError {
 pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
 
 /// Calls a service of a region. AggregateService reads the region before this returns.
+/// `nonce_owner`: whose share the nonces of its writes are of.
 pub fn call(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
     call: &pb::CoprocessorServiceCall,
+    nonce_owner: u64,
     done: DoneValue,
 ) {
     let has = |built_in| server.config.coprocessors.has(region.table(), built_in);
     let service = call.service_name.strip_prefix("hbase.pb.").unwrap_or(&call.service_name);
     match service {
         "MultiRowMutationService" if has(BuiltIn::MultiRowMutation) => match call.method_name.as_str() {
-            "MutateRows" => mutate_rows(server, region, call.request.clone(), done),
+            "MutateRows" => mutate_rows(server, region, call.request.clone(), nonce_owner, done),
             method => done(Err(unknown_method(method, service))),
         },
         "AggregateService" if has(BuiltIn::Aggregate) => {
@@ -93,7 +97,13 @@ fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
 }
 
 /// Makes writes to several rows of the region, all or none, if every condition holds.
-fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done: DoneValue) {
+fn mutate_rows(
+    server: &RegionServer,
+    region: &Arc<Region>,
+    request: Bytes,
+    nonce_owner: u64,
+    done: DoneValue,
+) {
     let parsed = decode::<pb::MutateRowsRequest>(request).and_then(|request| {
         server.check_memstore_limit(region)?;
         let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
@@ -102,9 +112,10 @@ fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done
         let max = server.config.cell_bytes_max;
         let mut read = |proto| mutation::read(proto, &mut no_block, max);
         let mutations = request.mutation_request.iter().map(&mut read).collect::<Result<Vec<_>>>()?;
-        Ok((mutations, conditions, request.nonce_group.unwrap_or(0)))
+        let nonces = NonceSource { group: request.nonce_group.unwrap_or(0), owner: nonce_owner };
+        Ok((mutations, conditions, nonces))
     });
-    let (mutations, conditions, nonce_group) = match parsed {
+    let (mutations, conditions, nonces) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
@@ -115,5 +126,5 @@ fn mutate_rows(server: &RegionServer, region: &Arc<Region>, request: Bytes, done
             value("MultiRowMutationProtos$MutateRowsResponse", &response)
         }));
     };
-    region.mutate_rows(mutations, conditions, nonce_group, Box::new(respond));
+    region.mutate_rows(mutations, conditions, nonces, Box::new(respond));
 }

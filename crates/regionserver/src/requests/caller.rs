@@ -1,10 +1,11 @@
 //! [`Caller`] and [`Reply`]: what request handlers know of RPC.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use evenkeel_common::{CellBuffer, Result};
 use evenkeel_protocol::pb;
+use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_rpc::{Call, CellBlockWriter, CellCodec, Compressor, Respond};
 use prost::Message;
 
@@ -36,6 +37,20 @@ impl Caller {
             received_at: call.received_at,
             deadline: call.deadline,
         }
+    }
+
+    /// Where the nonces of its operations come from, in a group. Each address has a share of the room for nonces, and each network
+    /// of 2⁶⁴ addresses of IPv6: a client may have all of one.
+    pub fn nonce_source(&self, group: Option<u64>) -> NonceSource {
+        let owner = match self.peer.map(|peer| peer.ip().to_canonical()) {
+            None => 0,
+            Some(IpAddr::V4(address)) => u64::from(address.to_bits()),
+            Some(IpAddr::V6(address)) => {
+                let [a, b, c, d, ..] = address.segments();
+                [a, b, c, d].iter().fold(0, |network, part| network << 16 | u64::from(*part))
+            }
+        };
+        NonceSource { group: group.unwrap_or(0), owner }
     }
 
     /// Whether the client is at least of this version.

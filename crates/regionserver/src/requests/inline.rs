@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Completion, Mutation, MutationResult};
+use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{BatchCompletion, Region, Tried};
 use evenkeel_rpc::{Call, CallClass, Executor};
 
@@ -101,10 +102,11 @@ impl<'a> RunsOn<'a> {
 
     /// Makes a Put or Delete, here if it need not wait.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
-        let Some(executor) = self.handlers() else { return region.mutate(mutation, 0, done) };
+        let Some(executor) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
         if let Tried::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
-            executor.run_rest(class_of_writes(&region), move || region.mutate(mutation, 0, done));
+            executor
+                .run_rest(class_of_writes(&region), move || region.mutate(mutation, NonceSource::NONE, done));
         }
     }
 

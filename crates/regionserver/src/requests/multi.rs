@@ -30,6 +30,7 @@ use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, quoted, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
+use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Charge, Executor};
@@ -150,7 +151,7 @@ pub fn multi(
         server,
         gathering: &gathering,
         block,
-        nonce_group: request.nonce_group.unwrap_or(0),
+        nonces: caller.nonce_source(request.nonce_group),
         result_bytes_max: match caller.has_version(1, 2) {
             true => server.result_bytes_max(),
             false => server.result_bytes_max_uncut(),
@@ -241,7 +242,7 @@ struct Run<'a> {
     actions_left: usize,
     /// The Gets at hand, if the last action was one.
     gets: Option<Gets>,
-    nonce_group: u64,
+    nonces: NonceSource,
     runs_on: RunsOn<'a>,
     /// How long it has read, and the bytes of the blocks that it looked into.
     context: ScannerContext,
@@ -316,8 +317,8 @@ impl Run<'_> {
             gathering.end();
         });
         match condition {
-            Some(condition) => region.check_and_mutate(condition, mutations, self.nonce_group, done),
-            None => region.mutate_rows(mutations, Vec::new(), self.nonce_group, done),
+            Some(condition) => region.check_and_mutate(condition, mutations, self.nonces, done),
+            None => region.mutate_rows(mutations, Vec::new(), self.nonces, done),
         }
     }
 
@@ -401,7 +402,7 @@ impl Run<'_> {
                     gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
                     gathering.end();
                 });
-                region.mutate(mutation, self.nonce_group, done);
+                region.mutate(mutation, self.nonces, done);
             }
         }
     }
@@ -485,7 +486,7 @@ impl Run<'_> {
             gathering.set(at, slot, value.map_or_else(Outcome::Failed, Outcome::Service));
             gathering.end();
         });
-        endpoint::call(self.server, region, call, done);
+        endpoint::call(self.server, region, call, self.nonces.owner, done);
     }
 
     /// The error of actions for which the reply has no room. Clients that do not know it get as much as there is room for.

@@ -51,7 +51,7 @@ pub fn mutate(
     done: Done<pb::MutateResponse>,
 ) {
     load::count(&server.counters.mutates);
-    let nonce_group = request.nonce_group.unwrap_or(0);
+    let nonces = || caller.nonce_source(request.nonce_group);
     let Parsed { region, mutation, condition } = match parse(server, region, request, &mut block) {
         Ok(parsed) => parsed,
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
@@ -65,13 +65,13 @@ pub fn mutate(
             });
             match kind {
                 MutationKind::Put | MutationKind::Delete => runs_on.write(&region, mutation, done),
-                _ => region.mutate(mutation, nonce_group, done),
+                _ => region.mutate(mutation, nonces(), done),
             }
         }
         Some(condition) => region.check_and_mutate(
             condition,
             vec![mutation],
-            nonce_group,
+            nonces(),
             Box::new(move |outcome| done(outcome.map(|result| checked(result, &caller)))),
         ),
     }

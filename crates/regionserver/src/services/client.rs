@@ -275,7 +275,8 @@ impl ClientService {
                 answer(reply, outcome);
                 drop(charge);
             });
-            endpoint::exec(&server, &region, request, done);
+            let nonce_owner = Caller::of(&call).nonce_source(None).owner;
+            endpoint::exec(&server, &region, request, nonce_owner, done);
         };
         match at {
             CallClass::Scan => self.executor.run_rest(CallClass::General, exec),

@@ -28,7 +28,7 @@ fn call(
         request: request.encode_to_vec().into(),
     };
     let request = pb::CoprocessorServiceRequest { region: specifier(region), call };
-    let answer = wait(|done| exec(&server.server, region, request, done))?;
+    let answer = wait(|done| exec(&server.server, region, request, 1, done))?;
     assert_eq!(answer.message.region, specifier(region));
     Ok(answer.message.value.value.expect("a value"))
 }
