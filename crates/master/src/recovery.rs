@@ -84,11 +84,11 @@ fn split_one(
             let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
             Ok(if fs.exists(&dir)? { Some(dir) } else { None })
         },
-        seen: &mut |entry| {
+        on_entry: &mut |entry| {
             let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
             nonces.restore(key, entry.write_time_ms);
         },
-        go_on: &mut || true,
+        should_continue: &mut || true,
         buffer_bytes_max: BUFFER_BYTES_MAX,
     })?;
     if let Some(damage) = &outcome.corrupt {

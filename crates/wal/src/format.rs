@@ -6,10 +6,10 @@
 //! cell    = i32 len | KeyValue with its tags          (plain; see `compression` for the other form)
 //! ```
 
-pub(crate) mod compress;
-pub(crate) mod compression;
-pub(crate) mod dictionary;
+pub(crate) mod compression_context;
 pub(crate) mod encode;
+pub(crate) mod entry_compressor;
+pub(crate) mod lru_dictionary;
 pub(crate) mod value_compression;
 
 /// The first bytes of every WAL file.

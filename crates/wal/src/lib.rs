@@ -27,6 +27,6 @@ pub mod split;
 pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
-pub use log::{OnSynced, SyncLevel, Txid, WakeBatch, Wal, WalOptions, WalStats, wake_waiting};
-pub use reader::{End, EntryName, Gap, ReadError, WalReader};
+pub use log::{OnSynced, SyncLevel, Txid, WakeBatch, Wal, WalOptions, WalStats, wake_deferred};
+pub use reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

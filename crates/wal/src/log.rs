@@ -9,7 +9,7 @@
 //! batch to fill.
 //!
 //! The WAL's own thread commits; it sleeps while nobody waits for an entry, and writes made in a row wake it together
-//! ([`wake`]). A thread in [`Wal::sync`] may do it in its
+//! ([`wakeup`]). A thread in [`Wal::sync`] may do it in its
 //! place when the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one write and no context
 //! switch. `Queue::writing` says that someone commits; the `Output` belongs to that someone.
 //!
@@ -43,7 +43,7 @@
 //!
 //! # Rolling and archiving
 //!
-//! After a commit the committing thread starts a new file when the current one is too long, too old, too slow ([`slow`]), or
+//! After a commit the committing thread starts a new file when the current one is too long, too old, too slow ([`slow_sync`]), or
 //! on request. Writers wait meanwhile, so the file after one that becomes too long is made ahead ([`output`]). The
 //! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
 //! more to the archive and makes the next one. [`accounting`] knows which those are.
@@ -51,7 +51,7 @@
 //! # A disk that does not answer
 //!
 //! A sync that fails is dealt with above; one that does not return is not. A thread of its own sees it, says so, and ends the
-//! log after [`WalConfig::sync_timeout`], as HBase does ([`watch`]).
+//! log after [`WalConfig::sync_timeout`], as HBase does ([`watchdog`]).
 //!
 //! # Locks, and bounds
 //!
@@ -67,9 +67,9 @@ mod archiver;
 mod commit;
 mod output;
 mod queue;
-mod slow;
-mod wake;
-mod watch;
+mod slow_sync;
+mod wakeup;
+mod watchdog;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -91,9 +91,9 @@ use crate::format::encode;
 use archiver::Archiver;
 use output::Output;
 pub use queue::OnSynced;
-use queue::{Done, Queue, Waiter};
-pub use wake::{WakeBatch, wake_waiting};
-use watch::Watch;
+use queue::{Completion, Queue, Waiter};
+pub use wakeup::{WakeBatch, wake_deferred};
+use watchdog::SyncWatchdog;
 
 /// A place in the order of appends, across files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -202,16 +202,16 @@ struct Shared {
     archiver: Archiver,
     listener: Arc<dyn WalListener>,
     counters: Counters,
-    watch: Watch,
+    watchdog: SyncWatchdog,
 }
 
 /// Whether an append waits for room in the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum WhenFull {
     /// As long as it takes.
-    Awaited,
+    Wait,
     /// It does not.
-    AtOnce,
+    ReturnNone,
 }
 
 /// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
@@ -226,7 +226,7 @@ thread_local! {
 }
 
 /// Above this many pending bytes the WAL's thread writes without being asked.
-const NUDGE_BYTES: usize = 256 << 10;
+const COMMIT_BYTES: usize = 256 << 10;
 
 impl Wal {
     /// Starts a new file in `wal_dir`, and the threads.
@@ -248,19 +248,19 @@ impl Wal {
             archiver,
             listener,
             counters: Counters::default(),
-            watch: Watch::default(),
+            watchdog: SyncWatchdog::default(),
         });
         let (of_thread, dying) = (Arc::clone(&shared), Arc::downgrade(&shared));
         let fails_log = Supervisor::new(move |death| {
-            dying.upgrade().into_iter().for_each(|shared| shared.fail_at_once(&death.to_string()));
+            dying.upgrade().into_iter().for_each(|shared| shared.fail_now(&death.to_string()));
         });
         let thread = spawn_essential("wal", &fails_log, move || {
             of_thread.run();
             Ok(())
         })?;
-        let of_watch = Arc::clone(&shared);
+        let of_watchdog = Arc::clone(&shared);
         let watch = spawn_essential("wal-watch", &supervisor, move || {
-            of_watch.run_watch();
+            of_watchdog.run_watchdog();
             Ok(())
         });
         let wal = Self { shared, thread: Mutex::new(Some(thread)), watch: Mutex::default() };
@@ -289,7 +289,7 @@ impl Wal {
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
     ) -> Result<Txid> {
-        let appended = self.append_or_not(key, cells, Room::Awaited)?;
+        let appended = self.append_entry(key, cells, WhenFull::Wait)?;
         appended.ok_or_else(|| HBaseError::io("an append that may wait found no room"))
     }
 
@@ -302,14 +302,14 @@ impl Wal {
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
     ) -> Result<Option<Txid>> {
-        self.append_or_not(key, cells, Room::AtOnce)
+        self.append_entry(key, cells, WhenFull::ReturnNone)
     }
 
-    fn append_or_not<'a>(
+    fn append_entry<'a>(
         &self,
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
-        room: Room,
+        when_full: WhenFull,
     ) -> Result<Option<Txid>> {
         let size = encode::measure(key, cells.clone());
         if size.total > self.shared.config.entry_bytes_max {
@@ -320,7 +320,7 @@ impl Wal {
         ENTRY.with_borrow_mut(|entry| {
             entry.clear();
             encode::write(entry, size, key, cells.clone());
-            let txid = self.append_encoded(entry, key, cells, room);
+            let txid = self.append_encoded(entry, key, cells, when_full);
             if entry.capacity() > ENTRY_BYTES_KEPT {
                 *entry = Vec::new();
             }
@@ -333,15 +333,15 @@ impl Wal {
         entry: &[u8],
         key: &WalKey<'_>,
         cells: impl Iterator<Item = CellRef<'a>>,
-        room: Room,
+        when_full: WhenFull,
     ) -> Result<Option<Txid>> {
-        let Some(mut queue) = self.shared.room_for(entry.len(), room)? else { return Ok(None) };
+        let Some(mut queue) = self.shared.lock_with_room(entry.len(), when_full)? else { return Ok(None) };
         queue.reserve(entry.len(), self.shared.config.queue_bytes_max);
         queue.pending.extend_from_slice(entry);
         queue.accounting.appended(key.region, key.seq_id, cells);
         let txid = queue.next_txid(entry.len());
-        if queue.pending.len() > NUDGE_BYTES {
-            self.shared.nudge(&mut queue);
+        if queue.pending.len() > COMMIT_BYTES {
+            self.shared.request_commit(&mut queue);
         }
         Ok(Some(txid))
     }
@@ -357,22 +357,22 @@ impl Wal {
     pub fn notify_synced(&self, txid: Txid, level: SyncLevel, done: Box<dyn OnSynced>) {
         let mut queue = self.shared.queue.lock();
         let level = self.shared.effective(&queue, level);
-        match queue.verdict(txid, level) {
+        match queue.sync_result(txid, level) {
             Some(verdict) => {
                 let is_to_come = level == SyncLevel::None && queue.flushed < txid.0;
                 let sleeps = is_to_come && queue.wants_commit();
                 drop(queue);
                 if sleeps {
-                    wake::wake_soon(&self.shared);
+                    wakeup::wake_or_defer(&self.shared);
                 }
                 done.synced(verdict);
             }
             None => {
-                queue.waiters.push(Waiter { txid, level, done: Done::Callback(done) });
+                queue.waiters.push(Waiter { txid, level, completion: Completion::Callback(done) });
                 let sleeps = queue.wants_commit();
                 drop(queue);
                 if sleeps {
-                    wake::wake_soon(&self.shared);
+                    wakeup::wake_or_defer(&self.shared);
                 }
             }
         }
@@ -408,7 +408,7 @@ impl Wal {
             let mut queue = self.shared.queue.lock();
             queue.check_open()?;
             queue.rolls.push(tell);
-            self.shared.nudge(&mut queue);
+            self.shared.request_commit(&mut queue);
         }
         told.recv().unwrap_or_else(|_| Err(closed()))
     }
@@ -488,11 +488,11 @@ impl Wal {
     /// What the last writes of the file met. `TimeoutIOException` where a sync does not end: it and the file are left alone.
     pub fn close(&self) -> Result<()> {
         let Some(thread) = self.shared.begin_close(&self.thread) else { return Ok(()) };
-        if self.shared.watch.is_over() {
+        if self.shared.watchdog.has_timed_out() {
             return self.shared.queue.lock().check_open();
         }
         drop(thread.join());
-        self.join_watch();
+        self.join_watchdog();
         let result = self.shared.finish_close();
         self.shared.archive_flushed();
         self.shared.archiver.wait();
@@ -504,18 +504,18 @@ impl Drop for Wal {
     /// As a crash would, but for the threads, which end: what was not synced may not be in the file. The last owner may be
     /// a callback on the WAL's own thread, which then ends by itself.
     fn drop(&mut self) {
-        let thread = self.shared.begin_close(&self.thread).filter(|_| !self.shared.watch.is_over());
+        let thread = self.shared.begin_close(&self.thread).filter(|_| !self.shared.watchdog.has_timed_out());
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
-        self.join_watch();
+        self.join_watchdog();
     }
 }
 
 impl Wal {
     /// Ends the watch, which may be the last owner of the log: in a callback, or in the listener.
-    fn join_watch(&self) {
-        self.shared.watch.stop();
+    fn join_watchdog(&self) {
+        self.shared.watchdog.stop();
         let watch = self.watch.lock().take();
         if let Some(watch) = watch.filter(|watch| watch.thread().id() != std::thread::current().id()) {
             let _ = watch.join();
@@ -539,22 +539,22 @@ impl Shared {
     fn effective(&self, queue: &Queue, level: SyncLevel) -> SyncLevel {
         match level {
             SyncLevel::Flush if self.config.hsync => SyncLevel::Sync,
-            SyncLevel::None if queue.refusing => SyncLevel::Flush,
+            SyncLevel::None if queue.is_rejecting => SyncLevel::Flush,
             _ => level,
         }
     }
 
     /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits. `None` when that
     /// would take a wait.
-    fn room_for(&self, bytes: usize, room: Room) -> Result<Option<MutexGuard<'_, Queue>>> {
+    fn lock_with_room(&self, bytes: usize, when_full: WhenFull) -> Result<Option<MutexGuard<'_, Queue>>> {
         let mut queue = self.queue.lock();
         queue.check_open()?;
-        if room == Room::AtOnce && queue.blocked > 0 {
+        if when_full == WhenFull::ReturnNone && queue.blocked > 0 {
             return Ok(None);
         }
         while !queue.pending.is_empty() && queue.pending.len() + bytes > self.config.queue_bytes_max {
-            self.nudge(&mut queue);
-            if room == Room::AtOnce {
+            self.request_commit(&mut queue);
+            if when_full == WhenFull::ReturnNone {
                 return Ok(None);
             }
             count(&self.counters.full_queue_waits);
@@ -567,7 +567,7 @@ impl Shared {
     }
 
     /// Sees to it that the WAL's thread commits. Whoever commits now looks again when it is done.
-    fn nudge(&self, queue: &mut Queue) {
+    fn request_commit(&self, queue: &mut Queue) {
         if queue.wants_commit() {
             self.wake();
         }

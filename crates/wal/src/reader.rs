@@ -5,7 +5,7 @@
 //! | `resync` | [`Gap`]s: what cannot be read, and where to go on |
 //! | `plausible` | what bytes must look like to be an entry |
 //!
-//! A log ends in one of three ways ([`End`]): with a trailer, because it was closed; at the end of an entry; or inside
+//! A log ends in one of three ways ([`WalEnd`]): with a trailer, because it was closed; at the end of an entry; or inside
 //! one, because its writer died. The last is normal, and the part of an entry is dropped. What cannot be explained by a
 //! death is damage ([`ReadError::Corrupt`]), and is never skipped unless the caller says so ([`WalReader::skip_damage`], which
 //! tells what is lost):
@@ -40,7 +40,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use crate::entry::{ClusterUuid, FamilyScope, Scope, WalEntry};
-use crate::format::compression::{CompressionContext, DictionaryKind};
+use crate::format::compression_context::{CompressionContext, DictionaryKind};
 use crate::format::{HEADER_BYTES_MAX, KEY_BYTES_MAX, MAGIC, TRAILER, TRAILER_MAGIC};
 use crate::names::RECOVERED_EDITS_DIR;
 
@@ -65,7 +65,7 @@ const ENCRYPTION_KEY: &str = "hbase.regionserver.wal.encryption";
 
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WalEnd {
     /// With a trailer: it was closed.
     Closed,
     /// After an entry: it is being written, or its writer died.
@@ -131,7 +131,7 @@ impl From<ReadError> for HBaseError {
 
 /// Why an entry could not be parsed.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum ParseError {
     /// The bytes end.
     Torn,
     Corrupt(String),
@@ -140,15 +140,15 @@ pub(crate) enum Stop {
     Io(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ParseError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-/// `Stop::Corrupt` in few letters.
-pub(crate) fn corrupt<T>(what: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Corrupt(what.into()))
+/// `ParseError::Corrupt` in few letters.
+pub(crate) fn corrupt<T>(what: impl Into<String>) -> Result<T, ParseError> {
+    Err(ParseError::Corrupt(what.into()))
 }
 
 /// Reads one file. After an error or the end, [`WalReader::next`] keeps to it.
@@ -159,26 +159,26 @@ pub struct WalReader {
     input: Input,
     /// Whether the file has a trailer.
     closed: bool,
-    outcome: Option<Outcome>,
+    state: Option<ReadState>,
     /// What the key of the entry read last says; `None` when it could not be read.
-    at_hand: Option<EntryName>,
+    current_name: Option<EntryName>,
     history: resync::History,
 }
 
 #[derive(Clone, Debug)]
-enum Outcome {
-    Ended(End),
-    Corrupt { offset: u64, what: String, next: Next },
+enum ReadState {
+    Ended(WalEnd),
+    Corrupt { offset: u64, what: String, next: ResumePoint },
 }
 
 /// Where reading can go on behind damage.
 #[derive(Clone, Copy, Debug)]
-enum Next {
+enum ResumePoint {
     /// It is to be looked for.
-    Unknown,
+    Search,
     At(u64),
     /// At the end: what could be found before it cannot be told from what is no entry.
-    Nowhere,
+    End,
 }
 
 impl WalReader {
@@ -191,18 +191,18 @@ impl WalReader {
     pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, ReadError> {
         let file = fs.open(path)?;
         let mut input = Input::new(file);
-        let mut outcome = None;
+        let mut state = None;
         let header = match read_header(&mut input) {
             Ok(header) => header,
-            Err(Stop::Torn) => {
-                outcome = Some(Outcome::Ended(End::Torn { bytes: input.end }));
+            Err(ParseError::Torn) => {
+                state = Some(ReadState::Ended(WalEnd::Torn { bytes: input.end }));
                 pb::WalHeader::default()
             }
-            Err(Stop::Io(error)) => return Err(error.into()),
+            Err(ParseError::Io(error)) => return Err(error.into()),
             Err(stop) => {
-                let what = if let Stop::Corrupt(what) = stop { what } else { String::new() };
-                outcome = Some(Outcome::Corrupt { offset: 0, what, next: Next::Unknown });
-                input.go_to(0);
+                let what = if let ParseError::Corrupt(what) = stop { what } else { String::new() };
+                state = Some(ReadState::Corrupt { offset: 0, what, next: ResumePoint::Search });
+                input.seek(0);
                 pb::WalHeader::default()
             }
         };
@@ -217,7 +217,8 @@ impl WalReader {
         input.start_next();
         let closed = input.find_trailer()?;
         let (path, history) = (path.to_owned(), resync::History::default());
-        let mut reader = Self { path, header, compression, input, closed, outcome, at_hand: None, history };
+        let mut reader =
+            Self { path, header, compression, input, closed, state, current_name: None, history };
         reader.note_checkpoint();
         Ok(reader)
     }
@@ -228,15 +229,15 @@ impl WalReader {
     /// [`ReadError::Corrupt`], or what the storage says.
     #[allow(clippy::should_implement_trait)] // an error is not one of many items: it is the end
     pub fn next(&mut self) -> Result<Option<WalEntry>, ReadError> {
-        if self.outcome.is_none() {
+        if self.state.is_none() {
             match self.try_next() {
                 Ok(Some(entry)) => return Ok(Some(entry)),
                 Ok(None) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        match &self.outcome {
-            Some(Outcome::Corrupt { offset, what, .. }) => {
+        match &self.state {
+            Some(ReadState::Corrupt { offset, what, .. }) => {
                 Err(ReadError::Corrupt { path: self.path.clone(), offset: *offset, what: what.clone() })
             }
             _ => Ok(None),
@@ -249,9 +250,9 @@ impl WalReader {
     }
 
     /// How the file ends, once [`WalReader::next`] has returned `None`.
-    pub fn end(&self) -> Option<End> {
-        match self.outcome {
-            Some(Outcome::Ended(end)) => Some(end),
+    pub fn end(&self) -> Option<WalEnd> {
+        match self.state {
+            Some(ReadState::Ended(end)) => Some(end),
             _ => None,
         }
     }
@@ -266,11 +267,11 @@ impl WalReader {
         &self.path
     }
 
-    /// An entry, or none with `outcome` set.
+    /// An entry, or none with `state` set.
     fn try_next(&mut self) -> io::Result<Option<WalEntry>> {
         if self.input.start == self.input.end {
-            let end = if self.closed { End::Closed } else { End::Open };
-            self.outcome = Some(Outcome::Ended(end));
+            let end = if self.closed { WalEnd::Closed } else { WalEnd::Open };
+            self.state = Some(ReadState::Ended(end));
             return Ok(None);
         }
         let start = self.input.start;
@@ -278,64 +279,65 @@ impl WalReader {
             Ok(entry) => {
                 let end = start + self.input.at as u64;
                 if let Some((what, next)) = self.contradiction(start, end)? {
-                    self.outcome = Some(corrupt_at(start, what.to_owned(), next));
-                    self.input.go_to(start);
+                    self.state = Some(corrupt_at(start, what.to_owned(), next));
+                    self.input.seek(start);
                     return Ok(None);
                 }
-                self.input.go_to(end);
+                self.input.seek(end);
                 self.history.note(&entry);
                 self.note_checkpoint();
                 return Ok(Some(entry));
             }
-            Err(Stop::Io(error)) => {
+            Err(ParseError::Io(error)) => {
                 // The same entry can be tried again, unless a dictionary has seen half of it.
-                self.input.go_to(start);
+                self.input.seek(start);
                 if self.compression.is_some() {
-                    self.outcome = Some(corrupt_at(start, format!("reading failed: {error}"), Next::Nowhere));
+                    self.state =
+                        Some(corrupt_at(start, format!("reading failed: {error}"), ResumePoint::End));
                 }
                 return Err(error);
             }
-            Err(Stop::Lost) => {
-                let next = Next::At(start + self.input.at as u64);
+            Err(ParseError::Lost) => {
+                let next = ResumePoint::At(start + self.input.at as u64);
                 let what = "it uses strings that a damaged entry brought into a dictionary".to_owned();
-                self.outcome = Some(corrupt_at(start, what, next));
+                self.state = Some(corrupt_at(start, what, next));
             }
-            Err(Stop::Torn) => {
-                let at_hand = self.at_hand.take();
-                self.outcome = Some(self.outcome_of_torn(start)?);
-                self.at_hand = at_hand;
+            Err(ParseError::Torn) => {
+                let current_name = self.current_name.take();
+                self.state = Some(self.state_of_torn(start)?);
+                self.current_name = current_name;
             }
-            Err(Stop::Corrupt(what)) => {
+            Err(ParseError::Corrupt(what)) => {
                 let cut = !self.closed && (self.input.is_partial_trailer()? || self.input.ends_in_zeros()?);
-                self.outcome = Some(match cut {
+                self.state = Some(match cut {
                     true => self.torn_at(start),
-                    false => corrupt_at(start, what, Next::Unknown),
+                    false => corrupt_at(start, what, ResumePoint::Search),
                 });
             }
         }
-        self.input.go_to(start);
+        self.input.seek(start);
         Ok(None)
     }
 
-    fn outcome_of_torn(&mut self, start: u64) -> io::Result<Outcome> {
+    fn state_of_torn(&mut self, start: u64) -> io::Result<ReadState> {
         if self.closed {
             let next = self.next_before_trailer(start)?;
             return Ok(corrupt_at(start, "it runs into the trailer".to_owned(), next));
         }
         let what = "it runs past the end of the file, and entries follow".to_owned();
-        Ok(match self.cut_or_damaged(start)? {
+        Ok(match self.torn_or_corrupt(start)? {
             None => self.torn_at(start),
             Some(next) => corrupt_at(start, what, next),
         })
     }
 
-    /// The outcome of an entry that is cut.
-    fn torn_at(&self, start: u64) -> Outcome {
-        Outcome::Ended(End::Torn { bytes: self.input.end - start })
+    /// The state of an entry that is cut.
+    fn torn_at(&self, start: u64) -> ReadState {
+        ReadState::Ended(WalEnd::Torn { bytes: self.input.end - start })
     }
 
-    fn parse_entry(&mut self) -> Result<WalEntry, Stop> {
-        self.at_hand = None;
+    fn parse_entry(&mut self) -> Result<WalEntry, ParseError> {
+        self.current_name = None;
         let key_len = self.input.varint()?;
         if key_len == 0 || key_len > KEY_BYTES_MAX as u64 {
             return corrupt(format!("key of {key_len} bytes"));
@@ -347,19 +349,19 @@ impl WalReader {
             return corrupt("no sequence id");
         }
         let entry = entry_of(key, self.compression.as_mut())?;
-        self.at_hand = entry.as_ref().map(EntryName::of);
+        self.current_name = entry.as_ref().map(EntryName::of);
         let cells = match &mut self.compression {
             None => Some(self.input.plain_cells(count, seq_id)?),
             Some(context) => context.read_cells(&mut self.input, count, seq_id)?,
         };
-        let (Some(mut entry), Some(cells)) = (entry, cells) else { return Err(Stop::Lost) };
+        let (Some(mut entry), Some(cells)) = (entry, cells) else { return Err(ParseError::Lost) };
         entry.cells = cells;
         Ok(entry)
     }
 }
 
-fn corrupt_at(offset: u64, what: String, next: Next) -> Outcome {
-    Outcome::Corrupt { offset, what, next }
+fn corrupt_at(offset: u64, what: String, next: ResumePoint) -> ReadState {
+    ReadState::Corrupt { offset, what, next }
 }
 
 impl fmt::Debug for WalReader {
@@ -368,7 +370,7 @@ impl fmt::Debug for WalReader {
     }
 }
 
-fn read_header(input: &mut Input) -> Result<pb::WalHeader, Stop> {
+fn read_header(input: &mut Input) -> Result<pb::WalHeader, ParseError> {
     let magic = input.take(MAGIC.len())?;
     if magic != MAGIC {
         return corrupt(format!("it starts with {}, not PWAL", magic.escape_ascii()));
@@ -387,13 +389,16 @@ fn read_header(input: &mut Input) -> Result<pb::WalHeader, Stop> {
 
 /// The fields of a key, its names looked up in the dictionaries of a compressed file in the order they were written; `None`
 /// when one of them was lost.
-fn entry_of(key: pb::WalKey, mut context: Option<&mut CompressionContext>) -> Result<Option<WalEntry>, Stop> {
-    let mut is_whole = context.as_ref().is_none_or(|context| !context.skims);
+fn entry_of(
+    key: pb::WalKey,
+    mut context: Option<&mut CompressionContext>,
+) -> Result<Option<WalEntry>, ParseError> {
+    let mut is_whole = context.as_ref().is_none_or(|context| !context.is_skipping);
     let mut plain = |bytes: Bytes, kind| match &mut context {
         Some(context) => {
             let bytes = context.expand(&bytes, kind)?;
             is_whole &= bytes.is_some();
-            Ok::<_, Stop>(bytes.unwrap_or_default())
+            Ok::<_, ParseError>(bytes.unwrap_or_default())
         }
         None => Ok(bytes),
     };
@@ -452,10 +457,10 @@ impl Input {
     }
 
     /// Has the first `bytes` of the current entry in the buffer.
-    fn fill(&mut self, bytes: usize) -> Result<(), Stop> {
+    fn fill(&mut self, bytes: usize) -> Result<(), ParseError> {
         // The buffer may hold bytes past the end: the trailer's.
         if bytes as u64 > self.end - self.start {
-            return Err(Stop::Torn);
+            return Err(ParseError::Torn);
         }
         let have = self.buffer.len() - self.consumed;
         if bytes <= have {
@@ -478,8 +483,8 @@ impl Input {
     }
 
     /// The next bytes of the entry.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<&[u8], Stop> {
-        let end = self.at.checked_add(bytes).ok_or(Stop::Torn)?;
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&[u8], ParseError> {
+        let end = self.at.checked_add(bytes).ok_or(ParseError::Torn)?;
         self.fill(end)?;
         let from = self.consumed + self.at;
         self.at = end;
@@ -487,24 +492,24 @@ impl Input {
     }
 
     /// One byte.
-    pub(crate) fn byte(&mut self) -> Result<u8, Stop> {
+    pub(crate) fn byte(&mut self) -> Result<u8, ParseError> {
         Ok(self.take(1)?[0])
     }
 
     /// A protobuf varint.
-    pub(crate) fn varint(&mut self) -> Result<u64, Stop> {
+    pub(crate) fn varint(&mut self) -> Result<u64, ParseError> {
         let mut bytes = [0; 10];
         for i in 0..bytes.len() {
             bytes[i] = self.byte()?;
             if bytes[i] & 0x80 == 0 {
-                return read_varint(&bytes).map(|(value, _)| value).ok_or(Stop::Torn);
+                return read_varint(&bytes).map(|(value, _)| value).ok_or(ParseError::Torn);
             }
         }
         corrupt("a number of more than 10 bytes")
     }
 
     /// Cells as they are: all of them share one allocation.
-    fn plain_cells(&mut self, count: u32, seq_id: u64) -> Result<Vec<KeyValue>, Stop> {
+    fn plain_cells(&mut self, count: u32, seq_id: u64) -> Result<Vec<KeyValue>, ParseError> {
         let first = self.at;
         let mut ranges = Vec::new();
         for _ in 0..count {

@@ -31,7 +31,7 @@ use crate::entry::{META_FAMILY, WalEntry};
 use crate::format::{TRAILER, encode};
 use crate::markers;
 use crate::names::RECOVERED_EDITS_DIR;
-use crate::reader::{End, EntryName, Gap, ReadError, WalReader};
+use crate::reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
 
 /// How many digits a sequence id has in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
@@ -73,9 +73,9 @@ pub struct SplitOptions<'a> {
     pub region_dir: &'a mut RegionDir<'a>,
     /// Sees every entry first, of whatever region: what is in none of a region's files, such as the numbers of operations
     /// that clients may repeat, is known to the log alone.
-    pub seen: &'a mut dyn FnMut(&WalEntry),
+    pub on_entry: &'a mut dyn FnMut(&WalEntry),
     /// Asked now and then; the split fails when it says no.
-    pub go_on: &'a mut dyn FnMut() -> bool,
+    pub should_continue: &'a mut dyn FnMut() -> bool,
     /// How many bytes of edits may gather: `hbase.regionserver.hlog.splitlog.buffersize`.
     pub buffer_bytes_max: usize,
 }
@@ -121,8 +121,8 @@ pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
     }
 }
 
-/// How often [`SplitOptions::go_on`] is asked.
-const ENTRIES_PER_QUESTION: u64 = 1024;
+/// How often [`SplitOptions::should_continue`] is asked.
+const ENTRIES_PER_CHECK: u64 = 1024;
 
 /// A split under way.
 struct Split<'a> {
@@ -136,11 +136,11 @@ struct Split<'a> {
 
 enum Region {
     Gone,
-    Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Box<Edits>> },
+    Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Box<RecoveredEdits>> },
 }
 
 /// The recovered edits of one region.
-struct Edits {
+struct RecoveredEdits {
     temporary: PathBuf,
     file: Box<dyn AppendFile>,
     buffer: Vec<u8>,
@@ -163,7 +163,7 @@ impl Split<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if self.outcome.entries.is_multiple_of(ENTRIES_PER_QUESTION) && !(self.options.go_on)() {
+            if self.outcome.entries.is_multiple_of(ENTRIES_PER_CHECK) && !(self.options.should_continue)() {
                 return Err(HBaseError::io(format!(
                     "split of {} was called off",
                     self.options.wal.display()
@@ -204,7 +204,7 @@ impl Split<'_> {
                 EntryName { region: entry.region.clone(), table: entry.table.clone(), seq_id: entry.seq_id };
             self.log_gap(Some(&name));
         }
-        (self.options.seen)(&entry);
+        (self.options.on_entry)(&entry);
         if !self.filter(&mut entry)? {
             self.outcome.skipped += 1;
             return Ok(());
@@ -253,7 +253,7 @@ impl Split<'_> {
         };
         let edits = match edits {
             Some(edits) => edits,
-            None => edits.insert(Box::new(Edits::create(fs, dir, wal, worker, entry.seq_id)?)),
+            None => edits.insert(Box::new(RecoveredEdits::create(fs, dir, wal, worker, entry.seq_id)?)),
         };
         let bytes = edits.push(entry);
         self.buffered += bytes;
@@ -295,7 +295,7 @@ impl Split<'_> {
 }
 
 impl Region {
-    fn edits(&mut self) -> Option<&mut Edits> {
+    fn edits(&mut self) -> Option<&mut RecoveredEdits> {
         match self {
             Self::Here { edits, .. } => edits.as_deref_mut(),
             Self::Gone => None,
@@ -303,7 +303,7 @@ impl Region {
     }
 }
 
-impl Edits {
+impl RecoveredEdits {
     fn create(
         fs: &dyn FileSystem,
         region_dir: &Path,
@@ -360,7 +360,7 @@ impl Edits {
             digest(&mut read, &entry);
         }
         let is_same = entries == self.entries && read.finish() == self.digest.finish();
-        if is_same && reader.end() == Some(End::Closed) { Ok(()) } else { Err(differs()) }
+        if is_same && reader.end() == Some(WalEnd::Closed) { Ok(()) } else { Err(differs()) }
     }
 
     /// Gives the file its name, unless one that holds more has it.

@@ -9,7 +9,7 @@ use common::*;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_fs::{CreateOptions, FileSystem, MemoryFileSystem};
-use evenkeel_wal::{Compression, End, Gap, ReadError, WalCompression, WalEntry, WalReader};
+use evenkeel_wal::{Compression, Gap, ReadError, WalCompression, WalEnd, WalEntry, WalReader};
 
 const FILE: &str = "/wal";
 const REGIONS: [Bytes; 3] =
@@ -33,7 +33,7 @@ fn entries(count: u64) -> Vec<WalEntry> {
 struct Read {
     entries: Vec<(u64, u64, WalEntry)>,
     gaps: Vec<Gap>,
-    end: Option<End>,
+    end: Option<WalEnd>,
 }
 
 fn read(bytes: &[u8]) -> Read {
@@ -130,7 +130,7 @@ fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
                 let damaged = damage.apply(&bytes);
                 let read = read(&damaged);
                 let end_of_entries =
-                    (damaged.len() - if read.end == Some(End::Closed) { 8 } else { 0 }) as u64;
+                    (damaged.len() - if read.end == Some(WalEnd::Closed) { 8 } else { 0 }) as u64;
                 cases += 1;
                 for (i, entry) in entries.iter().enumerate() {
                     let Some(from) = moved(&damage, offsets[i], offsets[i + 1]) else { continue };

@@ -16,7 +16,7 @@ use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
 fn a_failing_write_goes_to_a_new_file() {
     for op in [Op::Append, Op::Flush] {
         let (memory, fs) = faulty();
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
         append_synced(&wal, 1).expect("synced");
         let first = wal.current_path();
@@ -68,7 +68,7 @@ fn an_entry_may_be_in_two_files_but_never_in_none() {
 fn a_full_disk_fails_the_sync_and_is_waited_out() {
     for config in [WalConfig::default(), not_inline()] {
         let (memory, fs) = faulty();
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), config, heard.clone());
         append_synced(&wal, 1).expect("synced");
         for op in [Op::Append, Op::Create] {
@@ -95,7 +95,7 @@ fn a_full_disk_fails_the_sync_and_is_waited_out() {
 fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
     for heal_by_roll in [false, true] {
         let (memory, fs) = faulty();
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
         append_synced(&wal, 1).expect("synced");
         for op in [Op::Append, Op::Create] {
@@ -179,7 +179,7 @@ fn a_full_disk_leaves_no_litter() {
 fn a_disk_with_errors_refuses_writes_until_it_has_none() {
     for op in [Op::Append, Op::Flush] {
         let (memory, fs) = faulty();
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
         append_synced(&wal, 1).expect("synced");
         fs.inject(Fault::on(op, "WALs").times(6).fails(ErrorKind::Other));
@@ -243,7 +243,7 @@ fn no_file_is_synced_again_after_a_failed_sync() {
 #[test]
 fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
     let (_, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
     let flushed = wal.append(&entry(1)).expect("append");
     wal.sync(flushed, SyncLevel::Flush).expect("flushed");
@@ -257,7 +257,7 @@ fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
 #[test]
 fn a_wal_whose_directory_is_taken_away_fails() {
     let memory = MemoryFileSystem::new();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let wal = open_with(memory.clone(), WalConfig::default(), heard.clone());
     append_synced(&wal, 1).expect("synced");
     memory.rename(WAL_DIR.as_ref(), "/WALs/h,1,2-splitting".as_ref()).expect("fence");
@@ -283,7 +283,7 @@ fn a_roll_that_fails_keeps_the_old_file() {
 #[test]
 fn a_failed_disk_sync_is_never_acknowledged_as_one() {
     let (memory, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
     let flushed = wal.append(&entry(1)).expect("append");
     wal.sync(flushed, SyncLevel::Flush).expect("flushed");
@@ -317,7 +317,7 @@ fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
 #[test]
 fn stores_of_a_rolled_file_that_cannot_be_synced_are_asked_to_flush() {
     let (_, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
     let acknowledged = wal.append(&entry(1)).expect("append");
     wal.sync(acknowledged, SyncLevel::Flush).expect("flushed");
@@ -382,7 +382,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
 #[test]
 fn a_sync_that_does_not_end_fails_the_log() {
     let (memory, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { hsync: true, sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
     append_synced(&wal, 1).expect("synced");
@@ -425,7 +425,7 @@ fn a_sync_that_does_not_end_fails_the_log() {
 #[test]
 fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
     let (_memory, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
     let gate = Gate::new();

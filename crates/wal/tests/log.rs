@@ -12,8 +12,8 @@ use common::*;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_fs::{Fault, FileSystem, Gate, Keep, MemoryFileSystem, Op};
 use evenkeel_wal::{
-    Compression, End, NoListener, SyncLevel, WakeBatch, Wal, WalCompression, WalConfig, WalReader,
-    wake_waiting,
+    Compression, NoListener, SyncLevel, WakeBatch, Wal, WalCompression, WalConfig, WalEnd, WalReader,
+    wake_deferred,
 };
 
 #[test]
@@ -31,7 +31,7 @@ fn entries_come_back_in_order_and_whole() {
     assert_eq!(archived[0].name(), "h%2C1%2C2.1000");
     let mut reader = WalReader::open(&fs, &archived[0].path).expect("open");
     while reader.next().expect("good").is_some() {}
-    assert_eq!(reader.end(), Some(End::Closed));
+    assert_eq!(reader.end(), Some(WalEnd::Closed));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_close_with_unflushed_edits_leaves_the_file_for_the_master() {
 
 #[test]
 fn too_many_files_ask_for_flushes_of_the_oldest() {
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { logs_max: 2, ..WalConfig::default() };
     let wal = open_with(MemoryFileSystem::new(), config, heard.clone());
     append_synced(&wal, 1).expect("synced");
@@ -500,7 +500,7 @@ fn writes_made_together_are_heard_of_together() {
     claim("woken before the end", &|| {
         let _batch = WakeBatch::begin();
         let told = write();
-        wake_waiting();
+        wake_deferred();
         soon(&told)
     });
     claim("it took long enough", &|| {
@@ -540,7 +540,7 @@ fn fill(wal: &Wal, fs: &dyn FileSystem, mut seq_id: u64, bytes: u64) -> u64 {
 fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
     for hsync in [false, true] {
         let (memory, fs) = faulty();
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), short_files(hsync), heard.clone());
         let gate = Gate::new();
         fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
@@ -608,7 +608,7 @@ fn a_file_that_is_not_made_in_time_is_not_used() {
 #[test]
 fn a_file_made_ahead_is_not_used_once_its_directory_is_gone() {
     let (memory, fs) = faulty();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), short_files(false), heard.clone());
     let first = fill(&wal, &memory, 0, 7000) + 1;
     wal.wait_for_archiver();

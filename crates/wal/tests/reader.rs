@@ -8,7 +8,7 @@ use common::*;
 use evenkeel_common::KeyValue;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_fs::{CreateOptions, FileSystem, MemoryFileSystem};
-use evenkeel_wal::{Compression, End, ReadError, WalCompression, WalEntry, WalReader};
+use evenkeel_wal::{Compression, ReadError, WalCompression, WalEnd, WalEntry, WalReader};
 use proptest::prelude::*;
 
 const FILE: &str = "/wal";
@@ -18,7 +18,7 @@ fn file_of(entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
     file_in(None, entries, closed)
 }
 
-fn read_bytes(bytes: &[u8]) -> (Vec<WalEntry>, Option<ReadError>, Option<End>) {
+fn read_bytes(bytes: &[u8]) -> (Vec<WalEntry>, Option<ReadError>, Option<WalEnd>) {
     let fs = MemoryFileSystem::new();
     fs.write_atomically(FILE.as_ref(), bytes).expect("write");
     let mut reader = match WalReader::open(&fs, FILE.as_ref()) {
@@ -50,7 +50,7 @@ fn all_fields_come_back() {
         let (read, error, end) = read_bytes(&bytes);
         assert!(error.is_none(), "{form:?}: {error:?}");
         assert_eq!(read, entries, "{form:?}");
-        assert_eq!(end, Some(if closed { End::Closed } else { End::Open }));
+        assert_eq!(end, Some(if closed { WalEnd::Closed } else { WalEnd::Open }));
     }
 }
 
@@ -84,7 +84,8 @@ fn assert_cut(bytes: &[u8], offsets: &[usize], entries: &[WalEntry]) {
     assert!(error.is_none(), "{len}: {error:?}");
     assert_eq!(read, entries[..whole], "{len}");
     let last = offsets.iter().rev().find(|offset| **offset <= len).copied().unwrap_or(0);
-    let expected = if last == len && len > 0 { End::Open } else { End::Torn { bytes: (len - last) as u64 } };
+    let expected =
+        if last == len && len > 0 { WalEnd::Open } else { WalEnd::Torn { bytes: (len - last) as u64 } };
     assert_eq!(end, Some(expected), "{len}");
 }
 
@@ -171,7 +172,7 @@ fn no_flipped_bit_of_a_compressed_value_yields_another_value() {
 #[test]
 fn other_files_are_refused_and_empty_ones_are_empty() {
     let (read, error, end) = read_bytes(b"");
-    assert!(read.is_empty() && error.is_none() && end == Some(End::Torn { bytes: 0 }));
+    assert!(read.is_empty() && error.is_none() && end == Some(WalEnd::Torn { bytes: 0 }));
     assert!(matches!(read_bytes(b"HFIL0000").1, Some(ReadError::Corrupt { offset: 0, .. })));
     let unknown_writer = b"PWAL\x06\x22\x04Some";
     assert!(matches!(read_bytes(unknown_writer).1, Some(ReadError::Corrupt { .. })));
@@ -248,7 +249,7 @@ fn compressed_file() -> Vec<u8> {
 fn compressed_files_are_read() {
     let (read, error, end) = read_bytes(&compressed_file());
     assert!(error.is_none(), "{error:?}");
-    assert_eq!((seq_ids(&read), end), (vec![1, 2], Some(End::Open)));
+    assert_eq!((seq_ids(&read), end), (vec![1, 2], Some(WalEnd::Open)));
     let mut cell = KeyValueBuilder {
         row: b"r",
         family: b"f",

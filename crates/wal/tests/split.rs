@@ -11,7 +11,9 @@ use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
 use evenkeel_fs::{Damage, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::{self, Marker};
-use evenkeel_wal::{End, SplitOptions, SplitOutcome, StoreSeqIds, SyncLevel, WalEntry, WalReader, split_wal};
+use evenkeel_wal::{
+    SplitOptions, SplitOutcome, StoreSeqIds, SyncLevel, WalEnd, WalEntry, WalReader, split_wal,
+};
 
 const OTHER: Bytes = Bytes::from_static(b"00000000000000000000000000000002");
 const GONE: Bytes = Bytes::from_static(b"0000000000000000000000000000gone");
@@ -42,8 +44,8 @@ fn split_with(
         worker: "h%2C1",
         last_flushed: &mut |region| Ok(flushed(region)),
         region_dir: &mut region_dir,
-        seen: &mut |_| (),
-        go_on: &mut || true,
+        on_entry: &mut |_| (),
+        should_continue: &mut || true,
         buffer_bytes_max,
     })
 }
@@ -77,7 +79,7 @@ fn edits_go_to_their_regions() {
         assert_eq!(read, [entries[2].clone(), entries[5].clone(), entries[8].clone()]);
         let mut reader = WalReader::open(&fs, &outcome.files[0].1).expect("open");
         while reader.next().expect("good").is_some() {}
-        assert_eq!(reader.end(), Some(End::Closed));
+        assert_eq!(reader.end(), Some(WalEnd::Closed));
     }
 }
 
@@ -227,8 +229,8 @@ fn errors_of_those_who_are_asked_and_calling_off_end_the_split() {
             worker: "w",
             last_flushed: &mut |_| answer.clone(),
             region_dir: &mut region_dir,
-            seen: &mut |_| (),
-            go_on: &mut || go_on,
+            on_entry: &mut |_| (),
+            should_continue: &mut || go_on,
             buffer_bytes_max: 1 << 20,
         })
     };

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args};
 use evenkeel_common::CellRef;
 use evenkeel_fs::LocalFileSystem;
-use evenkeel_wal::{End, ReadError, WalEntry, WalReader};
+use evenkeel_wal::{ReadError, WalEnd, WalEntry, WalReader};
 
 use super::text::{Binary, Json, date, type_name};
 use super::{Failure, exit};
@@ -240,11 +240,11 @@ fn tags(cell: &CellRef<'_>) -> Vec<String> {
 }
 
 /// How a file ends.
-pub fn end_text(end: Option<End>, position: u64) -> String {
+pub fn end_text(end: Option<WalEnd>, position: u64) -> String {
     match end {
-        Some(End::Closed) => format!("end: closed at {position}"),
-        Some(End::Open) => format!("end: not closed, after a whole entry at {position}"),
-        Some(End::Torn { bytes }) => {
+        Some(WalEnd::Closed) => format!("end: closed at {position}"),
+        Some(WalEnd::Open) => format!("end: not closed, after a whole entry at {position}"),
+        Some(WalEnd::Torn { bytes }) => {
             format!("end: torn, {bytes} bytes after the last whole entry at {position}")
         }
         None => format!("end: not reached, stopped at {position}"),

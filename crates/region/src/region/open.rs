@@ -23,7 +23,7 @@ use evenkeel_fs::{CreateOptions, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_wal::markers::{self, Marker};
-use evenkeel_wal::{End, ReadError, WalReader};
+use evenkeel_wal::{ReadError, WalEnd, WalReader};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
@@ -167,7 +167,7 @@ impl Region {
                 self.flush_locked(FlushNumber::Current, None)?;
             }
         }
-        if let Some(End::Torn { bytes }) = reader.end() {
+        if let Some(WalEnd::Torn { bytes }) = reader.end() {
             tracing::error!(file = %path.display(), bytes, "edits to be replayed end in the middle of one");
             is_damaged = true;
         }

@@ -81,7 +81,7 @@ impl RowLocks {
             return Ok(held);
         }
         // Who holds it may wait for a write of this thread to be durable.
-        evenkeel_wal::wake_waiting();
+        evenkeel_wal::wake_deferred();
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.wait_max);
         let held = turns::lend_and_line_up(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),

@@ -280,8 +280,8 @@ impl Cluster {
                             layout::table_dir(Path::new(ROOT), table).join(&*String::from_utf8_lossy(region));
                         Ok(Some(dir))
                     },
-                    seen: &mut |_| (),
-                    go_on: &mut || true,
+                    on_entry: &mut |_| (),
+                    should_continue: &mut || true,
                     buffer_bytes_max: 1 << 20,
                 })?;
                 assert!(outcome.corrupt.is_none() || self.torn, "{:?}", outcome.corrupt);

@@ -19,12 +19,12 @@ use evenkeel_compression::{Compression, Compressor, decompress, expansion_max};
 
 /// Compresses the values of one file.
 #[derive(Debug)]
-pub(crate) struct ValueWriter {
+pub(crate) struct ValueCompressor {
     compressor: Compressor,
     body: Vec<u8>,
 }
 
-impl ValueWriter {
+impl ValueCompressor {
     pub(crate) fn new(kind: Compression, zstd_framed: bool) -> Result<Self> {
         Ok(Self { compressor: Compressor::new(kind, zstd_framed)?, body: Vec::new() })
     }
@@ -57,7 +57,7 @@ pub(crate) fn read(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<
 }
 
 /// How much HBase's reader fetches at once.
-const PIECE_BYTES: usize = 64 << 10;
+const READER_CHUNK_BYTES: usize = 64 << 10;
 /// The end of a member that its reader may not fetch: the check, the length, and the last bits of deflate.
 const UNFETCHED_BYTES_MAX: usize = 16;
 /// Where the flags of a member's header are, how long it is, and the flag for an extra field.
@@ -67,7 +67,7 @@ const EXTRA: u8 = 4;
 
 /// Makes a member longer by an extra field, when its end would be alone in a piece.
 fn pad_member(member: &mut Vec<u8>) {
-    if member.len() <= PIECE_BYTES || member.len() % PIECE_BYTES > UNFETCHED_BYTES_MAX {
+    if member.len() <= READER_CHUNK_BYTES || member.len() % READER_CHUNK_BYTES > UNFETCHED_BYTES_MAX {
         return;
     }
     let mut extra = vec![0; 2 + UNFETCHED_BYTES_MAX];
@@ -96,7 +96,7 @@ mod tests {
         let kinds =
             [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::None];
         for kind in kinds {
-            let mut writer = ValueWriter::new(kind, true).expect("known");
+            let mut writer = ValueCompressor::new(kind, true).expect("known");
             for value in [noise(0), noise(1), vec![7; 1000], noise(300_000)] {
                 let mut out = Vec::new();
                 writer.write(&value, &mut out).expect("written");
@@ -111,13 +111,15 @@ mod tests {
 
     #[test]
     fn no_member_ends_just_after_a_piece() {
-        let mut writer = ValueWriter::new(Compression::Gz, false).expect("known");
+        let mut writer = ValueCompressor::new(Compression::Gz, false).expect("known");
         let mut padded = 0;
-        for len in PIECE_BYTES - 60..PIECE_BYTES + 20 {
+        for len in READER_CHUNK_BYTES - 60..READER_CHUNK_BYTES + 20 {
             let (value, mut out) = (noise(len), Vec::new());
             writer.write(&value, &mut out).expect("written");
             let body = &out[3..];
-            assert!(body.len() <= PIECE_BYTES || body.len() % PIECE_BYTES > UNFETCHED_BYTES_MAX);
+            assert!(
+                body.len() <= READER_CHUNK_BYTES || body.len() % READER_CHUNK_BYTES > UNFETCHED_BYTES_MAX
+            );
             padded += u32::from(body[FLAGS_AT] & EXTRA != 0);
             assert_eq!(read(Compression::Gz, body, len), Some(value));
         }

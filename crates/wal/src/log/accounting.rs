@@ -17,12 +17,12 @@ use evenkeel_common::CellRef;
 use crate::entry::META_FAMILY;
 
 /// The highest sequence id of each region with entries in one file.
-pub(crate) type Highest = HashMap<Bytes, u64>;
+pub(crate) type HighestSeqIds = HashMap<Bytes, u64>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Accounting {
+pub(crate) struct SequenceIdAccounting {
     regions: HashMap<Bytes, Region>,
-    highest: Highest,
+    highest: HighestSeqIds,
 }
 
 /// A family and a sequence id. A region has a few families, so a list beats a map.
@@ -39,12 +39,12 @@ impl Region {
         self.unflushed.iter().chain(&self.flushing).map(|(_, seq_id)| *seq_id).min()
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_flushed(&self) -> bool {
         self.unflushed.is_empty() && self.flushing.is_empty()
     }
 }
 
-impl Accounting {
+impl SequenceIdAccounting {
     /// Notes an entry of the current file.
     pub(crate) fn appended<'a>(
         &mut self,
@@ -96,7 +96,7 @@ impl Accounting {
             for (_, seq_id) in found.unflushed.iter_mut().filter(|(family, _)| families.contains(family)) {
                 *seq_id = (*seq_id).max(flushed_seq_id + 1);
             }
-            if found.is_settled() {
+            if found.is_flushed() {
                 self.regions.remove(region);
             }
         }
@@ -130,17 +130,17 @@ impl Accounting {
     }
 
     /// What the current file holds; the next one starts with nothing.
-    pub(crate) fn take_highest(&mut self) -> Highest {
+    pub(crate) fn take_highest(&mut self) -> HighestSeqIds {
         std::mem::take(&mut self.highest)
     }
 
     /// What the current file holds, when some of it may have to be written again to the next one.
-    pub(crate) fn copy_highest(&self) -> Highest {
+    pub(crate) fn copy_highest(&self) -> HighestSeqIds {
         self.highest.clone()
     }
 
     /// Whether nothing in a file is still needed.
-    pub(crate) fn all_flushed(&self, file: &Highest) -> bool {
+    pub(crate) fn all_flushed(&self, file: &HighestSeqIds) -> bool {
         file.iter().all(|(region, highest)| self.lowest(region).is_none_or(|lowest| lowest > *highest))
     }
 
@@ -156,7 +156,7 @@ impl Accounting {
     }
 
     /// The stores that hold a file back.
-    pub(crate) fn holding(&self, file: &Highest) -> Vec<(Bytes, Vec<Bytes>)> {
+    pub(crate) fn unflushed_up_to(&self, file: &HighestSeqIds) -> Vec<(Bytes, Vec<Bytes>)> {
         let of_region = |(region, highest): (&Bytes, &u64)| {
             let unflushed = &self.regions.get(region)?.unflushed;
             let held = unflushed.iter().filter(|(_, seq_id)| seq_id <= highest);
@@ -184,7 +184,7 @@ mod tests {
 
     const REGION: Bytes = Bytes::from_static(b"region");
 
-    fn append(accounting: &mut Accounting, seq_id: u64, families: &[&str]) {
+    fn append(accounting: &mut SequenceIdAccounting, seq_id: u64, families: &[&str]) {
         let cells: Vec<_> =
             families.iter().map(|f| KeyValue::put(b"r", f.as_bytes(), b"q", 1, b"v")).collect();
         accounting.appended(&REGION, seq_id, cells.iter().map(KeyValue::as_cell));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_file_is_needed_until_all_its_families_are_flushed() {
-        let mut accounting = Accounting::default();
+        let mut accounting = SequenceIdAccounting::default();
         append(&mut accounting, 5, &["a"]);
         append(&mut accounting, 6, &["b", "b", "a"]);
         let file = accounting.take_highest();
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn edits_during_a_flush_keep_the_next_file() {
-        let mut accounting = Accounting::default();
+        let mut accounting = SequenceIdAccounting::default();
         append(&mut accounting, 1, &["a"]);
         accounting.start_flush(b"region", &names(&["a"]));
         let first = accounting.take_highest();
@@ -227,12 +227,12 @@ mod tests {
         accounting.complete_flush(b"region", &names(&["a"]), 1);
         assert!(accounting.all_flushed(&first));
         assert!(!accounting.all_flushed(&second));
-        assert_eq!(accounting.holding(&second), [(REGION, names(&["a"]))]);
+        assert_eq!(accounting.unflushed_up_to(&second), [(REGION, names(&["a"]))]);
     }
 
     #[test]
     fn an_aborted_flush_gives_its_edits_back() {
-        let mut accounting = Accounting::default();
+        let mut accounting = SequenceIdAccounting::default();
         append(&mut accounting, 1, &["a"]);
         accounting.start_flush(b"region", &names(&["a"]));
         append(&mut accounting, 2, &["a"]);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn markers_and_closed_regions_need_no_file() {
-        let mut accounting = Accounting::default();
+        let mut accounting = SequenceIdAccounting::default();
         append(&mut accounting, 1, &["METAFAMILY"]);
         assert_eq!(accounting.lowest(b"region"), None);
         assert!(accounting.all_flushed(&accounting.copy_highest()));

@@ -19,7 +19,7 @@ use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_fs::{AppendFile, FileSystem};
 use parking_lot::Mutex;
 
-use super::output::{FileMaker, Unused};
+use super::output::{FileCreator, SpareFile};
 use crate::format::TRAILER;
 
 /// Files that wait for their last sync, or are in it; each is open. Beside them each thread that asks for a roll may have brought
@@ -33,14 +33,14 @@ enum Job {
         file: Box<dyn AppendFile>,
         result: Sender<io::Result<()>>,
         /// Somebody waits for the result.
-        is_wanted: Arc<AtomicBool>,
+        is_awaited: Arc<AtomicBool>,
     },
     Archive(PathBuf),
-    /// Make a file.
-    Make {
-        maker: Arc<FileMaker>,
+    /// Create a file.
+    Create {
+        creator: Arc<FileCreator>,
         sync: bool,
-        result: Sender<io::Result<Unused>>,
+        result: Sender<io::Result<SpareFile>>,
     },
     /// Tell when all before is done.
     Barrier(Sender<()>),
@@ -64,7 +64,7 @@ impl Archiver {
     ) -> io::Result<Self> {
         let (jobs, inbox) = unbounded();
         let closing = Arc::<AtomicUsize>::default();
-        let worker = Worker { fs, old_dir, unmoved: Vec::new(), closing: Arc::clone(&closing) };
+        let worker = Worker { fs, old_dir, pending_moves: Vec::new(), closing: Arc::clone(&closing) };
         let thread = spawn_essential("wal-archiver", supervisor, move || {
             worker.run(&inbox);
             Ok(())
@@ -72,23 +72,27 @@ impl Archiver {
         Ok(Self { jobs: Some(jobs), closing, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Closes a file; the receiver gets the result of its sync. Once it `is_wanted` that is made at once.
+    /// Closes a file; the receiver gets the result of its sync. Once it `is_awaited` that is made at once.
     pub(super) fn close(
         &self,
         path: PathBuf,
         file: Box<dyn AppendFile>,
-        is_wanted: &Arc<AtomicBool>,
+        is_awaited: &Arc<AtomicBool>,
     ) -> Receiver<io::Result<()>> {
         let (result, receiver) = bounded(1);
         self.closing.fetch_add(1, Ordering::Relaxed);
-        self.send(Job::Close { path, file, result, is_wanted: Arc::clone(is_wanted) });
+        self.send(Job::Close { path, file, result, is_awaited: Arc::clone(is_awaited) });
         receiver
     }
 
     /// Makes a file; the receiver gets it. When that is gone by then, so is the file.
-    pub(super) fn make_ahead(&self, maker: &Arc<FileMaker>, sync: bool) -> Receiver<io::Result<Unused>> {
+    pub(super) fn create_ahead(
+        &self,
+        creator: &Arc<FileCreator>,
+        sync: bool,
+    ) -> Receiver<io::Result<SpareFile>> {
         let (result, receiver) = bounded(1);
-        self.send(Job::Make { maker: Arc::clone(maker), sync, result });
+        self.send(Job::Create { creator: Arc::clone(creator), sync, result });
         receiver
     }
 
@@ -129,7 +133,7 @@ struct Worker {
     fs: Arc<dyn FileSystem>,
     old_dir: PathBuf,
     /// Files whose move failed; tried again with the next job.
-    unmoved: Vec<PathBuf>,
+    pending_moves: Vec<PathBuf>,
     closing: Arc<AtomicUsize>,
 }
 
@@ -138,17 +142,17 @@ impl Worker {
         priority::allow_preemption();
         for job in jobs {
             match job {
-                Job::Close { path, file, result, is_wanted } => {
-                    let closed = unless_it_panics("closing a WAL file", || close(file, &is_wanted));
+                Job::Close { path, file, result, is_awaited } => {
+                    let closed = catch_panic("closing a WAL file", || close(file, &is_awaited));
                     self.closing.fetch_sub(1, Ordering::Relaxed);
                     if let Err(error) = &closed {
                         tracing::warn!(path = %path.display(), %error, "a WAL file could not be closed");
                     }
                     let _ = result.send(closed);
                 }
-                Job::Archive(path) => self.unmoved.push(path),
-                Job::Make { maker, sync, result } => {
-                    let made = unless_it_panics("making a WAL file", || maker.make_ahead(sync));
+                Job::Archive(path) => self.pending_moves.push(path),
+                Job::Create { creator, sync, result } => {
+                    let made = catch_panic("making a WAL file", || creator.create_ahead(sync));
                     drop(result.send(made));
                 }
                 Job::Barrier(tell) => drop(tell.send(())),
@@ -158,10 +162,10 @@ impl Worker {
     }
 
     fn move_files(&mut self) {
-        for path in std::mem::take(&mut self.unmoved) {
-            if let Err(error) = unless_it_panics("archiving a WAL file", || self.move_file(&path)) {
+        for path in std::mem::take(&mut self.pending_moves) {
+            if let Err(error) = catch_panic("archiving a WAL file", || self.move_file(&path)) {
                 tracing::warn!(path = %path.display(), %error, "a WAL file could not be archived");
-                self.unmoved.push(path);
+                self.pending_moves.push(path);
             }
         }
     }
@@ -178,12 +182,12 @@ impl Worker {
 }
 
 /// Does a job; a panic fails that job alone.
-fn unless_it_panics<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+fn catch_panic<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch(what, || Ok(job())).unwrap_or_else(|error| Err(io::Error::other(error.message())))
 }
 
-fn close(mut file: Box<dyn AppendFile>, is_wanted: &AtomicBool) -> io::Result<()> {
+fn close(mut file: Box<dyn AppendFile>, is_awaited: &AtomicBool) -> io::Result<()> {
     file.append(TRAILER)?;
-    file.write_back(&|| !is_wanted.load(Ordering::Relaxed))?;
+    file.write_back(&|| !is_awaited.load(Ordering::Relaxed))?;
     file.sync()
 }

@@ -10,18 +10,18 @@ use evenkeel_common::{HBaseError, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use super::output::{Closing, Current, Output};
-use super::queue::{Batch, ClosedFile, Done, Queue, State, Waiter};
+use super::output::{ClosingFile, OpenFile, Output};
+use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
 use super::{Shared, SyncLevel, TICK, Txid, closed, count};
 use crate::format::TRAILER;
 
 /// Fails the log when it is dropped, which happens only while a commit panics: others forget it. Made before the output is
 /// locked, so that the output is free by then.
-struct FailsLog<'a>(&'a Shared);
+struct FailLogOnPanic<'a>(&'a Shared);
 
-impl Drop for FailsLog<'_> {
+impl Drop for FailLogOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.fail_at_once("a commit of the WAL panicked");
+        self.0.fail_now("a commit of the WAL panicked");
     }
 }
 
@@ -50,11 +50,11 @@ impl Shared {
             let ticked = self.work.wait_for(queue, TICK).timed_out();
             queue.thread_sleeps = false;
             if ticked && !queue.writing {
-                queue.nudged |= !queue.pending.is_empty();
+                queue.commit_requested |= !queue.pending.is_empty();
                 // Nobody commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
                     queue.roll_due |= self.archiver.takes_another() && output.too_old(&self.config);
-                    queue.closings_ended = output.a_closing_ended();
+                    queue.has_closed_files = output.has_closed_file();
                 }
             }
         }
@@ -62,18 +62,18 @@ impl Shared {
 
     /// Commits until nobody waits, and rolls when that is due.
     fn commit_all(&self) {
-        let unless_it_panics = FailsLog(self);
+        let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
         loop {
             self.commit(&mut output, None);
-            self.forget_closed(&mut output);
+            self.reap_closed(&mut output);
             self.roll_if_due(&mut output);
             let mut queue = self.queue.lock();
-            queue.closings_ended = false;
+            queue.has_closed_files = false;
             let ending = queue.closing && !queue.pending.is_empty();
             if !queue.has_work() && !ending {
                 drop(queue);
-                return std::mem::forget(unless_it_panics);
+                return std::mem::forget(fail_on_panic);
             }
         }
     }
@@ -81,9 +81,9 @@ impl Shared {
     pub(super) fn sync(&self, txid: Txid, level: SyncLevel) -> Result<()> {
         let mut queue = self.queue.lock();
         let level = self.effective(&queue, level);
-        if let Some(verdict) = queue.verdict(txid, level) {
+        if let Some(verdict) = queue.sync_result(txid, level) {
             if level == SyncLevel::None && queue.flushed < txid.0 {
-                self.nudge(&mut queue);
+                self.request_commit(&mut queue);
             }
             return verdict;
         }
@@ -91,8 +91,8 @@ impl Shared {
             return self.sync_inline(queue, txid, level);
         }
         let (tell, told) = bounded(1);
-        queue.waiters.push(Waiter { txid, level, done: Done::Thread(tell) });
-        self.nudge(&mut queue);
+        queue.waiters.push(Waiter { txid, level, completion: Completion::Thread(tell) });
+        self.request_commit(&mut queue);
         drop(queue);
         told.recv().unwrap_or_else(|_| Err(closed()))
     }
@@ -100,7 +100,7 @@ impl Shared {
     pub(super) fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
         let queue = self.queue.lock();
         let level = self.effective(&queue, level);
-        match queue.verdict(txid, level) {
+        match queue.sync_result(txid, level) {
             Some(verdict) => Some(verdict),
             None if queue.writing => None,
             None => Some(self.sync_inline(queue, txid, level)),
@@ -112,19 +112,19 @@ impl Shared {
         queue.writing = true;
         drop(queue);
         count(&self.counters.inline_commits);
-        let unless_it_panics = FailsLog(self);
+        let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
         let roll_due = self.is_roll_due(&output);
         drop(output);
-        std::mem::forget(unless_it_panics);
+        std::mem::forget(fail_on_panic);
         let mut queue = self.queue.lock();
         queue.writing = false;
         queue.roll_due |= roll_due;
         if queue.thread_sleeps && (queue.has_work() || queue.closing) {
             self.work.notify_one();
         }
-        queue.verdict(txid, level).unwrap_or_else(|| Err(closed()))
+        queue.sync_result(txid, level).unwrap_or_else(|| Err(closed()))
     }
 
     /// Takes what is pending, makes it as durable as the most demanding of those who wait want it, and tells them.
@@ -139,23 +139,23 @@ impl Shared {
         let wanted = !batch.bytes.is_empty() || batch.is_awaited || own_level.is_some();
         if wanted && !failed {
             count(&self.counters.commits);
-            self.watch.begin(output.path());
+            self.watchdog.begin(output.path());
             let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync;
             let flushed = self.flush_batch(output, &batch);
             self.tell(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
             }
-            self.watch.end();
+            self.watchdog.end();
         }
         self.tell(&batch, SyncLevel::Flush);
         self.tell(&batch, SyncLevel::Sync);
-        self.queue.lock().give_back(batch.bytes, self.config.queue_bytes_max);
+        self.queue.lock().recycle(batch.bytes, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
             tracing::info!(ms = length::whole_ms(took), path = %output.path().display(), "slow sync");
         }
-        output.look_ahead(&self.config, &self.archiver);
+        output.create_next_if_due(&self.config, &self.archiver);
     }
 
     /// Tells those of the batch being written who wait for a level what has become of their entries.
@@ -164,7 +164,7 @@ impl Shared {
             return;
         }
         let waiters = self.queue.lock().take_committing(level);
-        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
     }
 
     /// Writes and flushes a batch, to a new file if the current one fails; whether that worked.
@@ -175,13 +175,15 @@ impl Shared {
             None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),
         };
         let written = written.or_else(|error| {
-            self.leave_file(output, batch, &error).into_iter().for_each(|broken| output.cut(broken));
+            self.abandon_file(output, batch, &error)
+                .into_iter()
+                .for_each(|failed| output.truncate_failed(failed));
             self.write_to_new_file(output, batch)
         });
         let mut queue = self.queue.lock();
         match &written {
             Ok(()) => queue.flushed = batch.last,
-            Err(error) => queue.lost.add(batch.first, batch.last, error),
+            Err(error) => queue.failed_writes.add(batch.first, batch.last, error),
         }
         written.is_ok()
     }
@@ -193,54 +195,54 @@ impl Shared {
         if output.current.is_none() {
             return; // what was flushed to the file that failed, or was closed, has had its verdict
         }
-        let sync = |output: &mut Output| output.current.as_mut().map_or(Ok(()), Current::sync);
+        let sync = |output: &mut Output| output.current.as_mut().map_or(Ok(()), OpenFile::sync);
         let synced = sync(output).or_else(|error| {
-            self.leave_file(output, batch, &error);
+            self.abandon_file(output, batch, &error);
             self.write_to_new_file(output, batch)?;
             sync(output).map_err(|error| {
-                self.leave_file(output, batch, &error);
-                self.give_up(&error)
+                self.abandon_file(output, batch, &error);
+                self.reject_batch(&error)
             })
         });
         let mut queue = self.queue.lock();
         match &synced {
             Ok(()) => queue.synced = batch.last,
-            Err(error) => queue.never_synced.add(batch.first, batch.last, error),
+            Err(error) => queue.failed_syncs.add(batch.first, batch.last, error),
         }
     }
 
-    /// Leaves the current file, which failed, as it is; gives it. Entries flushed before this batch and not synced are lost
+    /// Leaves the current file, which failed, as it is; gives it. Entries flushed before this batch and not synced are failed_writes
     /// should the machine die, and perhaps even now: their stores had better flush.
-    fn leave_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<Current> {
+    fn abandon_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<OpenFile> {
         count(&self.counters.failures);
-        let broken = output.current.take()?;
+        let failed = output.current.take()?;
         self.wait_for_closing(output);
         let mut queue = self.queue.lock();
         let (first, last) = (queue.synced + 1, batch.first.saturating_sub(1));
-        queue.never_synced.add(first, last, &HBaseError::from(clone_of(error)));
+        queue.failed_syncs.add(first, last, &HBaseError::from(clone_of(error)));
         let highest = queue.accounting.copy_highest();
-        let stores = queue.accounting.holding(&highest);
-        queue.closed.push(ClosedFile { path: broken.path.clone(), highest });
+        let stores = queue.accounting.unflushed_up_to(&highest);
+        queue.closed.push(ClosedFile { path: failed.path.clone(), highest });
         drop(queue);
         if first <= last && !stores.is_empty() {
             self.listener.request_flush(&stores);
         }
-        tracing::warn!(path = %broken.path.display(), %error, "a WAL file failed; going on in a new one");
-        Some(broken)
+        tracing::warn!(path = %failed.path.display(), %error, "a WAL file failed; going on in a new one");
+        Some(failed)
     }
 
     /// Waits for the syncs of files that were rolled, where entries depend on them.
     fn wait_for_closing(&self, output: &mut Output) {
         for closing in output.closing.extract_if(.., |closing| closing.first <= closing.last) {
             let gone = || Err(io::Error::other("the archiver has ended"));
-            closing.is_wanted.store(true, Ordering::Relaxed);
+            closing.is_awaited.store(true, Ordering::Relaxed);
             self.closed(&closing, closing.result.recv().unwrap_or_else(|_| gone()));
         }
     }
 
     /// Drops the files that the archiver is done with. It goes by their order, and so does this: a later one must not count
     /// as synced up to its end before the verdict on an earlier one is known.
-    fn forget_closed(&self, output: &mut Output) {
+    fn reap_closed(&self, output: &mut Output) {
         let mut done = 0;
         for closing in &output.closing {
             let Ok(result) = closing.result.try_recv() else { break };
@@ -250,17 +252,17 @@ impl Shared {
         output.closing.drain(..done);
     }
 
-    /// A file that was rolled is closed, or could not be synced: what was only flushed to it may be lost even now, so its
+    /// A file that was rolled is closed, or could not be synced: what was only flushed to it may be failed_writes even now, so its
     /// stores had better flush.
-    fn closed(&self, closing: &Closing, result: io::Result<()>) {
+    fn closed(&self, closing: &ClosingFile, result: io::Result<()>) {
         let mut queue = self.queue.lock();
         let Err(error) = result else {
             queue.synced = queue.synced.max(closing.last);
             return;
         };
-        queue.never_synced.add(closing.first, closing.last, &error.into());
+        queue.failed_syncs.add(closing.first, closing.last, &error.into());
         let file = queue.closed.iter().find(|file| file.path == closing.path);
-        let stores = file.map_or_else(Vec::new, |file| queue.accounting.holding(&file.highest));
+        let stores = file.map_or_else(Vec::new, |file| queue.accounting.unflushed_up_to(&file.highest));
         drop(queue);
         if closing.first <= closing.last && !stores.is_empty() {
             self.listener.request_flush(&stores);
@@ -269,25 +271,25 @@ impl Shared {
 
     /// Writes a batch to a new file, and cuts what earlier failures left.
     fn write_to_new_file(&self, output: &mut Output, batch: &Batch) -> Result<()> {
-        let fresh = output.create().map_err(|error| self.give_up(&error))?;
-        output.cut_again();
-        match self.write_fresh(output, batch, fresh) {
-            Ok(fresh) => {
+        let new_file = output.create().map_err(|error| self.reject_batch(&error))?;
+        output.retry_truncations();
+        match self.write_first_batch(output, batch, new_file) {
+            Ok(new_file) => {
                 count(&self.counters.rolls);
-                self.go_on_in(output, fresh);
+                self.switch_to(output, new_file);
                 Ok(())
             }
-            Err(error) => Err(self.give_up(&error)),
+            Err(error) => Err(self.reject_batch(&error)),
         }
     }
 
     /// Takes a new file in place of one that failed. Writes that waited for nothing may have been acknowledged before they
     /// were refused, so they are in MemStores only: all stores with unflushed edits are asked to flush after a time of refusals.
-    fn go_on_in(&self, output: &mut Output, fresh: Current) {
-        let path = fresh.path.clone();
-        output.current = Some(fresh);
+    fn switch_to(&self, output: &mut Output, new_file: OpenFile) {
+        let path = new_file.path.clone();
+        output.current = Some(new_file);
         let mut queue = self.queue.lock();
-        if !std::mem::take(&mut queue.refusing) {
+        if !std::mem::take(&mut queue.is_rejecting) {
             return tracing::info!(path = %path.display(), "the WAL goes on in a new file");
         }
         let stores = queue.accounting.unflushed();
@@ -299,12 +301,17 @@ impl Shared {
     }
 
     /// The new file with the batch in it; without a trace of it when that fails.
-    fn write_fresh(&self, output: &mut Output, batch: &Batch, mut fresh: Current) -> io::Result<Current> {
-        match fresh.write(&batch.bytes) {
-            Ok(()) => Ok(fresh),
+    fn write_first_batch(
+        &self,
+        output: &mut Output,
+        batch: &Batch,
+        mut new_file: OpenFile,
+    ) -> io::Result<OpenFile> {
+        match new_file.write(&batch.bytes) {
+            Ok(()) => Ok(new_file),
             Err(error) => {
-                let path = fresh.path.clone();
-                output.cut(fresh);
+                let path = new_file.path.clone();
+                output.truncate_failed(new_file);
                 output.discard(&path);
                 Err(error)
             }
@@ -313,9 +320,9 @@ impl Shared {
 
     /// Neither the current file nor a new one could be written: the batch is refused, and the next one tries again. When
     /// the directory is gone, which is how a master fences a server it takes for dead, the WAL ends.
-    fn give_up(&self, error: &io::Error) -> HBaseError {
+    fn reject_batch(&self, error: &io::Error) -> HBaseError {
         count(&self.counters.failures);
-        let refused_before = std::mem::replace(&mut self.queue.lock().refusing, true);
+        let refused_before = std::mem::replace(&mut self.queue.lock().is_rejecting, true);
         if error.kind() == io::ErrorKind::NotFound {
             let reason = HBaseError::io(format!("WAL write failed: {error}"));
             self.fail(&reason);
@@ -344,7 +351,7 @@ impl Shared {
     }
 
     /// Fails the log for good where nobody may come to commit any more: tells everybody who waits.
-    pub(super) fn fail_at_once(&self, reason: &str) {
+    pub(super) fn fail_now(&self, reason: &str) {
         let failure = HBaseError::io(reason);
         let mut queue = self.queue.lock();
         queue.writing = false;
@@ -353,11 +360,11 @@ impl Shared {
         }
         let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
         drop(queue);
-        self.watch.end();
+        self.watchdog.end();
         self.space.notify_all();
         self.work.notify_one();
         rolls.into_iter().for_each(|roll| drop(roll.send(Err(failure.clone()))));
-        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
         self.listener.abort(reason);
     }
 
@@ -384,26 +391,26 @@ impl Shared {
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
-        let fresh = output.create_or_take().map_err(|error| self.roll_failed(output, &error))?;
+        let new_file = output.create_or_take().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
-        output.cut_again();
+        output.retry_truncations();
         match output.current.take() {
-            None => self.go_on_in(output, fresh),
+            None => self.switch_to(output, new_file),
             Some(old) => {
-                output.current = Some(fresh);
-                self.retire(output, old);
+                output.current = Some(new_file);
+                self.close_rolled(output, old);
             }
         }
         let held = self.queue.lock().closed.len() >= self.config.logs_max;
         self.archive_flushed();
         if held {
-            self.ask_for_flushes();
+            self.request_flushes_of_oldest();
         }
         Ok(())
     }
 
     /// Hands a file that was rolled to the archiver.
-    fn retire(&self, output: &mut Output, old: Current) {
+    fn close_rolled(&self, output: &mut Output, old: OpenFile) {
         if old.is_too_slow() {
             tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; going on in a new one");
         }
@@ -416,9 +423,9 @@ impl Shared {
         };
         queue.closed.push(ClosedFile { path: old.path.clone(), highest });
         let (first, last) = (queue.synced + 1, queue.flushed);
-        let is_wanted = Arc::<AtomicBool>::default();
-        let result = self.archiver.close(old.path.clone(), old.file, &is_wanted);
-        output.closing.push(Closing { path: old.path, first, last, result, is_wanted });
+        let is_awaited = Arc::<AtomicBool>::default();
+        let result = self.archiver.close(old.path.clone(), old.file, &is_awaited);
+        output.closing.push(ClosingFile { path: old.path, first, last, result, is_awaited });
     }
 
     /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a
@@ -433,11 +440,14 @@ impl Shared {
         reason
     }
 
-    fn ask_for_flushes(&self) {
+    fn request_flushes_of_oldest(&self) {
         let queue = self.queue.lock();
         let over = queue.closed.len() >= self.config.logs_max;
-        let stores =
-            queue.closed.first().filter(|_| over).map(|oldest| queue.accounting.holding(&oldest.highest));
+        let stores = queue
+            .closed
+            .first()
+            .filter(|_| over)
+            .map(|oldest| queue.accounting.unflushed_up_to(&oldest.highest));
         drop(queue);
         if let Some(stores) = stores.filter(|stores| !stores.is_empty()) {
             self.listener.request_flush(&stores);
@@ -463,8 +473,8 @@ impl Shared {
     pub(super) fn finish_close(&self) -> Result<()> {
         let mut output = self.output.lock();
         self.wait_for_closing(&mut output);
-        output.forget_next();
-        output.cut_again();
+        output.drop_next();
+        output.retry_truncations();
         let closed = output.current.take().map(|mut current| {
             let result = current.file.append(TRAILER).and_then(|()| current.file.sync());
             (current.path, result)

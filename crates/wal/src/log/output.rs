@@ -19,30 +19,30 @@ use parking_lot::Mutex;
 
 use super::archiver::Archiver;
 use super::queue::SPARE_BYTES_MAX;
-use super::slow::SlowSyncs;
+use super::slow_sync::SlowSyncs;
 use crate::config::{WalCompression, WalConfig};
-use crate::format::compress::EntryCompressor;
 use crate::format::encode;
+use crate::format::entry_compressor::EntryCompressor;
 use crate::names;
 
 /// Belongs to whoever commits.
 pub(super) struct Output {
-    maker: Arc<FileMaker>,
+    creator: Arc<FileCreator>,
     last_path: PathBuf,
     /// None after neither it nor a new file could be written, until one can.
-    pub(super) current: Option<Current>,
+    pub(super) current: Option<OpenFile>,
     /// The file after the current one, once the archiver was asked to make it.
-    next: Option<Receiver<io::Result<Unused>>>,
+    next: Option<Receiver<io::Result<SpareFile>>>,
     /// Files that hold bytes of a batch that failed, and could not be cut.
-    uncut: Vec<Current>,
+    untruncated: Vec<OpenFile>,
     /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
-    pub(super) closing: Vec<Closing>,
+    pub(super) closing: Vec<ClosingFile>,
     /// After a roll that failed, when to try again.
     roll_not_before_ms: i64,
 }
 
 /// Makes the files of a log, on the thread that commits or ahead of it.
-pub(super) struct FileMaker {
+pub(super) struct FileCreator {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     prefix: String,
@@ -54,13 +54,13 @@ pub(super) struct FileMaker {
 }
 
 /// A file that was made ahead. It is deleted unless it is taken: there is no entry in it.
-pub(super) struct Unused {
-    file: Option<Current>,
-    maker: Arc<FileMaker>,
+pub(super) struct SpareFile {
+    file: Option<OpenFile>,
+    creator: Arc<FileCreator>,
 }
 
 /// An open file.
-pub(super) struct Current {
+pub(super) struct OpenFile {
     pub(super) path: PathBuf,
     pub(super) file: Box<dyn AppendFile>,
     opened_ms: i64,
@@ -75,13 +75,13 @@ pub(super) struct Current {
 }
 
 /// The sync of a file that was rolled.
-pub(super) struct Closing {
+pub(super) struct ClosingFile {
     pub(super) path: PathBuf,
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) result: Receiver<io::Result<()>>,
     /// Set by who waits for the result.
-    pub(super) is_wanted: Arc<AtomicBool>,
+    pub(super) is_awaited: Arc<AtomicBool>,
 }
 
 /// How often the next number is tried when a file of that name is there.
@@ -91,7 +91,7 @@ const NAME_ATTEMPTS: usize = 100;
 const ROLL_RETRY_MS: i64 = 1000;
 
 /// Files that wait to be cut at most; the oldest is left as it is beyond.
-const UNCUT_FILES_MAX: usize = 16;
+const UNTRUNCATED_FILES_MAX: usize = 16;
 
 impl Output {
     /// Starts the first file.
@@ -104,13 +104,13 @@ impl Output {
         compression: Option<WalCompression>,
     ) -> io::Result<Self> {
         let number = Mutex::default();
-        let maker = Arc::new(FileMaker { fs, dir, prefix, suffix, clock, compression, number });
+        let creator = Arc::new(FileCreator { fs, dir, prefix, suffix, clock, compression, number });
         let mut output = Self {
-            maker,
+            creator,
             last_path: PathBuf::new(),
             current: None,
             next: None,
-            uncut: Vec::new(),
+            untruncated: Vec::new(),
             closing: Vec::new(),
             roll_not_before_ms: i64::MIN,
         };
@@ -124,66 +124,66 @@ impl Output {
 
     /// Makes the next file, with its header flushed; leaves nothing behind when that fails. One that was made ahead is given
     /// up: the order of files by name is that of their entries.
-    pub(super) fn create(&mut self) -> io::Result<Current> {
+    pub(super) fn create(&mut self) -> io::Result<OpenFile> {
         self.next = None;
-        let fresh = self.maker.make()?;
-        self.last_path.clone_from(&fresh.path);
-        Ok(fresh)
+        let new_file = self.creator.create()?;
+        self.last_path.clone_from(&new_file.path);
+        Ok(new_file)
     }
 
     /// The next file: the one that was made ahead, if it is there, or else a new one.
-    pub(super) fn create_or_take(&mut self) -> io::Result<Current> {
+    pub(super) fn create_or_take(&mut self) -> io::Result<OpenFile> {
         let ahead = self.next.take().and_then(|next| next.try_recv().ok()).and_then(Result::ok);
-        match ahead.and_then(Unused::take) {
-            Some(mut fresh) => {
-                fresh.opened_ms = self.maker.clock.now_ms();
-                self.last_path.clone_from(&fresh.path);
-                Ok(fresh)
+        match ahead.and_then(SpareFile::take) {
+            Some(mut new_file) => {
+                new_file.opened_ms = self.creator.clock.now_ms();
+                self.last_path.clone_from(&new_file.path);
+                Ok(new_file)
             }
             None => self.create(),
         }
     }
 
     /// Has the next file made when the current one is nearly full.
-    pub(super) fn look_ahead(&mut self, config: &WalConfig, archiver: &Archiver) {
+    pub(super) fn create_next_if_due(&mut self, config: &WalConfig, archiver: &Archiver) {
         let bytes = self.current.as_ref().map_or(0, |current| current.file.position());
         if self.next.is_none() && bytes > config.roll_bytes / 8 * 7 && bytes <= config.roll_bytes {
-            self.next = Some(archiver.make_ahead(&self.maker, config.hsync));
+            self.next = Some(archiver.create_ahead(&self.creator, config.hsync));
         }
     }
 
     /// Gives the file up that was made ahead, if there is one.
-    pub(super) fn forget_next(&mut self) {
+    pub(super) fn drop_next(&mut self) {
         self.next = None;
     }
 
     /// Deletes a file in which there is no entry that anyone was told of.
     pub(super) fn discard(&self, path: &Path) {
-        self.maker.discard(path);
+        self.creator.discard(path);
     }
 
     /// Takes back what may have reached a file of a write that failed; now, or when the next file can be made.
-    pub(super) fn cut(&mut self, mut failed: Current) {
+    pub(super) fn truncate_failed(&mut self, mut failed: OpenFile) {
         let Err(error) = failed.file.truncate(failed.flushed_bytes) else { return };
         let path = failed.path.display();
         tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
         if error.kind() != io::ErrorKind::Unsupported {
-            self.uncut.push(failed);
-            self.uncut.drain(..self.uncut.len().saturating_sub(UNCUT_FILES_MAX));
+            self.untruncated.push(failed);
+            self.untruncated.drain(..self.untruncated.len().saturating_sub(UNTRUNCATED_FILES_MAX));
         }
     }
 
     /// Cuts the files that could not be cut so far; what still cannot be is tried with the next file, and at the end.
-    pub(super) fn cut_again(&mut self) {
-        self.uncut.retain_mut(|failed| failed.file.truncate(failed.flushed_bytes).is_err());
+    pub(super) fn retry_truncations(&mut self) {
+        self.untruncated.retain_mut(|failed| failed.file.truncate(failed.flushed_bytes).is_err());
     }
 
     /// The commit under way is done; whether its writes and syncs were slow.
     pub(super) fn committed(&mut self, config: &WalConfig) -> Option<Duration> {
         let current = self.current.as_mut()?;
         let took = std::mem::take(&mut current.took);
-        let clock = &self.maker.clock;
-        current.slow.took(took, config, || clock.now_ms()).then_some(took)
+        let clock = &self.creator.clock;
+        current.slow.record(took, config, || clock.now_ms()).then_some(took)
     }
 
     /// Whether the current file is too long or too slow, and not empty.
@@ -195,12 +195,12 @@ impl Output {
         }
         // The clock is read only when something asks for a roll, or once a tick.
         (bytes > config.roll_bytes || current.slow.is_too_slow())
-            && self.maker.clock.now_ms() >= self.roll_not_before_ms
+            && self.creator.clock.now_ms() >= self.roll_not_before_ms
     }
 
     /// Whether the current file is too old and not empty.
     pub(super) fn too_old(&self, config: &WalConfig) -> bool {
-        let now_ms = self.maker.clock.now_ms();
+        let now_ms = self.creator.clock.now_ms();
         self.current.as_ref().is_some_and(|current| {
             current.file.position() > current.header_bytes
                 && now_ms - current.opened_ms >= config.roll_period_ms
@@ -209,18 +209,18 @@ impl Output {
     }
 
     /// Whether the archiver is done with the oldest of the files that it closes.
-    pub(super) fn a_closing_ended(&self) -> bool {
+    pub(super) fn has_closed_file(&self) -> bool {
         self.closing.first().is_some_and(|closing| !closing.result.is_empty())
     }
 
     pub(super) fn roll_failed(&mut self) {
-        self.roll_not_before_ms = self.maker.clock.now_ms() + ROLL_RETRY_MS;
+        self.roll_not_before_ms = self.creator.clock.now_ms() + ROLL_RETRY_MS;
     }
 }
 
-impl FileMaker {
+impl FileCreator {
     /// Makes a file, with its header flushed; leaves nothing behind when that fails.
-    fn make(&self) -> io::Result<Current> {
+    fn create(&self) -> io::Result<OpenFile> {
         let settings = self.compression.as_ref();
         let compressor = settings.map(EntryCompressor::new).transpose().map_err(unsupported)?;
         let header = encode::header(settings);
@@ -230,7 +230,7 @@ impl FileMaker {
             self.discard(&path);
             return Err(error);
         }
-        Ok(Current {
+        Ok(OpenFile {
             path,
             file,
             opened_ms: self.clock.now_ms(),
@@ -244,8 +244,8 @@ impl FileMaker {
 
     /// Makes a file before it is needed. With `sync` its name is on the disk as well, for which the first sync of the file
     /// would have to wait.
-    pub(super) fn make_ahead(self: &Arc<Self>, sync: bool) -> io::Result<Unused> {
-        let mut unused = Unused { file: Some(self.make()?), maker: Arc::clone(self) };
+    pub(super) fn create_ahead(self: &Arc<Self>, sync: bool) -> io::Result<SpareFile> {
+        let mut unused = SpareFile { file: Some(self.create()?), creator: Arc::clone(self) };
         match unused.file.as_mut().filter(|_| sync).map_or(Ok(()), |file| file.file.sync()) {
             Ok(()) => Ok(unused),
             Err(error) => Err(error),
@@ -281,25 +281,25 @@ impl FileMaker {
     }
 }
 
-impl Unused {
+impl SpareFile {
     /// The file, unless it is not where it was made: a master that takes this server for dead renames the directory, and what
     /// is written there from then on nobody replays.
-    fn take(mut self) -> Option<Current> {
-        let is_there = |file: &Current| self.maker.fs.exists(&file.path).unwrap_or(false);
+    fn take(mut self) -> Option<OpenFile> {
+        let is_there = |file: &OpenFile| self.creator.fs.exists(&file.path).unwrap_or(false);
         self.file.as_ref().is_some_and(is_there).then(|| self.file.take()).flatten()
     }
 }
 
-impl Drop for Unused {
+impl Drop for SpareFile {
     fn drop(&mut self) {
-        if let Some(Current { path, file, .. }) = self.file.take() {
+        if let Some(OpenFile { path, file, .. }) = self.file.take() {
             drop(file);
-            self.maker.discard(&path);
+            self.creator.discard(&path);
         }
     }
 }
 
-impl Current {
+impl OpenFile {
     /// Appends plain entries in one piece, compressed if the file's are, and flushes.
     pub(super) fn write(&mut self, entries: &[u8]) -> io::Result<()> {
         if entries.is_empty() {

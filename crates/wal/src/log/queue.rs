@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crossbeam_channel::Sender;
 use evenkeel_common::{HBaseError, Result};
 
-use super::accounting::{Accounting, Highest};
+use super::accounting::{HighestSeqIds, SequenceIdAccounting};
 use super::{SyncLevel, Txid, closed};
 
 /// Everything under the queue's lock.
@@ -23,34 +23,34 @@ pub(super) struct Queue {
     /// The last entry that a commit took.
     taken: u64,
     pub(super) appended_bytes: u64,
-    /// Everything up to here was flushed, but for `lost`.
+    /// Everything up to here was flushed, but for `failed_writes`.
     pub(super) flushed: u64,
-    /// Everything up to here was synced, but for `lost` and `never_synced`.
+    /// Everything up to here was synced, but for `failed_writes` and `failed_syncs`.
     pub(super) synced: u64,
     /// Entries that are in no file for sure.
-    pub(super) lost: FailedRanges,
+    pub(super) failed_writes: FailedRanges,
     /// Entries that are in a file which could not be synced.
-    pub(super) never_synced: FailedRanges,
+    pub(super) failed_syncs: FailedRanges,
     pub(super) waiters: Vec<Waiter>,
     /// Those who wait for what is being written: here, so that they can be told when that takes too long.
     pub(super) committing: Vec<Waiter>,
     pub(super) rolls: Vec<Sender<Result<()>>>,
-    pub(super) accounting: Accounting,
+    pub(super) accounting: SequenceIdAccounting,
     /// Closed files that may still be needed, oldest first.
     pub(super) closed: Vec<ClosedFile>,
     pub(super) state: State,
     /// No file could be written when this was last tried: nothing is taken on trust until one can.
-    pub(super) refusing: bool,
+    pub(super) is_rejecting: bool,
     /// The WAL's thread ends once nothing is pending.
     pub(super) closing: bool,
     /// The current file is due to be followed by another.
     pub(super) roll_due: bool,
     /// The archiver is done with a file that was rolled: somebody should look how it ended.
-    pub(super) closings_ended: bool,
+    pub(super) has_closed_files: bool,
     /// Whether someone commits.
     pub(super) writing: bool,
     /// Whether the pending bytes should be written though nobody waits.
-    pub(super) nudged: bool,
+    pub(super) commit_requested: bool,
     pub(super) thread_sleeps: bool,
     /// How many appends wait for room.
     pub(super) blocked: usize,
@@ -84,18 +84,18 @@ impl<F: FnOnce(Result<()>) + Send + 'static> OnSynced for F {
 pub(super) struct Waiter {
     pub(super) txid: Txid,
     pub(super) level: SyncLevel,
-    pub(super) done: Done,
+    pub(super) completion: Completion,
 }
 
 /// How to tell one who waits.
-pub(super) enum Done {
+pub(super) enum Completion {
     Callback(Box<dyn OnSynced>),
     Thread(Sender<Result<()>>),
 }
 
-impl Done {
+impl Completion {
     /// Tells it. A callback that panics does not take the log with it.
-    pub(super) fn tell(self, result: Result<()>) {
+    pub(super) fn complete(self, result: Result<()>) {
         match self {
             Self::Thread(sender) => drop(sender.send(result)),
             Self::Callback(done) => {
@@ -112,7 +112,7 @@ impl Done {
 #[derive(Debug)]
 pub(super) struct ClosedFile {
     pub(super) path: PathBuf,
-    pub(super) highest: Highest,
+    pub(super) highest: HighestSeqIds,
 }
 
 /// What one commit takes.
@@ -170,18 +170,18 @@ impl Queue {
     }
 
     /// What is known of an entry's durability; `None` when it is still to come.
-    pub(super) fn verdict(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
+    pub(super) fn sync_result(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
         if level == SyncLevel::None {
             return Some(Ok(()));
         }
         if txid.0 > self.last_txid {
             return Some(Err(HBaseError::io(format!("{txid:?} is not of this WAL"))));
         }
-        if let Some(error) = self.lost.find(txid.0) {
+        if let Some(error) = self.failed_writes.find(txid.0) {
             return Some(Err(error));
         }
         let mark = if level == SyncLevel::Sync {
-            if let Some(error) = self.never_synced.find(txid.0) {
+            if let Some(error) = self.failed_syncs.find(txid.0) {
                 return Some(Err(error));
             }
             self.synced
@@ -200,13 +200,13 @@ impl Queue {
         !self.waiters.is_empty()
             || !self.rolls.is_empty()
             || self.roll_due
-            || self.closings_ended
-            || (self.nudged && !self.pending.is_empty())
+            || self.has_closed_files
+            || (self.commit_requested && !self.pending.is_empty())
     }
 
     /// Asks for a commit of what is pending; whether the WAL's thread must be woken for it.
     pub(super) fn wants_commit(&mut self) -> bool {
-        self.nudged = true;
+        self.commit_requested = true;
         self.thread_sleeps && !self.writing
     }
 
@@ -216,7 +216,7 @@ impl Queue {
         self.writing_bytes = bytes.capacity();
         let first = self.taken + 1;
         self.taken = self.last_txid;
-        self.nudged = false;
+        self.commit_requested = false;
         self.committing = std::mem::take(&mut self.waiters);
         let wants_sync = self.committing.iter().any(|waiter| waiter.level == SyncLevel::Sync);
         Batch { bytes, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
@@ -228,7 +228,7 @@ impl Queue {
             std::mem::take(&mut self.committing).into_iter().partition(|waiter| waiter.level == level);
         self.committing = rest;
         taken.sort_by_key(|waiter| waiter.txid);
-        taken.into_iter().map(|waiter| self.with_verdict(waiter)).collect()
+        taken.into_iter().map(|waiter| self.with_result(waiter)).collect()
     }
 
     /// Takes out everyone who waits, in order, with what is to be told.
@@ -236,16 +236,16 @@ impl Queue {
         let mut taken = std::mem::take(&mut self.committing);
         taken.append(&mut self.waiters);
         taken.sort_by_key(|waiter| waiter.txid);
-        taken.into_iter().map(|waiter| self.with_verdict(waiter)).collect()
+        taken.into_iter().map(|waiter| self.with_result(waiter)).collect()
     }
 
-    fn with_verdict(&self, waiter: Waiter) -> (Waiter, Result<()>) {
-        let verdict = self.verdict(waiter.txid, waiter.level).unwrap_or_else(|| Err(closed()));
+    fn with_result(&self, waiter: Waiter) -> (Waiter, Result<()>) {
+        let verdict = self.sync_result(waiter.txid, waiter.level).unwrap_or_else(|| Err(closed()));
         (waiter, verdict)
     }
 
     /// Gives a batch's buffer back. One that an entry beyond `queue_bytes_max` has made larger than a buffer may be is freed.
-    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>, queue_bytes_max: usize) {
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>, queue_bytes_max: usize) {
         self.writing_bytes = 0;
         bytes.clear();
         let kept_bytes_max = SPARE_BYTES_MAX.min(queue_bytes_max);
@@ -352,9 +352,9 @@ mod tests {
     #[test]
     fn a_verdict_is_given_once_it_is_known() {
         let mut queue = Queue { last_txid: 9, flushed: 8, synced: 3, ..Queue::default() };
-        queue.lost.add(5, 5, &closed());
-        queue.never_synced.add(2, 2, &closed());
-        let verdict = |txid, level| queue.verdict(Txid(txid), level).map(|v| v.is_ok());
+        queue.failed_writes.add(5, 5, &closed());
+        queue.failed_syncs.add(2, 2, &closed());
+        let verdict = |txid, level| queue.sync_result(Txid(txid), level).map(|v| v.is_ok());
         assert_eq!(verdict(8, SyncLevel::Flush), Some(true));
         assert_eq!(verdict(9, SyncLevel::Flush), None);
         assert_eq!(verdict(9, SyncLevel::None), Some(true));

@@ -13,7 +13,7 @@ use evenkeel_common::{CellRef, CellType, TableName};
 /// A key that is looked for is no longer: names, numbers, and some attributes.
 pub(super) const KEY_BYTES_MAX: usize = 64 << 10;
 
-const NOT_IN_DICTIONARY: u8 = crate::format::compression::NOT_IN_DICTIONARY;
+const NOT_IN_DICTIONARY: u8 = crate::format::compression_context::NOT_IN_DICTIONARY;
 /// Digits of an encoded name, and of one as it was made at first.
 const REGION_DIGITS: usize = 32;
 const OLD_REGION_DIGITS_MAX: usize = 10;
@@ -42,8 +42,8 @@ pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
                 seen |= 1 << number;
                 rest = &rest[len..];
             }
-            Field::Cut => return !whole,
-            Field::Wrong => return false,
+            Field::Partial => return !whole,
+            Field::Invalid => return false,
         }
     }
     !whole || seen & REQUIRED == REQUIRED
@@ -55,8 +55,8 @@ enum Field {
         len: usize,
     },
     /// The bytes end in it.
-    Cut,
-    Wrong,
+    Partial,
+    Invalid,
 }
 
 fn field(bytes: &[u8], compressed: bool) -> Field {
@@ -65,33 +65,33 @@ fn field(bytes: &[u8], compressed: bool) -> Field {
     let expected = match number {
         1 | 2 | 5 | 6 | 8 | 12 => 2,
         3 | 4 | 7 | 9 | 10 | 11 => 0,
-        _ => return Field::Wrong,
+        _ => return Field::Invalid,
     };
     if wire_type != expected {
-        return Field::Wrong;
+        return Field::Invalid;
     }
     let rest = &bytes[1..];
     let Some((value, value_bytes)) = read_varint(rest) else {
         return if rest.len() < 10 && rest.iter().all(|byte| byte & 0x80 != 0) {
-            Field::Cut
+            Field::Partial
         } else {
-            Field::Wrong
+            Field::Invalid
         };
     };
     if wire_type == 0 {
         let is_id = number != 3 || value > 0;
-        return if is_id { Field::Whole { number, len: 1 + value_bytes } } else { Field::Wrong };
+        return if is_id { Field::Whole { number, len: 1 + value_bytes } } else { Field::Invalid };
     }
     if value > KEY_BYTES_MAX as u64 {
-        return Field::Wrong;
+        return Field::Invalid;
     }
     let content_end = value_bytes + length::index(value);
     match rest.get(value_bytes..content_end) {
-        None => Field::Cut,
+        None => Field::Partial,
         Some(content) if is_content(number, content, compressed) => {
             Field::Whole { number, len: 1 + content_end }
         }
-        Some(_) => Field::Wrong,
+        Some(_) => Field::Invalid,
     }
 }
 

@@ -15,7 +15,7 @@
 //!   ids above those read before of their regions.
 //!
 //! # Compressed files
-//! Entries share dictionaries, so a damaged one may harm all that come later, see [`crate::format::dictionary`].
+//! Entries share dictionaries, so a damaged one may harm all that come later, see [`crate::format::lru_dictionary`].
 //! * *By lengths*: the entry is passed over part by part, and leads to another. So it is known how many strings it brought,
 //!   but not which: later entries are served unless they use one of these; such an entry is a gap of its own.
 //! * *By search*, as above, but nothing tells a value's bytes from others. Entries must reach the end, and one of them
@@ -45,9 +45,9 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use super::plausible::{self, CELL_HEAD_BYTES};
-use super::{Input, Next, Outcome, ReadError, Stop, WalReader};
+use super::{Input, ParseError, ReadError, ReadState, ResumePoint, WalReader};
 use crate::entry::WalEntry;
-use crate::format::compression::Dictionaries;
+use crate::format::compression_context::Dictionaries;
 
 /// A search stops when it has looked at so many bytes for each byte that it may pass over, and [`WORK_MIN`] more.
 const WORK_PER_BYTE: u64 = 16;
@@ -57,7 +57,7 @@ const COPY_WORK: u64 = 256 << 10;
 /// How many bytes a search looks at together.
 const WINDOW_BYTES: usize = 4 << 10;
 /// How many entries behind one that was passed over by its lengths are looked at.
-const ENTRIES_BEHIND: u64 = 4;
+const ENTRIES_AFTER: u64 = 4;
 /// A copy of the dictionaries is made after so many bytes of entries.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// How many strings were added when nothing is known.
@@ -146,7 +146,7 @@ impl History {
 }
 
 /// An entry that was found and is whole.
-struct Whole {
+struct FoundEntry {
     /// What its key says; `None` when its dictionary items are lost.
     name: Option<EntryName>,
     end: u64,
@@ -171,18 +171,18 @@ impl WalReader {
     /// # Errors
     /// What the storage says.
     pub fn skip_damage(&mut self) -> Result<Option<Gap>, ReadError> {
-        let Some(Outcome::Corrupt { offset, what, next }) = &self.outcome else { return Ok(None) };
+        let Some(ReadState::Corrupt { offset, what, next }) = &self.state else { return Ok(None) };
         let (from, what, next) = (*offset, what.clone(), *next);
-        let lost = self.at_hand.take();
+        let lost = self.current_name.take();
         let found = match next {
-            Next::At(at) => Some(at),
-            Next::Nowhere => None,
-            Next::Unknown => self.find_next(from)?,
+            ResumePoint::At(at) => Some(at),
+            ResumePoint::End => None,
+            ResumePoint::Search => self.find_next(from)?,
         };
         let to = found.unwrap_or(self.input.end).max(from);
         let before = self.history.last.clone();
-        self.input.go_to(to);
-        self.outcome = None;
+        self.input.seek(to);
+        self.state = None;
         Ok(Some(Gap { from, to, what, lost, before }))
     }
 
@@ -192,7 +192,7 @@ impl WalReader {
         let Some(context) = &self.compression else { return };
         let is_old = match &self.history.checkpoint {
             Some((offset, _)) => here - offset >= CHECKPOINT_BYTES,
-            None => self.history.last.is_none() && self.outcome.is_none(),
+            None => self.history.last.is_none() && self.state.is_none(),
         };
         if is_old {
             self.history.checkpoint = Some((here, context.dictionaries.clone()));
@@ -215,24 +215,28 @@ impl WalReader {
 
     /// What an entry is that begins here and reaches past the end of a file that is not closed: a last one that is cut
     /// (`None`), or damaged. Then, where to go on.
-    pub(super) fn cut_or_damaged(&mut self, from: u64) -> io::Result<Option<Next>> {
+    pub(super) fn torn_or_corrupt(&mut self, from: u64) -> io::Result<Option<ResumePoint>> {
         let is_beginning = self.compression.is_some() || self.is_beginning(from)?;
         let found = self.search(from + 1)?;
-        Ok(found.map(|_| if is_beginning { Next::Nowhere } else { Next::Unknown }))
+        Ok(found.map(|_| if is_beginning { ResumePoint::End } else { ResumePoint::Search }))
     }
 
     /// Where to go on behind an entry that reaches into the trailer. What looks like one may be a part of a value in which the
     /// file is cut: then all that is found before it may be, too.
-    pub(super) fn next_before_trailer(&mut self, from: u64) -> io::Result<Next> {
+    pub(super) fn next_before_trailer(&mut self, from: u64) -> io::Result<ResumePoint> {
         let end = std::mem::replace(&mut self.input.end, self.input.file.len());
         let is_cut = self.compression.is_some() || self.is_beginning(from)?;
         self.input.end = end;
-        Ok(if is_cut { Next::Nowhere } else { Next::Unknown })
+        Ok(if is_cut { ResumePoint::End } else { ResumePoint::Search })
     }
 
     /// What is wrong with a plain entry that was read whole, as what follows it tells, and where to go on: a cell that its
     /// key does not count, or an entry that begins in it and goes on behind it, for bytes of it are gone.
-    pub(super) fn contradiction(&mut self, from: u64, end: u64) -> io::Result<Option<(&'static str, Next)>> {
+    pub(super) fn contradiction(
+        &mut self,
+        from: u64,
+        end: u64,
+    ) -> io::Result<Option<(&'static str, ResumePoint)>> {
         if self.compression.is_some()
             || end == self.input.end
             || plausible::may_be_entry(self.input.peek_at(end, 4)?)
@@ -240,7 +244,7 @@ impl WalReader {
             return Ok(None);
         }
         if self.plain_cell(end)?.is_some() {
-            return Ok(Some(("more cells follow than its key counts", Next::Unknown)));
+            return Ok(Some(("more cells follow than its key counts", ResumePoint::Search)));
         }
         let mut at = from + 1;
         self.history.work = 0;
@@ -250,8 +254,8 @@ impl WalReader {
             at = candidate + 1;
             if candidate < end && self.plain_entry(candidate)?.is_some_and(|whole| whole.end > end) {
                 let chain = self.chain(candidate, u64::MAX)?;
-                if self.is_believed(&chain) {
-                    return Ok(Some(("the next entry begins in it", Next::At(candidate))));
+                if self.is_trusted(&chain) {
+                    return Ok(Some(("the next entry begins in it", ResumePoint::At(candidate))));
                 }
             }
         }
@@ -271,12 +275,12 @@ impl WalReader {
                 return Ok(None);
             }
         }
-        let leads_on = at == self.input.end || self.plain_entry(at)?.is_some() || self.ends_cut(at)?;
+        let leads_on = at == self.input.end || self.plain_entry(at)?.is_some() || self.ends_torn(at)?;
         Ok(leads_on.then_some(at))
     }
 
     /// Whether the file is not closed and ends in the entry that begins here.
-    fn ends_cut(&mut self, at: u64) -> io::Result<bool> {
+    fn ends_torn(&mut self, at: u64) -> io::Result<bool> {
         Ok(!self.closed && self.is_beginning(at)?)
     }
 
@@ -299,7 +303,7 @@ impl WalReader {
     }
 
     /// A plain entry that is whole and looks like one in every part.
-    fn plain_entry(&mut self, from: u64) -> io::Result<Option<Whole>> {
+    fn plain_entry(&mut self, from: u64) -> io::Result<Option<FoundEntry>> {
         let Some((key, mut at)) = self.plain_key(from)? else { return Ok(None) };
         for _ in 0..key.following_kv_count.unwrap_or(0) {
             let Some(end) = self.plain_cell(at)? else { return Ok(None) };
@@ -309,7 +313,7 @@ impl WalReader {
         let Ok(table) = TableName::from_bytes(&key.table_name) else { return Ok(None) };
         let follows_cell = at < self.input.end && self.plain_cell(at)?.is_some();
         let name = Some(EntryName { region, table, seq_id });
-        Ok((!follows_cell).then_some(Whole { name, end: at }))
+        Ok((!follows_cell).then_some(FoundEntry { name, end: at }))
     }
 
     /// Where a whole plain cell ends.
@@ -368,23 +372,22 @@ impl WalReader {
         if !self.restore(from)? {
             return Ok(None);
         }
-        self.input.go_to(from);
-        self.set_skims(true);
-        let skimmed = self.parse_entry();
-        self.set_skims(false);
+        self.input.seek(from);
+        self.set_skipping(true);
+        let skipped = self.parse_entry();
+        self.set_skipping(false);
         let end = self.input.start + self.input.at as u64;
-        match skimmed {
-            Err(Stop::Lost) => {}
-            Err(Stop::Io(error)) => return Err(error),
+        match skipped {
+            Err(ParseError::Lost) => {}
+            Err(ParseError::Io(error)) => return Err(error),
             _ => return Ok(None),
         }
-        let (at_hand, behind) = (self.at_hand.take(), self.dictionaries());
-        let chain = self.chain(end, ENTRIES_BEHIND)?;
-        self.at_hand = at_hand;
-        self.put_back(behind.clone());
-        let leads_on = end == self.input.end
-            || chain.entries >= ENTRIES_BEHIND
-            || chain.entries > 0 && chain.reaches_end;
+        let (current_name, behind) = (self.current_name.take(), self.dictionaries());
+        let chain = self.chain(end, ENTRIES_AFTER)?;
+        self.current_name = current_name;
+        self.restore_dictionaries(behind.clone());
+        let leads_on =
+            end == self.input.end || chain.entries >= ENTRIES_AFTER || chain.entries > 0 && chain.reaches_end;
         if leads_on {
             self.history.checkpoint = behind.map(|dictionaries| (end, dictionaries));
         }
@@ -398,12 +401,12 @@ impl WalReader {
         if self.history.restores > RESTORES_MAX || offset > to {
             return Ok(false);
         }
-        self.put_back(Some(dictionaries));
-        self.input.go_to(offset);
+        self.restore_dictionaries(Some(dictionaries));
+        self.input.seek(offset);
         while self.input.start < to {
             match self.parse_entry() {
-                Ok(_) | Err(Stop::Lost) => self.input.start_next(),
-                Err(Stop::Io(error)) => return Err(error),
+                Ok(_) | Err(ParseError::Lost) => self.input.start_next(),
+                Err(ParseError::Io(error)) => return Err(error),
                 Err(_) => return Ok(false),
             }
         }
@@ -414,14 +417,14 @@ impl WalReader {
         self.compression.as_ref().map(|context| context.dictionaries.clone())
     }
 
-    fn put_back(&mut self, dictionaries: Option<Dictionaries>) {
+    fn restore_dictionaries(&mut self, dictionaries: Option<Dictionaries>) {
         if let (Some(context), Some(dictionaries)) = (&mut self.compression, dictionaries) {
             context.dictionaries = dictionaries;
         }
     }
 
-    fn set_skims(&mut self, skims: bool) {
-        self.compression.iter_mut().for_each(|context| context.skims = skims);
+    fn set_skipping(&mut self, is_skipping: bool) {
+        self.compression.iter_mut().for_each(|context| context.is_skipping = is_skipping);
     }
 
     /// The next entry from an offset on that is whole beyond doubt. The dictionaries of a compressed file are frozen by it.
@@ -438,18 +441,18 @@ impl WalReader {
             if at >= self.input.end {
                 break;
             }
-            if let Some(end) = self.cell_to_pass(at)? {
+            if let Some(end) = self.skippable_cell(at)? {
                 at = end;
                 continue;
             }
             if before.is_some() {
                 self.history.work += COPY_WORK;
-                self.put_back(before.clone());
+                self.restore_dictionaries(before.clone());
                 self.freeze(at + 1 - from);
             }
             let chain = self.chain(at, u64::MAX)?;
-            if chain.entries > 0 && self.is_believed(&chain) {
-                self.put_back(before);
+            if chain.entries > 0 && self.is_trusted(&chain) {
+                self.restore_dictionaries(before);
                 self.freeze(at + 1 - from);
                 return Ok(Some(at));
             }
@@ -458,7 +461,7 @@ impl WalReader {
         if self.history.work >= work_max {
             tracing::warn!(file = %self.path.display(), at, "the search for entries behind damage is given up");
         }
-        self.put_back(before);
+        self.restore_dictionaries(before);
         self.freeze(self.input.end - from.min(self.input.end) + 1);
         Ok(None)
     }
@@ -467,7 +470,7 @@ impl WalReader {
         self.compression.iter_mut().for_each(|context| context.dictionaries.freeze(bytes));
     }
 
-    fn is_believed(&self, chain: &Chain) -> bool {
+    fn is_trusted(&self, chain: &Chain) -> bool {
         let is_long = match self.compression {
             None => chain.reaches_end || chain.known == chain.entries,
             Some(_) => chain.reaches_end && chain.known > 0,
@@ -497,7 +500,7 @@ impl WalReader {
     }
 
     /// The end of a whole cell that begins here and is followed by another, by an entry, or by nothing.
-    fn cell_to_pass(&mut self, at: u64) -> io::Result<Option<u64>> {
+    fn skippable_cell(&mut self, at: u64) -> io::Result<Option<u64>> {
         if self.compression.is_some() {
             return Ok(None);
         }
@@ -529,27 +532,27 @@ impl WalReader {
             chain.end = whole.end;
         }
         chain.reaches_end =
-            chain.end == self.input.end || chain.entries > 0 && self.is_cut_behind(chain.end)?;
+            chain.end == self.input.end || chain.entries > 0 && self.is_torn_after(chain.end)?;
         Ok(chain)
     }
 
-    fn is_cut_behind(&mut self, at: u64) -> io::Result<bool> {
+    fn is_torn_after(&mut self, at: u64) -> io::Result<bool> {
         if self.closed {
             return Ok(false);
         }
         if self.compression.is_none() {
             return self.is_beginning(at);
         }
-        self.input.go_to(at);
+        self.input.seek(at);
         match self.parse_entry() {
-            Err(Stop::Torn) => Ok(true),
-            Err(Stop::Io(error)) => Err(error),
+            Err(ParseError::Torn) => Ok(true),
+            Err(ParseError::Io(error)) => Err(error),
             _ => Ok(false),
         }
     }
 
     /// An entry of a compressed file that can be passed over, be its strings known or not.
-    fn compressed_entry(&mut self, from: u64) -> io::Result<Option<Whole>> {
+    fn compressed_entry(&mut self, from: u64) -> io::Result<Option<FoundEntry>> {
         let head = self.input.peek_at(from, 10)?;
         let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
             return Ok(None);
@@ -558,22 +561,22 @@ impl WalReader {
         if !plausible::is_key(self.input.peek_at(from + len_bytes as u64, len)?, true, true) {
             return Ok(None);
         }
-        self.input.go_to(from);
+        self.input.seek(from);
         let parsed = self.parse_entry();
         self.history.work += self.input.at as u64;
         let name = match parsed {
             Ok(entry) => Some(EntryName::of(&entry)),
-            Err(Stop::Lost) => self.at_hand.take(),
-            Err(Stop::Io(error)) => return Err(error),
+            Err(ParseError::Lost) => self.current_name.take(),
+            Err(ParseError::Io(error)) => return Err(error),
             Err(_) => return Ok(None),
         };
-        Ok(Some(Whole { name, end: from + self.input.at as u64 }))
+        Ok(Some(FoundEntry { name, end: from + self.input.at as u64 }))
     }
 }
 
 impl Input {
     /// The current entry begins at an offset.
-    pub(super) fn go_to(&mut self, offset: u64) {
+    pub(super) fn seek(&mut self, offset: u64) {
         let buffered_from = self.start - self.consumed as u64;
         match offset.checked_sub(buffered_from).and_then(|at| usize::try_from(at).ok()) {
             Some(at) if at <= self.buffer.len() => self.consumed = at,
@@ -588,11 +591,11 @@ impl Input {
 
     /// Bytes at an offset, so many or as there are before the end. The current entry begins there from here on.
     fn peek_at(&mut self, offset: u64, bytes: usize) -> io::Result<&[u8]> {
-        self.go_to(offset.min(self.end));
+        self.seek(offset.min(self.end));
         let left = usize::try_from(self.end - self.start).unwrap_or(usize::MAX);
         let bytes = bytes.min(left).min(super::ENTRY_BYTES_MAX);
         match self.fill(bytes) {
-            Err(Stop::Io(error)) => Err(error),
+            Err(ParseError::Io(error)) => Err(error),
             Err(_) => Ok(&[]),
             Ok(()) => Ok(&self.buffer[self.consumed..self.consumed + bytes]),
         }

@@ -38,12 +38,12 @@ pub fn entry(seq_id: u64) -> WalEntry {
 
 /// Hears everything.
 #[derive(Default)]
-pub struct Heard {
+pub struct RecordingListener {
     pub aborts: Mutex<Vec<String>>,
     pub flushes: Mutex<Vec<(Bytes, Vec<Bytes>)>>,
 }
 
-impl WalListener for Heard {
+impl WalListener for RecordingListener {
     fn abort(&self, reason: &str) {
         self.aborts.lock().push(reason.to_owned());
     }

@@ -27,7 +27,7 @@ use clap::Args;
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
-use evenkeel_wal::{End, ReadError, WalReader};
+use evenkeel_wal::{ReadError, WalEnd, WalReader};
 
 pub use self::tables::read_region_info;
 use super::progress::Progress;
@@ -127,7 +127,7 @@ fn read_all(fs: &dyn FileSystem, items: &[Item], verbose: bool, bytes: u64, repo
 
 fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
     match read_wal(fs, path, report) {
-        Ok((_, Some(End::Torn { bytes }), position)) => report.note(format_args!(
+        Ok((_, Some(WalEnd::Torn { bytes }), position)) => report.note(format_args!(
             "{} at offset {position}: torn tail of {bytes} bytes, as the death of a server leaves it",
             path.display()
         )),
@@ -142,7 +142,7 @@ fn read_wal(
     fs: &dyn FileSystem,
     path: &Path,
     report: &mut Report<'_>,
-) -> Result<(u64, Option<End>, u64), ReadError> {
+) -> Result<(u64, Option<WalEnd>, u64), ReadError> {
     let mut reader = WalReader::open(fs, path)?;
     let mut entries = 0;
     loop {

@@ -20,7 +20,12 @@ pub(super) struct SlowSyncs {
 
 impl SlowSyncs {
     /// Takes note of a sync that ended just now; whether it was slow. The clock is read only then.
-    pub(super) fn took(&mut self, took: Duration, config: &WalConfig, now_ms: impl FnOnce() -> i64) -> bool {
+    pub(super) fn record(
+        &mut self,
+        took: Duration,
+        config: &WalConfig,
+        now_ms: impl FnOnce() -> i64,
+    ) -> bool {
         if took <= config.slow_sync {
             return false;
         }
@@ -51,14 +56,14 @@ mod tests {
         let mut slow = SlowSyncs::default();
         times_ms
             .iter()
-            .for_each(|now_ms| assert!(slow.took(Duration::from_millis(101), &config(), || *now_ms)));
+            .for_each(|now_ms| assert!(slow.record(Duration::from_millis(101), &config(), || *now_ms)));
         slow.is_too_slow()
     }
 
     #[test]
     fn one_very_slow_sync_will_do() {
         let mut slow = SlowSyncs::default();
-        assert!(slow.took(Duration::from_millis(10_001), &config(), || 0) && slow.is_too_slow());
+        assert!(slow.record(Duration::from_millis(10_001), &config(), || 0) && slow.is_too_slow());
     }
 
     #[test]
@@ -72,6 +77,6 @@ mod tests {
     #[test]
     fn what_is_not_slow_costs_no_look_at_the_clock() {
         let mut slow = SlowSyncs::default();
-        assert!(!slow.took(Duration::from_millis(100), &config(), || panic!("asked")));
+        assert!(!slow.record(Duration::from_millis(100), &config(), || panic!("asked")));
     }
 }

@@ -1,4 +1,4 @@
-//! Dictionary-compressed keys and cells (`CompressedKvDecoder`): reading; `compress` writes.
+//! LruDictionary-compressed keys and cells (`CompressedKvDecoder`): reading; `compress` writes.
 //!
 //! ```text
 //! item = 0xFF | varint len | bytes                 a string met for the first time; both sides add it
@@ -18,10 +18,10 @@ use evenkeel_common::varint::read_varint;
 use evenkeel_compression::{Compression, check_supported};
 use evenkeel_protocol::pb;
 
-use super::dictionary::{Dictionary, Found};
+use super::lru_dictionary::{Lookup, LruDictionary};
 use super::value_compression;
 use crate::config::VALUE_COMPRESSION_KEY;
-use crate::reader::{ENTRY_BYTES_MAX, Input, Stop, corrupt};
+use crate::reader::{ENTRY_BYTES_MAX, Input, ParseError, corrupt};
 
 /// What a dictionary is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub(crate) const NOT_IN_DICTIONARY: u8 = 0xff;
 /// The dictionaries of one file.
 #[derive(Clone)]
 pub(crate) struct Dictionaries {
-    region: Dictionary,
-    table: Dictionary,
-    family: Dictionary,
-    qualifier: Dictionary,
-    row: Dictionary,
-    tag: Dictionary,
+    region: LruDictionary,
+    table: LruDictionary,
+    family: LruDictionary,
+    qualifier: LruDictionary,
+    row: LruDictionary,
+    tag: LruDictionary,
 }
 
 impl Dictionaries {
@@ -57,12 +57,12 @@ impl Dictionaries {
     pub(crate) fn new(recovered_edits: bool) -> Self {
         let names = if recovered_edits { 1 } else { LARGE };
         Self {
-            region: Dictionary::new(names),
-            table: Dictionary::new(names),
-            family: Dictionary::new(SMALL),
-            qualifier: Dictionary::new(SMALL),
-            row: Dictionary::new(LARGE),
-            tag: Dictionary::new(LARGE),
+            region: LruDictionary::new(names),
+            table: LruDictionary::new(names),
+            family: LruDictionary::new(SMALL),
+            qualifier: LruDictionary::new(SMALL),
+            row: LruDictionary::new(LARGE),
+            tag: LruDictionary::new(LARGE),
         }
     }
 
@@ -81,7 +81,7 @@ impl Dictionaries {
         }
     }
 
-    pub(crate) fn of(&mut self, kind: DictionaryKind) -> &mut Dictionary {
+    pub(crate) fn of(&mut self, kind: DictionaryKind) -> &mut LruDictionary {
         match kind {
             DictionaryKind::Region => &mut self.region,
             DictionaryKind::Table => &mut self.table,
@@ -122,7 +122,7 @@ pub(crate) struct CompressionContext {
     pub(crate) dictionaries: Dictionaries,
     /// Goes over an entry that is damaged, part by part, and believes nothing that it says but where its parts end: its new
     /// strings are unknown from here on, and there is no cell.
-    pub(crate) skims: bool,
+    pub(crate) is_skipping: bool,
     compressed_tags: bool,
     /// How values are compressed, if they are.
     values: Option<Compression>,
@@ -136,18 +136,18 @@ impl CompressionContext {
         }
         Ok(Some(Self {
             dictionaries: Dictionaries::new(recovered_edits),
-            skims: false,
+            is_skipping: false,
             compressed_tags: header.has_tag_compression(),
             values: values_of_header(header)?,
         }))
     }
 
-    fn dictionary(&mut self, kind: DictionaryKind) -> &mut Dictionary {
+    fn dictionary(&mut self, kind: DictionaryKind) -> &mut LruDictionary {
         self.dictionaries.of(kind)
     }
 
     /// The string of an item that fills a field of a key; `None` when it was lost.
-    pub(crate) fn expand(&mut self, item: &Bytes, kind: DictionaryKind) -> Result<Option<Bytes>, Stop> {
+    pub(crate) fn expand(&mut self, item: &Bytes, kind: DictionaryKind) -> Result<Option<Bytes>, ParseError> {
         match **item {
             [NOT_IN_DICTIONARY, ref rest @ ..] => {
                 let (len, len_bytes) = read_varint(rest).ok_or_else(|| bad_item(kind))?;
@@ -164,21 +164,21 @@ impl CompressionContext {
     }
 
     fn add(&mut self, kind: DictionaryKind, bytes: &Bytes) {
-        let skims = self.skims;
+        let is_skipping = self.is_skipping;
         let dictionary = self.dictionary(kind);
-        match skims {
+        match is_skipping {
             false => drop(dictionary.add(bytes.clone())),
             true if bytes.is_empty() => {}
             true => dictionary.add_unknown(),
         }
     }
 
-    fn look_up(&mut self, kind: DictionaryKind, high: u8, low: u8) -> Result<Option<Bytes>, Stop> {
+    fn look_up(&mut self, kind: DictionaryKind, high: u8, low: u8) -> Result<Option<Bytes>, ParseError> {
         let index = u16::from_be_bytes([high, low]);
         match self.dictionary(kind).get(index) {
-            Found::Known(bytes) => Ok(Some(bytes)),
-            Found::Unknown => Ok(None),
-            Found::Nothing => corrupt(format!("no {index} in the dictionary of {kind:?}")),
+            Lookup::Known(bytes) => Ok(Some(bytes)),
+            Lookup::Unknown => Ok(None),
+            Lookup::Absent => corrupt(format!("no {index} in the dictionary of {kind:?}")),
         }
     }
 
@@ -188,7 +188,7 @@ impl CompressionContext {
         input: &mut Input,
         kind: DictionaryKind,
         bytes_max: usize,
-    ) -> Result<Option<Bytes>, Stop> {
+    ) -> Result<Option<Bytes>, ParseError> {
         let bytes = match input.byte()? {
             NOT_IN_DICTIONARY => {
                 let len = input.varint()?;
@@ -216,8 +216,8 @@ impl CompressionContext {
         input: &mut Input,
         count: u32,
         seq_id: u64,
-    ) -> Result<Option<Vec<KeyValue>>, Stop> {
-        let (mut cells, mut is_whole) = (Vec::new(), !self.skims);
+    ) -> Result<Option<Vec<KeyValue>>, ParseError> {
+        let (mut cells, mut is_whole) = (Vec::new(), !self.is_skipping);
         let mut room = ENTRY_BYTES_MAX;
         for _ in 0..count {
             match self.read_cell(input, &mut room)? {
@@ -231,7 +231,7 @@ impl CompressionContext {
         Ok(is_whole.then_some(cells))
     }
 
-    fn read_cell(&mut self, input: &mut Input, room: &mut usize) -> Result<Option<KeyValue>, Stop> {
+    fn read_cell(&mut self, input: &mut Input, room: &mut usize) -> Result<Option<KeyValue>, ParseError> {
         let lengths = [input.varint()?, input.varint()?, input.varint()?];
         let total = lengths.iter().fold(10u64, |sum, len| sum.saturating_add(*len));
         if total > *room as u64 {
@@ -247,26 +247,26 @@ impl CompressionContext {
         if tags_len > 0 {
             self.read_tags(input, tags_len, &mut bytes)?;
         }
-        if self.skims || !is_key_known {
+        if self.is_skipping || !is_key_known {
             return Ok(None);
         }
         KeyValue::parse(bytes.into()).map(Some).or_else(|e| corrupt(e.to_string()))
     }
 
     /// Whether all of the key is known.
-    fn read_key(&mut self, input: &mut Input, key_len: usize, out: &mut Vec<u8>) -> Result<bool, Stop> {
+    fn read_key(&mut self, input: &mut Input, key_len: usize, out: &mut Vec<u8>) -> Result<bool, ParseError> {
         let row = self.item(input, DictionaryKind::Row, ROW_BYTES_MAX)?;
         let family = self.item(input, DictionaryKind::Family, FAMILY_BYTES_MAX)?;
         let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
         let fixed = KEY_FIXED_BYTES + len(&row) + len(&family);
-        let qualifier_max = match self.skims {
+        let qualifier_max = match self.is_skipping {
             true => ENTRY_BYTES_MAX,
-            false => key_len.checked_sub(fixed).ok_or_else(|| Stop::Corrupt("key too short".into()))?,
+            false => key_len.checked_sub(fixed).ok_or_else(|| ParseError::Corrupt("key too short".into()))?,
         };
         let qualifier = self.item(input, DictionaryKind::Qualifier, qualifier_max)?;
         let rest = input.take(9)?; // timestamp and type
         let (Some(row), Some(family), Some(qualifier)) = (row, family, qualifier) else { return Ok(false) };
-        if self.skims {
+        if self.is_skipping {
             return Ok(false);
         }
         if qualifier.len() != qualifier_max {
@@ -281,10 +281,15 @@ impl CompressionContext {
         Ok(true)
     }
 
-    fn read_value(&mut self, input: &mut Input, value_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
+    fn read_value(
+        &mut self,
+        input: &mut Input,
+        value_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ParseError> {
         let Some(kind) = self.values else {
             let value = input.take(value_len)?;
-            if !self.skims {
+            if !self.is_skipping {
                 out.extend_from_slice(value);
             }
             return Ok(());
@@ -294,7 +299,7 @@ impl CompressionContext {
             return corrupt(format!("compressed value of {body_len} bytes"));
         }
         let body = input.take(length::index(body_len))?;
-        if self.skims {
+        if self.is_skipping {
             return Ok(());
         }
         let value = value_compression::read(kind, body, value_len);
@@ -302,7 +307,7 @@ impl CompressionContext {
         Ok(())
     }
 
-    fn read_tags(&mut self, input: &mut Input, tags_len: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
+    fn read_tags(&mut self, input: &mut Input, tags_len: usize, out: &mut Vec<u8>) -> Result<(), ParseError> {
         let announced = u16::try_from(tags_len).or_else(|_| corrupt(format!("{tags_len} bytes of tags")))?;
         out.extend_from_slice(&announced.to_be_bytes());
         if !self.compressed_tags {
@@ -312,13 +317,13 @@ impl CompressionContext {
         let end = out.len() + tags_len;
         while out.len() < end {
             let room = end - out.len();
-            if room < 2 && self.skims {
+            if room < 2 && self.is_skipping {
                 break; // a writer has no item for it
             }
-            let tag_max = room.checked_sub(2).ok_or_else(|| Stop::Corrupt("a tag of 1 byte".into()))?;
+            let tag_max = room.checked_sub(2).ok_or_else(|| ParseError::Corrupt("a tag of 1 byte".into()))?;
             // How many more there are depends on how long it is.
             let tag = self.item(input, DictionaryKind::Tag, tag_max)?;
-            let tag = tag.ok_or_else(|| Stop::Corrupt("a tag that a damaged entry brought".into()))?;
+            let tag = tag.ok_or_else(|| ParseError::Corrupt("a tag that a damaged entry brought".into()))?;
             out.extend_from_slice(&length::must_u16(tag.len()).to_be_bytes());
             out.extend_from_slice(&tag);
         }
@@ -326,10 +331,10 @@ impl CompressionContext {
     }
 }
 
-fn bad_value(kind: Compression, value_len: usize) -> Stop {
-    Stop::Corrupt(format!("a value that is not {value_len} bytes by {}", kind.name()))
+fn bad_value(kind: Compression, value_len: usize) -> ParseError {
+    ParseError::Corrupt(format!("a value that is not {value_len} bytes by {}", kind.name()))
 }
 
-fn bad_item(kind: DictionaryKind) -> Stop {
-    Stop::Corrupt(format!("malformed {kind:?}"))
+fn bad_item(kind: DictionaryKind) -> ParseError {
+    ParseError::Corrupt(format!("malformed {kind:?}"))
 }

@@ -11,20 +11,21 @@ use evenkeel_common::{CellRef, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::compression::{Dictionaries, DictionaryKind, NOT_IN_DICTIONARY};
-use super::value_compression::ValueWriter;
+use super::compression_context::{Dictionaries, DictionaryKind, NOT_IN_DICTIONARY};
+use super::value_compression::ValueCompressor;
 use crate::config::WalCompression;
 
 /// What the writer of a compressed file remembers.
 pub(crate) struct EntryCompressor {
     dictionaries: Dictionaries,
     tags: bool,
-    values: Option<ValueWriter>,
+    values: Option<ValueCompressor>,
 }
 
 impl EntryCompressor {
     pub(crate) fn new(settings: &WalCompression) -> Result<Self> {
-        let values = settings.values.map(|kind| ValueWriter::new(kind, settings.zstd_framed)).transpose()?;
+        let values =
+            settings.values.map(|kind| ValueCompressor::new(kind, settings.zstd_framed)).transpose()?;
         Ok(Self { dictionaries: Dictionaries::new(false), tags: settings.tags, values })
     }
 

@@ -1,4 +1,4 @@
-//! [`Watch`]: a sync that does not come to its end.
+//! [`SyncWatchdog`]: a sync that does not come to its end.
 //!
 //! Who commits waits for the disk, and a disk that answers nothing leaves it there: it can tell nobody. So a thread of its own
 //! looks how long the commit under way has taken:
@@ -25,76 +25,76 @@ use super::{Shared, TICK, Txid, count};
 
 /// What goes on.
 #[derive(Default)]
-struct UnderWay {
+struct CommitInProgress {
     since: Option<Instant>,
     /// The file, when it began.
     path: PathBuf,
     /// It was said how long it takes.
-    is_told: bool,
+    is_logged: bool,
     stopped: bool,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Watch {
-    under_way: Mutex<UnderWay>,
+pub(super) struct SyncWatchdog {
+    in_progress: Mutex<CommitInProgress>,
     stop: Condvar,
     /// A commit has run out of time.
-    is_over: AtomicBool,
+    has_timed_out: AtomicBool,
 }
 
-impl Watch {
+impl SyncWatchdog {
     /// A commit begins.
     pub(super) fn begin(&self, path: &Path) {
-        let mut under_way = self.under_way.lock();
-        if under_way.path != path {
-            under_way.path = path.to_owned();
+        let mut in_progress = self.in_progress.lock();
+        if in_progress.path != path {
+            in_progress.path = path.to_owned();
         }
-        (under_way.since, under_way.is_told) = (Some(Instant::now()), false);
+        (in_progress.since, in_progress.is_logged) = (Some(Instant::now()), false);
     }
 
     /// It ends.
     pub(super) fn end(&self) {
-        self.under_way.lock().since = None;
+        self.in_progress.lock().since = None;
     }
 
     /// Ends the thread.
     pub(super) fn stop(&self) {
-        self.under_way.lock().stopped = true;
+        self.in_progress.lock().stopped = true;
         self.stop.notify_all();
     }
 
     /// Whether a commit has run out of time, so that its thread is not to be waited for.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.has_timed_out.load(Ordering::Acquire)
     }
 }
 
 impl Shared {
     /// The thread.
-    pub(super) fn run_watch(&self) {
+    pub(super) fn run_watchdog(&self) {
         let soonest = self.config.roll_on_sync.min(self.config.sync_timeout);
         let period = (soonest / 4).clamp(Duration::from_millis(5), TICK);
-        let mut under_way = self.watch.under_way.lock();
-        while !under_way.stopped {
-            self.watch.stop.wait_for(&mut under_way, period);
-            let Some(took) = under_way.since.map(|since| since.elapsed()) else { continue };
-            if took > self.config.roll_on_sync && !under_way.is_told {
-                under_way.is_told = true;
+        let mut in_progress = self.watchdog.in_progress.lock();
+        while !in_progress.stopped {
+            self.watchdog.stop.wait_for(&mut in_progress, period);
+            let Some(took) = in_progress.since.map(|since| since.elapsed()) else { continue };
+            if took > self.config.roll_on_sync && !in_progress.is_logged {
+                in_progress.is_logged = true;
                 count(&self.counters.stuck_syncs);
-                let (ms, path) = (length::whole_ms(took), under_way.path.display());
+                let (ms, path) = (length::whole_ms(took), in_progress.path.display());
                 tracing::warn!("a sync of {path} has taken {ms} ms and goes on");
             }
             if took > self.config.sync_timeout {
-                under_way.stopped = true;
-                drop(under_way);
-                return self.give_up_sync();
+                in_progress.stopped = true;
+                drop(in_progress);
+                return self.time_out();
             }
         }
     }
 
     /// Fails the log, whose commit under way may never end.
-    fn give_up_sync(&self) {
+    fn time_out(&self) {
         let mut queue = self.queue.lock();
         if queue.failure().is_some() {
             return;
@@ -103,13 +103,13 @@ impl Shared {
         let (ms, txid) = (self.config.sync_timeout.as_millis(), first.map_or(queue.last_txid, Txid::get));
         let reason = format!("Failed to get sync result after {ms} ms for txid={txid}, WAL system stuck?");
         queue.state = State::Stuck(HBaseError::new(ErrorKind::Timeout, reason.clone()));
-        self.watch.is_over.store(true, Ordering::Release);
+        self.watchdog.has_timed_out.store(true, Ordering::Release);
         let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
         let failure = queue.check_open();
         drop(queue);
         self.space.notify_all();
         rolls.into_iter().for_each(|roll| drop(roll.send(failure.clone())));
-        waiters.into_iter().for_each(|(waiter, verdict)| waiter.done.tell(verdict));
+        waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
         self.listener.abort(&format!("WAL sync timeout, forcing server shutdown: {reason}"));
     }
 }

@@ -4,7 +4,7 @@
 //! time is added at the head; one met again moves to the head. Indexes count up from 0 until the dictionary is full; from
 //! then on a new string takes the place, and the index, of the one at the tail. Strings of no bytes are never added.
 //!
-//! A reader that went past a damaged entry knows less, and says so ([`Found::Unknown`]) instead of guessing:
+//! A reader that went past a damaged entry knows less, and says so ([`Lookup::Unknown`]) instead of guessing:
 //! * The damaged entry's parts could be told apart: the dictionary has as many strings as the writer's, but those that this
 //!   entry added may be other ones. Indexes of those are unknown, all others are as before.
 //! * They could not: how many strings it added is not known. The dictionary is *frozen*: an index of a string that was there
@@ -19,9 +19,9 @@ use evenkeel_common::length;
 /// No slot.
 const NONE: u16 = u16::MAX;
 
-/// Index to string; and for writers, who use [`Dictionary::find_or_add`] alone, string to index.
+/// Index to string; and for writers, who use [`LruDictionary::find_or_add`] alone, string to index.
 #[derive(Clone, Debug)]
-pub(crate) struct Dictionary {
+pub(crate) struct LruDictionary {
     slots: Vec<Slot>,
     /// What a writer has in `slots`; empty in a reader.
     indexes: HashMap<Bytes, u16>,
@@ -34,13 +34,13 @@ pub(crate) struct Dictionary {
 
 /// What a reader's dictionary has at an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     /// A string.
     Known(Bytes),
     /// One that was lost.
     Unknown,
     /// Nothing: no writer used this index.
-    Nothing,
+    Absent,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ struct Slot {
     next: u16,
 }
 
-impl Dictionary {
+impl LruDictionary {
     /// A dictionary of at most so many strings.
     pub(crate) fn new(capacity: u16) -> Self {
         let capacity = usize::from(capacity);
@@ -75,26 +75,26 @@ impl Dictionary {
     }
 
     /// The string of an index, which moves to the head.
-    pub(crate) fn get(&mut self, index: u16) -> Found {
+    pub(crate) fn get(&mut self, index: u16) -> Lookup {
         if let Some(added) = self.frozen {
             return self.get_frozen(index, added);
         }
-        let Some(slot) = self.slots.get(usize::from(index)) else { return Found::Nothing };
+        let Some(slot) = self.slots.get(usize::from(index)) else { return Lookup::Absent };
         let bytes = slot.bytes.clone();
         self.move_to_head(index);
-        if bytes.is_empty() { Found::Unknown } else { Found::Known(bytes) }
+        if bytes.is_empty() { Lookup::Unknown } else { Lookup::Known(bytes) }
     }
 
-    fn get_frozen(&self, index: u16, added: u64) -> Found {
+    fn get_frozen(&self, index: u16, added: u64) -> Lookup {
         let is_full = self.slots.len() as u64 + added > self.capacity as u64;
         match self.slots.get(usize::from(index)) {
-            Some(slot) if !slot.bytes.is_empty() && !is_full => Found::Known(slot.bytes.clone()),
-            None if usize::from(index) >= self.capacity => Found::Nothing,
-            _ => Found::Unknown,
+            Some(slot) if !slot.bytes.is_empty() && !is_full => Lookup::Known(slot.bytes.clone()),
+            None if usize::from(index) >= self.capacity => Lookup::Absent,
+            _ => Lookup::Unknown,
         }
     }
 
-    /// From here on at most `added` more strings were added than are here, and more as [`Dictionary::add`] says.
+    /// From here on at most `added` more strings were added than are here, and more as [`LruDictionary::add`] says.
     pub(crate) fn freeze(&mut self, added: u64) {
         self.frozen = Some(self.frozen.unwrap_or(0).saturating_add(added));
     }
@@ -173,30 +173,30 @@ mod tests {
 
     #[test]
     fn indexes_count_up_and_then_reuse_the_least_recent() {
-        let mut dictionary = Dictionary::new(3);
+        let mut dictionary = LruDictionary::new(3);
         for name in ["a", "b", "c"] {
             dictionary.add(text(name));
         }
-        assert_eq!(dictionary.get(0), Found::Known(text("a"))); // order now: a c b
+        assert_eq!(dictionary.get(0), Lookup::Known(text("a"))); // order now: a c b
         dictionary.add(text("d")); // takes b's place
-        assert_eq!(dictionary.get(1), Found::Known(text("d")));
+        assert_eq!(dictionary.get(1), Lookup::Known(text("d")));
         dictionary.add(text("e")); // order was d a c: takes c's
         assert_eq!(
             (dictionary.get(2), dictionary.get(0)),
-            (Found::Known(text("e")), Found::Known(text("a")))
+            (Lookup::Known(text("e")), Lookup::Known(text("a")))
         );
         dictionary.add(text("f")); // order was a e d: takes d's
-        assert_eq!(dictionary.get(1), Found::Known(text("f")));
-        assert_eq!(dictionary.get(3), Found::Nothing);
+        assert_eq!(dictionary.get(1), Lookup::Known(text("f")));
+        assert_eq!(dictionary.get(3), Lookup::Absent);
     }
 
     #[test]
     fn a_writer_and_a_reader_agree() {
-        let (mut writer, mut reader) = (Dictionary::new(5), Dictionary::new(5));
+        let (mut writer, mut reader) = (LruDictionary::new(5), LruDictionary::new(5));
         for i in 0..2000usize {
             let name = Bytes::from(format!("{}", i * i % 7 + i % 3));
             match writer.find_or_add(&name) {
-                Some(index) => assert_eq!(reader.get(index), Found::Known(name)),
+                Some(index) => assert_eq!(reader.get(index), Lookup::Known(name)),
                 None => drop(reader.add(name)),
             }
         }
@@ -206,36 +206,36 @@ mod tests {
 
     #[test]
     fn a_dictionary_of_one_holds_the_last() {
-        let mut dictionary = Dictionary::new(1);
-        assert_eq!(dictionary.get(0), Found::Nothing);
+        let mut dictionary = LruDictionary::new(1);
+        assert_eq!(dictionary.get(0), Lookup::Absent);
         dictionary.add(text("a"));
         dictionary.add(text(""));
-        assert_eq!(dictionary.get(0), Found::Known(text("a")));
+        assert_eq!(dictionary.get(0), Lookup::Known(text("a")));
         dictionary.add(text("b"));
-        assert_eq!(dictionary.get(0), Found::Known(text("b")));
+        assert_eq!(dictionary.get(0), Lookup::Known(text("b")));
     }
 
     #[test]
     fn a_string_that_was_lost_keeps_its_index() {
-        let mut dictionary = Dictionary::new(3);
+        let mut dictionary = LruDictionary::new(3);
         dictionary.add(text("a"));
         dictionary.add_unknown();
         dictionary.add(text("c"));
-        assert_eq!((dictionary.get(0), dictionary.get(1)), (Found::Known(text("a")), Found::Unknown));
+        assert_eq!((dictionary.get(0), dictionary.get(1)), (Lookup::Known(text("a")), Lookup::Unknown));
         dictionary.add(text("d")); // order was ? a c: takes c's place
-        assert_eq!((dictionary.get(2), dictionary.get(3)), (Found::Known(text("d")), Found::Nothing));
+        assert_eq!((dictionary.get(2), dictionary.get(3)), (Lookup::Known(text("d")), Lookup::Absent));
     }
 
     #[test]
     fn a_frozen_dictionary_knows_what_cannot_have_been_replaced() {
-        let mut dictionary = Dictionary::new(5);
+        let mut dictionary = LruDictionary::new(5);
         dictionary.add(text("a"));
         dictionary.add(text("b"));
         dictionary.freeze(2);
-        assert_eq!((dictionary.get(1), dictionary.get(2)), (Found::Known(text("b")), Found::Unknown));
+        assert_eq!((dictionary.get(1), dictionary.get(2)), (Lookup::Known(text("b")), Lookup::Unknown));
         dictionary.add(text("c")); // may be the fifth
-        assert_eq!((dictionary.get(0), dictionary.get(4)), (Found::Known(text("a")), Found::Unknown));
+        assert_eq!((dictionary.get(0), dictionary.get(4)), (Lookup::Known(text("a")), Lookup::Unknown));
         dictionary.add(text("d")); // may have taken a's place
-        assert_eq!((dictionary.get(0), dictionary.get(5)), (Found::Unknown, Found::Nothing));
+        assert_eq!((dictionary.get(0), dictionary.get(5)), (Lookup::Unknown, Lookup::Absent));
     }
 }
