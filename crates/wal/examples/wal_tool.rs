@@ -1,11 +1,12 @@
-//! Writes and prints WAL files, for checks against HBase's own tools.
+//! Writes and prints WAL files, for comparison with HBase's own tools.
 //!
 //! ```text
-//! wal_tool write <directory> <entries> <mode>   writes <directory>/WALs/... and prints the file's path
+//! wal_tool write <directory> <entries> <mode>   writes <directory>/WALs/..., prints the path
 //! wal_tool print <file>                         prints each entry on one line
 //! ```
 //!
-//! A mode is `plain`, `dict`, `dicttags` (dictionaries for tags too), or a compression of values on top of that.
+//! A mode is `plain`, `dict`, `dicttags` (dictionaries for tags, too), or a compression of values
+//! in addition.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ fn sample(seq_id: u64) -> Result<WalEntry> {
     Ok(entry)
 }
 
-/// Runs or noise; now and then about as long as the pieces and buffers of HBase's streams, or longer.
+/// Repeated or random bytes; some values are about as long as the chunks and buffers of HBase's
+/// streams, or longer.
 fn value(seq_id: u64) -> Vec<u8> {
     let len = match seq_id % 10 {
         1 => 65_400 + seq_id % 200,

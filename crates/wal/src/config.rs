@@ -1,22 +1,25 @@
-//! Settings of a WAL, and what it tells its server.
+//! Settings of a WAL ([`WalConfig`]), and the callbacks to its server ([`WalListener`]).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_compression::Compression;
 
-/// The setting that names the codec of values.
+/// The setting that names the compression of values.
 pub(crate) const VALUE_COMPRESSION_KEY: &str = "hbase.regionserver.wal.value.compression.type";
 
-/// How entries are compressed: by dictionaries (`hbase.regionserver.wal.enablecompression`), and further.
+/// Compression of entries by dictionaries (`hbase.regionserver.wal.enablecompression`), and its
+/// options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalCompression {
-    /// Tags by dictionary, too: `hbase.regionserver.wal.tags.enablecompression`.
+    /// Whether tags are compressed by a dictionary, too:
+    /// `hbase.regionserver.wal.tags.enablecompression`.
     pub tags: bool,
-    /// Values, by this codec: `hbase.regionserver.wal.value.enablecompression` and
+    /// The compression of values: `hbase.regionserver.wal.value.enablecompression` and
     /// `hbase.regionserver.wal.value.compression.type`.
     pub values: Option<Compression>,
-    /// ZSTD in the form of hbase-compression-zstd's codec: `hbase.io.compress.zstd.codec`.
+    /// Whether ZSTD uses the framing of hbase-compression-zstd's codec:
+    /// `hbase.io.compress.zstd.codec`.
     pub zstd_framed: bool,
 }
 
@@ -26,37 +29,42 @@ impl Default for WalCompression {
     }
 }
 
-/// Settings, by HBase's names where HBase has them.
+/// Settings, with HBase's names where HBase has them.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
-    /// A file longer than this is followed by a new one: `hbase.regionserver.hlog.blocksize` times
+    /// The length at which a file is rolled: `hbase.regionserver.hlog.blocksize` times
     /// `hbase.regionserver.logroll.multiplier`.
     pub roll_bytes: u64,
-    /// A file older than this is, too, when it has entries: `hbase.regionserver.logroll.period`.
+    /// The age at which a file with entries is rolled: `hbase.regionserver.logroll.period`.
     pub roll_period_ms: i64,
-    /// A sync that takes longer is slow: `hbase.regionserver.wal.slowsync.ms`.
+    /// The time from which a sync counts as slow: `hbase.regionserver.wal.slowsync.ms`.
     pub slow_sync: Duration,
-    /// A file with a sync that takes longer is followed by a new one: `hbase.regionserver.wal.roll.on.sync.ms`.
+    /// The time of one sync from which its file is rolled:
+    /// `hbase.regionserver.wal.roll.on.sync.ms`.
     pub roll_on_sync: Duration,
-    /// So is a file with so many slow syncs (`hbase.regionserver.wal.slowsync.roll.threshold`)
+    /// The number of slow syncs within [`WalConfig::slow_sync_roll_interval_ms`] after which a file
+    /// is rolled: `hbase.regionserver.wal.slowsync.roll.threshold`.
     pub slow_sync_roll_threshold: u32,
-    /// within this time: `hbase.regionserver.wal.slowsync.roll.interval.ms`.
+    /// The interval in which slow syncs are counted:
+    /// `hbase.regionserver.wal.slowsync.roll.interval.ms`.
     pub slow_sync_roll_interval_ms: i64,
-    /// A sync that has taken longer fails the log: `hbase.regionserver.wal.sync.timeout`.
+    /// The time after which a sync fails the log: `hbase.regionserver.wal.sync.timeout`.
     pub sync_timeout: Duration,
-    /// Whether the ordinary sync is one that survives the machine: `hbase.wal.hsync`.
+    /// Whether [`SyncLevel::Flush`](crate::SyncLevel::Flush) syncs to the disk: `hbase.wal.hsync`.
     pub hsync: bool,
-    /// With more files than this the regions that hold the oldest are asked to flush:
+    /// The number of files above which the regions that pin the oldest file are asked to flush:
     /// `hbase.regionserver.maxlogs`.
     pub logs_max: usize,
-    /// Bytes that may wait to be written; [`crate::Wal::append`] blocks above it.
+    /// The most bytes waiting to be written; [`crate::Wal::append`] blocks above it.
     pub queue_bytes_max: usize,
-    /// The longest entry.
+    /// The longest entry, in bytes.
     pub entry_bytes_max: usize,
-    /// Whether a thread in [`crate::Wal::sync`] that finds nobody writing writes itself, rather than wake the WAL's
-    /// thread and sleep. Spares two context switches when there is one writer.
+    /// Whether a thread in [`crate::Wal::sync`] commits itself if no other thread does, rather than
+    /// wake the WAL's thread and sleep. This saves two context switches if there is a single
+    /// writer.
     pub inline_sync: bool,
-    /// How entries are compressed, if they are. It costs the committing thread some time, and appends none.
+    /// The compression of entries; `None` for none. It takes time of the committing thread, not of
+    /// appends.
     pub compression: Option<WalCompression>,
 }
 
@@ -80,17 +88,19 @@ impl Default for WalConfig {
     }
 }
 
-/// What a server hears from its WAL. Called on the WAL's threads: return soon, and call nothing of the WAL that waits.
+/// Callbacks from a WAL to its server. They run on the WAL's threads, so they must return soon and
+/// must not wait for the WAL.
 pub trait WalListener: Send + Sync {
-    /// The WAL cannot go on: its directory is gone, or a sync does not end. Every append and sync fails from here on.
+    /// The WAL has failed for good: its directory is gone, or a sync does not return. Every later
+    /// append and sync fails.
     fn abort(&self, reason: &str);
 
-    /// These stores (regions by encoded name, and their families) should be flushed: their edits hold back the oldest
-    /// file, or are in one that the disk failed to sync.
+    /// Asks for flushes of these stores (regions by encoded name, with their families): their edits
+    /// pin the oldest file, or are in a file that the disk failed to sync.
     fn request_flush(&self, stores: &[(Bytes, Vec<Bytes>)]);
 }
 
-/// Hears nothing: for tests and tools.
+/// Ignores all callbacks: for tests and tools.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoListener;
 

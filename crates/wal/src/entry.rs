@@ -1,24 +1,24 @@
-//! What one WAL entry holds: a key and the cells of one region's one change.
+//! [`WalEntry`]: a key and the cells of one atomic change of one region.
 
 use bytes::Bytes;
 use evenkeel_common::{KeyValue, TableName};
 
-/// The family of marker edits (`WALEdit.METAFAMILY`): no cell of it belongs to a store.
+/// The family of marker edits (`WALEdit.METAFAMILY`), which belongs to no store.
 pub const META_FAMILY: &[u8] = b"METAFAMILY";
 
-/// How far edits of a family are replicated (`ScopeType`).
+/// The replication scope of a family (`ScopeType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Not at all. Not written: a family without a scope is local.
+    /// Not replicated. This scope is not written: a family without a scope is local.
     Local = 0,
-    /// To the peers, in no promised order.
+    /// Replicated to the peers, in no particular order.
     Global = 1,
-    /// To the peers, in the order of sequence ids.
+    /// Replicated to the peers, in the order of sequence ids.
     Serial = 2,
 }
 
 impl Scope {
-    /// The scope of a number of the wire; unknown ones count as [`Scope::Local`].
+    /// The scope of a number on the wire; unknown numbers count as [`Scope::Local`].
     pub fn from_number(number: i32) -> Self {
         match number {
             1 => Self::Global,
@@ -37,16 +37,16 @@ pub struct FamilyScope {
     pub scope: Scope,
 }
 
-/// A cluster that an edit has been through, as a UUID.
+/// The UUID of a cluster that has applied an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClusterUuid {
-    /// The high half.
+    /// The high 64 bits.
     pub most: u64,
-    /// The low half.
+    /// The low 64 bits.
     pub least: u64,
 }
 
-/// One entry, owned: what a reader yields and what tests and tools write.
+/// An owned entry, as returned by a reader and as written by tests and tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalEntry {
     /// The region's encoded name: 32 hexadecimal digits, or `1588230740` for hbase:meta.
@@ -55,26 +55,26 @@ pub struct WalEntry {
     pub table: TableName,
     /// The sequence id; also the write number of every cell.
     pub seq_id: u64,
-    /// When it was written, milliseconds since 1970.
+    /// The write time in milliseconds since 1970.
     pub write_time_ms: i64,
     /// The client's nonce group; 0 is none.
     pub nonce_group: u64,
     /// The client's nonce; 0 is none.
     pub nonce: u64,
-    /// Families that are replicated.
+    /// The replicated families.
     pub scopes: Vec<FamilyScope>,
-    /// Clusters that have applied this edit, for edits that came by replication.
+    /// The clusters that have applied this edit, for replicated edits.
     pub cluster_ids: Vec<ClusterUuid>,
-    /// The sequence id at another cluster, or 0.
+    /// The sequence id at the originating cluster, or 0.
     pub orig_seq_id: u64,
-    /// Further named values.
+    /// Extended attributes by name.
     pub attributes: Vec<(String, Bytes)>,
-    /// The cells. Their sequence ids are those of the entry.
+    /// The cells. Their sequence ids equal that of the entry.
     pub cells: Vec<KeyValue>,
 }
 
 impl WalEntry {
-    /// An entry with no nonce, no scopes and nothing else that is rare.
+    /// An entry without nonce, scopes and other optional fields.
     pub fn new(
         region: Bytes,
         table: TableName,
@@ -113,14 +113,14 @@ impl WalEntry {
         }
     }
 
-    /// Whether this is a marker edit: its first cell is of [`META_FAMILY`].
+    /// Returns true if this is a marker edit: its first cell is of [`META_FAMILY`].
     pub fn is_marker(&self) -> bool {
         self.cells.first().is_some_and(|cell| cell.as_cell().family() == META_FAMILY)
     }
 }
 
-/// Everything of an entry but its cells, borrowed: what the write path fills in without allocating. The fields are
-/// those of [`WalEntry`].
+/// The fields of an entry other than its cells, borrowed: the write path fills them in without
+/// allocating. The fields are those of [`WalEntry`].
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct WalKey<'a> {
@@ -137,7 +137,7 @@ pub struct WalKey<'a> {
 }
 
 impl<'a> WalKey<'a> {
-    /// A key with no nonce, no scopes and nothing else that is rare.
+    /// A key without nonce, scopes and other optional fields.
     pub fn new(region: &'a Bytes, table: &'a TableName, seq_id: u64, write_time_ms: i64) -> Self {
         Self {
             region,

@@ -1,9 +1,9 @@
-//! The bytes of a WAL file; `docs/formats/wal.md` draws them.
+//! The layout of a WAL file; `docs/formats/wal.md` draws every byte.
 //!
 //! ```text
 //! file    = "PWAL" | varint len | WALHeader | entry* [ | WALTrailer | i32 trailer_len | "LAWP" ]
 //! entry   = varint len | WALKey | cell * WALKey.following_kv_count
-//! cell    = i32 len | KeyValue with its tags          (plain; see `compression` for the other form)
+//! cell    = i32 len | KeyValue with its tags        (plain; else see `compression_context`)
 //! ```
 
 pub(crate) mod compression_context;
@@ -14,15 +14,16 @@ pub(crate) mod value_compression;
 
 /// The first bytes of every WAL file.
 pub const MAGIC: &[u8; 4] = b"PWAL";
-/// The last bytes of one that was closed.
+/// The last bytes of a closed file.
 pub const TRAILER_MAGIC: &[u8; 4] = b"LAWP";
-/// What follows the last entry of a closed file: an empty WALTrailer, its length, [`TRAILER_MAGIC`].
+/// The bytes after the last entry of a closed file: an empty WALTrailer, its length,
+/// [`TRAILER_MAGIC`].
 pub const TRAILER: &[u8; 8] = b"\0\0\0\0LAWP";
-/// `writer_cls_name` of files written here: readers refuse names that are not on their list.
+/// `writer_cls_name` of files written here: readers reject names that are not on their list.
 pub const WRITER_CLASS: &str = "ProtobufLogWriter";
 /// `cell_codec_cls_name` of files written here: a class that Java readers load by this name.
 pub const CELL_CODEC_CLASS: &str = "org.apache.hadoop.hbase.regionserver.wal.WALCellCodec";
-/// A key longer than this is damage: the fields of a real one are names, ids and a handful of attributes.
+/// A longer key is corrupt: the fields of a real one are names, ids and a few attributes.
 pub const KEY_BYTES_MAX: usize = 8 << 20;
-/// A header longer than this is damage.
+/// A longer header is corrupt.
 pub const HEADER_BYTES_MAX: usize = 1 << 20;

@@ -1,13 +1,15 @@
-//! The write-ahead log, in HBase's format: written here and read by HBase, written by HBase and read here.
+//! The write-ahead log, in HBase's format: HBase reads what Evenkeel writes, and the reverse.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
-//! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
-//! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
-//! | [`split`] | edits of a dead server's file, sorted by region into files to replay |
-//! | [`markers`] | edits about a region rather than in it: flush, compaction, open and close, bulk load |
+//! | [`config`] | [`WalConfig`], [`WalListener`] |
 //! | [`entry`] | [`WalEntry`] and its key |
+//! | `format` | the layout of a file: encoding, dictionaries, compression |
+//! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
+//! | [`markers`] | marker edits: flush, compaction, open and close of a region, bulk load |
 //! | [`names`] | directories and file names |
+//! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
+//! | [`split`] | splitting of a dead server's file into recovered edits by region |
 //!
 //! `docs/formats/wal.md` draws every byte.
 

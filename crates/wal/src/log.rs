@@ -2,65 +2,75 @@
 //!
 //! # Group commit
 //!
-//! [`Wal::append`] encodes its entry in memory of its thread, puts the bytes at the end of one pending buffer, under one
-//! short lock, and returns a [`Txid`]; the order of appends is the order in the file. Whoever **commits** takes the whole
-//! buffer, appends it to the file in one piece, flushes, syncs when someone asked for that, and then runs the callbacks of all whose entries that made durable.
-//! Meanwhile others fill the second buffer: the batch is as large as the disk is slow, and nobody ever waits for a
-//! batch to fill.
+//! [`Wal::append`] encodes its entry in a thread-local buffer, copies the bytes to the end of one
+//! pending buffer, under one short lock, and returns a [`Txid`]. The order of appends is the order
+//! in the file. The thread that **commits** takes the whole buffer, appends it to the file in one
+//! write, flushes, syncs if a waiter requires it, and then runs the callback of every entry that
+//! the commit made durable. Meanwhile other threads fill the second buffer: a slower disk makes
+//! larger batches, and no thread waits for a batch to fill.
 //!
-//! The WAL's own thread commits; it sleeps while nobody waits for an entry, and writes made in a row wake it together
-//! ([`wakeup`]). A thread in [`Wal::sync`] may do it in its
-//! place when the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one write and no context
-//! switch. `Queue::writing` says that someone commits; the `Output` belongs to that someone.
+//! The WAL's own thread commits. It sleeps while no thread waits for an entry, and consecutive
+//! writes of one thread wake it once ([`wakeup`]). A thread in [`Wal::sync`] may commit in its
+//! place if the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one
+//! write and no context switch. `Queue::writing` is set while a thread commits; that thread owns
+//! the `Output`.
 //!
 //! # Failures
 //!
-//! When a write or flush fails, the file is cut where the last batch ended that was flushed as a whole, and the batch is
-//! written to a new file. Only when the new file fails too do the waiting syncs fail; none is ever told that an entry is
-//! durable which is not, and an entry whose sync failed is in neither file: the new one is cut and deleted. So what a client
-//! was told has failed is not replayed, **unless** the storage refuses to cut as well as to write, and the process dies
-//! before it can be written again (what was not cut is then), the file system has no [`cut`](evenkeel_fs::AppendFile::truncate),
-//! or the process dies between the failed write and the cut, when nobody was told anything. Then part of the batch may lie
-//! behind the last flushed one: its whole entries would be replayed, as after any death whole entries are that nobody was
-//! told of.
+//! If a write or flush fails, the file is truncated to the end of the last batch that was flushed
+//! completely, and the batch is written to a new file. Only if the new file fails, too, do the
+//! waiting syncs fail. No waiter is told that an entry is durable if it is not, and an entry whose
+//! sync failed is in neither file: the new one is truncated and deleted. So an entry that was
+//! reported as failed is not replayed, with three exceptions: the storage rejects the truncation as
+//! well as the write, and the process dies before the truncation can be retried; the file system
+//! does not support [`truncate`](evenkeel_fs::AppendFile::truncate); or the process dies between
+//! the failed write and the truncation, when no result was reported yet. Then a part of the batch
+//! may follow the last flushed one, and its complete entries are replayed, like all complete
+//! entries that were not acknowledged before a crash.
 //!
-//! When a sync fails, what was flushed stays in the file, for clients that wait for no more were told; the batch is written
-//! again to a new file, in two files under one sequence id, which replay takes once. The file that failed is never synced
-//! again, and the stores of entries that were only flushed to it are asked to flush. So it is with the last sync of a file
-//! that was rolled, which somebody hears of within a [`TICK`].
+//! If a sync fails, the flushed entries stay in the file, because writers that only wait for a
+//! flush were acknowledged. The batch is also written to a new file, so its entries are in two
+//! files under one sequence id, which replay applies once. The failed file is never synced again,
+//! and the stores of entries that were only flushed to it are asked to flush. The same applies to
+//! the last sync of a rolled file, whose result is handled within a [`TICK`].
 //!
-//! While no file can be written (no space left, a disk with errors, one that has become read-only), the waiting syncs get
-//! that error, and every later commit tries a new file: writes are refused, with the reason, until the fault ends, those
-//! that would not have waited too. What these were promised just before is in MemStores only, so all stores are asked to
-//! flush once a file can be written again. Only when the directory is gone, as when a master has taken it away, is the WAL **failed** for good, and [`WalListener::abort`] is
-//! called.
+//! While no file can be written (no space left, I/O errors, a read-only file system), the waiting
+//! syncs get that error, and every later commit tries a new file. Until one succeeds all writes are
+//! rejected with the reason, including those that do not wait. Writes that were acknowledged
+//! without waiting just before are in MemStores only, so all stores are asked to flush once a file
+//! can be written again. Only if the directory is gone, because a master has renamed it, does the
+//! WAL **fail** for good and call [`WalListener::abort`].
 //!
-//! A commit that panics fails the log for good, whichever thread made it: what it wrote is unknown. So does the death of
-//! the log's thread. Everybody who waits is told, and [`WalListener::abort`] is called, so that nobody waits for ever.
+//! A commit that panics fails the log for good, on whichever thread it runs, because the written
+//! bytes are unknown. So does the end of the log's thread. All waiters are completed with an error,
+//! and [`WalListener::abort`] is called.
 //!
-//! A batch that failed leaves a range of transaction ids that can never be synced; a sync that comes late for one of
-//! them gets the error, too.
+//! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
+//! of them gets the error, too.
 //!
 //! # Rolling and archiving
 //!
-//! After a commit the committing thread starts a new file when the current one is too long, too old, too slow ([`slow_sync`]), or
-//! on request. Writers wait meanwhile, so the file after one that becomes too long is made ahead ([`output`]). The
-//! old one gets its trailer and its last sync on the archiver's thread, which also moves files that nobody needs any
-//! more to the archive and makes the next one. [`accounting`] knows which those are.
+//! After a commit the committing thread starts a new file if the current one is too long, too old
+//! or too slow ([`slow_sync`]), or on request. Writers wait meanwhile, so the file after one that
+//! reaches its length is created ahead ([`output`]). The archiver's thread writes the old file's
+//! trailer and syncs it, moves files that are no longer needed to the archive, and creates the next
+//! one. [`accounting`] determines which files are needed.
 //!
 //! # A disk that does not answer
 //!
-//! A sync that fails is dealt with above; one that does not return is not. A thread of its own sees it, says so, and ends the
-//! log after [`WalConfig::sync_timeout`], as HBase does ([`watchdog`]).
+//! A sync that fails is handled as above. A sync that does not return is detected by a separate
+//! thread, which logs it and fails the log after [`WalConfig::sync_timeout`], as HBase does
+//! ([`watchdog`]).
 //!
 //! # Locks, and bounds
 //!
-//! Order: `output` before `queue`; callbacks and the listener run under neither of the two... except that `output` is
-//! held, so they must not wait for a sync or a roll. Memory: two buffers, one that is filled and one that is written, each of at
-//! most [`WalConfig::queue_bytes_max`] or one entry that is longer; with compression, one of the compressed entries of a batch beside
-//! them; and the entry that each thread appends, of whose memory it keeps [`ENTRY_BYTES_KEPT`] at most.
-//! [`WalStats::queue_bytes`] tells what the two buffers take, and [`WalStats::queue_bytes_peak`] what they came to. An entry
-//! that is longer than a buffer is written alone, and its buffer freed.
+//! Lock order: `output` before `queue`. Callbacks and the listener run without `queue` but while
+//! `output` is held, so they must not wait for a sync or a roll. Memory: two buffers, one being
+//! filled and one being written, each of at most [`WalConfig::queue_bytes_max`] or one longer
+//! entry; with compression, a buffer of the compressed entries of a batch; and the entry that each
+//! thread encodes, of whose memory it keeps at most [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes`]
+//! is the size of the two buffers, and [`WalStats::queue_bytes_peak`] its maximum. An entry longer
+//! than a buffer is written alone, and its buffer is freed.
 
 mod accounting;
 mod archiver;
@@ -95,7 +105,7 @@ use queue::{Completion, Queue, Waiter};
 pub use wakeup::{WakeBatch, wake_deferred};
 use watchdog::SyncWatchdog;
 
-/// A place in the order of appends, across files.
+/// The position of an entry in the order of appends, across files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Txid(u64);
 
@@ -106,39 +116,40 @@ impl Txid {
     }
 }
 
-/// How durable an entry should be before its writer is told.
+/// The durability of an entry that its writer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SyncLevel {
-    /// Not at all (`ASYNC_WAL`): written soon, acknowledged now.
+    /// The writer does not wait (`ASYNC_WAL`): the entry is written soon.
     None,
-    /// It survives this process (`SYNC_WAL`, `hflush`). With [`WalConfig::hsync`] the same as [`SyncLevel::Sync`].
+    /// The entry survives a crash of this process (`SYNC_WAL`, `hflush`). With [`WalConfig::hsync`]
+    /// the same as [`SyncLevel::Sync`].
     Flush,
-    /// It survives this machine (`FSYNC_WAL`, `hsync`).
+    /// The entry survives a crash of this machine (`FSYNC_WAL`, `hsync`).
     Sync,
 }
 
-/// Where and how a [`Wal`] writes.
+/// The location and settings of a [`Wal`].
 pub struct WalOptions {
     /// The file system of the WAL root.
     pub fs: Arc<dyn FileSystem>,
-    /// `WALs/<server name>`. Must be there: a server makes it once, when it starts. A WAL never does, for a directory
-    /// that a master has renamed must not come back.
+    /// `WALs/<server name>`. It must exist: a server creates it once, when it starts. A WAL never
+    /// creates it, because a directory that a master has renamed must not come back.
     pub wal_dir: PathBuf,
     /// `oldWALs`.
     pub old_dir: PathBuf,
-    /// Of file names: [`crate::names::prefix`] or [`crate::names::meta_prefix`].
+    /// The prefix of file names: [`crate::names::prefix`] or [`crate::names::meta_prefix`].
     pub prefix: String,
-    /// Of file names: empty, or [`crate::names::META_SUFFIX`].
+    /// The suffix of file names: empty, or [`crate::names::META_SUFFIX`].
     pub suffix: String,
     /// Settings.
     pub config: WalConfig,
-    /// Names the files and tells their age.
+    /// The clock for the names and the age of files.
     pub clock: Arc<dyn Clock>,
-    /// Hears of failures and of stores that should flush.
+    /// Receives failures and requests for flushes.
     pub listener: Arc<dyn WalListener>,
 }
 
-/// How much a [`Wal`] has done since it was opened.
+/// Counters of a [`Wal`] since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalStats {
     /// Entries appended.
@@ -147,23 +158,24 @@ pub struct WalStats {
     pub bytes: u64,
     /// Batches written.
     pub commits: u64,
-    /// Of these, written by a thread that waited in [`Wal::sync`].
+    /// Batches written by a thread in [`Wal::sync`], among `commits`.
     pub inline_commits: u64,
     /// Syncs to the disk.
     pub syncs: u64,
     /// Commits whose writes and syncs took longer than [`WalConfig::slow_sync`].
     pub slow_syncs: u64,
-    /// Of commits that were under way for longer than [`WalConfig::roll_on_sync`], whether they have ended since or not.
+    /// Commits that were in progress for longer than [`WalConfig::roll_on_sync`], whether they have
+    /// ended or not.
     pub stuck_syncs: u64,
     /// Times that a new file was started.
     pub rolls: u64,
     /// Writes, flushes and syncs that failed.
     pub failures: u64,
-    /// Times that an append had to wait for room in the queue.
+    /// Appends that had to wait for room in the queue.
     pub full_queue_waits: u64,
-    /// Bytes of memory that the queue's buffers take now, the one being written among them.
+    /// Bytes of the queue's buffers, including the one being written.
     pub queue_bytes: usize,
-    /// The most that they took.
+    /// The maximum of `queue_bytes`.
     pub queue_bytes_peak: usize,
 }
 
@@ -197,7 +209,7 @@ struct Shared {
     work: Condvar,
     /// Appends wait here for room in the queue.
     space: Condvar,
-    /// Belongs to whoever set `Queue::writing`.
+    /// Owned by the thread that set `Queue::writing`.
     output: Mutex<Output>,
     archiver: Archiver,
     listener: Arc<dyn WalListener>,
@@ -205,34 +217,36 @@ struct Shared {
     watchdog: SyncWatchdog,
 }
 
-/// Whether an append waits for room in the queue.
+/// What an append does if the queue is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
-    /// As long as it takes.
+    /// It waits for room.
     Wait,
-    /// It does not.
+    /// It returns `None`.
     ReturnNone,
 }
 
-/// How long an entry may stay in memory that nobody asked to sync, and how often a file's age is looked at.
+/// The longest time that an entry stays in memory if no thread waits for it, and the interval of
+/// checks of a file's age.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A thread keeps the memory in which it encodes entries up to so many bytes.
+/// The most memory that a thread keeps for encoding entries.
 const ENTRY_BYTES_KEPT: usize = 256 << 10;
 
 thread_local! {
-    /// The entry that this thread appends: encoded before the queue's lock is taken.
+    /// The entry that this thread appends, encoded before the queue's lock is taken.
     static ENTRY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Above this many pending bytes the WAL's thread writes without being asked.
+/// The pending bytes from which a commit is requested although no thread waits.
 const COMMIT_BYTES: usize = 256 << 10;
 
 impl Wal {
-    /// Starts a new file in `wal_dir`, and the threads.
+    /// Creates a new file in `wal_dir`, and starts the threads.
     ///
     /// # Errors
-    /// `FileNotFoundException` when `wal_dir` is not there; otherwise whatever the storage says.
+    /// `FileNotFoundException` if `wal_dir` does not exist; otherwise an `IOException` of the
+    /// storage.
     pub fn open(options: WalOptions) -> Result<Arc<Self>> {
         let WalOptions { fs, wal_dir, old_dir, prefix, suffix, config, clock, listener } = options;
         let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock, config.compression)?;
@@ -268,14 +282,14 @@ impl Wal {
         Ok(Arc::new(wal))
     }
 
-    /// Puts an entry at the end of the queue: the order of calls is the order in the file. The caller holds its region's
-    /// append lock, so that the sequence ids of one region are in order.
+    /// Adds an entry to the end of the queue: the order of calls is the order in the file. The
+    /// caller holds its region's append lock, so that the sequence ids of one region ascend.
     ///
-    /// Never waits for the disk, except while [`WalConfig::queue_bytes_max`] bytes wait before it.
+    /// Does not wait for the disk unless [`WalConfig::queue_bytes_max`] bytes are pending.
     ///
     /// # Errors
-    /// `IOException` when the WAL is closed or failed; `DoNotRetryIOException` when the entry is longer than
-    /// [`WalConfig::entry_bytes_max`].
+    /// `IOException` if the WAL is closed or has failed; `DoNotRetryIOException` if the entry is
+    /// longer than [`WalConfig::entry_bytes_max`].
     pub fn append(&self, entry: &WalEntry) -> Result<Txid> {
         self.append_cells(&entry.key(), entry.cells.iter().map(KeyValue::as_cell))
     }
@@ -290,10 +304,11 @@ impl Wal {
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
     ) -> Result<Txid> {
         let appended = self.append_entry(key, cells, WhenFull::Wait)?;
-        appended.ok_or_else(|| HBaseError::io("an append that may wait found no room"))
+        appended.ok_or_else(|| HBaseError::io("an append that waits found no room"))
     }
 
-    /// As [`Wal::append_cells`], but never waits: `None` when the queue has no room, or others wait for room.
+    /// As [`Wal::append_cells`], but never waits: returns `None` if the queue has no room, or if
+    /// other appends wait for room.
     ///
     /// # Errors
     /// As [`Wal::append`].
@@ -346,14 +361,15 @@ impl Wal {
         Ok(Some(txid))
     }
 
-    /// Calls `done` once, when everything up to `txid` is durable at `level`, or cannot be any more. It runs on the
-    /// committing thread, in order of transaction ids within a level, or at once on this thread when there is nothing
-    /// to wait for. It must be cheap and must not wait for the WAL.
+    /// Calls `done` once, when all entries up to `txid` are durable at `level`, or can no longer
+    /// become so. It runs on the committing thread, in order of transaction ids within a level, or
+    /// immediately on this thread if there is nothing to wait for. It must be cheap and must not
+    /// wait for the WAL.
     pub fn when_synced(&self, txid: Txid, level: SyncLevel, done: impl FnOnce(Result<()>) + Send + 'static) {
         self.notify_synced(txid, level, Box::new(done));
     }
 
-    /// As [`Wal::when_synced`], for a callback that lies in memory of its own already.
+    /// As [`Wal::when_synced`], for a callback that is boxed already.
     pub fn notify_synced(&self, txid: Txid, level: SyncLevel, done: Box<dyn OnSynced>) {
         let mut queue = self.shared.queue.lock();
         let level = self.shared.effective(&queue, level);
@@ -378,27 +394,28 @@ impl Wal {
         }
     }
 
-    /// Waits until everything up to `txid` is durable at `level`.
+    /// Waits until all entries up to `txid` are durable at `level`.
     ///
     /// # Errors
-    /// `IOException` when that cannot be; the entry may or may not be in the log then.
+    /// `IOException` if they cannot become durable; the entry may or may not be in the log then.
     pub fn sync(&self, txid: Txid, level: SyncLevel) -> Result<()> {
         self.shared.sync(txid, level)
     }
 
-    /// Makes everything up to `txid` durable at `level` on this thread, if nobody else commits just now; `None` when
-    /// somebody does, and then [`Wal::when_synced`] is the way. For a thread that may spend one write, but may not wait
-    /// for another's: at [`SyncLevel::Flush`] on a local disk it costs less than waking the WAL's thread. Callbacks of
-    /// others may run in it, so the caller should hold no lock that they take.
+    /// Makes all entries up to `txid` durable at `level` on this thread, unless another thread
+    /// commits; returns `None` then, and the caller uses [`Wal::when_synced`]. It is for a thread
+    /// that may execute one write but must not wait for another thread's: at [`SyncLevel::Flush`]
+    /// on a local disk it costs less than waking the WAL's thread. Callbacks of other writers may
+    /// run in it, so the caller should hold no lock that they take.
     pub fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
         self.shared.try_sync(txid, level)
     }
 
-    /// Starts a new file, once everything appended so far is in the old one. Waits for files that were rolled before when
-    /// many of them are not closed yet.
+    /// Starts a new file after all entries appended so far are in the old one. Waits for earlier
+    /// rolled files if too many of them are not closed yet.
     ///
     /// # Errors
-    /// `IOException` when no new file can be made; the old one stays in use if it can.
+    /// `IOException` if no new file can be created; the old one stays in use if possible.
     pub fn roll(&self) -> Result<()> {
         if !self.shared.archiver.takes_another() {
             self.shared.archiver.wait();
@@ -413,30 +430,31 @@ impl Wal {
         told.recv().unwrap_or_else(|_| Err(closed()))
     }
 
-    /// A flush of these families begins; the caller lets no append of the region happen meanwhile. Returns the lowest
-    /// sequence id that the region's other families hold unflushed, if any.
+    /// Begins a flush of these families; the caller prevents appends of the region meanwhile.
+    /// Returns the lowest unflushed sequence id of the region's other families, if any.
     pub fn start_flush(&self, region: &[u8], families: &[Bytes]) -> Option<u64> {
         self.shared.queue.lock().accounting.start_flush(region, families)
     }
 
-    /// The flush is done: every edit of these families up to `flushed_seq_id` is in files.
+    /// Completes a flush: every edit of these families up to `flushed_seq_id` is in store files.
     pub fn complete_flush(&self, region: &[u8], families: &[Bytes], flushed_seq_id: u64) {
         self.shared.queue.lock().accounting.complete_flush(region, families, flushed_seq_id);
         self.shared.archive_flushed();
     }
 
-    /// The flush did not happen.
+    /// Aborts a flush.
     pub fn abort_flush(&self, region: &[u8]) {
         self.shared.queue.lock().accounting.abort_flush(region);
     }
 
-    /// The region is closed here, with everything flushed.
+    /// The region is closed on this server, with everything flushed.
     pub fn region_closed(&self, region: &[u8]) {
         self.shared.queue.lock().accounting.region_closed(region);
         self.shared.archive_flushed();
     }
 
-    /// The lowest sequence id of the region, or of one family of it, that is in no file of a store yet.
+    /// The lowest sequence id of the region, or of one of its families, that is in no store file
+    /// yet.
     pub fn lowest_unflushed(&self, region: &[u8], family: Option<&[u8]>) -> Option<u64> {
         let queue = self.shared.queue.lock();
         match family {
@@ -445,7 +463,7 @@ impl Wal {
         }
     }
 
-    /// The file being written, or the last one that was.
+    /// The file being written, or the last one written.
     pub fn current_path(&self) -> PathBuf {
         self.shared.output.lock().path().to_owned()
     }
@@ -455,12 +473,12 @@ impl Wal {
         self.shared.queue.lock().closed.iter().map(|file| file.path.clone()).collect()
     }
 
-    /// Waits until the archiver has done all it was told so far.
+    /// Waits until the archiver has executed all jobs so far.
     pub fn wait_for_archiver(&self) {
         self.shared.archiver.wait();
     }
 
-    /// What was done so far.
+    /// The counters.
     pub fn stats(&self) -> WalStats {
         let queue = self.shared.queue.lock();
         let counters = &self.shared.counters;
@@ -481,11 +499,13 @@ impl Wal {
         }
     }
 
-    /// Writes what is pending and the trailer, syncs, and archives what nobody needs. Files with edits that are not
-    /// flushed stay, for the master to split. Later appends and syncs fail. Closing again does nothing.
+    /// Writes the pending entries and the trailer, syncs, and archives files that are no longer
+    /// needed. Files with unflushed edits stay, for the master to split. Later appends and syncs
+    /// fail. A second call does nothing.
     ///
     /// # Errors
-    /// What the last writes of the file met. `TimeoutIOException` where a sync does not end: it and the file are left alone.
+    /// The `IOException` of the last writes of the file. `TimeoutIOException` if a sync does not
+    /// return: the sync and the file are abandoned.
     pub fn close(&self) -> Result<()> {
         let Some(thread) = self.shared.begin_close(&self.thread) else { return Ok(()) };
         if self.shared.watchdog.has_timed_out() {
@@ -501,8 +521,8 @@ impl Wal {
 }
 
 impl Drop for Wal {
-    /// As a crash would, but for the threads, which end: what was not synced may not be in the file. The last owner may be
-    /// a callback on the WAL's own thread, which then ends by itself.
+    /// As a crash, except that the threads end: unsynced entries may not be in the file. The last
+    /// owner may be a callback on the WAL's own thread, which then ends by itself.
     fn drop(&mut self) {
         let thread = self.shared.begin_close(&self.thread).filter(|_| !self.shared.watchdog.has_timed_out());
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
@@ -513,7 +533,8 @@ impl Drop for Wal {
 }
 
 impl Wal {
-    /// Ends the watch, which may be the last owner of the log: in a callback, or in the listener.
+    /// Ends the watchdog, whose thread may be the last owner of the log: in a callback, or in the
+    /// listener.
     fn join_watchdog(&self) {
         self.shared.watchdog.stop();
         let watch = self.watch.lock().take();
@@ -534,8 +555,8 @@ fn closed() -> HBaseError {
 }
 
 impl Shared {
-    /// What a writer really has to wait for. While no file can be written, nobody is told that something is in the log which
-    /// may never be there.
+    /// The level that a writer has to wait for. While no file can be written, no entry is
+    /// acknowledged before it is in the log.
     fn effective(&self, queue: &Queue, level: SyncLevel) -> SyncLevel {
         match level {
             SyncLevel::Flush if self.config.hsync => SyncLevel::Sync,
@@ -544,8 +565,8 @@ impl Shared {
         }
     }
 
-    /// The queue, with room for so many bytes: an entry goes in when nothing is before it, or when it fits. `None` when that
-    /// would take a wait.
+    /// Locks the queue with room for `bytes`: an entry is added if the queue is empty or if it
+    /// fits. `None` if that would wait.
     fn lock_with_room(&self, bytes: usize, when_full: WhenFull) -> Result<Option<MutexGuard<'_, Queue>>> {
         let mut queue = self.queue.lock();
         queue.check_open()?;
@@ -566,7 +587,8 @@ impl Shared {
         Ok(Some(queue))
     }
 
-    /// Sees to it that the WAL's thread commits. Whoever commits now looks again when it is done.
+    /// Requests a commit by the WAL's thread. A thread that is committing checks again when it is
+    /// done.
     fn request_commit(&self, queue: &mut Queue) {
         if queue.wants_commit() {
             self.wake();

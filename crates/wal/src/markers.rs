@@ -1,16 +1,17 @@
-//! Marker edits: what happened to a region, told among its edits.
+//! Marker edits: events of a region, logged among its edits.
 //!
-//! A marker is an entry of one cell: a put of family [`META_FAMILY`], whose row is the region's start key (one zero byte
-//! if that is empty), whose qualifier names the kind and whose value is a protobuf message without magic. It takes a
-//! sequence id like any edit, and is in no MemStore.
+//! A marker is an entry of one cell: a put of family [`META_FAMILY`]. The row is the region's start
+//! key (one zero byte if that is empty), the qualifier names the kind, and the value is a protobuf
+//! message without magic. A marker takes a sequence id like any edit, and is in no MemStore.
 //!
 //! | qualifier | message | when |
 //! |---|---|---|
-//! | `HBASE::COMPACTION` | CompactionDescriptor | the outputs are there, the inputs not yet archived |
+//! | `HBASE::COMPACTION` | CompactionDescriptor | outputs exist, inputs are not archived yet |
 //! | `HBASE::FLUSH` | FlushDescriptor | a flush begins, ends, fails |
-//! | `HBASE::REGION_EVENT::REGION_OPEN`, `..._CLOSE` | RegionEventDescriptor | the region opens or closes |
+//! | `HBASE::REGION_EVENT::REGION_OPEN` | RegionEventDescriptor | the region opens |
+//! | `HBASE::REGION_EVENT::REGION_CLOSE` | RegionEventDescriptor | the region closes |
 //! | `HBASE::BULK_LOAD` | BulkLoadDescriptor | files were loaded |
-//! | `HBASE::REPLICATION_MARKER` | ReplicationMarkerDescriptor | now and then, if switched on |
+//! | `HBASE::REPLICATION_MARKER` | ReplicationMarkerDescriptor | periodically, if enabled |
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, CellType, HBaseError, KeyValue, Result};
@@ -38,9 +39,9 @@ pub enum Marker {
     RegionEvent(pb::RegionEventDescriptor),
     /// Files were loaded.
     BulkLoad(pb::BulkLoadDescriptor),
-    /// How far replication had come.
+    /// The progress of replication.
     Replication(pb::ReplicationMarkerDescriptor),
-    /// A kind that is not known here, by its qualifier.
+    /// An unknown kind, by its qualifier.
     Unknown(Bytes),
 }
 
@@ -77,10 +78,10 @@ pub fn cell(start_key: &[u8], now_ms: i64, marker: &Marker) -> KeyValue {
     KeyValue::new(row, META_FAMILY, marker.qualifier(), now_ms, CellType::Put, &marker.value())
 }
 
-/// The marker in a cell, or `None` when the cell is an ordinary one.
+/// The marker in a cell, or `None` if the cell is an ordinary one.
 ///
 /// # Errors
-/// `IOException` when the value is not the message that the qualifier names.
+/// `IOException` if the value is not the message that the qualifier names.
 pub fn parse(cell: &CellRef<'_>) -> Result<Option<Marker>> {
     if cell.family() != META_FAMILY {
         return Ok(None);
@@ -92,7 +93,7 @@ pub fn parse(cell: &CellRef<'_>) -> Result<Option<Marker>> {
         FLUSH => pb::FlushDescriptor::decode(value).map(Marker::Flush),
         BULK_LOAD => pb::BulkLoadDescriptor::decode(value).map(Marker::BulkLoad),
         REPLICATION => pb::ReplicationMarkerDescriptor::decode(value).map(Marker::Replication),
-        // Before 2.x the event's type was not in the qualifier.
+        // Before HBase 2 the event's type was not a part of the qualifier.
         event if event.starts_with(REGION_EVENT) => {
             pb::RegionEventDescriptor::decode(value).map(Marker::RegionEvent)
         }
@@ -101,12 +102,12 @@ pub fn parse(cell: &CellRef<'_>) -> Result<Option<Marker>> {
     marker.map(Some).map_err(bad)
 }
 
-/// Whether a cell is a compaction marker, the only kind that recovery keeps.
+/// Returns true if a cell is a compaction marker, the only kind that recovery keeps.
 pub fn is_compaction(cell: &CellRef<'_>) -> bool {
     cell.family() == META_FAMILY && cell.qualifier() == COMPACTION
 }
 
-/// Whether a cell is a replication marker, which belongs to no region.
+/// Returns true if a cell is a replication marker, which belongs to no region.
 pub fn is_replication(cell: &CellRef<'_>) -> bool {
     cell.family() == META_FAMILY && cell.qualifier() == REPLICATION
 }

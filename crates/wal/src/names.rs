@@ -4,7 +4,7 @@
 //! WALs/<host,port,startcode>/<prefix>.<number>[.meta]     live
 //! WALs/<host,port,startcode>-splitting/                    being split, after the server died
 //! oldWALs/<file name>                                      archived
-//! prefix = server name, URL-encoded (`host%2Cport%2Cstartcode`), and `.meta` for the WAL of hbase:meta
+//! prefix = server name, URL-encoded (`host%2Cport%2Cstartcode`); with `.meta` for hbase:meta
 //! number = the time of creation in milliseconds, or one more than the number before
 //! ```
 
@@ -14,11 +14,11 @@ use evenkeel_common::ServerName;
 pub const WALS_DIR: &str = "WALs";
 /// The directory of archived WALs, under the WAL root.
 pub const OLD_WALS_DIR: &str = "oldWALs";
-/// What the master adds to a dead server's directory.
+/// The suffix that the master adds to a dead server's directory.
 pub const SPLITTING_SUFFIX: &str = "-splitting";
-/// How files of the WAL of hbase:meta end, and what their prefix ends with.
+/// The suffix of the files of the WAL of hbase:meta, and of their prefix.
 pub const META_SUFFIX: &str = ".meta";
-/// The directory of a region for edits that were split off a dead server's WAL.
+/// The directory of a region for edits recovered from a dead server's WAL.
 pub const RECOVERED_EDITS_DIR: &str = "recovered.edits";
 
 /// The prefix of a server's WAL files.
@@ -36,12 +36,13 @@ pub fn file_name(prefix: &str, number: i64, suffix: &str) -> String {
     format!("{prefix}.{number}{suffix}")
 }
 
-/// Whether a file is one of the WAL of hbase:meta, by its name.
+/// Returns true if a file belongs to the WAL of hbase:meta, by its name.
 pub fn is_meta(file_name: &str) -> bool {
     file_name.ends_with(META_SUFFIX)
 }
 
-/// Whether a name has the form of a WAL file's: something, a dot, digits, and perhaps `.meta`.
+/// Returns true if a name has the form of a WAL file's: a prefix, a dot, digits, and an optional
+/// `.meta`.
 pub fn is_wal_name(file_name: &str) -> bool {
     number_of(file_name).is_some()
 }
@@ -53,7 +54,8 @@ pub fn number_of(file_name: &str) -> Option<i64> {
     if number.bytes().all(|b| b.is_ascii_digit()) { number.parse().ok() } else { None }
 }
 
-/// Encodes as Java's `URLEncoder` does for names of servers: letters, digits and `.-*_` stay.
+/// Encodes a server's name as Java's `URLEncoder` does: letters, digits and `.-*_` are left
+/// unchanged.
 pub fn url_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     for byte in text.bytes() {

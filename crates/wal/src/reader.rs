@@ -1,27 +1,30 @@
 //! [`WalReader`]: the entries of one file, front to back.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
-//! | `resync` | [`Gap`]s: what cannot be read, and where to go on |
-//! | `plausible` | what bytes must look like to be an entry |
+//! | `plausible` | plausibility checks of entries and cells at arbitrary offsets |
+//! | `resync` | [`Gap`]s: unreadable parts, and the search for the next sound entry |
 //!
-//! A log ends in one of three ways ([`WalEnd`]): with a trailer, because it was closed; at the end of an entry; or inside
-//! one, because its writer died. The last is normal, and the part of an entry is dropped. What cannot be explained by a
-//! death is damage ([`ReadError::Corrupt`]), and is never skipped unless the caller says so ([`WalReader::skip_damage`], which
-//! tells what is lost):
-//! * an entry that ends early though the file has a trailer, or though entries follow,
-//! * lengths that disagree with each other, keys that are no keys, dictionary indexes that nobody wrote.
+//! A log ends in one of three ways ([`WalEnd`]): with a trailer, if it was closed; at the end of an
+//! entry; or within an entry, if its writer died. The last case is normal, and the incomplete entry
+//! is dropped. Bytes that a crash of the writer cannot explain are corruption
+//! ([`ReadError::Corrupt`]), which is skipped only if the caller asks for it
+//! ([`WalReader::skip_damage`], which returns what is lost):
+//! * an entry that ends early although the file has a trailer, or although entries follow,
+//! * inconsistent lengths, malformed keys, dictionary indexes that were never written.
 //!
-//! A machine that dies may leave zeros where the last bytes should be, for a file's length can reach the disk before its
-//! content. An entry that cannot be read because its bytes are zeros *up to the end of the file* counts as cut off.
+//! A crash of the machine may leave zeros in place of the last bytes, because a file's length can
+//! reach the disk before its contents. An entry that cannot be read because its bytes are zeros *up
+//! to the end of the file* counts as torn.
 //!
-//! The format has no checksum: a changed byte of a value, a timestamp or a name is not seen, only one that changes where
-//! something ends, or what no entry has. A damaged length that points past the end of a file without trailer looks like a
-//! death when no entry follows.
+//! The format has no checksum: a changed byte of a value, a timestamp or a name is not detected;
+//! only changes of lengths and impossible contents are. A corrupt length that points past the end
+//! of a file without trailer looks like a crash if no entry follows.
 //!
-//! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]; entries are bounded by
-//! [`ENTRY_BYTES_MAX`], and nothing is allocated for bytes that are not in the file (but a dictionary-compressed cell,
-//! which is bounded by the same limit, and its value by what the codec could make of the bytes that are there).
+//! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]. Entries are
+//! bounded by [`ENTRY_BYTES_MAX`], and no memory is allocated for bytes that are not in the file.
+//! The exception is a dictionary-compressed cell, which is bounded by the same limit, and its value
+//! by the maximal expansion of the codec.
 
 mod plausible;
 mod resync;
@@ -46,13 +49,13 @@ use crate::names::RECOVERED_EDITS_DIR;
 
 pub use self::resync::{EntryName, Gap};
 
-/// The longest entry that is read, decoded.
+/// The longest entry that is read, after decompression.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
-/// How much is read at once.
+/// The bytes of one read from the file.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// A trailer's message longer than this is damage; today's has no fields.
+/// A longer message of a trailer is corrupt; the present one has no fields.
 const TRAILER_BYTES_MAX: i64 = 1 << 20;
-/// The writers whose files are read but for encryption, by `writer_cls_name`.
+/// The writers whose files can be read unless they are encrypted, by `writer_cls_name`.
 const WRITER_CLASSES: [&str; 4] = [
     "ProtobufLogWriter",
     "AsyncProtobufLogWriter",
@@ -66,36 +69,36 @@ const ENCRYPTION_KEY: &str = "hbase.regionserver.wal.encryption";
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalEnd {
-    /// With a trailer: it was closed.
+    /// With a trailer: the file was closed.
     Closed,
-    /// After an entry: it is being written, or its writer died.
+    /// After an entry: the file is being written, or its writer died.
     Open,
-    /// Inside an entry, a header or a trailer: so many bytes were dropped.
+    /// Within an entry, a header or a trailer, which is dropped.
     Torn {
-        /// Bytes after the last whole entry.
+        /// The dropped bytes after the last complete entry.
         bytes: u64,
     },
 }
 
-/// Why a file cannot be read on.
+/// Why a file cannot be read further.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The storage failed; try again.
+    /// The storage failed; a retry may succeed.
     Io(io::Error),
-    /// The bytes are damaged; trying again is useless. Entries read before are good.
+    /// The file is corrupt; a retry is useless. Entries read before are sound.
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where the entry starts that cannot be read.
+        /// The offset of the entry that cannot be read.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// The file needs something that this reader lacks, such as a key.
+    /// The file requires a feature that this reader lacks, such as decryption.
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What it needs.
+        /// The required feature.
         what: String,
     },
 }
@@ -132,10 +135,11 @@ impl From<ReadError> for HBaseError {
 /// Why an entry could not be parsed.
 #[derive(Debug)]
 pub(crate) enum ParseError {
-    /// The bytes end.
+    /// The bytes end within the entry.
     Torn,
     Corrupt(String),
-    /// The entry is whole, but uses strings of a dictionary that were lost with another. It was passed over.
+    /// The entry is complete, but uses strings of a dictionary that were lost with another entry.
+    /// It was consumed.
     Lost,
     Io(io::Error),
 }
@@ -146,12 +150,12 @@ impl From<io::Error> for ParseError {
     }
 }
 
-/// `ParseError::Corrupt` in few letters.
+/// A shorthand for `ParseError::Corrupt`.
 pub(crate) fn corrupt<T>(what: impl Into<String>) -> Result<T, ParseError> {
     Err(ParseError::Corrupt(what.into()))
 }
 
-/// Reads one file. After an error or the end, [`WalReader::next`] keeps to it.
+/// Reads one file. After an error or the end, [`WalReader::next`] returns the same result again.
 pub struct WalReader {
     path: PathBuf,
     header: pb::WalHeader,
@@ -160,7 +164,7 @@ pub struct WalReader {
     /// Whether the file has a trailer.
     closed: bool,
     state: Option<ReadState>,
-    /// What the key of the entry read last says; `None` when it could not be read.
+    /// The name of the entry read last; `None` if its key could not be read.
     current_name: Option<EntryName>,
     history: resync::History,
 }
@@ -171,23 +175,23 @@ enum ReadState {
     Corrupt { offset: u64, what: String, next: ResumePoint },
 }
 
-/// Where reading can go on behind damage.
+/// Where reading can resume after corruption.
 #[derive(Clone, Copy, Debug)]
 enum ResumePoint {
-    /// It is to be looked for.
+    /// The next entry must be searched for.
     Search,
     At(u64),
-    /// At the end: what could be found before it cannot be told from what is no entry.
+    /// At the end of the file: earlier candidates cannot be told from other bytes.
     End,
 }
 
 impl WalReader {
-    /// Opens a file and reads its header. A file that ends within it has no entries; of one that is no WAL,
-    /// [`WalReader::next`] says so.
+    /// Opens a file and reads its header. A file that ends within its header has no entries. If the
+    /// file is not a WAL, [`WalReader::next`] returns the error.
     ///
     /// # Errors
-    /// What the storage says; [`ReadError::Unsupported`] when it is encrypted or compresses values by
-    /// a codec that is not supported.
+    /// [`ReadError::Io`] if the storage fails; [`ReadError::Unsupported`] if the file is encrypted
+    /// or compresses values by an unsupported codec.
     pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, ReadError> {
         let file = fs.open(path)?;
         let mut input = Input::new(file);
@@ -226,7 +230,7 @@ impl WalReader {
     /// The next entry, or `None` at the end.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`], or what the storage says.
+    /// [`ReadError::Corrupt`], or [`ReadError::Io`] if the storage fails.
     #[allow(clippy::should_implement_trait)] // an error is not one of many items: it is the end
     pub fn next(&mut self) -> Result<Option<WalEntry>, ReadError> {
         if self.state.is_none() {
@@ -244,12 +248,12 @@ impl WalReader {
         }
     }
 
-    /// Where the next entry starts: after the last whole one.
+    /// The offset of the next entry: the end of the last complete one.
     pub fn position(&self) -> u64 {
         self.input.start
     }
 
-    /// How the file ends, once [`WalReader::next`] has returned `None`.
+    /// How the file ends, after [`WalReader::next`] has returned `None`.
     pub fn end(&self) -> Option<WalEnd> {
         match self.state {
             Some(ReadState::Ended(end)) => Some(end),
@@ -267,7 +271,7 @@ impl WalReader {
         &self.path
     }
 
-    /// An entry, or none with `state` set.
+    /// The next entry, or `None` with `state` set.
     fn try_next(&mut self) -> io::Result<Option<WalEntry>> {
         if self.input.start == self.input.end {
             let end = if self.closed { WalEnd::Closed } else { WalEnd::Open };
@@ -289,7 +293,8 @@ impl WalReader {
                 return Ok(Some(entry));
             }
             Err(ParseError::Io(error)) => {
-                // The same entry can be tried again, unless a dictionary has seen half of it.
+                // The same entry can be retried, unless a dictionary has been changed by a part of
+                // it.
                 self.input.seek(start);
                 if self.compression.is_some() {
                     self.state =
@@ -299,7 +304,7 @@ impl WalReader {
             }
             Err(ParseError::Lost) => {
                 let next = ResumePoint::At(start + self.input.at as u64);
-                let what = "it uses strings that a damaged entry brought into a dictionary".to_owned();
+                let what = "it uses dictionary strings of a corrupt entry".to_owned();
                 self.state = Some(corrupt_at(start, what, next));
             }
             Err(ParseError::Torn) => {
@@ -331,7 +336,7 @@ impl WalReader {
         })
     }
 
-    /// The state of an entry that is cut.
+    /// The state at a torn entry.
     fn torn_at(&self, start: u64) -> ReadState {
         ReadState::Ended(WalEnd::Torn { bytes: self.input.end - start })
     }
@@ -387,8 +392,8 @@ fn read_header(input: &mut Input) -> Result<pb::WalHeader, ParseError> {
     }
 }
 
-/// The fields of a key, its names looked up in the dictionaries of a compressed file in the order they were written; `None`
-/// when one of them was lost.
+/// Builds an entry of the fields of a key. The names of a compressed file are looked up in the
+/// dictionaries in the order in which they were written. `None` if one of them was lost.
 fn entry_of(
     key: pb::WalKey,
     mut context: Option<&mut CompressionContext>,
@@ -429,17 +434,17 @@ fn entry_of(
     Ok(Some(entry))
 }
 
-/// The file's bytes from the start of the current entry on, as far as they were needed.
+/// The file's bytes from the start of the current entry on, as far as they were read.
 pub(crate) struct Input {
     file: Arc<dyn RandomAccessFile>,
     /// Offset in the file of the current entry, and of `buffer[consumed]`.
     start: u64,
-    /// Where the entries end: the end of the file, or its trailer.
+    /// The end of the entries: the end of the file, or its trailer.
     end: u64,
     buffer: Vec<u8>,
     /// Bytes of `buffer` before the current entry.
     consumed: usize,
-    /// What was parsed of the current entry.
+    /// Bytes of the current entry that were parsed.
     at: usize,
 }
 
@@ -449,16 +454,16 @@ impl Input {
         Self { file, start: 0, end, buffer: Vec::new(), consumed: 0, at: 0 }
     }
 
-    /// What was parsed is done with.
+    /// Makes the end of the parsed bytes the start of the next entry.
     fn start_next(&mut self) {
         self.consumed += self.at;
         self.start += self.at as u64;
         self.at = 0;
     }
 
-    /// Has the first `bytes` of the current entry in the buffer.
+    /// Ensures that the first `bytes` of the current entry are in the buffer.
     fn fill(&mut self, bytes: usize) -> Result<(), ParseError> {
-        // The buffer may hold bytes past the end: the trailer's.
+        // The buffer may contain bytes past the end: the trailer's.
         if bytes as u64 > self.end - self.start {
             return Err(ParseError::Torn);
         }
@@ -482,7 +487,7 @@ impl Input {
         Ok(())
     }
 
-    /// The next bytes of the entry.
+    /// Consumes the next bytes of the entry.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&[u8], ParseError> {
         let end = self.at.checked_add(bytes).ok_or(ParseError::Torn)?;
         self.fill(end)?;
@@ -491,12 +496,12 @@ impl Input {
         Ok(&self.buffer[from..from + bytes])
     }
 
-    /// One byte.
+    /// Consumes one byte.
     pub(crate) fn byte(&mut self) -> Result<u8, ParseError> {
         Ok(self.take(1)?[0])
     }
 
-    /// A protobuf varint.
+    /// Consumes a protobuf varint.
     pub(crate) fn varint(&mut self) -> Result<u64, ParseError> {
         let mut bytes = [0; 10];
         for i in 0..bytes.len() {
@@ -508,7 +513,7 @@ impl Input {
         corrupt("a number of more than 10 bytes")
     }
 
-    /// Cells as they are: all of them share one allocation.
+    /// Reads plain cells, which share one allocation.
     fn plain_cells(&mut self, count: u32, seq_id: u64) -> Result<Vec<KeyValue>, ParseError> {
         let first = self.at;
         let mut ranges = Vec::new();
@@ -527,7 +532,7 @@ impl Input {
         ranges.into_iter().map(cell).collect()
     }
 
-    /// Looks for a trailer at the end of the file, and takes it off the entries.
+    /// Searches for a trailer at the end of the file, and excludes it from the entries.
     fn find_trailer(&mut self) -> io::Result<bool> {
         let mut tail = [0; 8];
         let Some(at) = self.end.checked_sub(8).filter(|at| *at >= self.start) else { return Ok(false) };
@@ -548,7 +553,7 @@ impl Input {
         Ok(true)
     }
 
-    /// Whether what is left is the beginning of a trailer.
+    /// Returns true if the remaining bytes are the beginning of a trailer.
     fn is_partial_trailer(&self) -> io::Result<bool> {
         let mut left = [0; TRAILER.len()];
         let len = length::index(self.end - self.start);
@@ -559,7 +564,7 @@ impl Input {
         Ok(TRAILER.starts_with(&left[..len]))
     }
 
-    /// Whether the bytes from the last one parsed to the end of the file are zeros.
+    /// Returns true if the bytes from the last one parsed to the end of the file are zeros.
     fn ends_in_zeros(&self) -> io::Result<bool> {
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut at = self.start + (self.at as u64).saturating_sub(1);

@@ -1,22 +1,26 @@
-//! Splitting a dead server's file: its edits, sorted by region, into files that the regions replay when they open.
+//! Splitting of a dead server's file: its edits, sorted by region, are written to files that the
+//! regions replay when they open.
 //!
 //! For each entry, in order:
-//! * a region whose directory is gone (merged, split, deleted) gets nothing;
-//! * what the master knows to be flushed is left out: whole entries up to the region's sequence id, single cells up to
-//!   their store's;
-//! * of the markers only those of compactions are kept.
+//! * if the region's directory is gone (merged, split, deleted), the entry is dropped;
+//! * edits that the master knows to be flushed are dropped: whole entries up to the region's
+//!   sequence id, single cells up to their store's;
+//! * all markers except those of compactions are dropped.
 //!
-//! A region's edits go to `<region dir>/recovered.edits/<first seq id>-<wal file>-<worker>.temp`, a WAL file of its own,
-//! which is renamed to the highest sequence id in it, of 19 digits, once it is whole. When there is a file of that name,
-//! from another attempt, the one with more edits stays: that which begins earlier.
+//! A region's edits go to `<region dir>/recovered.edits/<first seq id>-<wal file>-<worker>.temp`, a
+//! WAL file of its own. When it is complete it is renamed to its highest sequence id, with 19
+//! digits. If a file of that name exists from another attempt, the one with more edits stays: the
+//! one with the lower first sequence id.
 //!
-//! Splitting the same file again, by anyone, at any time, gives the same result; a failure leaves no finished file that
-//! lacks an edit. Damage takes the entries that it is in and no others, as far as the format allows to find those behind it
-//! ([`WalReader::skip_damage`]): each gap is named in the log, and [`SplitOutcome::corrupt`] tells that the file is to be kept.
+//! Splitting is idempotent, whoever repeats it and whenever; a failure leaves no finished file that
+//! lacks an edit. Corruption loses only the entries it affects, as far as the format allows to find
+//! those after it ([`WalReader::skip_damage`]): each gap is logged, and [`SplitOutcome::corrupt`]
+//! indicates that the file must be kept.
 //!
-//! A file of edits is read back before it gets its name: once it has it, the log may go.
+//! A file of edits is read back before it is renamed, because the log may be deleted afterwards.
 //!
-//! Memory: edits gather up to [`SplitOptions::buffer_bytes_max`] over all regions, then the fullest region's go to disk.
+//! Memory: edits are buffered up to [`SplitOptions::buffer_bytes_max`] over all regions, then those
+//! of the region with the most bytes are written to disk.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -33,15 +37,15 @@ use crate::markers;
 use crate::names::RECOVERED_EDITS_DIR;
 use crate::reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
 
-/// How many digits a sequence id has in the name of a file of recovered edits.
+/// The digits of a sequence id in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
 
-/// What of a region is flushed, as the master knows.
+/// The flushed sequence ids of a region, as the master knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSeqIds {
-    /// Every edit up to this one is.
+    /// Every edit up to this one is flushed.
     pub region: Option<u64>,
-    /// Per family, every edit up to this one is.
+    /// Per family, the sequence id up to which every edit is flushed.
     pub stores: Vec<(Bytes, u64)>,
 }
 
@@ -56,52 +60,55 @@ impl StoreSeqIds {
     }
 }
 
-/// Finds the directory of a region.
+/// A callback that returns the directory of a region.
 pub type RegionDir<'a> = dyn FnMut(&[u8], &TableName) -> Result<Option<PathBuf>> + 'a;
 
-/// What to split, and whom to ask.
+/// The parameters of a split.
 pub struct SplitOptions<'a> {
     /// The file system of the WAL root.
     pub fs: &'a dyn FileSystem,
-    /// The file.
+    /// The file to split.
     pub wal: &'a Path,
-    /// Who splits, to tell temporary files of several workers apart: URL-encoded `host,port`.
+    /// The splitting server, URL-encoded `host,port`, which distinguishes temporary files of
+    /// several workers.
     pub worker: &'a str,
-    /// What of a region (by encoded name) is flushed.
+    /// The flushed sequence ids of a region, by encoded name.
     pub last_flushed: &'a mut dyn FnMut(&[u8]) -> Result<StoreSeqIds>,
-    /// The directory of a region (encoded name, table) under the WAL root; `None` when the region is gone.
+    /// The directory of a region (encoded name, table) under the WAL root; `None` if the region is
+    /// gone.
     pub region_dir: &'a mut RegionDir<'a>,
-    /// Sees every entry first, of whatever region: what is in none of a region's files, such as the numbers of operations
-    /// that clients may repeat, is known to the log alone.
+    /// Called with every entry before it is filtered: some data, such as nonces, is in no file of a
+    /// region but only in the log.
     pub on_entry: &'a mut dyn FnMut(&WalEntry),
-    /// Asked now and then; the split fails when it says no.
+    /// Called every [`ENTRIES_PER_CHECK`] entries; the split fails if it returns false.
     pub should_continue: &'a mut dyn FnMut() -> bool,
-    /// How many bytes of edits may gather: `hbase.regionserver.hlog.splitlog.buffersize`.
+    /// The most bytes of buffered edits: `hbase.regionserver.hlog.splitlog.buffersize`.
     pub buffer_bytes_max: usize,
 }
 
-/// What a split did.
+/// The result of a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitOutcome {
-    /// Regions with recovered edits, by encoded name, and their files.
+    /// The files of recovered edits, with their regions by encoded name.
     pub files: Vec<(Bytes, PathBuf)>,
     /// Entries read.
     pub entries: u64,
-    /// Entries of these that no region needs.
+    /// Entries that no region needs, among `entries`.
     pub skipped: u64,
-    /// The first damage, if any. The file is to be kept then.
+    /// The first corruption, if any. The file must then be kept.
     pub corrupt: Option<String>,
-    /// What could not be read, in order; no more than [`GAPS_MAX`], the last of which reaches over all later ones.
+    /// The gaps, in order; at most [`GAPS_MAX`], the last of which includes all later ones.
     pub gaps: Vec<Gap>,
 }
 
-/// How many gaps of one file are told apart.
+/// The most gaps of one file that are kept apart.
 pub const GAPS_MAX: usize = 1000;
 
-/// Splits one file. A file that is not there was split before: nothing to do.
+/// Splits one file. If it does not exist it was split before, and nothing is done.
 ///
 /// # Errors
-/// What the storage says, and what the two questions answer; nothing is left half done, so the split can be repeated.
+/// `IOException` of the storage, and the errors of the callbacks. Nothing is left half done, so the
+/// split can be repeated.
 pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
     let mut reader = match WalReader::open(options.fs, options.wal) {
         Ok(reader) => reader,
@@ -121,16 +128,16 @@ pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
     }
 }
 
-/// How often [`SplitOptions::should_continue`] is asked.
+/// The entries between calls of [`SplitOptions::should_continue`].
 const ENTRIES_PER_CHECK: u64 = 1024;
 
-/// A split under way.
+/// A split in progress.
 struct Split<'a> {
     options: SplitOptions<'a>,
     regions: HashMap<Bytes, Region>,
     buffered: usize,
     outcome: SplitOutcome,
-    /// The last gap is not logged yet: the entry behind it is not known.
+    /// Whether the last gap is not logged yet, because the entry after it is not known.
     is_gap_open: bool,
 }
 
@@ -174,7 +181,7 @@ impl Split<'_> {
         self.finish()
     }
 
-    /// Gaps that lie side by side, as those of entries that use what another one brought do, are one.
+    /// Adjacent gaps are joined, such as those of entries that use strings of another lost entry.
     fn gap(&mut self, gap: Gap) {
         let is_full = self.outcome.gaps.len() >= GAPS_MAX;
         match self.outcome.gaps.last_mut() {
@@ -216,7 +223,7 @@ impl Split<'_> {
         Ok(())
     }
 
-    /// Leaves out what is not needed; whether anything is left.
+    /// Removes the cells that are not needed. Returns true if any are left.
     fn filter(&mut self, entry: &mut WalEntry) -> Result<bool> {
         let marker = entry.is_marker();
         if marker && entry.cells.iter().any(|cell| markers::is_replication(&cell.as_cell())) {
@@ -319,7 +326,7 @@ impl RecoveredEdits {
         Ok(Self { temporary, file, buffer, first, max: first, entries: 0, digest })
     }
 
-    /// Adds an entry; how many bytes that took.
+    /// Adds an entry. Returns its encoded bytes.
     fn push(&mut self, entry: &WalEntry) -> usize {
         let cells = entry.cells.iter().map(KeyValue::as_cell);
         let size = encode::measure(&entry.key(), cells.clone());
@@ -342,7 +349,7 @@ impl RecoveredEdits {
         self.file.sync()
     }
 
-    /// Reads a complete file back.
+    /// Reads a complete file back and compares it.
     fn read_back(&self, fs: &dyn FileSystem) -> Result<()> {
         let differs = || {
             HBaseError::io(format!(
@@ -363,7 +370,7 @@ impl RecoveredEdits {
         if is_same && reader.end() == Some(WalEnd::Closed) { Ok(()) } else { Err(differs()) }
     }
 
-    /// Gives the file its name, unless one that holds more has it.
+    /// Renames the file to its final name, unless a file with more edits has it.
     pub(crate) fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
         let name = format!("{:0width$}", self.max, width = SEQ_ID_DIGITS);
         let path = self.temporary.with_file_name(name);
@@ -376,7 +383,7 @@ impl RecoveredEdits {
     }
 }
 
-/// Adds an entry to a digest: what of it is replayed.
+/// Adds the replayed parts of an entry to a digest.
 fn digest(digest: &mut DefaultHasher, entry: &WalEntry) {
     for number in [entry.seq_id, entry.nonce_group, entry.nonce, entry.write_time_ms as u64] {
         digest.write_u64(number);
@@ -392,7 +399,7 @@ fn digest(digest: &mut DefaultHasher, entry: &WalEntry) {
     }
 }
 
-/// The sequence id of a file's first entry; `None` when it has none that can be read.
+/// The sequence id of a file's first entry; `None` if it has no readable one.
 fn first_seq_id(fs: &dyn FileSystem, path: &Path) -> Result<Option<u64>> {
     let entry = WalReader::open(fs, path).and_then(|mut reader| reader.next());
     match entry {

@@ -1,4 +1,5 @@
-//! Whatever happens to the bytes of a log: entries that it did not happen to are read, and nothing else is.
+//! Reading of corrupt logs: entries that the corruption does not affect are read, and no other
+//! entries are.
 
 mod common;
 
@@ -15,7 +16,7 @@ const FILE: &str = "/wal";
 const REGIONS: [Bytes; 3] =
     [REGION, Bytes::from_static(b"00000000000000000000000000000002"), Bytes::from_static(b"1588230740")];
 
-/// Entries of three regions in turn, with rows and tags that come again.
+/// Entries of three regions in turn, with repeated rows and tags.
 fn entries(count: u64) -> Vec<WalEntry> {
     let entry = |seq_id: u64| {
         let mut entry = match seq_id % 4 {
@@ -29,7 +30,8 @@ fn entries(count: u64) -> Vec<WalEntry> {
     (1..=count).map(entry).collect()
 }
 
-/// What was read of a file, going on behind damage: entries with where they begin and end; gaps; how it ends.
+/// The result of reading a file across corruption: entries with their begin and end; gaps; the end
+/// of the file.
 struct Read {
     entries: Vec<(u64, u64, WalEntry)>,
     gaps: Vec<Gap>,
@@ -63,7 +65,7 @@ fn read(bytes: &[u8]) -> Read {
     }
 }
 
-/// Bytes `from..to` of a file became `with`.
+/// Bytes `from..to` of a file were replaced by `with`.
 #[derive(Clone, Debug)]
 struct Damage {
     from: usize,
@@ -88,7 +90,7 @@ fn noise(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Changed, deleted, inserted, zeroed and overwritten bytes at a place.
+/// Changed, deleted, inserted, zeroed and overwritten bytes at an offset.
 fn damages(bytes: &[u8], at: usize) -> Vec<Damage> {
     let to = |len: usize| (at + len).min(bytes.len());
     let mut damages = vec![
@@ -107,7 +109,7 @@ fn damages(bytes: &[u8], at: usize) -> Vec<Damage> {
     damages
 }
 
-/// An entry of the file as it was: where it is in the damaged file, if the damage did not touch it.
+/// The range in the damaged file of an entry of the original one, if the damage does not touch it.
 fn moved(damage: &Damage, from: usize, to: usize) -> Option<u64> {
     if to <= damage.from {
         return Some(from as u64);
@@ -137,7 +139,8 @@ fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
                     let is_there = read.entries.iter().any(|(at, _, read)| *at == from && read == entry);
                     // A trailer tells where the last entry ends.
                     let is_there = is_there || i == entries.len() - 1 && damage.from >= offsets[i + 1];
-                    // A length may be damaged so that an entry looks like one that is cut. Then nothing is guessed, but named.
+                    // A corrupt length may make an entry look like a torn one. Then nothing is
+                    // guessed, but the gap is named.
                     let is_refused =
                         read.gaps.last().is_some_and(|gap| gap.to == end_of_entries && gap.from < from);
                     refused += usize::from(!is_there && is_refused);
@@ -167,7 +170,8 @@ fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
     }
 }
 
-/// Entries behind the damage use strings of those before it: what uses one that the damage may have changed is not served.
+/// Entries after the damage use strings of those before it: an entry that uses a possibly changed
+/// string is not returned.
 #[test]
 fn compressed_files_give_no_entry_that_was_not_written_and_most_of_those_behind_damage() {
     let entries = entries(9);
@@ -179,7 +183,8 @@ fn compressed_files_give_no_entry_that_was_not_written_and_most_of_those_behind_
                 for damage in damages(&bytes, at) {
                     let damaged = damage.apply(&bytes);
                     let read = read(&damaged);
-                    // A changed name, say, is not seen where it is, but where it is used.
+                    // A changed name, for example, is not detected where it is defined, but where
+                    // it is used.
                     let first = offsets.iter().rposition(|offset| *offset <= damage.from).unwrap_or(0);
                     let is_seen = read.gaps.first().is_some_and(|gap| gap.from <= offsets[first] as u64);
                     for (i, entry) in entries.iter().enumerate() {
@@ -235,8 +240,8 @@ fn cell_of(value: &[u8], tags: &[u8]) -> KeyValue {
     KeyValueBuilder { row, family, qualifier, timestamp: 1, kind, value, tags }.build()
 }
 
-/// A tag field of one byte, as it could get into logs of earlier versions: a length of 1, and no item for it. It ends no other
-/// table's edits.
+/// A tag of one byte, as earlier versions could log it: a length of 1, and no item for it. It does
+/// not end the edits of other tables.
 #[test]
 fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
     let mut before = entries(4);
@@ -262,7 +267,7 @@ fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
     }
 }
 
-/// A value that does not decompress: the entry is lost, and those that use strings it brought; no other.
+/// A value that does not decompress: the entry is lost, and those that use its strings; no other.
 #[test]
 fn behind_a_value_that_cannot_be_read_only_what_depends_on_its_entry_is_lost() {
     let form = WalCompression { values: Some(Compression::Gz), ..WalCompression::default() };
@@ -272,7 +277,7 @@ fn behind_a_value_that_cannot_be_read_only_what_depends_on_its_entry_is_lost() {
         entry.cells[0].set_seq_id(seq_id);
         entry
     };
-    // The third brings row "c", which the fifth uses.
+    // The third entry adds row "c", which the fifth uses.
     let all = [of("a", 1), of("b", 2), of("c", 3), of("d", 4), of("c", 5), of("d", 6), of("a", 7)];
     let (bytes, offsets) = file_in(Some(form), &all, true);
     let mut damaged = bytes.clone();
@@ -286,7 +291,8 @@ fn behind_a_value_that_cannot_be_read_only_what_depends_on_its_entry_is_lost() {
     assert!(read.gaps[1].what.contains("dictionary"), "{:?}", read.gaps);
 }
 
-/// Somebody keeps logs in values: entries in them are not the file's, be the file damaged or cut anywhere.
+/// Values that contain logs: entries within them are not returned, wherever the file is corrupt or
+/// torn.
 #[test]
 fn entries_in_values_are_never_served() {
     for form in [None, Some(WalCompression::default())] {
@@ -341,7 +347,7 @@ fn several_damaged_places_take_what_they_are_in() {
     assert_eq!(lost, [10, 11, 18, 26]);
 }
 
-/// Bytes that look like the beginnings of very many long entries.
+/// Bytes that look like the beginnings of many long entries.
 #[test]
 fn a_search_takes_bounded_time_whatever_it_finds() {
     let (head, _) = file_in(None, &entries(3), false);

@@ -1,4 +1,5 @@
-//! The write path on a disk that fails: errors of writes, syncs and rolls, a full disk, a directory that goes.
+//! The write path on a failing disk: errors of writes, syncs and rolls, a full disk, a directory
+//! that disappears.
 
 mod common;
 
@@ -89,8 +90,8 @@ fn a_full_disk_fails_the_sync_and_is_waited_out() {
     }
 }
 
-/// Writes that wait for nothing are not taken on trust while nothing can be written, and what was so just before is flushed
-/// by its store as soon as something can.
+/// Writes that do not wait are not acknowledged while no file can be written, and stores with
+/// earlier ones flush as soon as a file can be written again.
 #[test]
 fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
     for heal_by_roll in [false, true] {
@@ -127,7 +128,7 @@ fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
     }
 }
 
-/// A roll that ends a time of refusals cuts what the refused writes left, as a write does.
+/// A roll that ends a period of rejections truncates the bytes of rejected writes, as a write does.
 #[test]
 fn a_roll_after_refused_writes_cuts_what_they_left() {
     let (memory, fs) = faulty();
@@ -144,8 +145,8 @@ fn a_roll_after_refused_writes_cuts_what_they_left() {
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1]);
 }
 
-/// The sync of a rolled file fails on the archiver's thread while a write to the next one fails: nothing of either counts as
-/// synced.
+/// The sync of a rolled file fails on the archiver's thread while a write to the next one fails: no
+/// entry of either counts as synced.
 #[test]
 fn two_files_that_fail_at_once_leave_nothing_that_counts_as_synced() {
     let (_, fs) = faulty();
@@ -218,7 +219,8 @@ fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6]);
 }
 
-/// A file whose sync fails is not synced again: its entries go to another, and what is only flushed is flushed by its store.
+/// A file whose sync fails is not synced again: its entries go to another file, and the stores of
+/// entries that were only flushed flush.
 #[test]
 fn no_file_is_synced_again_after_a_failed_sync() {
     for config in [WalConfig::default(), not_inline()] {
@@ -229,7 +231,7 @@ fn no_file_is_synced_again_after_a_failed_sync() {
         let name = first.file_name().expect("named").to_string_lossy().into_owned();
         fs.inject(Fault::on(Op::Sync, &name).fails(ErrorKind::Other));
         append_synced(&wal, 2).expect("in the new file");
-        // Whoever synced the first file again would succeed, and find what the kernel has forgotten.
+        // A second sync of the first file would succeed, although the kernel has dropped the data.
         let counted = Fault::on(Op::Sync, &name).fails(ErrorKind::Other);
         fs.inject(counted);
         append_synced(&wal, 3).expect("synced");
@@ -301,7 +303,7 @@ fn a_failed_disk_sync_is_never_acknowledged_as_one() {
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [2]);
 }
 
-/// The kernel tells of a failed write once, here before the file's sync, which would find nothing wrong.
+/// The kernel reports a failed write once, here before the file's sync, which would not report it.
 #[test]
 fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
     let (_, fs) = faulty();
@@ -340,7 +342,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Nobody waits any more, however the test ends.
+/// Opens the gate, however the test ends.
 struct Opened(Gate);
 
 impl Drop for Opened {
@@ -363,7 +365,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
             let _opened = Opened(gate.clone());
             gate.wait_for_arrival();
             until("nobody sees it", || wal.stats().stuck_syncs == 1);
-            // Some looks later.
+            // After several checks of the watchdog.
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(
                 (wal.stats().stuck_syncs, wal.stats().slow_syncs, writer.is_finished()),
@@ -378,7 +380,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
     }
 }
 
-/// The gate is opened when the log is closed: nobody waits for the disk.
+/// Opens the gate when the log is closed: no thread waits for the disk.
 #[test]
 fn a_sync_that_does_not_end_fails_the_log() {
     let (memory, fs) = faulty();
@@ -421,7 +423,7 @@ fn a_sync_that_does_not_end_fails_the_log() {
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref()))[..2], [1, 2], "it may be there");
 }
 
-/// An entry that was flushed, and not to be synced, was promised no more.
+/// An entry whose writer only waited for a flush has no further guarantee.
 #[test]
 fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
     let (_memory, fs) = faulty();

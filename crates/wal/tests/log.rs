@@ -341,7 +341,7 @@ fn files_roll_by_length_and_by_age() {
     assert_eq!(live_files(&fs).len(), 3);
 }
 
-/// Waits until the WAL has rolled so often, and not more.
+/// Waits until the WAL has rolled exactly `rolls` times.
 fn wait_for_rolls(wal: &Wal, rolls: u64) {
     for _ in 0..500 {
         if wal.stats().rolls >= rolls {
@@ -460,10 +460,11 @@ fn a_missing_directory_is_not_made() {
     assert!(!fs.exists(WAL_DIR.as_ref()).expect("exists"));
 }
 
-/// Writes made together wake the log once, at their end; earlier when their thread is about to wait, or when it takes long.
+/// Batched writes wake the log once, at the end of the batch; earlier if their thread is about to
+/// wait, or if the batch takes long.
 ///
-/// The log also looks by itself twice a second, and a busy machine keeps either thread waiting: so each claim has to hold in
-/// a quarter of its rounds, where a log that nobody woke is heard of in a twelfth.
+/// The log also checks twice a second, and a busy machine delays both threads: so each claim must
+/// hold in a quarter of the rounds, while a log that is not woken would meet it in a twelfth.
 #[test]
 fn writes_made_together_are_heard_of_together() {
     let memory = MemoryFileSystem::new();
@@ -484,7 +485,7 @@ fn writes_made_together_are_heard_of_together() {
     };
     let claim = |claim: &str, round: &dyn Fn() -> bool| {
         let held = (0..40).filter(|_| {
-            // The log's thread has gone to sleep again.
+            // The log's thread sleeps again.
             std::thread::sleep(a_while);
             round()
         });
@@ -526,7 +527,8 @@ fn short_files(hsync: bool) -> WalConfig {
     WalConfig { roll_bytes: 8000, hsync, ..WalConfig::default() }
 }
 
-/// Appends entries after `seq_id` until the file has more than so many bytes; the last one.
+/// Appends entries after `seq_id` until the file is longer than `bytes`. Returns the last sequence
+/// id.
 fn fill(wal: &Wal, fs: &dyn FileSystem, mut seq_id: u64, bytes: u64) -> u64 {
     let path = wal.current_path();
     while fs.status(&path).expect("there").len <= bytes {
@@ -575,7 +577,8 @@ fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
     }
 }
 
-/// The archiver waits for the disk when the roll is due: who commits makes a file, and the late one goes.
+/// The archiver waits for the disk when the roll is due: the committing thread creates a file, and
+/// the late one is deleted.
 #[test]
 fn a_file_that_is_not_made_in_time_is_not_used() {
     for closes in [false, true] {
@@ -604,7 +607,7 @@ fn a_file_that_is_not_made_in_time_is_not_used() {
     }
 }
 
-/// As when a master takes the server for dead: what went to a file that is elsewhere by now would not be replayed.
+/// As after a master has fenced the server: entries in a file that was moved would not be replayed.
 #[test]
 fn a_file_made_ahead_is_not_used_once_its_directory_is_gone() {
     let (memory, fs) = faulty();
@@ -614,7 +617,7 @@ fn a_file_made_ahead_is_not_used_once_its_directory_is_gone() {
     wal.wait_for_archiver();
     memory.rename(WAL_DIR.as_ref(), "/WALs/h,1,2-splitting".as_ref()).expect("renamed");
     let fails = |seq_id: &u64| {
-        // The log's thread rolls, in its time.
+        // The log's thread rolls asynchronously.
         std::thread::sleep(Duration::from_millis(1));
         append_synced(&wal, *seq_id).is_err()
     };

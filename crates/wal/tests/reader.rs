@@ -1,4 +1,4 @@
-//! The reader: torn ends at every byte, damage anywhere, arbitrary bytes.
+//! The reader: files torn at every byte, corruption anywhere, arbitrary bytes.
 
 mod common;
 
@@ -13,7 +13,8 @@ use proptest::prelude::*;
 
 const FILE: &str = "/wal";
 
-/// The bytes of a plain file of these entries, and where each entry starts; the last offset is where the entries end.
+/// The bytes of a plain file of these entries, and the offset of each entry; the last offset is the
+/// end of the entries.
 fn file_of(entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
     file_in(None, entries, closed)
 }
@@ -76,7 +77,7 @@ fn every_cut_yields_every_whole_entry_and_nothing_else() {
     }
 }
 
-/// A cut file yields the entries that are whole, says how many bytes it drops, and finds no damage.
+/// A torn file yields its complete entries, reports how many bytes it drops, and no corruption.
 fn assert_cut(bytes: &[u8], offsets: &[usize], entries: &[WalEntry]) {
     let (read, error, end) = read_bytes(bytes);
     let len = bytes.len();
@@ -99,8 +100,8 @@ fn zeros_after_a_cut_are_a_cut() {
         zeroed.extend_from_slice(&[0; 5000]);
         let (read, error, _) = read_bytes(&zeroed);
         let whole = offsets.iter().skip(1).filter(|offset| **offset <= len).count();
-        // An entry that ends in zeros may be whole without its last bytes, or seem whole with a name cut to zeros: what
-        // matters is that entries before it are there, and that nothing comes after it.
+        // An entry that ends in zeros may be complete without its last bytes, or seem complete with
+        // a name cut to zeros: the entries before it must be read, and none after it.
         assert!(read.len() >= whole && read.len() <= whole + 1, "{len}: {}", read.len());
         assert_eq!(read[..whole], entries[..whole], "{len}");
         assert!(error.is_none() || read.len() == whole, "{len}: {error:?}");
@@ -143,7 +144,7 @@ fn every_flipped_bit_is_survived_and_harms_no_entry_before_it() {
             damaged[at] ^= 1 << bit;
             let (read, error, _) = read_bytes(&damaged);
             let before = offsets.iter().skip(1).filter(|offset| **offset <= at).count();
-            // The trailer's length is the one thing that tells where the entries end.
+            // Only the trailer's length tells where the entries end.
             let before = if at >= offsets[4] && error.is_some() { read.len().min(4) } else { before };
             assert!(read.len() >= before, "{form:?} {at}.{bit}");
             assert_eq!(read[..before], entries[..before], "{form:?} {at}.{bit}");
@@ -151,7 +152,8 @@ fn every_flipped_bit_is_survived_and_harms_no_entry_before_it() {
     }
 }
 
-/// Cells whose values a gzip member guards: a flipped bit in one is told, or changes nothing.
+/// Cells whose values are protected by a gzip member: a flipped bit is detected, or changes
+/// nothing.
 #[test]
 fn no_flipped_bit_of_a_compressed_value_yields_another_value() {
     let value: Vec<u8> = (0..400u32).map(|i| (i * i / 7) as u8).collect();
@@ -216,7 +218,8 @@ fn pb_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A compressed entry of one cell (row `r`, family `f`, qualifier `q`), new to the dictionaries or not.
+/// A compressed entry of one cell (row `r`, family `f`, qualifier `q`), new to the dictionaries or
+/// not.
 fn compressed_entry(out: &mut Vec<u8>, seq_id: u8, known: bool) {
     let index = known.then_some(0);
     let (mut key, mut name) = (Vec::new(), Vec::new());

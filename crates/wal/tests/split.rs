@@ -192,7 +192,8 @@ fn a_failure_leaves_nothing_and_can_be_repeated() {
     }
 }
 
-/// What is written is read back before the log may go: not what was written is an error, and the split can be repeated.
+/// Files of edits are read back before the log may be deleted: a difference is an error, and the
+/// split can be repeated.
 #[test]
 fn edits_that_do_not_read_back_get_no_name() {
     let damages = [

@@ -16,12 +16,13 @@ use crate::{Outcome, number};
 
 /// Bytes of a file that is never full while it is measured.
 const SELDOM: u64 = 1 << 40;
-/// How long each line is measured.
+/// The time of each measurement.
 const LENGTH: Duration = Duration::from_secs(2);
-/// From the end of one roll to the next.
+/// The pause between the end of one roll and the next.
 const ROLL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The lines that are measured: how many append, each waiting for its own entries.
+/// The configurations to measure: the number of appending threads, each of which waits for its own
+/// entries.
 const WRITERS: [(u64, SyncLevel); 4] =
     [(1, SyncLevel::Flush), (8, SyncLevel::Flush), (1, SyncLevel::Sync), (8, SyncLevel::Sync)];
 
@@ -43,7 +44,7 @@ pub fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// When something began and ended, in nanoseconds since the measurement did.
+/// Begin and end of an event, in nanoseconds since the measurement began.
 #[derive(Clone, Copy)]
 struct Span {
     from: u64,
@@ -60,7 +61,7 @@ impl Span {
     }
 }
 
-/// Percentiles of latencies, in words.
+/// Percentiles of latencies.
 struct Latencies(Vec<f64>);
 
 impl Latencies {
@@ -107,7 +108,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What an append costs.
+    /// Measures the cost of an append.
     fn appends(&self, inline_sync: bool, threads: u64, level: SyncLevel) -> Result<()> {
         let wal = self.open(inline_sync)?;
         let (started, cpu) = (Instant::now(), process_cpu());
@@ -125,8 +126,9 @@ impl Bench<'_> {
         self.close(&wal)
     }
 
-    /// What a roll takes, and appends that meet one beside those that do not. A roll lasts until the new file is written to; the
-    /// old one gets its trailer and its last sync behind the writers, and appends meet that, too.
+    /// Measures the time of a roll, and appends during rolls against other appends. A roll lasts
+    /// until the new file is written to; the old one's trailer and last sync follow in the
+    /// background, and appends overlap those, too.
     fn rolls(&self, threads: u64, level: SyncLevel) -> Result<()> {
         let wal = self.open(true)?;
         let started = Instant::now();
@@ -158,7 +160,7 @@ impl Bench<'_> {
         self.close(&wal)
     }
 
-    /// Appends from some threads while this one does something else.
+    /// Runs appending threads while `work` runs on this one.
     fn load<R>(
         &self,
         wal: &Wal,

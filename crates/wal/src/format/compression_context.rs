@@ -1,13 +1,14 @@
-//! LruDictionary-compressed keys and cells (`CompressedKvDecoder`): reading; `compress` writes.
+//! Reading of dictionary-compressed keys and cells (`CompressedKvDecoder`); `entry_compressor`
+//! writes them.
 //!
 //! ```text
-//! item = 0xFF | varint len | bytes                 a string met for the first time; both sides add it
-//!      | u16 index                                  one met before (an index is below 0x7FFF)
+//! item = 0xFF | varint len | bytes                 a new string; both sides add it
+//!      | u16 index                                  a known one (an index is below 0x7FFF)
 //! cell = varint key_len | varint value_len | varint tags_len
 //!      | item row | item family | item qualifier | i64 timestamp | u8 type
 //!      | value | tags
 //! value = the bytes, or with value compression: varint len | body   (see `value_compression`)
-//! tags  = nothing when tags_len is 0; the bytes; or with tag compression, an item (type and value) a tag
+//! tags  = empty; the bytes; or with tag compression, an item (type, value) per tag
 //! ```
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use super::value_compression;
 use crate::config::VALUE_COMPRESSION_KEY;
 use crate::reader::{ENTRY_BYTES_MAX, Input, ParseError, corrupt};
 
-/// What a dictionary is for.
+/// The strings that a dictionary holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DictionaryKind {
     Region,
@@ -34,9 +35,9 @@ pub(crate) enum DictionaryKind {
     Tag,
 }
 
-/// Dictionaries of rows, regions, tables and tags.
+/// The capacity of dictionaries of rows, regions, tables and tags.
 const LARGE: u16 = i16::MAX as u16;
-/// Dictionaries of families and qualifiers.
+/// The capacity of dictionaries of families and qualifiers.
 const SMALL: u16 = i8::MAX as u16;
 /// The first byte of an item that is not in the dictionary yet.
 pub(crate) const NOT_IN_DICTIONARY: u8 = 0xff;
@@ -53,7 +54,8 @@ pub(crate) struct Dictionaries {
 }
 
 impl Dictionaries {
-    /// Empty ones. Files of recovered edits are of one region, so their dictionaries of regions and tables hold one name.
+    /// Empty dictionaries. Files of recovered edits belong to one region, so their dictionaries of
+    /// regions and tables have one entry.
     pub(crate) fn new(recovered_edits: bool) -> Self {
         let names = if recovered_edits { 1 } else { LARGE };
         Self {
@@ -66,8 +68,9 @@ impl Dictionaries {
         }
     }
 
-    /// Freezes all of them after `bytes` that hold entries nobody can tell apart. Each string that was added there took some
-    /// bytes of its own and some of the key or cell around it, so there cannot have been too many.
+    /// Freezes all dictionaries after `bytes` whose entries cannot be parsed. Each string that they
+    /// added took some bytes for itself and some for the key or cell around it, which bounds the
+    /// number of added strings.
     pub(crate) fn freeze(&mut self, bytes: u64) {
         for (dictionary, bytes_each) in [
             (&mut self.region, KEY_BYTES_MIN),
@@ -93,7 +96,7 @@ impl Dictionaries {
     }
 }
 
-/// `0xFF`, a length, and a byte.
+/// `0xFF`, a length, and one byte.
 const NEW_ITEM_BYTES_MIN: u64 = 3;
 /// A key's length, and four fields, one of them with a new string.
 const KEY_BYTES_MIN: u64 = 14;
@@ -104,32 +107,32 @@ const SCOPE_BYTES_MIN: u64 = 4 + NEW_ITEM_BYTES_MIN + 2;
 /// Three lengths, three items of which one is new, timestamp and type.
 const CELL_BYTES_MIN: u64 = 3 + 2 + 2 + NEW_ITEM_BYTES_MIN + 9;
 
-/// How a header says that values are compressed.
+/// The compression of values that a header announces.
 fn values_of_header(header: &pb::WalHeader) -> Result<Option<Compression>, String> {
     if !header.has_value_compression() {
         return Ok(None);
     }
-    // A header without the number is of before there was a choice.
+    // A header without the number was written before there was a choice.
     let code = header.value_compression_algorithm.unwrap_or(Compression::Gz.code());
     let kind = Compression::from_code(code).ok_or_else(|| format!("values by unknown codec {code}"))?;
     check_supported(kind).map_err(|e| format!("values ({VALUE_COMPRESSION_KEY}): {}", e.message()))?;
     Ok(Some(kind))
 }
 
-/// What the reader of a compressed file remembers.
+/// The state of the reader of a compressed file.
 #[derive(Clone)]
 pub(crate) struct CompressionContext {
     pub(crate) dictionaries: Dictionaries,
-    /// Goes over an entry that is damaged, part by part, and believes nothing that it says but where its parts end: its new
-    /// strings are unknown from here on, and there is no cell.
+    /// Whether a corrupt entry is being skipped. It is parsed only to find where its parts end: its
+    /// new strings count as unknown, and no cell is returned.
     pub(crate) is_skipping: bool,
     compressed_tags: bool,
-    /// How values are compressed, if they are.
+    /// The compression of values; `None` for none.
     values: Option<Compression>,
 }
 
 impl CompressionContext {
-    /// The context that a header asks for; none for a plain file.
+    /// The context that a header requires; `None` for a plain file.
     pub(crate) fn of_header(header: &pb::WalHeader, recovered_edits: bool) -> Result<Option<Self>, String> {
         if !header.has_compression() {
             return Ok(None);
@@ -146,7 +149,7 @@ impl CompressionContext {
         self.dictionaries.of(kind)
     }
 
-    /// The string of an item that fills a field of a key; `None` when it was lost.
+    /// The string of an item in a field of a key; `None` if it was lost.
     pub(crate) fn expand(&mut self, item: &Bytes, kind: DictionaryKind) -> Result<Option<Bytes>, ParseError> {
         match **item {
             [NOT_IN_DICTIONARY, ref rest @ ..] => {
@@ -182,7 +185,7 @@ impl CompressionContext {
         }
     }
 
-    /// An item among the cells; `None` when it was lost.
+    /// Reads an item within a cell; `None` if its string was lost.
     fn item(
         &mut self,
         input: &mut Input,
@@ -210,7 +213,8 @@ impl CompressionContext {
         }
     }
 
-    /// The cells of an entry; `None` when a string of one was lost. Then all of them were passed over nonetheless.
+    /// Reads the cells of an entry; `None` if a string of one was lost. All cells are consumed in
+    /// either case.
     pub(crate) fn read_cells(
         &mut self,
         input: &mut Input,
@@ -253,7 +257,7 @@ impl CompressionContext {
         KeyValue::parse(bytes.into()).map(Some).or_else(|e| corrupt(e.to_string()))
     }
 
-    /// Whether all of the key is known.
+    /// Returns true if all strings of the key are known.
     fn read_key(&mut self, input: &mut Input, key_len: usize, out: &mut Vec<u8>) -> Result<bool, ParseError> {
         let row = self.item(input, DictionaryKind::Row, ROW_BYTES_MAX)?;
         let family = self.item(input, DictionaryKind::Family, FAMILY_BYTES_MAX)?;
@@ -318,12 +322,12 @@ impl CompressionContext {
         while out.len() < end {
             let room = end - out.len();
             if room < 2 && self.is_skipping {
-                break; // a writer has no item for it
+                break; // a writer emits no item for it
             }
             let tag_max = room.checked_sub(2).ok_or_else(|| ParseError::Corrupt("a tag of 1 byte".into()))?;
-            // How many more there are depends on how long it is.
+            // The number of further tags depends on the length of this one.
             let tag = self.item(input, DictionaryKind::Tag, tag_max)?;
-            let tag = tag.ok_or_else(|| ParseError::Corrupt("a tag that a damaged entry brought".into()))?;
+            let tag = tag.ok_or_else(|| ParseError::Corrupt("a tag string of a corrupt entry".into()))?;
             out.extend_from_slice(&length::must_u16(tag.len()).to_be_bytes());
             out.extend_from_slice(&tag);
         }

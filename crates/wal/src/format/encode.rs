@@ -1,4 +1,4 @@
-//! Encoding: a header, and entries straight into the buffer that is written to disk.
+//! Encoding of headers, and of entries directly into the buffer that is written to disk.
 
 use evenkeel_common::length;
 use evenkeel_common::varint::write_varint;
@@ -11,7 +11,7 @@ use super::{CELL_CODEC_CLASS, MAGIC, WRITER_CLASS};
 use crate::config::WalCompression;
 use crate::entry::{Scope, WalKey};
 
-/// The bytes before the first entry.
+/// The bytes before the first entry: magic and header.
 pub(crate) fn header(compression: Option<&WalCompression>) -> Vec<u8> {
     let values = compression.and_then(|settings| settings.values);
     let header = pb::WalHeader {
@@ -33,7 +33,7 @@ pub(crate) fn header(compression: Option<&WalCompression>) -> Vec<u8> {
 pub(crate) struct EntrySize {
     key_bytes: usize,
     cells: usize,
-    /// The whole entry.
+    /// Bytes of the whole entry.
     pub(crate) total: usize,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn write<'a>(
     debug_assert_eq!(out.len(), end);
 }
 
-/// Field numbers of WALKey and what is inside it.
+/// Field numbers of WALKey.
 mod field {
     pub(super) const REGION: u64 = 1;
     pub(super) const TABLE: u64 = 2;
@@ -78,7 +78,8 @@ mod field {
     pub(super) const ATTRIBUTE: u64 = 12;
 }
 
-/// A key is written by hand: it spares the message struct, its owned strings and a second pass over its lengths.
+/// Writes a key without prost: this avoids the message struct, its owned strings and a second pass
+/// over its lengths.
 fn write_key(out: &mut Vec<u8>, key: &WalKey<'_>, cells: usize) {
     write_bytes(out, field::REGION, key.region);
     write_table(out, key.table);
@@ -173,7 +174,7 @@ fn scope_len(family: &[u8]) -> usize {
     bytes_len(1, family.len()) + 2
 }
 
-/// Every field number here is below 16 (a tag of one byte), which [`varint_len`] would find as well.
+/// The length of a bytes field. Every field number here is below 16, so its tag has one byte.
 fn bytes_len(number: u64, len: usize) -> usize {
     varint_len(number << 3) + varint_len(len as u64) + len
 }

@@ -1,7 +1,8 @@
-//! Writing dictionary-compressed entries; `compression` reads them and draws them.
+//! Writing of dictionary-compressed entries; `compression_context` reads them and draws them.
 //!
-//! The queue holds plain entries, for which file an entry goes to is known only when it is written: a roll or a failure may
-//! come between. So entries are compressed by who commits, each file with dictionaries of its own.
+//! The queue holds plain entries, because the file of an entry is known only when it is written: a
+//! roll or a failure may happen before. So the committing thread compresses entries, with separate
+//! dictionaries for each file.
 
 use std::io;
 
@@ -15,7 +16,7 @@ use super::compression_context::{Dictionaries, DictionaryKind, NOT_IN_DICTIONARY
 use super::value_compression::ValueCompressor;
 use crate::config::WalCompression;
 
-/// What the writer of a compressed file remembers.
+/// The state of the writer of a compressed file.
 pub(crate) struct EntryCompressor {
     dictionaries: Dictionaries,
     tags: bool,
@@ -29,10 +30,11 @@ impl EntryCompressor {
         Ok(Self { dictionaries: Dictionaries::new(false), tags: settings.tags, values })
     }
 
-    /// Appends plain entries, compressed.
+    /// Compresses plain entries and appends them to `out`.
     ///
     /// # Errors
-    /// `InvalidData` when they are no entries. What was appended, and the file it is for, are useless then.
+    /// `InvalidData` if `plain` does not consist of entries. The contents of `out`, and the file
+    /// they are for, are then unusable.
     pub(crate) fn compress(&mut self, mut plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         while !plain.is_empty() {
             let rest = self.entry(plain, out)?;
@@ -41,7 +43,7 @@ impl EntryCompressor {
         Ok(())
     }
 
-    /// Appends the first entry; what comes after it.
+    /// Compresses the first entry. Returns the bytes after it.
     fn entry<'a>(&mut self, plain: &'a [u8], out: &mut Vec<u8>) -> io::Result<Option<&'a [u8]>> {
         let Some((key, mut rest)) = split_key(plain) else { return Ok(None) };
         let Ok(mut key) = pb::WalKey::decode(key) else { return Ok(None) };
@@ -84,7 +86,7 @@ impl EntryCompressor {
         self.tags(cell, out)
     }
 
-    /// Whoever appended the entry has checked that the tags are whole.
+    /// Compresses the tags, whose appender has checked that they are well-formed.
     fn tags(&mut self, cell: &CellRef<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         if !self.tags {
             out.extend_from_slice(cell.tags());

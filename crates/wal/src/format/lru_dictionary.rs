@@ -1,15 +1,18 @@
-//! The dictionary of repeated byte strings in a compressed file (`LRUDictionary`).
+//! The dictionary of repeated byte strings in a compressed file (HBase's `LRUDictionary`).
 //!
-//! Writer and reader keep equal dictionaries by doing the same to them in the same order: a string met for the first
-//! time is added at the head; one met again moves to the head. Indexes count up from 0 until the dictionary is full; from
-//! then on a new string takes the place, and the index, of the one at the tail. Strings of no bytes are never added.
+//! Writer and reader keep equal dictionaries by applying the same operations in the same order: a
+//! new string is added at the head, and a repeated one moves to the head. Indexes count up from 0
+//! until the dictionary is full. After that a new string replaces the one at the tail and takes its
+//! index. Empty strings are never added.
 //!
-//! A reader that went past a damaged entry knows less, and says so ([`Lookup::Unknown`]) instead of guessing:
-//! * The damaged entry's parts could be told apart: the dictionary has as many strings as the writer's, but those that this
-//!   entry added may be other ones. Indexes of those are unknown, all others are as before.
-//! * They could not: how many strings it added is not known. The dictionary is *frozen*: an index of a string that was there
-//!   before is known as long as the writer's dictionary cannot have been full since, for only a full one gives an index
-//!   to another string. Every string that came later is unknown.
+//! A reader that skipped a corrupt entry knows less, and returns [`Lookup::Unknown`] instead of a
+//! guess:
+//! * If the corrupt entry's parts could be parsed, the dictionary has as many strings as the
+//!   writer's, but those that this entry added may differ. Their indexes are unknown; all others
+//!   are unaffected.
+//! * If not, the number of added strings is unknown. The dictionary is *frozen*: an index of an
+//!   earlier string is known as long as the writer's dictionary cannot have become full since,
+//!   because only a full one reassigns indexes. Every later string is unknown.
 
 use std::collections::HashMap;
 
@@ -19,48 +22,50 @@ use evenkeel_common::length;
 /// No slot.
 const NONE: u16 = u16::MAX;
 
-/// Index to string; and for writers, who use [`LruDictionary::find_or_add`] alone, string to index.
+/// Maps indexes to strings; and for writers, which only use [`LruDictionary::find_or_add`], strings
+/// to indexes.
 #[derive(Clone, Debug)]
 pub(crate) struct LruDictionary {
     slots: Vec<Slot>,
-    /// What a writer has in `slots`; empty in a reader.
+    /// The index of each string, for a writer; empty in a reader.
     indexes: HashMap<Bytes, u16>,
     capacity: usize,
     head: u16,
     tail: u16,
-    /// How many strings at most were added since it was frozen; `None` while it is not.
+    /// The most strings added since the dictionary was frozen; `None` if it is not.
     frozen: Option<u64>,
 }
 
-/// What a reader's dictionary has at an index.
+/// The result of looking up an index in a reader's dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// A string.
+    /// The string.
     Known(Bytes),
-    /// One that was lost.
+    /// The string was lost.
     Unknown,
-    /// Nothing: no writer used this index.
+    /// No writer used this index.
     Absent,
 }
 
 #[derive(Clone, Debug)]
 struct Slot {
-    /// Empty when it is not known.
+    /// Empty if the string is unknown.
     bytes: Bytes,
-    /// Towards the head.
+    /// The neighbour towards the head.
     prev: u16,
-    /// Towards the tail.
+    /// The neighbour towards the tail.
     next: u16,
 }
 
 impl LruDictionary {
-    /// A dictionary of at most so many strings.
+    /// An empty dictionary for at most `capacity` strings.
     pub(crate) fn new(capacity: u16) -> Self {
         let capacity = usize::from(capacity);
         Self { slots: Vec::new(), indexes: HashMap::new(), capacity, head: NONE, tail: NONE, frozen: None }
     }
 
-    /// The index of a string, which moves to the head; `None` when it was not there, and is now.
+    /// The index of a string, which moves to the head; `None` if the string is new, in which case
+    /// it is added.
     pub(crate) fn find_or_add(&mut self, bytes: &[u8]) -> Option<u16> {
         if let Some(index) = self.indexes.get(bytes).copied() {
             self.move_to_head(index);
@@ -74,7 +79,7 @@ impl LruDictionary {
         None
     }
 
-    /// The string of an index, which moves to the head.
+    /// Looks up the string of an index, which moves to the head.
     pub(crate) fn get(&mut self, index: u16) -> Lookup {
         if let Some(added) = self.frozen {
             return self.get_frozen(index, added);
@@ -94,12 +99,13 @@ impl LruDictionary {
         }
     }
 
-    /// From here on at most `added` more strings were added than are here, and more as [`LruDictionary::add`] says.
+    /// Freezes the dictionary: at most `added` strings that are not here were added, and more by
+    /// later calls of [`LruDictionary::add`].
     pub(crate) fn freeze(&mut self, added: u64) {
         self.frozen = Some(self.frozen.unwrap_or(0).saturating_add(added));
     }
 
-    /// Adds a string that was met for the first time; its index, and the string that had it before.
+    /// Adds a new string. Returns its index, and the string that it replaces.
     pub(crate) fn add(&mut self, bytes: Bytes) -> Option<(u16, Bytes)> {
         if bytes.is_empty() {
             return None;
@@ -107,7 +113,7 @@ impl LruDictionary {
         self.put(bytes)
     }
 
-    /// Adds a string that was met for the first time and that is not known.
+    /// Adds a new string that is unknown.
     pub(crate) fn add_unknown(&mut self) {
         drop(self.put(Bytes::new()));
     }

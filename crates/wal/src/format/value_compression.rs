@@ -4,14 +4,15 @@
 //! value = varint length | body
 //! ```
 //!
-//! HBase sees one stream a file, which it flushes after each value; but its streams *finish* at a flush and start anew, so
-//! each body stands alone: a gzip member, a Zstandard frame, or super-blocks of Hadoop's framing, as `evenkeel_compression`
-//! has them. A value longer than the codec's buffer has an empty super-block after it. The body of an empty value says
-//! nothing and is passed over.
+//! HBase treats the values of a file as one stream, which it flushes after each value; but its
+//! streams *finish* at a flush and restart, so each body is independent: a gzip member, a Zstandard
+//! frame, or super-blocks of Hadoop's framing, as in `evenkeel_compression`. A value longer than
+//! the codec's buffer is followed by an empty super-block. The body of an empty value is ignored.
 //!
-//! HBase's reader takes a gzip stream from the file in pieces of 64 KiB, and when it has all bytes of a value it does not
-//! fetch one more piece for the rest of the member. A member whose last bytes alone would lie in such a piece makes it lose
-//! its place; here, such a member gets an extra field that makes it longer ([`pad_member`]).
+//! HBase's reader fetches a gzip stream from the file in chunks of 64 KiB, and after it has all
+//! bytes of a value it does not fetch another chunk for the rest of the member. A member whose last
+//! bytes alone are in such a chunk would make the reader lose its position; such a member is
+//! lengthened by an extra field ([`pad_member`]).
 
 use evenkeel_common::length;
 use evenkeel_common::{Result, varint::write_varint};
@@ -42,7 +43,7 @@ impl ValueCompressor {
     }
 }
 
-/// The value of `wanted` bytes in a body; `None` when it is not there.
+/// Decompresses the value of `wanted` bytes in a body; `None` if the body is corrupt.
 pub(crate) fn read(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u8>> {
     if wanted == 0 {
         return Some(Vec::new());
@@ -56,16 +57,18 @@ pub(crate) fn read(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<
     decompress(kind, body, wanted)
 }
 
-/// How much HBase's reader fetches at once.
+/// The bytes that HBase's reader fetches at once.
 const READER_CHUNK_BYTES: usize = 64 << 10;
-/// The end of a member that its reader may not fetch: the check, the length, and the last bits of deflate.
+/// The end of a member that HBase's reader may not fetch: the checksum, the length, and the last
+/// bits of deflate.
 const UNFETCHED_BYTES_MAX: usize = 16;
-/// Where the flags of a member's header are, how long it is, and the flag for an extra field.
+/// The offset of the flags in a member's header, the header's length, and the flag of an extra
+/// field.
 const FLAGS_AT: usize = 3;
 const HEADER_BYTES: usize = 10;
 const EXTRA: u8 = 4;
 
-/// Makes a member longer by an extra field, when its end would be alone in a piece.
+/// Lengthens a member by an extra field if its end would be alone in a chunk.
 fn pad_member(member: &mut Vec<u8>) {
     if member.len() <= READER_CHUNK_BYTES || member.len() % READER_CHUNK_BYTES > UNFETCHED_BYTES_MAX {
         return;

@@ -1,13 +1,16 @@
-//! Which edits are not flushed yet, and so which files are still needed.
+//! The unflushed edits, which determine the files that are still needed (HBase's
+//! `SequenceIdAccounting`).
 //!
 //! For each region:
-//! * **unflushed**: per family, the lowest sequence id that is only in the MemStore. Set by the first append after a
-//!   flush began.
-//! * **flushing**: the same values of the families whose flush is under way; they come back if it is aborted.
-//! * **highest**: the highest sequence id in the current file. When the file is rolled these go with it, and the file
-//!   is needed until each is below the lowest unflushed and flushing id of its region.
+//! * **unflushed**: per family, the lowest sequence id that is only in the MemStore. It is set by
+//!   the first append after a flush began.
+//! * **flushing**: the same value of the families that are being flushed; it is restored if the
+//!   flush is aborted.
+//! * **highest**: the highest sequence id in the current file. When the file is rolled these values
+//!   are stored with it, and the file is needed until each is below the lowest unflushed and
+//!   flushing id of its region.
 //!
-//! Marker edits take part in *highest* only: they are in no MemStore.
+//! Marker edits count for *highest* only, because they are in no MemStore.
 
 use std::collections::HashMap;
 
@@ -45,7 +48,7 @@ impl Region {
 }
 
 impl SequenceIdAccounting {
-    /// Notes an entry of the current file.
+    /// Records an entry of the current file.
     pub(crate) fn appended<'a>(
         &mut self,
         region: &Bytes,
@@ -76,7 +79,8 @@ impl SequenceIdAccounting {
         }
     }
 
-    /// A flush of these families begins; returns the lowest sequence id that the region's other families hold, if any.
+    /// Begins a flush of these families. Returns the lowest unflushed sequence id of the region's
+    /// other families, if any.
     pub(crate) fn start_flush(&mut self, region: &[u8], families: &[Bytes]) -> Option<u64> {
         let region = self.regions.get_mut(region)?;
         let (begun, rest) = region.unflushed.drain(..).partition(|(name, _)| families.contains(name));
@@ -88,8 +92,8 @@ impl SequenceIdAccounting {
         region.unflushed.iter().map(|(_, seq_id)| *seq_id).min()
     }
 
-    /// The flush is done: every edit of these families up to `flushed_seq_id` is in files. Families that were not part
-    /// of it keep what they hold.
+    /// Completes a flush: every edit of these families up to `flushed_seq_id` is in store files.
+    /// Families that were not flushed keep their values.
     pub(crate) fn complete_flush(&mut self, region: &[u8], families: &[Bytes], flushed_seq_id: u64) {
         if let Some(found) = self.regions.get_mut(region) {
             found.flushing.retain(|(family, _)| !families.contains(family));
@@ -102,7 +106,7 @@ impl SequenceIdAccounting {
         }
     }
 
-    /// The flush did not happen.
+    /// Aborts a flush.
     pub(crate) fn abort_flush(&mut self, region: &[u8]) {
         if let Some(region) = self.regions.get_mut(region) {
             for (family, seq_id) in std::mem::take(&mut region.flushing) {
@@ -111,40 +115,42 @@ impl SequenceIdAccounting {
         }
     }
 
-    /// The region is closed; nothing of it is in a MemStore here.
+    /// Removes a closed region, which has no MemStore on this server.
     pub(crate) fn region_closed(&mut self, region: &[u8]) {
         self.regions.remove(region);
         self.highest.remove(region);
     }
 
-    /// The lowest sequence id of the region that is in no file of a store yet.
+    /// The lowest sequence id of the region that is in no store file yet.
     pub(crate) fn lowest(&self, region: &[u8]) -> Option<u64> {
         self.regions.get(region)?.lowest()
     }
 
-    /// The same of one family.
+    /// The lowest sequence id of one family that is in no store file yet.
     pub(crate) fn lowest_of(&self, region: &[u8], family: &[u8]) -> Option<u64> {
         let region = self.regions.get(region)?;
         let all = region.flushing.iter().chain(&region.unflushed);
         all.filter(|(name, _)| name == family).map(|(_, seq_id)| *seq_id).min()
     }
 
-    /// What the current file holds; the next one starts with nothing.
+    /// The highest sequence ids in the current file, which is being rolled. The next file starts
+    /// empty.
     pub(crate) fn take_highest(&mut self) -> HighestSeqIds {
         std::mem::take(&mut self.highest)
     }
 
-    /// What the current file holds, when some of it may have to be written again to the next one.
+    /// The highest sequence ids in the current file, if some of its entries may also be written to
+    /// the next one.
     pub(crate) fn copy_highest(&self) -> HighestSeqIds {
         self.highest.clone()
     }
 
-    /// Whether nothing in a file is still needed.
+    /// Returns true if no entry of a file is needed.
     pub(crate) fn all_flushed(&self, file: &HighestSeqIds) -> bool {
         file.iter().all(|(region, highest)| self.lowest(region).is_none_or(|lowest| lowest > *highest))
     }
 
-    /// The stores with edits that no flush has taken yet.
+    /// The stores with edits that no flush has begun to write.
     pub(crate) fn unflushed(&self) -> Vec<(Bytes, Vec<Bytes>)> {
         let of_region = |(name, region): (&Bytes, &Region)| {
             let families: Vec<_> = region.unflushed.iter().map(|(family, _)| family.clone()).collect();
@@ -155,7 +161,7 @@ impl SequenceIdAccounting {
         stores
     }
 
-    /// The stores that hold a file back.
+    /// The stores with unflushed edits in a file.
     pub(crate) fn unflushed_up_to(&self, file: &HighestSeqIds) -> Vec<(Bytes, Vec<Bytes>)> {
         let of_region = |(region, highest): (&Bytes, &u64)| {
             let unflushed = &self.regions.get(region)?.unflushed;
@@ -169,7 +175,7 @@ impl SequenceIdAccounting {
     }
 }
 
-/// Puts a family's value into a list; of two values the lower one stays.
+/// Adds a family's value to a list; the lower of two values remains.
 fn restore(families: &mut Families, family: Bytes, seq_id: u64) {
     match families.iter_mut().find(|(name, _)| *name == family) {
         Some((_, held)) => *held = seq_id.min(*held),

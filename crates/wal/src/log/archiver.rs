@@ -1,11 +1,13 @@
-//! The archiver's thread: closes files that were rolled, moves those that nobody needs to the archive and makes new ones
-//! ahead ([`output`](super::output)), so that neither the committing thread nor a flush waits for these. What a file has not synced may be tens of
-//! megabytes: milliseconds of work for a processor, and a long queue at the disk. So it settles bit by bit before its last
-//! sync, and requests interrupt the thread. The committing thread does wait where entries are to be synced and some in front of them are in
-//! such a file: then the rest of it is synced at once.
+//! The archiver's thread: closes rolled files, moves files that are no longer needed to the
+//! archive, and creates new ones ahead ([`output`](super::output)), so that neither the committing
+//! thread nor a flush waits for these. A rolled file may have tens of megabytes of unsynced data,
+//! which take milliseconds of a processor and fill the disk's queue. So it is written back in
+//! chunks before its last sync, and requests preempt the thread. The committing thread does wait if
+//! entries before those to be synced are in such a file: then the rest of it is synced at once.
 //!
-//! A file is open until it is closed here, so rolls must not run ahead of this thread: beyond [`CLOSING_FILES_MAX`] files that
-//! wait to be closed, who asks for a roll waits, and a file that is too long, too old or too slow is written on.
+//! A rolled file stays open until it is closed here, so rolls must not run ahead of this thread: if
+//! [`CLOSING_FILES_MAX`] files wait to be closed, a requested roll waits, and a file that is too
+//! long, too old or too slow is written further.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,32 +24,32 @@ use parking_lot::Mutex;
 use super::output::{FileCreator, SpareFile};
 use crate::format::TRAILER;
 
-/// Files that wait for their last sync, or are in it; each is open. Beside them each thread that asks for a roll may have brought
-/// one more.
+/// The most open files whose last sync has not ended. Each thread that requests a roll may add one
+/// more.
 pub(super) const CLOSING_FILES_MAX: usize = 8;
 
 enum Job {
-    /// Write the trailer and sync.
+    /// Writes the trailer and syncs.
     Close {
         path: PathBuf,
         file: Box<dyn AppendFile>,
         result: Sender<io::Result<()>>,
-        /// Somebody waits for the result.
+        /// Set if a thread waits for the result.
         is_awaited: Arc<AtomicBool>,
     },
     Archive(PathBuf),
-    /// Create a file.
+    /// Creates a file.
     Create {
         creator: Arc<FileCreator>,
         sync: bool,
         result: Sender<io::Result<SpareFile>>,
     },
-    /// Tell when all before is done.
+    /// Signals that all earlier jobs are done.
     Barrier(Sender<()>),
 }
 
-/// Sends jobs to the thread; they are done in order. At most a few files are under way at any time, so the queue needs
-/// no bound.
+/// Sends jobs to the thread, which executes them in order. At most a few files are in progress at
+/// any time, so the queue needs no bound.
 pub(super) struct Archiver {
     jobs: Option<Sender<Job>>,
     /// Files that are not closed yet.
@@ -56,7 +58,7 @@ pub(super) struct Archiver {
 }
 
 impl Archiver {
-    /// Starts the thread; `supervisor` hears of its death.
+    /// Starts the thread; `supervisor` is told if it fails.
     pub(super) fn start(
         fs: Arc<dyn FileSystem>,
         old_dir: PathBuf,
@@ -72,7 +74,8 @@ impl Archiver {
         Ok(Self { jobs: Some(jobs), closing, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Closes a file; the receiver gets the result of its sync. Once it `is_awaited` that is made at once.
+    /// Closes a file; the receiver gets the result of its sync. Once `is_awaited` is set the sync
+    /// starts immediately.
     pub(super) fn close(
         &self,
         path: PathBuf,
@@ -85,7 +88,7 @@ impl Archiver {
         receiver
     }
 
-    /// Makes a file; the receiver gets it. When that is gone by then, so is the file.
+    /// Creates a file, which the receiver gets. If the receiver was dropped, the file is deleted.
     pub(super) fn create_ahead(
         &self,
         creator: &Arc<FileCreator>,
@@ -101,12 +104,12 @@ impl Archiver {
         self.send(Job::Archive(path));
     }
 
-    /// Whether another file may be rolled: not too many wait to be closed.
+    /// Returns true if another file may be rolled, because not too many wait to be closed.
     pub(super) fn takes_another(&self) -> bool {
         self.closing.load(Ordering::Relaxed) < CLOSING_FILES_MAX
     }
 
-    /// Waits until all jobs so far are done.
+    /// Waits until all jobs sent so far are done.
     pub(super) fn wait(&self) {
         let (tell, told) = bounded(1);
         self.send(Job::Barrier(tell));
@@ -132,7 +135,7 @@ impl Drop for Archiver {
 struct Worker {
     fs: Arc<dyn FileSystem>,
     old_dir: PathBuf,
-    /// Files whose move failed; tried again with the next job.
+    /// Files whose move failed; it is retried with the next job.
     pending_moves: Vec<PathBuf>,
     closing: Arc<AtomicUsize>,
 }
@@ -181,7 +184,7 @@ impl Worker {
     }
 }
 
-/// Does a job; a panic fails that job alone.
+/// Executes a job; a panic fails only that job.
 fn catch_panic<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch(what, || Ok(job())).unwrap_or_else(|error| Err(io::Error::other(error.message())))
 }

@@ -1,4 +1,4 @@
-//! Commits: taking the queue, writing it, telling those who wait; and rolls.
+//! Commits: take the queue, write it, complete the waiters; and rolls.
 
 use evenkeel_common::length;
 use std::io;
@@ -15,8 +15,8 @@ use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
 use super::{Shared, SyncLevel, TICK, Txid, closed, count};
 use crate::format::TRAILER;
 
-/// Fails the log when it is dropped, which happens only while a commit panics: others forget it. Made before the output is
-/// locked, so that the output is free by then.
+/// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
+/// forgotten. It is created before the output is locked, so that the output is unlocked first.
 struct FailLogOnPanic<'a>(&'a Shared);
 
 impl Drop for FailLogOnPanic<'_> {
@@ -26,7 +26,7 @@ impl Drop for FailLogOnPanic<'_> {
 }
 
 impl Shared {
-    /// The WAL's thread.
+    /// The body of the WAL's thread.
     pub(super) fn run(&self) {
         let mut queue = self.queue.lock();
         loop {
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is something to do and nobody does it.
+    /// Sleeps until there is work and no other thread commits.
     fn wait_for_work(&self, queue: &mut MutexGuard<'_, Queue>) {
         while queue.writing || !(queue.has_work() || queue.closing) {
             queue.thread_sleeps = true;
@@ -51,7 +51,7 @@ impl Shared {
             queue.thread_sleeps = false;
             if ticked && !queue.writing {
                 queue.commit_requested |= !queue.pending.is_empty();
-                // Nobody commits, so the output is free.
+                // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
                     queue.roll_due |= self.archiver.takes_another() && output.too_old(&self.config);
                     queue.has_closed_files = output.has_closed_file();
@@ -60,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// Commits until nobody waits, and rolls when that is due.
+    /// Commits until no thread waits, and rolls if that is due.
     fn commit_all(&self) {
         let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// Commits once on this thread. Who came meanwhile is left to the WAL's thread.
+    /// Commits once on this thread. Waiters that arrive meanwhile are left to the WAL's thread.
     fn sync_inline(&self, mut queue: MutexGuard<'_, Queue>, txid: Txid, level: SyncLevel) -> Result<()> {
         queue.writing = true;
         drop(queue);
@@ -127,7 +127,8 @@ impl Shared {
         queue.sync_result(txid, level).unwrap_or_else(|| Err(closed()))
     }
 
-    /// Takes what is pending, makes it as durable as the most demanding of those who wait want it, and tells them.
+    /// Takes the pending entries, makes them durable at the highest level that a waiter requires,
+    /// and completes the waiters.
     fn commit(&self, output: &mut Output, own_level: Option<SyncLevel>) {
         let mut queue = self.queue.lock();
         let batch = queue.take_batch();
@@ -158,7 +159,7 @@ impl Shared {
         output.create_next_if_due(&self.config, &self.archiver);
     }
 
-    /// Tells those of the batch being written who wait for a level what has become of their entries.
+    /// Completes the waiters of a level within the batch being written.
     fn tell(&self, batch: &Batch, level: SyncLevel) {
         if !batch.is_awaited {
             return;
@@ -167,7 +168,7 @@ impl Shared {
         waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
     }
 
-    /// Writes and flushes a batch, to a new file if the current one fails; whether that worked.
+    /// Writes and flushes a batch, to a new file if the current one fails. Returns true on success.
     fn flush_batch(&self, output: &mut Output, batch: &Batch) -> bool {
         let written = match &mut output.current {
             Some(current) => current.write(&batch.bytes),
@@ -188,7 +189,7 @@ impl Shared {
         written.is_ok()
     }
 
-    /// Syncs what is flushed; a batch that cannot be synced is written again to a new file.
+    /// Syncs the flushed entries; a batch that cannot be synced is written again to a new file.
     fn sync_batch(&self, output: &mut Output, batch: &Batch) {
         count(&self.counters.syncs);
         self.wait_for_closing(output);
@@ -211,8 +212,9 @@ impl Shared {
         }
     }
 
-    /// Leaves the current file, which failed, as it is; gives it. Entries flushed before this batch and not synced are failed_writes
-    /// should the machine die, and perhaps even now: their stores had better flush.
+    /// Abandons the current file, which failed, and returns it. Entries that were flushed before
+    /// this batch and not synced are lost if the machine crashes, and perhaps even now: their
+    /// stores are asked to flush.
     fn abandon_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<OpenFile> {
         count(&self.counters.failures);
         let failed = output.current.take()?;
@@ -227,11 +229,11 @@ impl Shared {
         if first <= last && !stores.is_empty() {
             self.listener.request_flush(&stores);
         }
-        tracing::warn!(path = %failed.path.display(), %error, "a WAL file failed; going on in a new one");
+        tracing::warn!(path = %failed.path.display(), %error, "a WAL file failed; the WAL continues in a new one");
         Some(failed)
     }
 
-    /// Waits for the syncs of files that were rolled, where entries depend on them.
+    /// Waits for the syncs of rolled files on which entries depend.
     fn wait_for_closing(&self, output: &mut Output) {
         for closing in output.closing.extract_if(.., |closing| closing.first <= closing.last) {
             let gone = || Err(io::Error::other("the archiver has ended"));
@@ -240,8 +242,9 @@ impl Shared {
         }
     }
 
-    /// Drops the files that the archiver is done with. It goes by their order, and so does this: a later one must not count
-    /// as synced up to its end before the verdict on an earlier one is known.
+    /// Removes the files that the archiver has closed. The archiver closes them in order, and so
+    /// does this loop: a later file must not count as synced before the result of an earlier one is
+    /// known.
     fn reap_closed(&self, output: &mut Output) {
         let mut done = 0;
         for closing in &output.closing {
@@ -252,8 +255,8 @@ impl Shared {
         output.closing.drain(..done);
     }
 
-    /// A file that was rolled is closed, or could not be synced: what was only flushed to it may be failed_writes even now, so its
-    /// stores had better flush.
+    /// Handles the result of closing a rolled file. If the sync failed, entries that were only
+    /// flushed to it may be lost even now, so their stores are asked to flush.
     fn closed(&self, closing: &ClosingFile, result: io::Result<()>) {
         let mut queue = self.queue.lock();
         let Err(error) = result else {
@@ -269,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Writes a batch to a new file, and cuts what earlier failures left.
+    /// Writes a batch to a new file, and retries the truncations of failed files.
     fn write_to_new_file(&self, output: &mut Output, batch: &Batch) -> Result<()> {
         let new_file = output.create().map_err(|error| self.reject_batch(&error))?;
         output.retry_truncations();
@@ -283,24 +286,25 @@ impl Shared {
         }
     }
 
-    /// Takes a new file in place of one that failed. Writes that waited for nothing may have been acknowledged before they
-    /// were refused, so they are in MemStores only: all stores with unflushed edits are asked to flush after a time of refusals.
+    /// Replaces a failed file by a new one. Writes that did not wait may have been acknowledged
+    /// before writes were rejected, so they are in MemStores only: after a period of rejections all
+    /// stores with unflushed edits are asked to flush.
     fn switch_to(&self, output: &mut Output, new_file: OpenFile) {
         let path = new_file.path.clone();
         output.current = Some(new_file);
         let mut queue = self.queue.lock();
         if !std::mem::take(&mut queue.is_rejecting) {
-            return tracing::info!(path = %path.display(), "the WAL goes on in a new file");
+            return tracing::info!(path = %path.display(), "the WAL continues in a new file");
         }
         let stores = queue.accounting.unflushed();
         drop(queue);
-        tracing::warn!(path = %path.display(), "the WAL can be written again: writes are taken");
+        tracing::warn!(path = %path.display(), "the WAL can be written again: writes are accepted");
         if !stores.is_empty() {
             self.listener.request_flush(&stores);
         }
     }
 
-    /// The new file with the batch in it; without a trace of it when that fails.
+    /// Writes the batch to the new file and returns the file. If that fails the file is removed.
     fn write_first_batch(
         &self,
         output: &mut Output,
@@ -318,8 +322,9 @@ impl Shared {
         }
     }
 
-    /// Neither the current file nor a new one could be written: the batch is refused, and the next one tries again. When
-    /// the directory is gone, which is how a master fences a server it takes for dead, the WAL ends.
+    /// Handles a batch that neither the current file nor a new one could take: it is rejected, and
+    /// the next one tries again. If the directory is gone, because a master has fenced this server,
+    /// the WAL fails.
     fn reject_batch(&self, error: &io::Error) -> HBaseError {
         count(&self.counters.failures);
         let refused_before = std::mem::replace(&mut self.queue.lock().is_rejecting, true);
@@ -329,7 +334,7 @@ impl Shared {
             return reason;
         }
         if !refused_before {
-            tracing::error!(%error, "no WAL file can be written: writes are refused until one can");
+            tracing::error!(%error, "no WAL file can be written: writes are rejected until one can");
         }
         match error.kind() {
             io::ErrorKind::StorageFull => {
@@ -350,7 +355,8 @@ impl Shared {
         self.listener.abort(reason.message());
     }
 
-    /// Fails the log for good where nobody may come to commit any more: tells everybody who waits.
+    /// Fails the log for good when no thread may commit any more: completes all waiters with an
+    /// error.
     pub(super) fn fail_now(&self, reason: &str) {
         let failure = HBaseError::io(reason);
         let mut queue = self.queue.lock();
@@ -368,7 +374,7 @@ impl Shared {
         self.listener.abort(reason);
     }
 
-    /// Starts a new file when one is due or asked for.
+    /// Starts a new file if a roll is due or requested.
     fn roll_if_due(&self, output: &mut Output) {
         let mut queue = self.queue.lock();
         let asked = std::mem::take(&mut queue.rolls);
@@ -409,13 +415,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands a file that was rolled to the archiver.
+    /// Passes a rolled file to the archiver.
     fn close_rolled(&self, output: &mut Output, old: OpenFile) {
         if old.is_too_slow() {
-            tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; going on in a new one");
+            tracing::warn!(path = %old.path.display(), "syncs of a WAL file are too slow; the WAL continues in a new one");
         }
         let mut queue = self.queue.lock();
-        // Entries that wait are of the new file, but counted with the old one, too: it may be kept too long, never too short.
+        // Pending entries will be in the new file but are counted with the old one, too: it may be
+        // kept too long, but never too short.
         let highest = if queue.pending.is_empty() {
             queue.accounting.take_highest()
         } else {
@@ -428,8 +435,8 @@ impl Shared {
         output.closing.push(ClosingFile { path: old.path, first, last, result, is_awaited });
     }
 
-    /// A new file cannot be made, but the current one is sound: it stays, unless its directory is gone, which is how a
-    /// master fences a server it takes for dead.
+    /// Handles the failure to create a new file while the current one is sound: it stays in use,
+    /// unless its directory is gone because a master has fenced this server.
     fn roll_failed(&self, output: &mut Output, error: &io::Error) -> HBaseError {
         count(&self.counters.failures);
         output.roll_failed();
@@ -454,8 +461,8 @@ impl Shared {
         }
     }
 
-    /// Lets no more appends in and tells the WAL's thread to end; the thread, the first time. It is not to be waited for where
-    /// the log is stuck.
+    /// Rejects further appends and tells the WAL's thread to end. Returns the thread at the first
+    /// call. The caller must not join it if the log is stuck.
     pub(super) fn begin_close(&self, thread: &Mutex<Option<JoinHandle<()>>>) -> Option<JoinHandle<()>> {
         let thread = thread.lock().take()?;
         let mut queue = self.queue.lock();
@@ -469,7 +476,7 @@ impl Shared {
         Some(thread)
     }
 
-    /// After the thread has ended: the trailer of the last file.
+    /// Writes the trailer of the last file, after the thread has ended.
     pub(super) fn finish_close(&self) -> Result<()> {
         let mut output = self.output.lock();
         self.wait_for_closing(&mut output);

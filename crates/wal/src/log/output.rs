@@ -1,10 +1,12 @@
-//! The file being written, and how the next one is made.
+//! The file being written, and the creation of the next one.
 //!
-//! Making a file is one system call that may wait for the journal of the file system, behind a sync of something large, and
-//! who commits then would wait with all the writers. So when a file is seven eighths full the archiver's thread makes the next
-//! one; with [`WalConfig::hsync`] it syncs it, too, and the first sync of its entries need not wait for the directory. A roll
-//! takes it if it is ready. Otherwise, and when a roll comes for another reason than length, or a file has failed, the
-//! committing thread makes one itself, and the one made ahead is deleted. A crash leaves it there: a log without entries.
+//! Creating a file is one system call that may wait for the file system's journal, behind a large
+//! sync, and the committing thread and all writers would wait with it. So when a file is seven
+//! eighths full the archiver's thread creates the next one. With [`WalConfig::hsync`] it also syncs
+//! it, so that the first sync of its entries need not wait for the directory. A roll takes that
+//! file if it is ready. Otherwise, and if a roll has another reason than length, or if a file has
+//! failed, the committing thread creates a file itself, and the spare one is deleted. After a crash
+//! it remains, as a log without entries.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,23 +27,23 @@ use crate::format::encode;
 use crate::format::entry_compressor::EntryCompressor;
 use crate::names;
 
-/// Belongs to whoever commits.
+/// Owned by the committing thread.
 pub(super) struct Output {
     creator: Arc<FileCreator>,
     last_path: PathBuf,
-    /// None after neither it nor a new file could be written, until one can.
+    /// `None` while neither the previous file nor a new one can be written.
     pub(super) current: Option<OpenFile>,
-    /// The file after the current one, once the archiver was asked to make it.
+    /// The next file, once the archiver was asked to create it.
     next: Option<Receiver<io::Result<SpareFile>>>,
-    /// Files that hold bytes of a batch that failed, and could not be cut.
+    /// Files with bytes of a failed batch that could not be truncated.
     untruncated: Vec<OpenFile>,
-    /// Files that the archiver closes now, with the entries that only its sync makes survive the machine.
+    /// Files that the archiver is closing, with the entries that become durable by their syncs.
     pub(super) closing: Vec<ClosingFile>,
-    /// After a roll that failed, when to try again.
+    /// The earliest time of the next attempt after a failed roll.
     roll_not_before_ms: i64,
 }
 
-/// Makes the files of a log, on the thread that commits or ahead of it.
+/// Creates the files of a log, on the committing thread or ahead of it.
 pub(super) struct FileCreator {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
@@ -49,11 +51,11 @@ pub(super) struct FileCreator {
     suffix: String,
     clock: Arc<dyn Clock>,
     compression: Option<WalCompression>,
-    /// Of the last file that was made.
+    /// The number of the last file created.
     number: Mutex<i64>,
 }
 
-/// A file that was made ahead. It is deleted unless it is taken: there is no entry in it.
+/// A file that was created ahead. It has no entries and is deleted unless it is taken.
 pub(super) struct SpareFile {
     file: Option<OpenFile>,
     creator: Arc<FileCreator>,
@@ -65,36 +67,36 @@ pub(super) struct OpenFile {
     pub(super) file: Box<dyn AppendFile>,
     opened_ms: i64,
     header_bytes: u64,
-    /// Where the last entry ends that was flushed, in a batch of which all were.
+    /// The length up to the last completely flushed batch.
     flushed_bytes: u64,
-    /// How long the writes and syncs of the commit under way took.
+    /// The time of the writes and syncs of the commit in progress.
     took: Duration,
     slow: SlowSyncs,
-    /// How entries are compressed, and room for the compressed ones.
+    /// The compressor of entries, and the buffer of compressed entries.
     compressor: Option<(EntryCompressor, Vec<u8>)>,
 }
 
-/// The sync of a file that was rolled.
+/// A rolled file that is being closed.
 pub(super) struct ClosingFile {
     pub(super) path: PathBuf,
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) result: Receiver<io::Result<()>>,
-    /// Set by who waits for the result.
+    /// Set by the thread that waits for the result.
     pub(super) is_awaited: Arc<AtomicBool>,
 }
 
-/// How often the next number is tried when a file of that name is there.
+/// The most attempts with the next number if a file of that name exists.
 const NAME_ATTEMPTS: usize = 100;
 
-/// How long to wait after a roll that failed.
+/// The pause after a failed roll, in milliseconds.
 const ROLL_RETRY_MS: i64 = 1000;
 
-/// Files that wait to be cut at most; the oldest is left as it is beyond.
+/// The most files that wait for truncation; beyond it the oldest is left unchanged.
 const UNTRUNCATED_FILES_MAX: usize = 16;
 
 impl Output {
-    /// Starts the first file.
+    /// Creates the first file.
     pub(super) fn open(
         fs: Arc<dyn FileSystem>,
         dir: PathBuf,
@@ -122,8 +124,8 @@ impl Output {
         &self.last_path
     }
 
-    /// Makes the next file, with its header flushed; leaves nothing behind when that fails. One that was made ahead is given
-    /// up: the order of files by name is that of their entries.
+    /// Creates the next file, with its header flushed; leaves no file behind on failure. A spare
+    /// file is dropped, because the order of files by name must be the order of their entries.
     pub(super) fn create(&mut self) -> io::Result<OpenFile> {
         self.next = None;
         let new_file = self.creator.create()?;
@@ -131,7 +133,7 @@ impl Output {
         Ok(new_file)
     }
 
-    /// The next file: the one that was made ahead, if it is there, or else a new one.
+    /// The next file: the spare one if it is ready, otherwise a new one.
     pub(super) fn create_or_take(&mut self) -> io::Result<OpenFile> {
         let ahead = self.next.take().and_then(|next| next.try_recv().ok()).and_then(Result::ok);
         match ahead.and_then(SpareFile::take) {
@@ -144,7 +146,7 @@ impl Output {
         }
     }
 
-    /// Has the next file made when the current one is nearly full.
+    /// Requests the next file if the current one is nearly full.
     pub(super) fn create_next_if_due(&mut self, config: &WalConfig, archiver: &Archiver) {
         let bytes = self.current.as_ref().map_or(0, |current| current.file.position());
         if self.next.is_none() && bytes > config.roll_bytes / 8 * 7 && bytes <= config.roll_bytes {
@@ -152,33 +154,34 @@ impl Output {
         }
     }
 
-    /// Gives the file up that was made ahead, if there is one.
+    /// Drops the spare file, if there is one.
     pub(super) fn drop_next(&mut self) {
         self.next = None;
     }
 
-    /// Deletes a file in which there is no entry that anyone was told of.
+    /// Deletes a file without acknowledged entries.
     pub(super) fn discard(&self, path: &Path) {
         self.creator.discard(path);
     }
 
-    /// Takes back what may have reached a file of a write that failed; now, or when the next file can be made.
+    /// Removes the bytes of a failed write from a file, now or when the next file can be created.
     pub(super) fn truncate_failed(&mut self, mut failed: OpenFile) {
         let Err(error) = failed.file.truncate(failed.flushed_bytes) else { return };
         let path = failed.path.display();
-        tracing::warn!(%path, %error, "a failed write may be in the file, and be replayed should the process die");
+        tracing::warn!(%path, %error, "the bytes of a failed write could not be truncated; they may be replayed after a crash");
         if error.kind() != io::ErrorKind::Unsupported {
             self.untruncated.push(failed);
             self.untruncated.drain(..self.untruncated.len().saturating_sub(UNTRUNCATED_FILES_MAX));
         }
     }
 
-    /// Cuts the files that could not be cut so far; what still cannot be is tried with the next file, and at the end.
+    /// Retries failed truncations; the remaining ones are retried with the next file, and at the
+    /// end.
     pub(super) fn retry_truncations(&mut self) {
         self.untruncated.retain_mut(|failed| failed.file.truncate(failed.flushed_bytes).is_err());
     }
 
-    /// The commit under way is done; whether its writes and syncs were slow.
+    /// Ends the commit in progress. Returns its time if its writes and syncs were slow.
     pub(super) fn committed(&mut self, config: &WalConfig) -> Option<Duration> {
         let current = self.current.as_mut()?;
         let took = std::mem::take(&mut current.took);
@@ -186,19 +189,19 @@ impl Output {
         current.slow.record(took, config, || clock.now_ms()).then_some(took)
     }
 
-    /// Whether the current file is too long or too slow, and not empty.
+    /// Returns true if the current file is too long or too slow, and not empty.
     pub(super) fn roll_due(&self, config: &WalConfig) -> bool {
         let Some(current) = &self.current else { return false };
         let bytes = current.file.position();
         if bytes <= current.header_bytes {
             return false;
         }
-        // The clock is read only when something asks for a roll, or once a tick.
+        // The clock is read only if a roll is due, or once a tick.
         (bytes > config.roll_bytes || current.slow.is_too_slow())
             && self.creator.clock.now_ms() >= self.roll_not_before_ms
     }
 
-    /// Whether the current file is too old and not empty.
+    /// Returns true if the current file is too old and not empty.
     pub(super) fn too_old(&self, config: &WalConfig) -> bool {
         let now_ms = self.creator.clock.now_ms();
         self.current.as_ref().is_some_and(|current| {
@@ -208,7 +211,7 @@ impl Output {
         })
     }
 
-    /// Whether the archiver is done with the oldest of the files that it closes.
+    /// Returns true if the archiver has closed the oldest of its files.
     pub(super) fn has_closed_file(&self) -> bool {
         self.closing.first().is_some_and(|closing| !closing.result.is_empty())
     }
@@ -219,7 +222,7 @@ impl Output {
 }
 
 impl FileCreator {
-    /// Makes a file, with its header flushed; leaves nothing behind when that fails.
+    /// Creates a file, with its header flushed; leaves no file behind on failure.
     fn create(&self) -> io::Result<OpenFile> {
         let settings = self.compression.as_ref();
         let compressor = settings.map(EntryCompressor::new).transpose().map_err(unsupported)?;
@@ -242,8 +245,8 @@ impl FileCreator {
         })
     }
 
-    /// Makes a file before it is needed. With `sync` its name is on the disk as well, for which the first sync of the file
-    /// would have to wait.
+    /// Creates a file before it is needed. With `sync` its name is durable as well, so that the
+    /// first sync of the file does not wait for it.
     pub(super) fn create_ahead(self: &Arc<Self>, sync: bool) -> io::Result<SpareFile> {
         let mut unused = SpareFile { file: Some(self.create()?), creator: Arc::clone(self) };
         match unused.file.as_mut().filter(|_| sync).map_or(Ok(()), |file| file.file.sync()) {
@@ -267,7 +270,8 @@ impl FileCreator {
         }
     }
 
-    /// Nobody waits here for the disk: who commits does not wait for a file that is made ahead.
+    /// No thread waits for the disk while it holds this lock, so the committing thread does not
+    /// wait for a file that is being created ahead.
     fn next_number(&self) -> i64 {
         let mut number = self.number.lock();
         *number = self.clock.now_ms().max(*number + 1);
@@ -282,8 +286,8 @@ impl FileCreator {
 }
 
 impl SpareFile {
-    /// The file, unless it is not where it was made: a master that takes this server for dead renames the directory, and what
-    /// is written there from then on nobody replays.
+    /// Returns the file if it is still at its path. A master that takes this server for dead
+    /// renames the directory, and entries written there later are not replayed.
     fn take(mut self) -> Option<OpenFile> {
         let is_there = |file: &OpenFile| self.creator.fs.exists(&file.path).unwrap_or(false);
         self.file.as_ref().is_some_and(is_there).then(|| self.file.take()).flatten()
@@ -300,7 +304,7 @@ impl Drop for SpareFile {
 }
 
 impl OpenFile {
-    /// Appends plain entries in one piece, compressed if the file's are, and flushes.
+    /// Appends plain entries in one write, compressed if the file is, and flushes.
     pub(super) fn write(&mut self, entries: &[u8]) -> io::Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -321,13 +325,13 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Whether its syncs are reason enough for another file.
+    /// Returns true if the syncs are slow enough for a roll.
     pub(super) fn is_too_slow(&self) -> bool {
         self.slow.is_too_slow()
     }
 
-    /// Makes what was written survive the machine. After an error never again: what a failed sync left in memory may be
-    /// taken for written.
+    /// Syncs the written entries to the disk. It must not be called again after an error: pages
+    /// that a failed sync left in memory may count as written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let started = Instant::now();
         self.file.sync()?;

@@ -1,4 +1,4 @@
-//! What waits to be written, and who waits for it.
+//! The entries that are pending, and the waiters for them.
 
 use std::path::PathBuf;
 
@@ -8,51 +8,51 @@ use evenkeel_common::{HBaseError, Result};
 use super::accounting::{HighestSeqIds, SequenceIdAccounting};
 use super::{SyncLevel, Txid, closed};
 
-/// Everything under the queue's lock.
+/// The state under the queue's lock.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Entries encoded and not taken by a commit.
+    /// Encoded entries that no commit has taken.
     pub(super) pending: Vec<u8>,
-    /// The emptied buffer of the last batch, to be filled next.
+    /// The empty buffer of the last batch, which is filled next.
     pub(super) spare: Vec<u8>,
     /// Bytes of the buffer that is being written.
     writing_bytes: usize,
-    /// The most that these three had.
+    /// The maximum of the bytes of these three buffers.
     pub(super) bytes_peak: usize,
     pub(super) last_txid: u64,
     /// The last entry that a commit took.
     taken: u64,
     pub(super) appended_bytes: u64,
-    /// Everything up to here was flushed, but for `failed_writes`.
+    /// All entries up to this one were flushed, except `failed_writes`.
     pub(super) flushed: u64,
-    /// Everything up to here was synced, but for `failed_writes` and `failed_syncs`.
+    /// All entries up to this one were synced, except `failed_writes` and `failed_syncs`.
     pub(super) synced: u64,
-    /// Entries that are in no file for sure.
+    /// Entries that are certainly in no file.
     pub(super) failed_writes: FailedRanges,
-    /// Entries that are in a file which could not be synced.
+    /// Entries in a file that could not be synced.
     pub(super) failed_syncs: FailedRanges,
     pub(super) waiters: Vec<Waiter>,
-    /// Those who wait for what is being written: here, so that they can be told when that takes too long.
+    /// The waiters for the batch being written: in the queue, so that the watchdog can fail them.
     pub(super) committing: Vec<Waiter>,
     pub(super) rolls: Vec<Sender<Result<()>>>,
     pub(super) accounting: SequenceIdAccounting,
     /// Closed files that may still be needed, oldest first.
     pub(super) closed: Vec<ClosedFile>,
     pub(super) state: State,
-    /// No file could be written when this was last tried: nothing is taken on trust until one can.
+    /// No file could be written at the last attempt: no entry is acknowledged before it is written.
     pub(super) is_rejecting: bool,
-    /// The WAL's thread ends once nothing is pending.
+    /// The WAL's thread ends when nothing is pending.
     pub(super) closing: bool,
-    /// The current file is due to be followed by another.
+    /// A roll of the current file is due.
     pub(super) roll_due: bool,
-    /// The archiver is done with a file that was rolled: somebody should look how it ended.
+    /// The archiver has closed a rolled file, whose result is not handled yet.
     pub(super) has_closed_files: bool,
-    /// Whether someone commits.
+    /// Whether a thread commits.
     pub(super) writing: bool,
-    /// Whether the pending bytes should be written though nobody waits.
+    /// Whether the pending bytes should be written although no thread waits.
     pub(super) commit_requested: bool,
     pub(super) thread_sleeps: bool,
-    /// How many appends wait for room.
+    /// The number of appends that wait for room.
     pub(super) blocked: usize,
 }
 
@@ -60,17 +60,18 @@ pub(super) struct Queue {
 pub(super) enum State {
     #[default]
     Open,
-    /// No more appends.
+    /// Appends are rejected.
     Closing,
-    /// For good, with the reason.
+    /// Failed for good, with the reason.
     Failed(HBaseError),
-    /// For good: a sync does not come to its end, and the thread that waits for it will not.
+    /// Failed for good: a sync does not return, and neither will the thread in it.
     Stuck(HBaseError),
 }
 
-/// What is told when everything up to a transaction id is as durable as was asked, or cannot be any more.
+/// A callback for when all entries up to a transaction id are durable at the requested level, or
+/// can no longer become so.
 pub trait OnSynced: Send + 'static {
-    /// Runs once. It must be short, and must not wait for the log.
+    /// Runs once. It must be cheap and must not wait for the log.
     fn synced(self: Box<Self>, outcome: Result<()>);
 }
 
@@ -80,21 +81,21 @@ impl<F: FnOnce(Result<()>) + Send + 'static> OnSynced for F {
     }
 }
 
-/// Someone who waits for an entry.
+/// A waiter for an entry.
 pub(super) struct Waiter {
     pub(super) txid: Txid,
     pub(super) level: SyncLevel,
     pub(super) completion: Completion,
 }
 
-/// How to tell one who waits.
+/// How a waiter is completed.
 pub(super) enum Completion {
     Callback(Box<dyn OnSynced>),
     Thread(Sender<Result<()>>),
 }
 
 impl Completion {
-    /// Tells it. A callback that panics does not take the log with it.
+    /// Completes the waiter. A panic of the callback does not affect the log.
     pub(super) fn complete(self, result: Result<()>) {
         match self {
             Self::Thread(sender) => drop(sender.send(result)),
@@ -108,26 +109,27 @@ impl Completion {
     }
 }
 
-/// A file that is not written any more.
+/// A file that is no longer written.
 #[derive(Debug)]
 pub(super) struct ClosedFile {
     pub(super) path: PathBuf,
     pub(super) highest: HighestSeqIds,
 }
 
-/// What one commit takes.
+/// The entries that one commit takes.
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    /// The first and the last entry in `bytes`; the first is past the last when there is none.
+    /// The first and the last entry in `bytes`; the first is greater than the last if there is
+    /// none.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// Whether anyone waits.
+    /// Whether any waiter exists.
     pub(super) is_awaited: bool,
-    /// Whether anyone asks for a sync.
+    /// Whether any waiter requires a sync.
     pub(super) wants_sync: bool,
 }
 
-/// Buffers that grew larger than this are given back once they are empty.
+/// The largest buffer that is kept when it is empty.
 pub(super) const SPARE_BYTES_MAX: usize = 4 << 20;
 
 impl Queue {
@@ -139,7 +141,7 @@ impl Queue {
         }
     }
 
-    /// Why the log has failed for good, if it has.
+    /// The reason why the log has failed for good, if it has.
     pub(super) fn failure(&self) -> Option<HBaseError> {
         match &self.state {
             State::Failed(reason) | State::Stuck(reason) => Some(reason.clone()),
@@ -147,7 +149,8 @@ impl Queue {
         }
     }
 
-    /// Makes room for an entry. The buffer doubles, as a `Vec` would, but not beyond what may wait in it.
+    /// Reserves room for an entry. The buffer doubles, as a `Vec` would, but within
+    /// `queue_bytes_max`.
     pub(super) fn reserve(&mut self, bytes: usize, queue_bytes_max: usize) {
         let (needed, capacity) = (self.pending.len() + bytes, self.pending.capacity());
         if needed <= capacity {
@@ -158,7 +161,7 @@ impl Queue {
         self.bytes_peak = self.bytes_peak.max(self.bytes());
     }
 
-    /// Bytes of memory that the buffers take, the one that is being written among them.
+    /// Bytes of all buffers, including the one being written.
     pub(super) fn bytes(&self) -> usize {
         self.pending.capacity() + self.spare.capacity() + self.writing_bytes
     }
@@ -169,13 +172,13 @@ impl Queue {
         Txid(self.last_txid)
     }
 
-    /// What is known of an entry's durability; `None` when it is still to come.
+    /// The result of syncing an entry; `None` if it is not known yet.
     pub(super) fn sync_result(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
         if level == SyncLevel::None {
             return Some(Ok(()));
         }
         if txid.0 > self.last_txid {
-            return Some(Err(HBaseError::io(format!("{txid:?} is not of this WAL"))));
+            return Some(Err(HBaseError::io(format!("{txid:?} does not belong to this WAL"))));
         }
         if let Some(error) = self.failed_writes.find(txid.0) {
             return Some(Err(error));
@@ -195,7 +198,7 @@ impl Queue {
         }
     }
 
-    /// Whether there is something that someone waits for.
+    /// Returns true if a thread waits for work of a commit.
     pub(super) fn has_work(&self) -> bool {
         !self.waiters.is_empty()
             || !self.rolls.is_empty()
@@ -204,13 +207,14 @@ impl Queue {
             || (self.commit_requested && !self.pending.is_empty())
     }
 
-    /// Asks for a commit of what is pending; whether the WAL's thread must be woken for it.
+    /// Requests a commit of the pending entries. Returns true if the WAL's thread must be woken for
+    /// it.
     pub(super) fn wants_commit(&mut self) -> bool {
         self.commit_requested = true;
         self.thread_sleeps && !self.writing
     }
 
-    /// Takes everything there is.
+    /// Takes all pending entries.
     pub(super) fn take_batch(&mut self) -> Batch {
         let bytes = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
         self.writing_bytes = bytes.capacity();
@@ -222,7 +226,7 @@ impl Queue {
         Batch { bytes, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
     }
 
-    /// Takes those out who wait for this level of what is being written, in order, with what is to be told.
+    /// Takes the waiters of a level within the batch being written, in order, with their results.
     pub(super) fn take_committing(&mut self, level: SyncLevel) -> Vec<(Waiter, Result<()>)> {
         let (mut taken, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.committing).into_iter().partition(|waiter| waiter.level == level);
@@ -231,7 +235,7 @@ impl Queue {
         taken.into_iter().map(|waiter| self.with_result(waiter)).collect()
     }
 
-    /// Takes out everyone who waits, in order, with what is to be told.
+    /// Takes all waiters, in order, with their results.
     pub(super) fn take_all_waiters(&mut self) -> Vec<(Waiter, Result<()>)> {
         let mut taken = std::mem::take(&mut self.committing);
         taken.append(&mut self.waiters);
@@ -244,7 +248,8 @@ impl Queue {
         (waiter, verdict)
     }
 
-    /// Gives a batch's buffer back. One that an entry beyond `queue_bytes_max` has made larger than a buffer may be is freed.
+    /// Recycles a batch's buffer. A buffer that an entry beyond `queue_bytes_max` has enlarged is
+    /// freed.
     pub(super) fn recycle(&mut self, mut bytes: Vec<u8>, queue_bytes_max: usize) {
         self.writing_bytes = 0;
         bytes.clear();
@@ -254,7 +259,7 @@ impl Queue {
         }
     }
 
-    /// Takes out the closed files that nobody needs.
+    /// Takes the closed files that are no longer needed.
     pub(super) fn take_flushed(&mut self) -> Vec<PathBuf> {
         let accounting = &self.accounting;
         let (flushed, needed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.closed)
@@ -265,15 +270,16 @@ impl Queue {
     }
 }
 
-/// Ranges of transaction ids that failed, with the reason. Bounded: when there are too many, the two oldest become one,
-/// which fails a sync that comes later than some [`FAILED_RANGES_MAX`] failures; it never lets one pass.
+/// Ranges of transaction ids that failed, with the reason. The list is bounded: if it is full, the
+/// two oldest ranges are joined. That fails a sync that arrives later than [`FAILED_RANGES_MAX`]
+/// failures; it never lets one succeed wrongly.
 #[derive(Default)]
 pub(super) struct FailedRanges(Vec<(u64, u64, HBaseError)>);
 
 const FAILED_RANGES_MAX: usize = 1024;
 
 impl FailedRanges {
-    /// Adds a range; an empty one is nothing. What has failed before keeps its reason.
+    /// Adds a range, which may be empty. Entries that had failed before keep their reason.
     pub(super) fn add(&mut self, first: u64, last: u64, error: &HBaseError) {
         let mut first = first;
         while first <= last {

@@ -1,25 +1,27 @@
-//! The disk watch: which syncs are slow, and when that is reason enough to go on in a new file.
+//! Detection of slow syncs, which may cause a roll.
 //!
-//! The thresholds are HBase's (`AbstractFSWAL`): one sync that takes very long, or many slow ones in a short time. HBase
-//! counts until the time is over and then decides; here the sync that makes the number full decides. On a local disk a new
-//! file may be no faster, but it leaves a sick file, and on replicated storage a sick pipeline, behind.
+//! The thresholds are HBase's (`AbstractFSWAL`): one very slow sync, or many slow ones within an
+//! interval. HBase decides at the end of the interval; here the sync that reaches the threshold
+//! decides. On a local disk a new file may be no faster, but it abandons a slow file, and on
+//! replicated storage a slow pipeline.
 
 use std::time::Duration;
 
 use crate::config::WalConfig;
 
-/// Slow syncs of the current file.
+/// The slow syncs of the current file.
 #[derive(Debug, Default)]
 pub(super) struct SlowSyncs {
-    /// When the first of those counted was.
+    /// The time of the first sync that is counted.
     since_ms: i64,
     count: u32,
-    /// The file should be followed by another.
+    /// Whether the file should be rolled.
     is_too_slow: bool,
 }
 
 impl SlowSyncs {
-    /// Takes note of a sync that ended just now; whether it was slow. The clock is read only then.
+    /// Records a sync that just ended. Returns true if it was slow. The clock is read only in that
+    /// case.
     pub(super) fn record(
         &mut self,
         took: Duration,
@@ -38,7 +40,7 @@ impl SlowSyncs {
         true
     }
 
-    /// Whether the file should be followed by another.
+    /// Returns true if the file should be rolled.
     pub(super) fn is_too_slow(&self) -> bool {
         self.is_too_slow
     }

@@ -1,8 +1,9 @@
-//! When the log's thread is woken.
+//! Wake-ups of the log's thread.
 //!
-//! Waking a thread costs the waker a system call and, where cores are few, the rest of its time slice: the log's thread
-//! commits one entry, sleeps again, and is woken for the next. So writes that one thread makes in a row wake it together: at
-//! the end of a [`WakeBatch`], or every [`DEFER_MAX`] within it.
+//! Waking a thread costs a system call and, on a machine with few cores, the rest of the caller's
+//! time slice: the log's thread commits one entry, sleeps again, and is woken for the next. So
+//! consecutive writes of one thread wake it once: at the end of a [`WakeBatch`], or every
+//! [`DEFER_MAX`] within it.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -11,35 +12,35 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 
-/// How long an entry may lie there before the log's thread hears of it.
+/// The longest time that the wake-up for an entry is deferred.
 const DEFER_MAX: Duration = Duration::from_micros(200);
 
-/// Logs to be woken by this thread.
+/// The logs that this thread has to wake.
 struct DeferredWakeups {
-    /// A [`WakeBatch`] of this thread lives.
+    /// Whether a [`WakeBatch`] of this thread exists.
     is_batching: bool,
     logs: Vec<Arc<Shared>>,
-    /// When the first of them was to be woken.
+    /// When the first wake-up was deferred.
     since: Option<Instant>,
 }
 
 thread_local! {
-    /// Its list stays, so that a turn allocates nothing.
+    /// The list keeps its capacity, so that a batch allocates nothing.
     static DEFERRED: RefCell<DeferredWakeups> =
         const { RefCell::new(DeferredWakeups { is_batching: false, logs: Vec::new(), since: None }) };
 }
 
-/// While it lives, logs hear together of what this thread appends: those that it appends to are woken once, when it is
-/// dropped, and every 200 microseconds if it lives longer. Before the thread waits for what may wait for its own
-/// appends, it calls [`wake_deferred`].
+/// Defers the wake-ups of the logs that this thread appends to: each log is woken once, when the
+/// batch is dropped, and every 200 microseconds before that. The thread calls [`wake_deferred`]
+/// before it waits for another thread that may wait for one of its appends.
 #[derive(Debug)]
 pub struct WakeBatch {
-    /// It belongs to the thread that made it.
+    /// Not `Send`: the batch belongs to the thread that began it.
     _thread: PhantomData<*const ()>,
 }
 
 impl WakeBatch {
-    /// Begins a batch on this thread. A batch within another one ends the outer one, too, when it is dropped.
+    /// Begins a batch on this thread. Dropping a nested batch ends the outer one, too.
     pub fn begin() -> Self {
         DEFERRED.with_borrow_mut(|deferred| deferred.is_batching = true);
         Self { _thread: PhantomData }
@@ -55,7 +56,7 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Wakes the logs that wait for the end of a [`WakeBatch`] now.
+/// Wakes the logs whose wake-ups are deferred.
 pub fn wake_deferred() {
     DEFERRED.with_borrow_mut(DeferredWakeups::wake);
 }

@@ -1,16 +1,18 @@
 //! [`SyncWatchdog`]: a sync that does not come to its end.
 //!
-//! Who commits waits for the disk, and a disk that answers nothing leaves it there: it can tell nobody. So a thread of its own
-//! looks how long the commit under way has taken:
+//! The committing thread waits for the disk. If the disk never answers, that thread cannot report
+//! it. So a separate thread checks how long the commit in progress has taken:
 //!
-//! | after | |
+//! | after | effect |
 //! |---|---|
-//! | [`WalConfig::roll_on_sync`] | the log says so, once; when the sync ends after all, the file is followed by another |
-//! | [`WalConfig::sync_timeout`] | all who wait get an error, as the log's later writers do, and the listener is asked to abort |
+//! | [`WalConfig::roll_on_sync`] | a warning, once; if the sync returns, its file is rolled |
+//! | [`WalConfig::sync_timeout`] | waiters and later writers get an error, the server aborts |
 //!
-//! The latter is what HBase does (`AbstractFSWAL.blockOnSync`, `HRegion.doWALAppend`): a sync that may still succeed cannot be
-//! taken back, so a server that has given one up must not go on. HBase counts from when a writer begins to wait, here it is
-//! from when the commit began; the first to time out decides either way. What these writers wrote may be in the log and be replayed.
+//! The timeout is HBase's behaviour (`AbstractFSWAL.blockOnSync`, `HRegion.doWALAppend`): a sync
+//! that may still succeed cannot be undone, so a server that has given up on one must not continue.
+//! HBase measures from the time when a writer begins to wait, this watchdog from the begin of the
+//! commit; in both cases the first timeout decides. The entries of these writers may be in the log
+//! and be replayed.
 
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};
@@ -23,28 +25,28 @@ use parking_lot::{Condvar, Mutex};
 use super::queue::State;
 use super::{Shared, TICK, Txid, count};
 
-/// What goes on.
+/// The commit in progress.
 #[derive(Default)]
 struct CommitInProgress {
     since: Option<Instant>,
-    /// The file, when it began.
+    /// The file at the begin of the commit.
     path: PathBuf,
-    /// It was said how long it takes.
+    /// Whether the slow commit was logged.
     is_logged: bool,
     stopped: bool,
 }
 
-/// See the module.
+/// The state that the committing thread and the watchdog share.
 #[derive(Default)]
 pub(super) struct SyncWatchdog {
     in_progress: Mutex<CommitInProgress>,
     stop: Condvar,
-    /// A commit has run out of time.
+    /// A commit has timed out.
     has_timed_out: AtomicBool,
 }
 
 impl SyncWatchdog {
-    /// A commit begins.
+    /// Records the begin of a commit.
     pub(super) fn begin(&self, path: &Path) {
         let mut in_progress = self.in_progress.lock();
         if in_progress.path != path {
@@ -53,7 +55,7 @@ impl SyncWatchdog {
         (in_progress.since, in_progress.is_logged) = (Some(Instant::now()), false);
     }
 
-    /// It ends.
+    /// Records its end.
     pub(super) fn end(&self) {
         self.in_progress.lock().since = None;
     }
@@ -64,14 +66,14 @@ impl SyncWatchdog {
         self.stop.notify_all();
     }
 
-    /// Whether a commit has run out of time, so that its thread is not to be waited for.
+    /// Returns true if a commit has timed out, so that its thread must not be joined.
     pub(super) fn has_timed_out(&self) -> bool {
         self.has_timed_out.load(Ordering::Acquire)
     }
 }
 
 impl Shared {
-    /// The thread.
+    /// The body of the watchdog's thread.
     pub(super) fn run_watchdog(&self) {
         let soonest = self.config.roll_on_sync.min(self.config.sync_timeout);
         let period = (soonest / 4).clamp(Duration::from_millis(5), TICK);
@@ -83,7 +85,7 @@ impl Shared {
                 in_progress.is_logged = true;
                 count(&self.counters.stuck_syncs);
                 let (ms, path) = (length::whole_ms(took), in_progress.path.display());
-                tracing::warn!("a sync of {path} has taken {ms} ms and goes on");
+                tracing::warn!("a sync of {path} has taken {ms} ms and has not returned");
             }
             if took > self.config.sync_timeout {
                 in_progress.stopped = true;
@@ -93,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Fails the log, whose commit under way may never end.
+    /// Fails the log, because its commit may never end.
     fn time_out(&self) {
         let mut queue = self.queue.lock();
         if queue.failure().is_some() {

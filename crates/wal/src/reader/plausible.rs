@@ -1,34 +1,35 @@
-//! What bytes must look like to be an entry's key or a cell, wherever they are found.
+//! Plausibility checks of keys and cells at arbitrary offsets.
 //!
-//! A reader that comes to an entry from the end of the one before takes more than this; HBase may add fields one day. One that
-//! looks for entries behind damage ([`super::resync`]) takes nothing less: a key has its fields once and in their order, as
-//! every protobuf writer puts them, a region's encoded name is what HBase makes of one (32 hexadecimal digits, or the digits
-//! of the first names), a cell is of a family and of a known type, and its tags are whole. Random bytes look like a key
-//! with a probability far below 2^-100, like a cell with one below 2^-50.
+//! A reader that reaches an entry from the end of the previous one accepts more than these checks
+//! do, because HBase may add fields. A search for entries after corruption ([`super::resync`])
+//! applies them strictly: a key has its fields once and in order, as every protobuf writer emits
+//! them; a region's encoded name has HBase's form (32 hexadecimal digits, or the digits of the
+//! earliest names); a cell has a family and a known type, and its tags are well-formed. Random
+//! bytes pass as a key with a probability far below 2^-100, and as a cell with one below 2^-50.
 
 use evenkeel_common::length;
 use evenkeel_common::varint::read_varint;
 use evenkeel_common::{CellRef, CellType, TableName};
 
-/// A key that is looked for is no longer: names, numbers, and some attributes.
+/// The longest key that a search accepts: names, numbers, and some attributes.
 pub(super) const KEY_BYTES_MAX: usize = 64 << 10;
 
 const NOT_IN_DICTIONARY: u8 = crate::format::compression_context::NOT_IN_DICTIONARY;
-/// Digits of an encoded name, and of one as it was made at first.
+/// Digits of an encoded name, and the most digits of one of the earliest format.
 const REGION_DIGITS: usize = 32;
 const OLD_REGION_DIGITS_MAX: usize = 10;
-/// Fields that every key has, a bit each: region, table, sequence id, time.
+/// The required fields of a key, one bit each: region, table, sequence id, time.
 const REQUIRED: u32 = 0b1_1110;
 /// Bytes of a cell before its KeyValue, and of a KeyValue before its key.
 pub(super) const CELL_HEAD_BYTES: usize = 12;
-/// A key of a KeyValue has at least these bytes: lengths, timestamp and type.
+/// The shortest key of a KeyValue: lengths, timestamp and type.
 const CELL_KEY_BYTES_MIN: usize = 12;
-/// Two lengths and 64 KiB of row, family and qualifier at most, and then some.
+/// The longest key of a KeyValue that is accepted: row, family and qualifier of 64 KiB fit well.
 const CELL_KEY_BYTES_MAX: usize = 1 << 20;
 /// Length and bytes of the longest tags.
 const TAGS_BYTES_MAX: usize = 2 + u16::MAX as usize;
 
-/// Whether bytes are a key (`whole`), or the beginning of one.
+/// Returns true if the bytes are a key (`whole`), or the beginning of one.
 pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
     let (mut rest, mut last, mut seen) = (bytes, 0, 0);
     while !rest.is_empty() {
@@ -54,13 +55,13 @@ enum Field {
         number: u64,
         len: usize,
     },
-    /// The bytes end in it.
+    /// The bytes end within the field.
     Partial,
     Invalid,
 }
 
 fn field(bytes: &[u8], compressed: bool) -> Field {
-    // Tags of the known fields are of one byte.
+    // The tags of the known fields have one byte.
     let (number, wire_type) = (u64::from(bytes[0] >> 3), bytes[0] & 7);
     let expected = match number {
         1 | 2 | 5 | 6 | 8 | 12 => 2,
@@ -120,10 +121,11 @@ fn is_region(name: &[u8]) -> bool {
     }
 }
 
-/// Whether an entry may begin here, by its first bytes: a length, and the tag of the key's first field.
+/// Returns true if an entry may begin at these bytes: a length, and the tag of the key's first
+/// field.
 pub(super) fn may_be_entry(bytes: &[u8]) -> bool {
     const REGION_TAG: u8 = 1 << 3 | 2;
-    // Four fields, two of them names or two bytes of a dictionary.
+    // Four fields, two of them names or two-byte dictionary indexes.
     const LEN_MIN: u8 = 12;
     match *bytes {
         [len, tag, ..] if len < 0x80 => len >= LEN_MIN && tag == REGION_TAG,
@@ -133,13 +135,13 @@ pub(super) fn may_be_entry(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether a plain cell may begin here, by its lengths; how many bytes it has then.
+/// The length of the plain cell that may begin at these bytes, judged by its lengths.
 pub(super) fn may_be_cell(bytes: &[u8]) -> Option<usize> {
     let lengths = lengths(bytes.first_chunk::<CELL_HEAD_BYTES>()?);
     lengths.are_possible().then_some(4 + lengths.key_value)
 }
 
-/// The three lengths that a plain cell begins with.
+/// The three lengths at the beginning of a plain cell.
 struct Lengths {
     key_value: usize,
     key: usize,
@@ -153,7 +155,7 @@ fn lengths(head: &[u8; CELL_HEAD_BYTES]) -> Lengths {
 }
 
 impl Lengths {
-    /// Bytes behind the value: none, or tags and their length.
+    /// Bytes after the value: none, or tags and their length.
     fn of_tags(&self) -> Option<usize> {
         self.key_value.checked_sub(8)?.checked_sub(self.key)?.checked_sub(self.value)
     }
@@ -164,7 +166,7 @@ impl Lengths {
     }
 }
 
-/// Whether these are all bytes of a cell's KeyValue.
+/// Returns true if the bytes are the complete KeyValue of a cell.
 pub(super) fn is_cell(key_value: &[u8]) -> bool {
     let Ok(cell) = CellRef::parse(key_value, 0) else { return false };
     let is_known = cell.cell_type().is_some() && !cell.family().is_empty() && is_family(cell.family());
@@ -172,7 +174,7 @@ pub(super) fn is_cell(key_value: &[u8]) -> bool {
     is_known && tags == cell.tags().len()
 }
 
-/// Whether these are the first bytes of a cell that is longer. `bytes` begins with its length.
+/// Returns true if the bytes are the beginning of a longer cell. They start with the cell's length.
 pub(super) fn is_cell_beginning(bytes: &[u8]) -> bool {
     let Some(head) = bytes.first_chunk::<CELL_HEAD_BYTES>() else { return true };
     let lengths = lengths(head);
@@ -203,7 +205,7 @@ fn is_cell_key_beginning(key: &[u8], len: usize) -> bool {
         && is_type_known
 }
 
-/// Whether bytes may be, or begin, the name of a family.
+/// Returns true if the bytes may be, or begin, the name of a family.
 fn is_family(name: &[u8]) -> bool {
     name.iter().all(|byte| !byte.is_ascii_control() && !matches!(byte, b':' | b'/' | b'\\'))
 }

@@ -1,37 +1,45 @@
-//! Going on behind damage: [`WalReader::skip_damage`] finds the next entry that is whole beyond doubt.
+//! Resynchronization after corruption: [`WalReader::skip_damage`] finds the next entry that is
+//! certainly sound.
 //!
-//! The format has no checksum and no mark where an entry begins: an entry begins where the one before ends, and lengths tell
-//! where that is. So what can be found behind damage depends on what is damaged. In no case is anything guessed: an entry is
-//! served if all of it lies outside of the gap, looks like an entry in every byte that can tell ([`super::plausible`]), and
-//! is followed by such entries.
+//! The format has neither checksums nor entry marks: an entry begins where the previous one ends,
+//! which only lengths tell. So what can be found after corruption depends on which bytes are
+//! corrupt. Nothing is guessed: an entry is returned only if all of it lies outside of the gap, it
+//! is plausible in every byte that can be checked ([`super::plausible`]), and such entries follow
+//! it.
 //!
 //! # Plain files
-//! * *By lengths*: the damaged entry's key is whole, and the lengths of its cells lead to an entry, or to the end. Then the gap
-//!   is that one entry.
-//! * *By search*: otherwise bytes are looked at one after the other. A cell that is found whole is passed over, so that
-//!   what clients put into values is not taken for entries, be it a log: such bytes are looked at only where the lengths or
-//!   the key of their own cell are damaged. Where an entry is found, all that follow it are looked at as well. They must
-//!   reach the end, or (when there is more damage) all be of regions that were read before, and in both cases have sequence
-//!   ids above those read before of their regions.
+//! * *By lengths*: the corrupt entry's key is intact, and the lengths of its cells lead to another
+//!   entry, or to the end. Then the gap is that one entry.
+//! * *By search*: otherwise the bytes are examined one after the other. An intact cell is skipped
+//!   as a whole, so that bytes within values, even those of a log, are not taken for entries: such
+//!   bytes are examined only if the lengths or the key of their own cell are corrupt. If an entry
+//!   is found, all entries that follow it are examined as well. They must reach the end, or (if
+//!   there is more corruption) all belong to regions that were read before; and in both cases their
+//!   sequence ids must be above those read before for their regions.
 //!
 //! # Compressed files
-//! Entries share dictionaries, so a damaged one may harm all that come later, see [`crate::format::lru_dictionary`].
-//! * *By lengths*: the entry is passed over part by part, and leads to another. So it is known how many strings it brought,
-//!   but not which: later entries are served unless they use one of these; such an entry is a gap of its own.
-//! * *By search*, as above, but nothing tells a value's bytes from others. Entries must reach the end, and one of them
-//!   must be of a region that was read before. From here on only strings are known that were read before the damage, and
-//!   those of an entry itself: most entries behind it may be lost, and each is named.
+//! Entries share dictionaries, so a corrupt one may affect all later ones, see
+//! [`crate::format::lru_dictionary`].
+//! * *By lengths*: the entry is skipped part by part, and leads to another. So the number of
+//!   strings that it added is known, but not their contents: later entries are returned unless they
+//!   use one of these; such an entry is a gap of its own.
+//! * *By search*, as above, but the bytes of values cannot be told from others. Entries must reach
+//!   the end, and one of them must belong to a region that was read before. After that only strings
+//!   read before the corruption, and those within an entry, are known: most later entries may be
+//!   lost, and each is named.
 //!
 //! # Ends
-//! The last entry of a file whose writer died is cut, which is no damage. It is taken for that if no entry is found behind it.
-//! If one is, but all that is there of the entry is the beginning of one, both may be true: a length may be damaged, or what
-//! was found is a part of a value that is cut. So it is not served, but the file counts as damaged and is kept. In a
-//! compressed file nothing tells what a beginning is; there this holds for every entry that reaches past the end.
+//! The last entry of a file whose writer died is torn, which is not corruption. A torn entry is
+//! assumed if no entry is found after it. If one is found, but all remaining bytes are a plausible
+//! beginning of the entry, both are possible: a length may be corrupt, or the found entry is a part
+//! of a torn value. So it is not returned, but the file counts as corrupt and is kept. In a
+//! compressed file the beginning of an entry cannot be checked; there this applies to every entry
+//! that reaches past the end.
 //!
 //! # Bounds
-//! A search reads each byte a fixed number of times at most ([`WORK_PER_BYTE`]), whatever the bytes are: when it has cost
-//! more, the rest of the file is the gap. Regions are remembered with their last sequence id, a hundred bytes each; of a
-//! compressed file, a copy of the dictionaries.
+//! A search reads each byte a bounded number of times ([`WORK_PER_BYTE`]), whatever the bytes are:
+//! beyond that the rest of the file is the gap. Regions are remembered with their last sequence id,
+//! about a hundred bytes each; for a compressed file, also a copy of the dictionaries.
 
 use evenkeel_common::length;
 use std::collections::HashMap;
@@ -49,23 +57,24 @@ use super::{Input, ParseError, ReadError, ReadState, ResumePoint, WalReader};
 use crate::entry::WalEntry;
 use crate::format::compression_context::Dictionaries;
 
-/// A search stops when it has looked at so many bytes for each byte that it may pass over, and [`WORK_MIN`] more.
+/// A search ends after it has examined this many bytes for each byte to skip, plus [`WORK_MIN`].
 const WORK_PER_BYTE: u64 = 16;
 const WORK_MIN: u64 = 16 << 20;
-/// What a look at an entry of a compressed file counts as, besides its bytes: dictionaries are copied for it.
+/// The cost of examining an entry of a compressed file, besides its bytes: the dictionaries are
+/// copied.
 const COPY_WORK: u64 = 256 << 10;
-/// How many bytes a search looks at together.
+/// The bytes that a search examines at once.
 const WINDOW_BYTES: usize = 4 << 10;
-/// How many entries behind one that was passed over by its lengths are looked at.
+/// The number of entries to examine after one that was skipped by its lengths.
 const ENTRIES_AFTER: u64 = 4;
-/// A copy of the dictionaries is made after so many bytes of entries.
+/// The bytes of entries between copies of the dictionaries.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
-/// How many strings were added when nothing is known.
+/// The assumed number of added strings if nothing is known.
 const UNKNOWN: u64 = u64::MAX / 2;
-/// How often dictionaries are brought back for a damaged entry; it takes a millisecond or more each time.
+/// The most restorations of dictionaries for corrupt entries; each takes a millisecond or more.
 const RESTORES_MAX: u32 = 1000;
 
-/// What a key says of its entry.
+/// The identity of an entry, from its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryName {
     /// The region's encoded name.
@@ -89,18 +98,18 @@ impl fmt::Display for EntryName {
     }
 }
 
-/// A part of a file that holds no entry that can be read.
+/// A part of a file without readable entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where the first entry that is lost begins.
+    /// The offset of the first lost entry.
     pub from: u64,
-    /// Where the next one that is whole begins, or where entries end.
+    /// The offset of the next sound entry, or the end of the entries.
     pub to: u64,
-    /// What is wrong at `from`.
+    /// The fault at `from`.
     pub what: String,
-    /// What the first lost entry's key says, where that can be read. It may be damaged, too.
+    /// The name of the first lost entry, if its key can be read. It may be corrupt, too.
     pub lost: Option<EntryName>,
-    /// The last entry before it.
+    /// The last entry before the gap.
     pub before: Option<EntryName>,
 }
 
@@ -118,16 +127,16 @@ impl fmt::Display for Gap {
     }
 }
 
-/// What was read so far of a file's regions, and what of its dictionaries.
+/// The regions and dictionaries of the entries read so far.
 #[derive(Default)]
 pub(super) struct History {
     /// Regions, with their table and the highest sequence id.
     regions: HashMap<Bytes, (TableName, u64)>,
     pub(super) last: Option<EntryName>,
-    /// Dictionaries as they were at an offset; `None` for a plain file, and once they are frozen.
+    /// The dictionaries at an offset; `None` for a plain file, and after they are frozen.
     checkpoint: Option<(u64, Dictionaries)>,
     restores: u32,
-    /// Bytes that a search has looked at.
+    /// Bytes that a search has examined.
     work: u64,
 }
 
@@ -137,7 +146,7 @@ impl History {
             Some((_, seq_id)) => *seq_id = entry.seq_id.max(*seq_id),
             None => {
                 let value = (entry.table.clone(), entry.seq_id);
-                // The name of a long key would keep all of it.
+                // A slice of the key would keep all of it in memory.
                 self.regions.insert(Bytes::copy_from_slice(&entry.region), value);
             }
         }
@@ -145,31 +154,31 @@ impl History {
     }
 }
 
-/// An entry that was found and is whole.
+/// A sound entry that was found.
 struct FoundEntry {
-    /// What its key says; `None` when its dictionary items are lost.
+    /// Its name; `None` if its dictionary items are lost.
     name: Option<EntryName>,
     end: u64,
 }
 
-/// Entries in a row.
+/// Consecutive entries.
 struct Chain {
     end: u64,
     entries: u64,
-    /// Whether entries go on to the end of the file.
+    /// Whether the entries continue to the end of the file.
     reaches_end: bool,
     /// Whether sequence ids are above those read before.
     ascends: bool,
-    /// How many entries are of regions that were read before.
+    /// The number of entries of regions that were read before.
     known: u64,
 }
 
 impl WalReader {
-    /// After [`WalReader::next`] said that the file is damaged: goes on behind the damage, and gives what is lost. `next`
-    /// then gives the entry behind it, or the end. `None` when there was no damage. See the module.
+    /// Skips corruption that [`WalReader::next`] reported, and returns what is lost. `next` then
+    /// returns the entry after it, or the end. `None` if there was no corruption. See the module.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`ReadError::Io`] if the storage fails.
     pub fn skip_damage(&mut self) -> Result<Option<Gap>, ReadError> {
         let Some(ReadState::Corrupt { offset, what, next }) = &self.state else { return Ok(None) };
         let (from, what, next) = (*offset, what.clone(), *next);
@@ -186,7 +195,7 @@ impl WalReader {
         Ok(Some(Gap { from, to, what, lost, before }))
     }
 
-    /// Takes a copy of the dictionaries now and then.
+    /// Copies the dictionaries every [`CHECKPOINT_BYTES`].
     pub(super) fn note_checkpoint(&mut self) {
         let here = self.input.start;
         let Some(context) = &self.compression else { return };
@@ -213,16 +222,16 @@ impl WalReader {
         self.search(from + 1)
     }
 
-    /// What an entry is that begins here and reaches past the end of a file that is not closed: a last one that is cut
-    /// (`None`), or damaged. Then, where to go on.
+    /// Classifies an entry at `from` that reaches past the end of an unclosed file: a torn last
+    /// entry (`None`), or a corrupt one, with the position where reading can resume.
     pub(super) fn torn_or_corrupt(&mut self, from: u64) -> io::Result<Option<ResumePoint>> {
         let is_beginning = self.compression.is_some() || self.is_beginning(from)?;
         let found = self.search(from + 1)?;
         Ok(found.map(|_| if is_beginning { ResumePoint::End } else { ResumePoint::Search }))
     }
 
-    /// Where to go on behind an entry that reaches into the trailer. What looks like one may be a part of a value in which the
-    /// file is cut: then all that is found before it may be, too.
+    /// Where to resume after an entry that reaches into the trailer. The apparent trailer may be a
+    /// part of a value in which the file is torn; then all entries found before it may be, too.
     pub(super) fn next_before_trailer(&mut self, from: u64) -> io::Result<ResumePoint> {
         let end = std::mem::replace(&mut self.input.end, self.input.file.len());
         let is_cut = self.compression.is_some() || self.is_beginning(from)?;
@@ -230,8 +239,9 @@ impl WalReader {
         Ok(if is_cut { ResumePoint::End } else { ResumePoint::Search })
     }
 
-    /// What is wrong with a plain entry that was read whole, as what follows it tells, and where to go on: a cell that its
-    /// key does not count, or an entry that begins in it and goes on behind it, for bytes of it are gone.
+    /// The fault of a complete plain entry that contradicts the bytes after it, with the position
+    /// where reading can resume: a cell that its key does not count, or an entry that begins within
+    /// it and continues after it, because bytes of it are missing.
     pub(super) fn contradiction(
         &mut self,
         from: u64,
@@ -262,7 +272,8 @@ impl WalReader {
         Ok(None)
     }
 
-    /// Where a plain entry ends by the lengths of its parts, if an entry begins there, or nothing does.
+    /// The end of a plain entry by the lengths of its parts, if an entry or the end of the file
+    /// follows.
     fn end_by_lengths(&mut self, from: u64) -> io::Result<Option<u64>> {
         let Some((key, mut at)) = self.plain_key(from)? else { return Ok(None) };
         for _ in 0..key.following_kv_count.unwrap_or(0) {
@@ -279,12 +290,12 @@ impl WalReader {
         Ok(leads_on.then_some(at))
     }
 
-    /// Whether the file is not closed and ends in the entry that begins here.
+    /// Returns true if the file is not closed and ends within the entry at this offset.
     fn ends_torn(&mut self, at: u64) -> io::Result<bool> {
         Ok(!self.closed && self.is_beginning(at)?)
     }
 
-    /// A whole key that looks like one, and where it ends.
+    /// A complete and plausible key, and its end.
     fn plain_key(&mut self, at: u64) -> io::Result<Option<(pb::WalKey, u64)>> {
         let head = self.input.peek_at(at, 10)?;
         let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
@@ -302,7 +313,7 @@ impl WalReader {
         Ok(pb::WalKey::decode(key).ok().map(|key| (key, from + len as u64)))
     }
 
-    /// A plain entry that is whole and looks like one in every part.
+    /// A complete plain entry that is plausible in every part.
     fn plain_entry(&mut self, from: u64) -> io::Result<Option<FoundEntry>> {
         let Some((key, mut at)) = self.plain_key(from)? else { return Ok(None) };
         for _ in 0..key.following_kv_count.unwrap_or(0) {
@@ -316,7 +327,7 @@ impl WalReader {
         Ok((!follows_cell).then_some(FoundEntry { name, end: at }))
     }
 
-    /// Where a whole plain cell ends.
+    /// The end of a complete plain cell.
     fn plain_cell(&mut self, at: u64) -> io::Result<Option<u64>> {
         let Some(len) = plausible::may_be_cell(self.input.peek_at(at, CELL_HEAD_BYTES)?) else {
             return Ok(None);
@@ -329,7 +340,7 @@ impl WalReader {
         Ok(is_cell.then_some(at + len as u64))
     }
 
-    /// Whether all that is left from here on is the beginning of one plain entry.
+    /// Returns true if all remaining bytes are the beginning of one plain entry.
     fn is_beginning(&mut self, from: u64) -> io::Result<bool> {
         let end = self.input.end;
         let head = self.input.peek_at(from, 10)?;
@@ -366,8 +377,8 @@ impl WalReader {
         Ok(plausible::is_cell_beginning(self.input.peek_at(at, left)?))
     }
 
-    /// Where a damaged entry of a compressed file ends by its parts, if an entry begins there or nothing does. The
-    /// dictionaries are as behind it then, with what it brought unknown.
+    /// The end of a corrupt entry of a compressed file by its parts, if an entry or the end of the
+    /// file follows. The dictionaries then have the state after it, with its strings unknown.
     fn end_by_parts(&mut self, from: u64) -> io::Result<Option<u64>> {
         if !self.restore(from)? {
             return Ok(None);
@@ -394,7 +405,8 @@ impl WalReader {
         Ok(leads_on.then_some(end))
     }
 
-    /// Brings the dictionaries back to what they were before the entry at an offset; false when that is not possible.
+    /// Restores the dictionaries to their state before the entry at an offset. Returns false if
+    /// that is not possible.
     fn restore(&mut self, to: u64) -> io::Result<bool> {
         let Some((offset, dictionaries)) = self.history.checkpoint.clone() else { return Ok(false) };
         self.history.restores += 1;
@@ -427,7 +439,8 @@ impl WalReader {
         self.compression.iter_mut().for_each(|context| context.is_skipping = is_skipping);
     }
 
-    /// The next entry from an offset on that is whole beyond doubt. The dictionaries of a compressed file are frozen by it.
+    /// Searches for the next entry that is certainly sound. Freezes the dictionaries of a
+    /// compressed file.
     fn search(&mut self, from: u64) -> io::Result<Option<u64>> {
         let before = self.dictionaries();
         self.history.checkpoint = None;
@@ -459,7 +472,7 @@ impl WalReader {
             at = chain.end.max(at + 1);
         }
         if self.history.work >= work_max {
-            tracing::warn!(file = %self.path.display(), at, "the search for entries behind damage is given up");
+            tracing::warn!(file = %self.path.display(), at, "the search for entries after corruption was abandoned");
         }
         self.restore_dictionaries(before);
         self.freeze(self.input.end - from.min(self.input.end) + 1);
@@ -478,7 +491,7 @@ impl WalReader {
         is_long && chain.ascends
     }
 
-    /// Where the next entry or plain cell may begin, by its first bytes.
+    /// The next offset at which an entry or plain cell may begin, judged by its first bytes.
     fn candidate(&mut self, from: u64) -> io::Result<u64> {
         let cells = self.compression.is_none();
         let end = self.input.end;
@@ -499,7 +512,8 @@ impl WalReader {
         Ok(end)
     }
 
-    /// The end of a whole cell that begins here and is followed by another, by an entry, or by nothing.
+    /// The end of a complete cell at this offset that is followed by another, by an entry, or by
+    /// the end.
     fn skippable_cell(&mut self, at: u64) -> io::Result<Option<u64>> {
         if self.compression.is_some() {
             return Ok(None);
@@ -512,7 +526,7 @@ impl WalReader {
         Ok(goes_on.then_some(end))
     }
 
-    /// Entries in a row from here on, so many at most.
+    /// Follows consecutive entries, at most `entries_max`.
     fn chain(&mut self, from: u64, entries_max: u64) -> io::Result<Chain> {
         let mut chain = Chain { end: from, entries: 0, reaches_end: false, ascends: true, known: 0 };
         let mut seen: HashMap<Bytes, u64> = HashMap::new();
@@ -551,7 +565,7 @@ impl WalReader {
         }
     }
 
-    /// An entry of a compressed file that can be passed over, be its strings known or not.
+    /// An entry of a compressed file that can be skipped, whether its strings are known or not.
     fn compressed_entry(&mut self, from: u64) -> io::Result<Option<FoundEntry>> {
         let head = self.input.peek_at(from, 10)?;
         let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
@@ -575,7 +589,7 @@ impl WalReader {
 }
 
 impl Input {
-    /// The current entry begins at an offset.
+    /// Makes `offset` the start of the current entry.
     pub(super) fn seek(&mut self, offset: u64) {
         let buffered_from = self.start - self.consumed as u64;
         match offset.checked_sub(buffered_from).and_then(|at| usize::try_from(at).ok()) {
@@ -589,7 +603,8 @@ impl Input {
         self.at = 0;
     }
 
-    /// Bytes at an offset, so many or as there are before the end. The current entry begins there from here on.
+    /// Up to `bytes` bytes at an offset, bounded by the end of the entries. The offset becomes the
+    /// start of the current entry.
     fn peek_at(&mut self, offset: u64, bytes: usize) -> io::Result<&[u8]> {
         self.seek(offset.min(self.end));
         let left = usize::try_from(self.end - self.start).unwrap_or(usize::MAX);

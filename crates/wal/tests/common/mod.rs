@@ -1,4 +1,4 @@
-//! What the tests of the log share.
+//! Helpers that the tests of the log share.
 #![allow(dead_code)] // each test uses its part
 
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn entry(seq_id: u64) -> WalEntry {
     entry_of(REGION, seq_id, 20)
 }
 
-/// Hears everything.
+/// Records all callbacks.
 #[derive(Default)]
 pub struct RecordingListener {
     pub aborts: Mutex<Vec<String>>,
@@ -94,7 +94,7 @@ pub fn open_local(dir: &Path, config: WalConfig) -> Arc<Wal> {
     open_in(fs, &wal_dir, &dir.join("oldWALs"), config, Arc::new(NoListener), ManualClock::at(1000))
 }
 
-/// The entries of a file up to its end, and what ended the reading if that was an error.
+/// The entries of a file up to its end, and the error that ended the reading, if any.
 pub fn read_file(fs: &dyn FileSystem, path: &Path) -> (Vec<WalEntry>, Option<ReadError>) {
     let mut reader = match WalReader::open(fs, path) {
         Ok(reader) => reader,
@@ -110,7 +110,7 @@ pub fn read_file(fs: &dyn FileSystem, path: &Path) -> (Vec<WalEntry>, Option<Rea
     }
 }
 
-/// The entries of all files of a directory, by name, none of which may be damaged.
+/// The entries of all files of a directory, by name, none of which may be corrupt.
 pub fn read_dir(fs: &dyn FileSystem, dir: &Path) -> Vec<WalEntry> {
     let files = fs.list(dir).unwrap_or_default();
     let read = files.iter().map(|file| {
@@ -143,7 +143,7 @@ pub fn faulty() -> (MemoryFileSystem, FaultyFileSystem) {
     (memory.clone(), FaultyFileSystem::new(memory))
 }
 
-/// An entry with everything that one may have.
+/// An entry with all optional fields.
 pub fn rich_entry(seq_id: u64) -> WalEntry {
     let mut entry = entry_of(REGION, seq_id, 40);
     let tagged = KeyValueBuilder {
@@ -166,7 +166,7 @@ pub fn rich_entry(seq_id: u64) -> WalEntry {
     entry
 }
 
-/// Every form of a file: plain, by dictionaries, and with values by each codec.
+/// Every format of a file: plain, with dictionaries, and with values in each compression.
 pub fn forms() -> Vec<Option<WalCompression>> {
     let dictionaries = WalCompression::default();
     let values = |kind, zstd_framed| WalCompression { values: Some(kind), zstd_framed, tags: true };
@@ -179,7 +179,8 @@ pub fn forms() -> Vec<Option<WalCompression>> {
     forms
 }
 
-/// The bytes of a file of these entries, and where each entry starts; the last offset is where the entries end.
+/// The bytes of a file of these entries, and the offset of each entry; the last offset is the end
+/// of the entries.
 pub fn file_in(form: Option<WalCompression>, entries: &[WalEntry], closed: bool) -> (Vec<u8>, Vec<usize>) {
     let fs = MemoryFileSystem::new();
     let config = WalConfig { compression: form, ..WalConfig::default() };
