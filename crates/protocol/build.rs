@@ -1,8 +1,9 @@
 //! Compiles `proto/*.proto` into one Rust module, `$OUT_DIR/hbase.pb.rs`.
 //!
-//! protox parses the files and prost-build writes the Rust, so no protoc is needed. Every `bytes` field becomes a
-//! `bytes::Bytes`, which shares the frame it was decoded from. `google.protobuf.Any` is [`Any`] of `src/lib.rs`, so
-//! that the crate needs no further library for that one message.
+//! protox parses the files and prost-build writes the Rust code, so no protoc is needed. Every
+//! `bytes` field becomes a `bytes::Bytes`, which shares the frame it was decoded from.
+//! `google.protobuf.Any` is [`Any`] of `src/lib.rs`, so that the crate needs no further library for
+//! that one message.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The files of `proto/`, sorted, so that a rebuild writes the same module.
+/// The files of `proto/`, sorted, so that a rebuild generates the same module.
 fn proto_files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(PROTO_DIR)? {

@@ -1,22 +1,25 @@
-//! Decoding within an [`Allowance`]: what a message becomes in memory is counted while it is decoded.
+//! Decoding within an [`Allowance`]: the memory of a message is counted while it is decoded.
 //!
-//! An empty inner message is 2 bytes on the wire and a struct of some hundred in a `Vec`, so a frame of 8 MiB can become more
-//! than a GiB. How large each message becomes is not known beforehand, but nothing of it is made without a key being read.
-//! So decoding reads through a [`Buf`] that takes [`READ_BYTES`] of the allowance for each step it is advanced by, and ends as
-//! soon as the allowance does. Payloads of `bytes` fields cost nothing: they share the frame.
+//! An empty inner message is 2 bytes on the wire and a struct of some hundred bytes in a `Vec`, so
+//! a frame of 8 MiB can grow to more than a GiB. The size of a message in memory is not known
+//! beforehand, but no part of it is created without reading a key. So decoding reads through a
+//! [`Buf`] that takes [`READ_BYTES`] of the allowance for each step it is advanced by, and ends
+//! when the allowance is exhausted. Payloads of `bytes` fields cost nothing, because they share the
+//! frame.
 //!
-//! The estimate is rough. An element takes two reads at least, a key and a length or a value, and so 256 bytes of allowance;
-//! the elements of HBase's lists have 24 to 350 bytes, and the `Vec` that grows by them up to twice that. So what is taken is
-//! a third of the truth at least, and where fields are small numbers a multiple of it. `tests/bounded.rs` tries every list of
-//! what clients send.
+//! The estimate is rough. An element takes at least two reads, a key and a length or a value, and
+//! so 256 bytes of allowance; the elements of HBase's lists have 24 to 350 bytes, and the `Vec`
+//! that grows by them up to twice that. So the allowance taken is at least a third of the actual
+//! memory, and a multiple of it for fields of small numbers. `tests/bounded.rs` checks every list
+//! that clients send.
 
 use bytes::{Buf, Bytes};
 use prost::{DecodeError, Message};
 
-/// What one step through a message takes of the allowance.
+/// The allowance that each read of a message takes.
 const READ_BYTES: u64 = 128;
 
-/// Memory that decoding may take. It has some, and asks for more.
+/// Memory that decoding may use. It has an initial amount and can request more.
 pub struct Allowance<'a> {
     left: u64,
     more: &'a mut dyn FnMut() -> Option<u64>,
@@ -24,12 +27,13 @@ pub struct Allowance<'a> {
 }
 
 impl<'a> Allowance<'a> {
-    /// `bytes` at first; then `more` is asked for further ones, and answers `None` when there are none.
+    /// An allowance of `bytes`. When it is exhausted, `more` is called for further bytes; `None`
+    /// means that there are none.
     pub fn new(bytes: u64, more: &'a mut dyn FnMut() -> Option<u64>) -> Self {
         Allowance { left: bytes, more, is_exceeded: false }
     }
 
-    /// Takes bytes; false when there are not enough, and ever after.
+    /// Takes bytes. Returns false if there are not enough, and always from then on.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> bool {
         match self.left.checked_sub(bytes) {
@@ -41,12 +45,12 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// What it has, without asking for more.
+    /// The remaining bytes, without requesting more.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether more was to be taken than there was.
+    /// Returns true if more bytes were needed than available.
     pub fn is_exceeded(&self) -> bool {
         self.is_exceeded
     }
@@ -70,9 +74,9 @@ impl<'a> Allowance<'a> {
 /// Why a message was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoundedError {
-    /// It is none; and why.
+    /// The message is malformed, with the reason.
     Malformed(String),
-    /// It would have become larger than the allowance.
+    /// The message would exceed the allowance.
     TooLarge,
 }
 
@@ -82,17 +86,18 @@ impl From<DecodeError> for BoundedError {
     }
 }
 
-/// Decodes a message, whose `bytes` fields share `bytes`, within an allowance.
+/// Decodes a message within an allowance. Its `bytes` fields share `bytes`.
 ///
 /// # Errors
-/// As [`BoundedError`] says.
+/// [`BoundedError::Malformed`], [`BoundedError::TooLarge`].
 pub fn decode<M: Message + Default>(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<M, BoundedError> {
     let mut message = M::default();
     merge(&mut message, bytes, allowance)?;
     Ok(message)
 }
 
-/// Decodes a message into another, as protobuf does where a field comes again; as [`decode`] otherwise.
+/// Decodes a message into an existing one, as protobuf merges repeated fields; otherwise as
+/// [`decode`].
 ///
 /// # Errors
 /// As [`decode`].
@@ -101,20 +106,20 @@ pub fn merge<M: Message>(
     bytes: Bytes,
     allowance: &mut Allowance<'_>,
 ) -> Result<(), BoundedError> {
-    let merged = into.merge(Counted { bytes, allowance });
+    let merged = into.merge(BoundedBuf { bytes, allowance });
     match allowance.is_exceeded() {
         true => Err(BoundedError::TooLarge),
         false => Ok(merged?),
     }
 }
 
-/// Bytes that end when the allowance does.
-struct Counted<'a, 'b> {
+/// A buffer that ends when the allowance is exhausted.
+struct BoundedBuf<'a, 'b> {
     bytes: Bytes,
     allowance: &'a mut Allowance<'b>,
 }
 
-impl Buf for Counted<'_, '_> {
+impl Buf for BoundedBuf<'_, '_> {
     #[inline]
     fn remaining(&self) -> usize {
         self.bytes.len()
@@ -143,7 +148,7 @@ mod tests {
     use super::*;
     use crate::pb;
 
-    /// What decoding took, or why it ended, with an allowance of `max` in steps of 1000.
+    /// The allowance that decoding took, or its error, with an allowance of `max` in steps of 1000.
     fn decoded(bytes: &[u8], max: u64) -> Result<(pb::MutationProto, u64), BoundedError> {
         let mut taken = 0;
         let mut more = || {

@@ -2,29 +2,33 @@
 //!
 //! # What is here
 //!
-//! [`pb`] holds every message of package `hbase.pb` in one module. Names, field numbers, types, labels and defaults are
-//! those of HBase 2.6.4, for they are the wire and disk contract; the files keep HBase's names so that a reader finds a
-//! message where HBase has it. The `service` blocks in them name the methods and their messages; no code comes of them.
-//! Beside the messages there is only [`PB_MAGIC`], the mark HBase sets before a message it stores (in znodes, in
+//! [`pb`] holds every message of package `hbase.pb` in one module. Names, field numbers, types,
+//! labels and defaults are those of HBase 2.6.4, because they are the wire and disk contract; the
+//! files keep HBase's names so that a reader finds a message where HBase has it. The `service`
+//! blocks name the methods and their messages; no code is generated from them. Besides the messages
+//! there is only [`PB_MAGIC`], the mark that HBase writes before a stored message (in znodes, in
 //! hbase:meta, in small files, in the HFile file info), and the functions that write and strip it.
 //!
 //! # What a reader of a message must know
 //!
-//! - **Required fields are not enforced.** A `required` field is a plain field in Rust, an `optional` one an `Option`.
-//!   A required field that is absent on the wire decodes to zero, empty, the default message or the first enum value.
-//!   HBase's own parser rejects such a message; where that matters to a peer, the code that serves the call checks it.
-//!   Encoding always writes required fields, also when they are zero or empty.
-//! - Enum fields are `i32`. The generated getters (`request.durability()`) answer the declared default for an absent
-//!   or unknown number; use `Enum::try_from(number)` where an unknown number must be an error.
-//! - The getters of optional scalar fields apply the declared default (`get.max_versions()` is 1 when absent), the
-//!   fields themselves stay `None`.
-//! - `bytes` fields are [`bytes::Bytes`]. Decode from a `Bytes` and they share its memory, so the frame lives as long
-//!   as any of them; decode from a `&[u8]` and each is a copy.
-//! - Decoding is bounded: prost stops at 100 nested messages and never allocates by a length it has not checked
-//!   against the bytes at hand. Yet an empty inner message of 2 bytes becomes a struct of some hundred: what comes from a client is
-//!   decoded within an [`Allowance`].
-//! - Maps (`ServerLoad.regionCachedInfo` and the like) are `HashMap`s, whose entries are written in no fixed order.
-//! - Markers of deprecation are left out: the fields are still on the wire.
+//! - **Required fields are not enforced.** A `required` field is a plain field in Rust, an
+//!   `optional` one an `Option`. A required field that is absent on the wire decodes to zero,
+//!   empty, the default message or the first enum value. HBase's own parser rejects such a message;
+//!   where that matters to a peer, the code that serves the call checks it. Encoding always writes
+//!   required fields, even if they are zero or empty.
+//! - Enum fields are `i32`. The generated getters (`request.durability()`) return the declared
+//!   default for an absent or unknown number; use `Enum::try_from(number)` where an unknown number
+//!   must be an error.
+//! - The getters of optional scalar fields apply the declared default (`get.max_versions()` is 1 if
+//!   absent); the fields themselves stay `None`.
+//! - `bytes` fields are [`bytes::Bytes`]. Decoded from a `Bytes` they share its memory, so the
+//!   frame lives as long as any of them; decoded from a `&[u8]` each is a copy.
+//! - Decoding is bounded: prost stops at 100 nested messages and never allocates by a length that
+//!   it has not checked against the available bytes. But an empty inner message of 2 bytes becomes
+//!   a struct of some hundred: messages of clients are decoded within an [`Allowance`].
+//! - Maps (such as `ServerLoad.regionCachedInfo`) are `HashMap`s, whose entries are written in no
+//!   fixed order.
+//! - Deprecation markers are omitted: the fields are still on the wire.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
@@ -35,10 +39,12 @@ mod magic;
 pub use bounded::{Allowance, BoundedError, decode, merge};
 pub use magic::{MagicError, PB_MAGIC, from_magic, from_magic_or_plain, with_magic};
 
-/// `google.protobuf.Any`: a message with the name of its type, as the state of procedures is stored.
+/// `google.protobuf.Any`: a message with the name of its type, the format of the stored state of
+/// procedures.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Any {
-    /// The type's URL; the part after the last `/` is the full name of the message, as `type.googleapis.com/hbase.pb.X`.
+    /// The type's URL. The part after the last `/` is the full name of the message, as in
+    /// `type.googleapis.com/hbase.pb.X`.
     #[prost(string, tag = "1")]
     pub type_url: String,
     /// The encoded message.
@@ -48,8 +54,9 @@ pub struct Any {
 
 /// The generated messages and enums of package `hbase.pb`.
 ///
-/// Rust's spelling replaces HBase's where they differ: `WALKey` is `WalKey`, `UUID` is `Uuid`. A type declared inside
-/// a message lives in a module named after it: `MutationProto.Durability` is `mutation_proto::Durability`.
+/// Rust's spelling replaces HBase's where they differ: `WALKey` is `WalKey`, `UUID` is `Uuid`. A
+/// type declared inside a message is in a module named after it: `MutationProto.Durability` is
+/// `mutation_proto::Durability`.
 pub mod pb {
     #![allow(missing_docs, clippy::all)]
     include!(concat!(env!("OUT_DIR"), "/hbase.pb.rs"));

@@ -1,4 +1,4 @@
-//! The four bytes `PBUF` that HBase sets before a stored protobuf message.
+//! The four bytes `PBUF` that HBase writes before a stored protobuf message.
 //!
 //! ```text
 //! offset  length  content
@@ -13,12 +13,12 @@ use prost::{DecodeError, Message};
 /// The mark before a stored message.
 pub const PB_MAGIC: &[u8; 4] = b"PBUF";
 
-/// Why stored bytes are not the message asked for.
+/// Why stored bytes are not the expected message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MagicError {
     /// The bytes do not begin with [`PB_MAGIC`]: another format, or not a stored message at all.
     NoMagic,
-    /// The bytes after the mark do not decode: damaged, or another message.
+    /// The bytes after the mark do not decode: they are corrupt, or another message.
     Message(DecodeError),
 }
 
@@ -46,7 +46,7 @@ impl From<DecodeError> for MagicError {
     }
 }
 
-/// [`PB_MAGIC`] and then `message`, without a length in front.
+/// [`PB_MAGIC`] and `message`, without a length.
 pub fn with_magic(message: &impl Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PB_MAGIC.len() + message.encoded_len());
     bytes.extend_from_slice(PB_MAGIC);
@@ -54,13 +54,19 @@ pub fn with_magic(message: &impl Message) -> Vec<u8> {
     bytes
 }
 
-/// Decodes what [`with_magic`] wrote; bytes without the mark are an error.
+/// Decodes the output of [`with_magic`].
+///
+/// # Errors
+/// [`MagicError::NoMagic`], [`MagicError::Message`].
 pub fn from_magic<M: Message + Default>(bytes: &[u8]) -> Result<M, MagicError> {
     let message = bytes.strip_prefix(PB_MAGIC).ok_or(MagicError::NoMagic)?;
     Ok(M::decode(message)?)
 }
 
 /// Decodes `bytes` with or without the mark, for places where HBase writes either form.
+///
+/// # Errors
+/// [`MagicError::Message`].
 pub fn from_magic_or_plain<M: Message + Default>(bytes: &[u8]) -> Result<M, MagicError> {
     Ok(M::decode(bytes.strip_prefix(PB_MAGIC).unwrap_or(bytes))?)
 }

@@ -1,5 +1,5 @@
-//! What messages become in memory while they are decoded: no more than three times what was taken from the allowance, whatever
-//! is repeated in them.
+//! The memory of messages while they are decoded: at most three times the allowance taken,
+//! whichever of their fields is repeated.
 
 #![allow(missing_docs, unsafe_code)]
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenkeel_protocol::{Allowance, decode, pb};
 use prost::Message;
 
-/// Bytes that are allocated now, and that were at most.
+/// Counts the bytes allocated now, and their maximum.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -21,7 +21,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -29,13 +29,13 @@ unsafe impl GlobalAlloc for Counting {
         let now = NOW.fetch_add(size, Ordering::Relaxed) + size - layout.size();
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
         PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -45,10 +45,10 @@ static ALLOCATOR: Counting = Counting;
 
 const ELEMENTS: usize = 4000;
 const ALLOWANCE: u64 = 1 << 30;
-/// What decoding takes that is not by elements.
+/// Memory of decoding that does not depend on elements.
 const SLACK_BYTES: usize = 64 << 10;
 
-/// A field with a length.
+/// A length-delimited field.
 fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![tag << 3 | 2];
     prost::encoding::encode_varint(payload.len() as u64, &mut bytes);
@@ -56,7 +56,7 @@ fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The peak that decoding adds, beside what it takes.
+/// The peak memory of decoding, and the allowance it takes.
 fn peak_and_taken<M: Message + Default>(bytes: &Bytes, allowance: u64) -> (usize, u64) {
     let mut none = || None;
     let mut allowance_left = Allowance::new(allowance, &mut none);
@@ -66,7 +66,7 @@ fn peak_and_taken<M: Message + Default>(bytes: &Bytes, allowance: u64) -> (usize
     (PEAK.load(Ordering::Relaxed) - before, allowance - allowance_left.left())
 }
 
-/// Every field that has a length, of messages down to the third level, many times over and empty.
+/// Every length-delimited field of messages down to the third level, repeated many times and empty.
 fn check<M: Message + Default>(name: &str) {
     let mut worst = 0.0;
     for outer in 0..9u8 {
@@ -94,7 +94,7 @@ fn check<M: Message + Default>(name: &str) {
     println!("{name}: {worst:.2} times what was taken at most");
 }
 
-// One test: the peak is the process's.
+// There is only one test: the peak is that of the process.
 #[test]
 fn no_message_becomes_more_than_three_times_what_it_takes() {
     check::<pb::GetRequest>("Get");

@@ -1,5 +1,5 @@
-//! The messages against bytes written by hand: what HBase's clients, servers and files hold must come out of and go
-//! into these structs bit for bit.
+//! The messages against bytes written by hand: the bytes of HBase's clients, servers and files must
+//! decode to and encode from these structs exactly.
 
 use bytes::Bytes;
 use evenkeel_protocol::Any;
@@ -201,8 +201,8 @@ fn one(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of field `number` with the two bytes `08 01`: those of a string or bytes field, or a message whose
-/// field 1 is the varint 1.
+/// The bytes of field `number` with the two bytes `08 01`: those of a string or bytes field, or a
+/// message whose field 1 is the varint 1.
 fn two_bytes(number: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     prost::encoding::encode_varint(u64::from(number) << 3 | 2, &mut bytes);
@@ -210,7 +210,8 @@ fn two_bytes(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Asserts that `$bytes` decode to a `$message` of which `$check` is true, as it is not of the default message.
+/// Asserts that `$bytes` decode to a `$message` of which `$check` is true, as it is not of the
+/// default message.
 macro_rules! assert_field {
     ($bytes:expr, $message:ty, $check:expr) => {{
         let check: fn(&$message) -> bool = $check;
