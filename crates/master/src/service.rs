@@ -94,17 +94,19 @@ const METHODS: &[&str] = &[
 ];
 
 /// Methods that wait for the lock of a table or for a disk.
-const WAITS: [&str; 11] = [
+const WAITS: [&str; 13] = [
     "AssignRegion",
     "DeleteSnapshot",
     "ExecProcedure",
     "ExecProcedureWithRet",
     "GetCompletedSnapshots",
+    "IsProcedureDone",
     "IsSnapshotDone",
     "MoveRegion",
     "RestoreSnapshot",
     "RunCatalogScan",
     "RunCleanerChore",
+    "Snapshot",
     "UnassignRegion",
 ];
 

@@ -46,9 +46,15 @@ const METHODS: &[&str] = &[
     "GetCachedFilesList",
 ];
 
-/// Methods that wait for a disk, or take long.
-const WAITS: [&str; 5] =
-    ["FlushRegion", "RollWALWriter", "UpdateConfiguration", "ClearRegionBlockCache", "GetCachedFilesList"];
+/// Methods that wait for a disk, or take long. GetRegionInfo reads an index block for the row at which to split.
+const WAITS: [&str; 6] = [
+    "GetRegionInfo",
+    "FlushRegion",
+    "RollWALWriter",
+    "UpdateConfiguration",
+    "ClearRegionBlockCache",
+    "GetCachedFilesList",
+];
 
 /// The class whose message GetLogEntries answers with.
 const LOG_RESPONSES_CLASS: &str =
