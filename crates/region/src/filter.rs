@@ -72,7 +72,7 @@ use evenkeel_common::{CellBuffer, CellRef, ErrorKind, HBaseError, KeyBuf, Result
 
 pub use comparator::{ByteArrayComparable, comparator_from_proto};
 pub use compare::excludes;
-pub use parse::{DEPTH_MAX, FILTERS_MAX, from_proto, from_proto_sized};
+pub use parse::{DEPTH_MAX, FILTERS_MAX, bytes_to_read, from_proto, from_proto_sized};
 
 /// What a filter says of a cell (`Filter.ReturnCode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! A filter takes no more memory than it is charged for, whatever its kind and however it was made to be large.
+//! A filter takes no more memory than it is charged for, whatever its kind and however it was made to be large: while it is
+//! used, and before that, while it is read.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,18 +7,23 @@ use std::cell::Cell;
 use bytes::Bytes;
 use evenkeel_common::KeyValue;
 use evenkeel_protocol::pb;
-use evenkeel_region::filter::{Filter, from_proto_sized};
+use evenkeel_region::filter::{Filter, bytes_to_read, from_proto_sized};
 use prost::Message;
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the bytes that this thread has asked for and not given back.
+/// Counts the bytes that this thread has asked for and not given back, and the most that there were of these.
 struct Counting;
 
 fn count(bytes: isize) {
-    LIVE.with(|live| live.set(live.get() + bytes));
+    let live = LIVE.with(|live| {
+        live.set(live.get() + bytes);
+        live.get()
+    });
+    MOST.with(|most| most.set(most.get().max(live)));
 }
 
 // SAFETY: every call is passed on unchanged; counting allocates nothing.
@@ -175,5 +181,47 @@ fn a_filter_takes_no_more_than_it_is_charged_for() {
         let taken = (LIVE.with(Cell::get) - before).max(0) as u64;
         assert!(taken <= charged, "{name}: {taken} bytes, charged for {charged}");
         assert!(charged <= taken.max(1 << 16) * 64, "{name}: {taken} bytes, charged for {charged}");
+    }
+}
+
+/// Bytes that are as small on the wire, and as many elements, as a class has: each of the keys and lengths says nothing.
+fn empty_elements() -> Vec<(&'static str, pb::Filter)> {
+    let raw = |class: &str, element: &[u8]| {
+        let name = format!("org.apache.hadoop.hbase.filter.{class}");
+        pb::Filter { name, serialized_filter: Some(element.repeat(100_000).into()) }
+    };
+    let single = |class: &str, element: &[u8]| {
+        let mut filter = raw(class, element);
+        filter.serialized_filter = Some(element.to_vec().into());
+        filter
+    };
+    let of_list = |member: pb::Filter| list(vec![member]);
+    vec![
+        ("members of no class", raw("FilterList", &[0x08, 1, 0x12, 0])),
+        ("column prefixes", raw("MultipleColumnPrefixFilter", &[0x0a, 0])),
+        ("ranges", raw("MultiRowRangeFilter", &[0x0a, 0])),
+        ("fuzzy keys", raw("FuzzyRowFilter", &[0x0a, 0])),
+        ("timestamps", raw("TimestampsFilter", &[0x0a, 1, 1])),
+        ("qualifiers", raw("FirstKeyValueMatchingQualifiersFilter", &[0x0a, 0])),
+        ("ranges in a list", of_list(raw("MultiRowRangeFilter", &[0x0a, 0]))),
+        ("members of no class in a list", of_list(raw("FilterList", &[0x08, 1, 0x12, 0]))),
+        ("one prefix", single("PrefixFilter", &[0x0a, 0])),
+    ]
+}
+
+#[test]
+fn reading_a_filter_takes_no_more_than_its_bytes_say_before() {
+    for (name, proto) in large_filters().into_iter().chain(empty_elements()) {
+        if name.contains("expression") {
+            continue;
+        }
+        let said = bytes_to_read(&proto);
+        let before = LIVE.with(Cell::get);
+        MOST.with(|most| most.set(before));
+        let read = from_proto_sized(&proto).map(|(_, charged)| charged);
+        let taken = (MOST.with(Cell::get) - before).max(0) as u64;
+        // A refusal says what it refuses.
+        assert!(taken <= said + 8192, "{name}: {taken} bytes, said {said}");
+        assert!(read.is_err() || read.is_ok_and(|charged| charged <= said), "{name}: said {said}");
     }
 }

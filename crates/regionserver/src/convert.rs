@@ -6,6 +6,7 @@
 //!
 //! | module | messages |
 //! |---|---|
+//! | [`bounded`] | requests with filters, within what there is room for |
 //! | [`read`] | Get and Scan |
 //! | [`multi`] | MultiRequest |
 //! | [`mutation`] | MutationProto, with its cells from the message or from the request's cell block |
@@ -23,6 +24,7 @@ use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::TimeRange;
 
+pub mod bounded;
 pub mod condition;
 pub mod multi;
 pub mod mutation;

@@ -48,6 +48,40 @@ pub fn from_proto_sized(filter: &pb::Filter) -> Result<(Box<dyn Filter>, u64)> {
     Ok((filter, parser.bytes + parser.regexes.bytes(REGEX_BYTES)))
 }
 
+/// What reading a filter takes at most, without regular expressions, whose own bound is smaller than what one of them costs on
+/// the wire. Told from its bytes, before anything of them is decoded: a filter of 2 bytes an element becomes a hundred times
+/// as large, and whoever reads one from a client makes sure that there is room for that first.
+pub fn bytes_to_read(filter: &pb::Filter) -> u64 {
+    bytes_of(&filter.name, filter.serialized_filter.as_deref().unwrap_or_default(), 0)
+}
+
+fn bytes_of(name: &str, bytes: &[u8], depth: usize) -> u64 {
+    // What is no filter, or nested too deep, is refused without being decoded.
+    let Some(class) = name.strip_prefix(PACKAGE).filter(|_| depth < DEPTH_MAX) else { return FILTER_BYTES };
+    let member = match class {
+        "FilterList" => 2,
+        "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 1,
+        _ => return own_bytes(class, bytes),
+    };
+    own_bytes(class, bytes)
+        + payloads(bytes, member).map(|member| bytes_of_nested(member, depth + 1)).sum::<u64>()
+}
+
+fn bytes_of_nested(message: &[u8], depth: usize) -> u64 {
+    let name = field(message, 1).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+    bytes_of(name, field(message, 2).unwrap_or_default(), depth)
+}
+
+/// What a filter of a class takes. The arguments of a list or a wrapper are filters, which count themselves.
+fn own_bytes(class: &str, bytes: &[u8]) -> u64 {
+    let own = match class {
+        "FilterList" | "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 0,
+        "TimestampsFilter" => bytes.len() as u64 * PACKED_FACTOR,
+        _ => bytes.len() as u64 * 4,
+    };
+    FILTER_BYTES + own + fields(bytes) * ELEMENT_BYTES
+}
+
 /// The state of reading one filter: how deep, how many, and how much memory went to regular expressions.
 #[derive(Default)]
 pub(super) struct Parser {
@@ -95,19 +129,9 @@ impl Parser {
         Ok(())
     }
 
-    /// Counts what a filter of a class takes. The arguments of a list or a wrapper are filters, which count themselves.
-    fn count(&mut self, class: &str, bytes: &[u8]) {
-        let own = match class {
-            "FilterList" | "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 0,
-            "TimestampsFilter" => bytes.len() as u64 * PACKED_FACTOR,
-            _ => bytes.len() as u64 * 4,
-        };
-        self.bytes += FILTER_BYTES + own + fields(bytes) * ELEMENT_BYTES;
-    }
-
     fn of_class(&mut self, filter: &pb::Filter) -> Result<Box<dyn Filter>> {
         let bytes = filter.serialized_filter.clone().unwrap_or_default();
-        self.count(filter.name.strip_prefix(PACKAGE).unwrap_or_default(), &bytes);
+        self.bytes += own_bytes(filter.name.strip_prefix(PACKAGE).unwrap_or_default(), &bytes);
         match filter.name.strip_prefix(PACKAGE).unwrap_or_default() {
             "RowFilter" | "FamilyFilter" | "QualifierFilter" | "ValueFilter" => {
                 compare::parse(self, &filter.name[PACKAGE.len()..], &bytes)
@@ -176,15 +200,19 @@ fn invalid_message(what: &str) -> HBaseError {
 }
 
 /// The payload of a message's field, the last one of that number; empty for scalars.
-pub(super) fn field(mut bytes: &[u8], number: u32) -> Option<&[u8]> {
-    let mut found = None;
-    while let Some((tag, payload, rest)) = next_field(bytes) {
-        if tag == u64::from(number) {
-            found = Some(payload);
-        }
+pub(super) fn field(bytes: &[u8], number: u32) -> Option<&[u8]> {
+    payloads(bytes, number).last()
+}
+
+/// The payloads of a message's fields of a number.
+fn payloads(mut bytes: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+    let next = move || {
+        let (tag, payload, rest) = next_field(bytes)?;
         bytes = rest;
-    }
-    found
+        Some((tag, payload))
+    };
+    let of_number = move |(tag, payload): (u64, _)| (tag == u64::from(number)).then_some(payload);
+    std::iter::from_fn(next).filter_map(of_number)
 }
 
 /// How many fields a message has.

@@ -13,6 +13,7 @@ use evenkeel_protocol::{Allowance, BoundedError, merge, pb};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
 
+use super::bounded::take_filter;
 use super::result;
 
 /// A request.
@@ -96,7 +97,7 @@ impl MultiRequest {
                 2 => request.nonce_group = Some(number(wire_type, &mut bytes)?),
                 3 => {
                     let condition = request.condition.get_or_insert_default();
-                    merge(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                    merge_condition(condition, delimited(wire_type, &mut bytes)?, allowance)?;
                 }
                 _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
             }
@@ -126,7 +127,7 @@ impl RegionAction {
                 }
                 4 => {
                     let condition = of_region.condition.get_or_insert_default();
-                    merge(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                    merge_condition(condition, delimited(wire_type, &mut bytes)?, allowance)?;
                 }
                 _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
             }
@@ -144,6 +145,16 @@ const PLAIN_BYTES_MAX: usize = 2048;
 
 fn take(allowance: &mut Allowance<'_>, bytes: u64) -> Result<(), BoundedError> {
     if allowance.take(bytes) { Ok(()) } else { Err(BoundedError::TooLarge) }
+}
+
+/// As [`merge`], with what its filter takes.
+fn merge_condition(
+    condition: &mut pb::Condition,
+    bytes: Bytes,
+    allowance: &mut Allowance<'_>,
+) -> Result<(), BoundedError> {
+    merge(condition, bytes, allowance)?;
+    take_filter(condition.filter.as_ref(), allowance)
 }
 
 /// The bytes of a field that has a length.
@@ -231,7 +242,9 @@ impl Kinds {
 
 fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Action, BoundedError> {
     if bytes.len() > PLAIN_BYTES_MAX {
-        return evenkeel_protocol::decode(bytes, allowance);
+        let action: pb::Action = evenkeel_protocol::decode(bytes, allowance)?;
+        take_filter(action.get.as_ref().and_then(|get| get.filter.as_ref()), allowance)?;
+        return Ok(action);
     }
     let wire_bytes = bytes.len() as u64;
     let action = pb::Action::decode(bytes)?;

@@ -9,6 +9,7 @@ use evenkeel_protocol::pb;
 use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use evenkeel_wal::WakeBatch;
 
+use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
 use crate::coprocessor::endpoint;
 use crate::requests::batch::{ClientRunner, Planned, Write};
@@ -114,7 +115,7 @@ impl ClientService {
     }
 
     fn mutate(&self, call: Call, reply: Responder, writes: &mut Vec<Write>) {
-        let request: pb::MutateRequest = match call.decode() {
+        let request: pb::MutateRequest = match call.decode_by(bounded::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
@@ -186,7 +187,7 @@ impl ClientService {
     fn handle(&self, class: CallClass, call: Call, reply: DetachedResponder) {
         match call.method {
             "Get" => {
-                let request = call.decode();
+                let request = call.decode_by(bounded::decode);
                 let caller = Caller::of(&call);
                 answer(reply, request.and_then(|request| get::get(&self.server, request, &caller)));
             }
@@ -195,8 +196,7 @@ impl ClientService {
             "Scan" => {
                 // From a copy, where it is large: an open scanner keeps slices of its request, and must not pin the
                 // connection's buffer.
-                let request =
-                    call.decode_by(|param, allowance| evenkeel_protocol::decode(own(param), allowance));
+                let request = call.decode_by(|param, allowance| bounded::decode(own(param), allowance));
                 let scanned = request.and_then(|request: pb::ScanRequest| {
                     scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
                 });
@@ -226,7 +226,7 @@ impl ClientService {
     }
 
     fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {
-        let request: pb::MutateRequest = match call.decode() {
+        let request: pb::MutateRequest = match call.decode_by(bounded::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };

@@ -412,6 +412,39 @@ fn a_cell_block_that_expands_holds_up_nobody() {
     });
 }
 
+/// A list of a filter of so many ranges, of two bytes each.
+fn ranges(count: usize) -> pb::Filter {
+    let of_class = |class: &str, bytes: Vec<u8>| pb::Filter {
+        name: format!("org.apache.hadoop.hbase.filter.{class}"),
+        serialized_filter: Some(bytes.into()),
+    };
+    let ranges = of_class("MultiRowRangeFilter", [0x0a, 0].repeat(count));
+    of_class("FilterList", pb::FilterList { operator: 1, filters: vec![ranges] }.encode_to_vec())
+}
+
+fn filtered_get(region: &Region, filter: pb::Filter) -> pb::GetRequest {
+    let get = pb::Get { row: Bytes::from_static(b"r"), filter: Some(filter), ..Default::default() };
+    pb::GetRequest { region: specifier(region), get }
+}
+
+fn filtered_scan(region: &Region, filter: pb::Filter) -> pb::ScanRequest {
+    let scan = Some(pb::Scan { filter: Some(filter), ..Default::default() });
+    pb::ScanRequest { region: Some(specifier(region)), scan, ..Default::default() }
+}
+
+fn filtered_put(region: &Region, filter: pb::Filter) -> pb::MutateRequest {
+    let row = Bytes::from_static(b"r");
+    let condition = Some(pb::Condition { row, filter: Some(filter), ..Default::default() });
+    pb::MutateRequest { condition, ..put_request(region, b"r") }
+}
+
+fn filtered_multi(region: &Region, filter: pb::Filter) -> pb::MultiRequest {
+    let get = Some(filtered_get(region, filter).get);
+    let action = vec![pb::Action { get, ..Default::default() }];
+    let region_action = vec![pb::RegionAction { region: specifier(region), action, ..Default::default() }];
+    pb::MultiRequest { region_action, ..Default::default() }
+}
+
 /// Requests that become many times as large: refused before that, and what they took is given back.
 #[test]
 fn requests_that_become_more_than_their_budget_are_refused() {
@@ -443,6 +476,10 @@ fn requests_that_become_more_than_their_budget_are_refused() {
         ("Scan", field(2, &field(1, &[0x12, 0].repeat(MANY)))),
         ("BulkLoadHFile", [field(1, &region), [0x12, 0].repeat(MANY)].concat()),
         ("ExecService", [0x12, 0].repeat(MANY)),
+        ("Get", filtered_get(&served.region, ranges(MANY)).encode_to_vec()),
+        ("Scan", filtered_scan(&served.region, ranges(MANY)).encode_to_vec()),
+        ("Mutate", filtered_put(&served.region, ranges(MANY)).encode_to_vec()),
+        ("Multi", filtered_multi(&served.region, ranges(MANY)).encode_to_vec()),
     ];
     let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
     for (at, (method, param)) in bombs.iter().enumerate() {
