@@ -1,7 +1,7 @@
 //! [`Block`], one verified and decompressed block of a store file.
 //!
-//! Its bytes lie on the heap, counted by reference, or in a cache's memory, held by a pin. Where the body begins is kept
-//! in the handle, so that readers need not care.
+//! Its bytes are on the heap, held by a reference count, or in a cache's memory, held by a pin. The
+//! handle stores the address of the body, so readers treat both alike.
 
 #![allow(unsafe_code)]
 
@@ -17,13 +17,13 @@ use crate::BlockKey;
 use crate::bucket::frame::FrameRef;
 use crate::bucket::pin::Pin;
 
-/// The kinds of block in a store file (`BlockType`), by their eight-byte magic.
+/// Types of block in a store file (`BlockType`), each with an eight-byte magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BlockType {
-    /// Cells, not encoded.
+    /// Cells without an encoding.
     Data,
-    /// Cells, encoded.
+    /// Encoded cells.
     EncodedData,
     /// The lowest level of a multi-level data index.
     LeafIndex,
@@ -37,32 +37,32 @@ pub enum BlockType {
     RootIndex,
     /// The file's key-value map.
     FileInfo,
-    /// The description of the row or row and column bloom filter.
+    /// The metadata of the ROW or ROWCOL bloom filter.
     GeneralBloomMeta,
-    /// The description of the bloom filter of rows with a family deleted.
+    /// The metadata of the bloom filter of rows with a family deleted.
     DeleteFamilyBloomMeta,
 }
 
-/// What a cache may treat differently (`BlockType.BlockCategory`).
+/// Classes of block that a cache may treat differently (`BlockType.BlockCategory`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockCategory {
     /// Cells.
     Data,
     /// Index blocks of any level.
     Index,
-    /// Bloom filter chunks and their description.
+    /// Bloom filter chunks and their metadata.
     Bloom,
     /// File info and named blocks.
     Meta,
 }
 
 impl BlockCategory {
-    /// How many there are.
+    /// The number of categories.
     pub const COUNT: usize = 4;
 }
 
 impl BlockType {
-    /// Every kind.
+    /// All types.
     pub const ALL: [Self; 10] = [
         Self::Data,
         Self::EncodedData,
@@ -76,7 +76,7 @@ impl BlockType {
         Self::DeleteFamilyBloomMeta,
     ];
 
-    /// The eight bytes that such a block begins with.
+    /// The eight bytes at the start of a block of this type.
     pub const fn magic(self) -> &'static [u8; 8] {
         match self {
             Self::Data => b"DATABLK*",
@@ -92,12 +92,12 @@ impl BlockType {
         }
     }
 
-    /// The kind of a magic.
+    /// Returns the type with this magic.
     pub fn from_magic(magic: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.magic() == magic)
     }
 
-    /// The category.
+    /// The block's category.
     pub const fn category(self) -> BlockCategory {
         match self {
             Self::Data | Self::EncodedData => BlockCategory::Data,
@@ -107,46 +107,48 @@ impl BlockType {
         }
     }
 
-    /// Whether the block holds cells.
+    /// Returns true if the block holds cells.
     pub const fn is_data(self) -> bool {
         matches!(self.category(), BlockCategory::Data)
     }
 }
 
-/// A part is shared when it is at least this part of its block: so many times its own bytes it holds in memory at most.
+/// A slice of a block is shared instead of copied if it is at least 1/8 of the block. So a shared
+/// slice holds at most eight times its own bytes in memory.
 const SHARED_BLOCK_PARTS_MAX: usize = 8;
-/// The same of a block that no cache keeps, whose memory is there for the part alone.
+/// As above, for a block outside of a cache: its memory exists only for the slice.
 const SHARED_HEAP_BLOCK_PARTS_MAX: usize = 2;
 
-/// What a [`Block`] is made of.
+/// The fields of a [`Block`].
 #[derive(Debug)]
 pub struct BlockParts {
-    /// The kind.
+    /// The type.
     pub kind: BlockType,
-    /// Where the block begins in its file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Bytes it takes there: header, body and checksums.
+    /// Bytes in the file: header, body and checksums.
     pub on_disk_bytes: u32,
-    /// Where the previous block of the same kind begins; -1 for the first.
+    /// The offset of the previous block of the same type; -1 for the first.
     pub prev_offset: i64,
-    /// Bytes that hold the body, verified and decompressed, and possibly what stood around it on disk.
+    /// The body, verified and decompressed, possibly with the bytes that surround it on disk.
     pub bytes: Box<[u8]>,
-    /// Where in `bytes` the body lies. Clipped to `bytes` when the block is made.
+    /// The range of the body in `bytes`. It is clipped to `bytes` when the block is made.
     pub body: Range<u32>,
-    /// Positions in the body at which a search may enter, ascending. Their meaning is the HFile reader's; they are found
-    /// once, when the block is loaded, and kept beside it. May be empty.
+    /// Positions in the body where a search may start, ascending. Only the HFile reader interprets
+    /// them. They are computed once, when the block is loaded. May be empty.
     pub seek_points: Box<[u32]>,
-    /// Bytes that belong to the seek points (keys that the encoding on disk does not spell out, digests of rows). May be empty.
+    /// Data of the seek points: keys that the encoding on disk does not spell out, or a row prefix
+    /// index. May be empty.
     pub seek_keys: Box<[u8]>,
-    /// The bytes are those of the file, compressed: whoever reads the block must open it each time
+    /// The bytes are compressed, as in the file, so every read decompresses them
     /// (`hbase.block.data.cachecompressed`).
     pub compressed: bool,
 }
 
-/// A handle to one block. The bytes stay as long as any handle does, evicted or not.
+/// A handle to one block. The bytes stay valid while any handle exists, even after an eviction.
 #[derive(Clone)]
 pub struct Block {
-    /// Into the memory that `owner` keeps.
+    /// Points into the memory that `owner` keeps.
     data: NonNull<u8>,
     data_bytes: u32,
     kind: BlockType,
@@ -154,12 +156,12 @@ pub struct Block {
     owner: Owner,
 }
 
-/// A block in a cache's memory that nobody has looked at yet. It is pinned.
+/// A pinned block in a cache's memory whose header was prefetched and not yet read.
 #[derive(Debug)]
 pub struct PrefetchedBlock {
     key: BlockKey,
     frame: FrameRef,
-    /// Bytes that the frame has at most.
+    /// The allocated size of the frame, an upper bound of its length.
     frame_bytes: u64,
     pin: Pin,
 }
@@ -171,7 +173,7 @@ impl PrefetchedBlock {
         Self { key, frame, frame_bytes, pin }
     }
 
-    /// The block, if it is what the cache's index says.
+    /// Returns the block, if its header agrees with the cache's index.
     #[inline]
     pub fn block(self) -> Option<Block> {
         let Self { key, frame, frame_bytes, pin } = self;
@@ -182,16 +184,16 @@ impl PrefetchedBlock {
 #[derive(Clone)]
 enum Owner {
     Heap(Arc<BlockParts>),
-    Cache(FrameRef, #[allow(dead_code)] Pin), // the pin is kept for its drop
+    Cache(FrameRef, #[allow(dead_code)] Pin), // keeps the block in place until it is dropped
 }
 
-// SAFETY: the bytes never change while a handle exists, and both owners may be dropped by any thread.
+// SAFETY: the bytes never change while a handle exists, and any thread may drop either owner.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Makes a block of its parts.
+    /// Makes a block from its fields.
     pub fn new(mut parts: BlockParts) -> Self {
         parts.body.end = parts.body.end.min(length::must_u32(parts.bytes.len()));
         parts.body.start = parts.body.start.min(parts.body.end);
@@ -205,7 +207,7 @@ impl Block {
         }
     }
 
-    /// The block of a frame that a pin keeps. The frame's kind is known.
+    /// Makes a block from a pinned frame. The caller has checked the frame's type.
     pub(crate) fn pinned(frame: FrameRef, pin: Pin) -> Self {
         let header = frame.header();
         Self {
@@ -217,7 +219,7 @@ impl Block {
         }
     }
 
-    /// The kind.
+    /// The type.
     #[inline]
     pub fn kind(&self) -> BlockType {
         self.kind
@@ -229,7 +231,7 @@ impl Block {
         self.compressed
     }
 
-    /// Where the block begins in its file.
+    /// The offset in the file.
     #[inline]
     pub fn offset(&self) -> u64 {
         match &self.owner {
@@ -238,7 +240,7 @@ impl Block {
         }
     }
 
-    /// Bytes on disk: header, body and checksums.
+    /// Bytes in the file: header, body and checksums.
     pub fn on_disk_bytes(&self) -> u32 {
         match &self.owner {
             Owner::Heap(parts) => parts.on_disk_bytes,
@@ -246,7 +248,7 @@ impl Block {
         }
     }
 
-    /// Where the previous block of the same kind begins; -1 for the first.
+    /// The offset of the previous block of the same type; -1 for the first.
     pub fn prev_offset(&self) -> i64 {
         match &self.owner {
             Owner::Heap(parts) => parts.prev_offset,
@@ -257,7 +259,7 @@ impl Block {
     /// The body, verified and decompressed, without the header.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: the owner keeps the bytes, and nobody writes them.
+        // SAFETY: the owner keeps the bytes, and nothing writes them.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.data_bytes as usize) }
     }
 
@@ -279,8 +281,8 @@ impl Block {
         }
     }
 
-    /// A part of the body that keeps the block where it is for as long as it is held, with no copy. `None` when `part` is
-    /// not a part of the body, or so small a one that it is not worth the rest of the block.
+    /// Returns `part` without a copy, as a slice that keeps the whole block. Returns `None` if
+    /// `part` is not within the body, or too small to be worth keeping the block.
     pub fn share(&self, part: &[u8]) -> Option<Bytes> {
         let start = (part.as_ptr() as usize).checked_sub(self.data.as_ptr() as usize)?;
         let end = start.checked_add(part.len()).filter(|end| *end <= self.data().len())?;
@@ -289,12 +291,12 @@ impl Block {
         is_worth_it.then(|| Bytes::from_owner(self.clone()).slice(start..end))
     }
 
-    /// Whether the bytes lie in a cache's memory, held by a pin.
+    /// Returns true if the bytes are in a cache's memory, held by a pin.
     pub fn is_pinned(&self) -> bool {
         matches!(self.owner, Owner::Cache(..))
     }
 
-    /// Whether two handles are of the same block in memory.
+    /// Returns true if both handles refer to the same bytes.
     pub fn same(&self, other: &Self) -> bool {
         self.data == other.data
     }

@@ -1,43 +1,52 @@
-//! [`BucketCache`], the engine behind every deploy; it keeps HBase's name and has no buckets of fixed size.
+//! [`BucketCache`], the engine of every deployment. It keeps HBase's name, but has no buckets of
+//! fixed size.
 //!
 //! # Design
-//! A cache is cut into shards by a hash of the key, each with its own bytes and its own lock for those who fill.
+//! A hash of the key selects one of several shards. Each shard has its own bytes and its own lock
+//! for inserts, evictions and removals.
 //!
-//! | part | module | what it does |
+//! | part | module | purpose |
 //! |---|---|---|
-//! | slots | `slot` | 64 bytes a block: key, place, counters, links |
-//! | index | `hash_index` | linear hashing over the slots, 4 bytes a block, read with no lock |
-//! | pins | `pin` | hazard pointers: who reads a block writes only its own core's memory |
-//! | policy | `policy`, `frequency_sketch` | W-TinyLFU in bytes, or HBase's LRU, with a share for `IN_MEMORY` families |
-//! | space | `allocator` | best fit in multiples of 8 bytes; neighbours are moved to join holes |
-//! | idle pages | `idle_pages` | memory of blocks that are gone goes back to the kernel |
-//! | frames | `frame` | a block with its key, seek points and checksum, in one piece |
-//! | rows | `rows` | what a Get answered, under the same budget and policy |
-//! | storage | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files by `pread` |
+//! | slots | `slot` | 64 bytes per block: key, extent, counters, links |
+//! | index | `hash_index` | linear hashing over the slots; 4 bytes per block; lock-free reads |
+//! | pins | `pin` | hazard pointers: a reader writes only memory of its own core |
+//! | policy | `policy`, `frequency_sketch` | W-TinyLFU or HBase's LRU; a share for `IN_MEMORY` |
+//! | allocator | `allocator` | best fit in units of 8 bytes; moves neighbours to join holes |
+//! | idle pages | `idle_pages` | returns unused memory to the kernel |
+//! | frames | `frame` | a block with its key, seek points and checksum |
+//! | rows | `rows` | results of Gets, under the same budget and policy |
+//! | storage | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files |
 //!
-//! *No slop.* HBase's buckets round a block up to a size class and keep memory in classes that are not wanted. Here any
-//! frame lies anywhere. Best fit leaves holes; when none is large enough, the few blocks beside one of the largest holes
-//! are copied into others, or those between some holes are slid together. That costs less than one copy for each byte
-//! filled, and 1 byte in 128 is left free so that there is room to move. It is measured by the test `churn`.
+//! *No internal fragmentation.* HBase's buckets round a block up to a size class, and keep memory
+//! in classes that are not in demand. Here a frame may start at any unit. Best fit leaves holes. If
+//! no hole is large enough, the cache copies the few blocks beside one of the largest holes into
+//! other holes, or slides the blocks between several holes together. This costs less than one copy
+//! per byte filled. One byte in 128 stays free as room to move. The test `churn` measures both.
 //!
-//! *Alternatives.* Log-structured segments waste the ends of segments or need a whole one free, and tie the policy to the
-//! order of writing; a ring is a FIFO; slabs are what HBase has. Moving a little, independent of the policy, keeps both
-//! apart.
+//! *Alternatives.* Log-structured segments waste the ends of segments or need a whole free segment,
+//! and tie the policy to the write order. A ring is a FIFO. Slabs are what HBase has. Moving a few
+//! blocks, independently of the policy, keeps space and policy apart.
 //!
-//! *Hits.* Chain walk, pin, one frame header. A hit counts in its slot up to three, and then writes nothing shared.
+//! *Hits.* A hit walks a hash chain, takes a pin and reads one frame header. It increments the
+//! slot's counter up to three, and after that writes no shared memory.
 //!
-//! *Restart.* Slots of a file engine lie in a mapped file, changed in place under their version; frames carry their key
-//! and a checksum, and are checked before they are first served. Nothing is written at the end; a start reads the slots
-//! (64 bytes a block) to know what is free.
+//! *Restart.* The slots of a file engine are in a mapped file and change in place under their
+//! version. Frames carry their key and a checksum, which is verified before the frame is first
+//! served. A shutdown writes nothing. A start reads the slots (64 bytes per block) to find the free
+//! space.
 //!
 //! # Bounds
-//! Frames never take more than the capacity. The index is beside it: below 80 bytes a block. Blocks larger than
-//! `block_bytes_max`, or half a shard, are not kept. Pins are 31 a thread and counted in slots beyond.
+//! Frames never take more than the capacity. The index comes on top, at less than 80 bytes per
+//! block. Blocks larger than `block_bytes_max`, or than half a shard, are not kept. A thread has 31
+//! pins in its stripe; further pins are counted in the slots.
 //!
 //! # Locks
-//! One lock a shard, held for one insert, eviction or removal; a flight's lock (see `single_flight`) is never held with it.
+//! One lock per shard, held for one insert, eviction or removal. It is never held together with a
+//! lock of `single_flight`.
 
-#![allow(unsafe_code)] // memory is owned here: `mapping`, `slot`, `pin`, `hash_index`, `frame`, `storage`, `persistence`
+// These modules own memory: `mapping`, `slot`, `pin`, `hash_index`, `frame`, `storage` and
+// `persistence`.
+#![allow(unsafe_code)]
 
 mod allocator;
 #[cfg(test)]
@@ -88,16 +97,17 @@ use crate::{
 /// Larger blocks are not kept (`hbase.lru.max.block.size`).
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
-/// A cache has a shard for each so many bytes, up to [`SHARDS_MAX`].
+/// The cache has one shard per this many bytes, up to [`SHARDS_MAX`].
 const SHARD_BYTES: u64 = 256 << 20;
 const SHARDS_MAX: u64 = 16;
-/// Slots are reserved for blocks of this size on average; address space only, where the memory is the process's own.
+/// The average block size for which slots are reserved. In memory of the process this reserves only
+/// address space.
 const BLOCK_BYTES_LEAST: u64 = 256;
 /// As above, for slots that take space in a file.
 const BLOCK_BYTES_LEAST_IN_FILE: u64 = 2048;
 const SLOTS_MIN: u64 = 64;
 
-/// Where a cache keeps its blocks.
+/// Where a cache stores its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Memory of the process (`offheap`, `heap`).
@@ -108,27 +118,27 @@ pub enum Engine {
     Files(Vec<PathBuf>),
 }
 
-/// What a cache is made of.
+/// The settings of a cache.
 #[derive(Clone, Debug)]
 pub struct BucketCacheConfig {
-    /// Bytes for blocks.
+    /// Capacity for frames, in bytes.
     pub capacity_bytes: u64,
-    /// Where they lie.
+    /// Where they are stored.
     pub engine: Engine,
-    /// Where the index of a file engine lies; beside its first file when `None`.
+    /// The index file of a file engine. `None` puts it beside the first data file.
     pub index_path: Option<PathBuf>,
-    /// In what order blocks go.
+    /// The order of eviction.
     pub policy: Policy,
-    /// How the bytes are shared.
+    /// The policy's shares of the bytes.
     pub shares: Shares,
     /// Larger blocks are not kept.
     pub block_bytes_max: u64,
-    /// Overwrite freed memory, so that a test sees a block that is used after it was freed.
+    /// Overwrite freed memory, so that a test detects a use after free.
     pub poison: bool,
 }
 
 impl BucketCacheConfig {
-    /// A cache in memory, by default settings.
+    /// A cache in memory with default settings.
     pub fn in_memory(capacity_bytes: u64) -> Self {
         Self {
             capacity_bytes,
@@ -142,24 +152,25 @@ impl BucketCacheConfig {
     }
 }
 
-/// See the module.
+/// The engine. See the module.
 pub struct BucketCache {
     shards: Box<[Shard]>,
     frames: Option<Arc<Mapping>>,
     counters: Arc<Counters>,
     single_flight: SingleFlight,
     capacity_bytes: AtomicU64,
-    /// Blocks lie in memory of the process.
+    /// Frames are in memory of the process.
     is_in_memory: bool,
-    /// Locked as long as the cache is open.
+    /// The index file, locked while the cache is open.
     _index: Option<std::fs::File>,
 }
 
 impl BucketCache {
-    /// Opens a cache; one in files with the blocks that are there.
+    /// Opens a cache. A cache in files starts with the blocks that are there.
     ///
     /// # Errors
-    /// When memory or disk space is not to be had, or another process has the files.
+    /// `OutOfMemory` without address space; `WouldBlock` if another process uses the files; the
+    /// file system's error, such as a full disk.
     pub fn open(config: &BucketCacheConfig) -> io::Result<Self> {
         let geometry = geometry_of(config);
         let bytes = u64::from(geometry.shards) * geometry.shard_bytes;
@@ -229,24 +240,24 @@ impl BucketCache {
         }
     }
 
-    /// Changes how many bytes are used at most, up to the capacity it was opened with.
+    /// Changes the usable bytes, up to the capacity at opening.
     pub fn resize(&self, capacity_bytes: u64) {
         self.capacity_bytes.store(capacity_bytes, Relaxed);
         let each = capacity_bytes / self.shards.len() as u64;
         self.shards.iter().for_each(|shard| shard.resize(each / UNIT_BYTES * UNIT_BYTES));
     }
 
-    /// Blocks that readers hold in place now. Looks at every slot: for tests and diagnosis.
+    /// The number of pins held by readers. Reads every slot: for tests and diagnosis.
     pub fn pins(&self) -> usize {
         self.shards.iter().map(|shard| pin::count(shard.slots())).sum()
     }
 
-    /// Blocks that were forgotten and that readers still hold.
+    /// The number of removed blocks that readers still pin.
     pub fn limbo(&self) -> u64 {
         self.shards.iter().map(|shard| shard.usage().limbo).sum()
     }
 
-    /// Reads that are under way.
+    /// Reads in progress.
     #[cfg(test)]
     pub(crate) fn single_flight(&self) -> &SingleFlight {
         &self.single_flight
@@ -264,7 +275,7 @@ impl BucketCache {
     }
 }
 
-/// The memory and files of a cache, opened.
+/// The opened memory and files of a cache.
 struct BackingMemory {
     slots: Arc<Mapping>,
     slots_start: usize,
@@ -305,7 +316,7 @@ fn geometry_of(config: &BucketCacheConfig) -> Geometry {
     Geometry { shards: must_u32(shards), slots: must_u32(slots), shard_bytes, files: must_u32(files) }
 }
 
-/// A file's id in 64 bits. What it leaves out is in the frame.
+/// Folds a file's id to 64 bits. The frame has the whole id.
 #[inline]
 pub(crate) fn fold(file: FileId) -> u64 {
     let bits = file.bits();
@@ -317,7 +328,7 @@ fn hash_of(key: &BlockKey) -> u64 {
     hash(fold(key.file), key.offset)
 }
 
-/// Spreads a key; file ids are spread already, offsets are not.
+/// Mixes a key. File ids are already random; offsets are not.
 #[inline]
 fn hash(file: u64, offset: u64) -> u64 {
     let mut h = file ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -407,20 +418,20 @@ impl BlockCache for BucketCache {
         files.iter().map(|file| all.get(&fold(*file)).copied().unwrap_or_default()).collect()
     }
 
-    /// One caller loads; others that miss the same block meanwhile wait for it, kept or not. When the load fails, the
-    /// next of them tries.
+    /// One caller loads. Others that miss the same block wait for it, whether it is kept or not. If
+    /// the load fails, the next of them loads.
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
         if let Some(block) = self.lookup(key) {
             self.counters.hit(block.kind().category());
             return Ok(block);
         }
-        // What is read is written to the cache's file, if it has one, and that may wait for a disk.
+        // With a file engine an insert writes to the file, which may wait for a disk.
         let writes = hint.keep && self.frames.is_none();
         if turns::was_refused() || (writes && !turns::may_wait()) {
             return Err(turns::refuse());
         }
         let outcome = self.single_flight.read(key, || {
-            // Someone may have finished between the lookup and the turn.
+            // Another thread may have inserted the block since the lookup.
             if let Some(block) = self.lookup(key) {
                 return Ok(block);
             }

@@ -1,6 +1,7 @@
-//! [`CombinedBlockCache`]: index and bloom blocks in one cache, data blocks in another, or in none.
+//! [`CombinedBlockCache`]: index and bloom blocks in L1, data blocks in L2, or in no cache.
 //!
-//! Readers that miss the same block wait for one read: in the cache that would keep it, or here when none would.
+//! Readers that miss the same block wait for one read: in the cache that keeps the block, or here
+//! if no cache keeps it.
 
 use evenkeel_common::Result;
 
@@ -11,17 +12,17 @@ use crate::{
     PrefetchedBlock,
 };
 
-/// L1 for all blocks but data, L2 for data. Without L2, data blocks are not kept.
+/// L1 for all blocks except data, L2 for data blocks. Without L2, data blocks are not cached.
 #[derive(Debug)]
 pub struct CombinedBlockCache<L2> {
     l1: LruBlockCache,
     l2: L2,
-    /// Reads of blocks that are not kept.
+    /// Reads in progress of blocks that no cache keeps.
     single_flight: SingleFlight,
 }
 
 impl<L2: BlockCache> CombinedBlockCache<L2> {
-    /// Of two caches; [`crate::NoCache`] as `l2` keeps no data.
+    /// Combines two caches. [`crate::NoCache`] as `l2` caches no data blocks.
     pub fn new(l1: LruBlockCache, l2: L2) -> Self {
         Self { l1, l2, single_flight: SingleFlight::default() }
     }
@@ -36,7 +37,7 @@ impl<L2: BlockCache> CombinedBlockCache<L2> {
         &self.l2
     }
 
-    /// Reads of blocks that are not kept, which are under way.
+    /// Reads in progress of blocks that no cache keeps.
     #[cfg(test)]
     pub(crate) fn single_flight(&self) -> &SingleFlight {
         &self.single_flight
@@ -80,7 +81,7 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.l1.evict_file(file) + self.l2.evict_file(file)
     }
 
-    /// Beside the data blocks, or in L1 when those lie in files or nowhere.
+    /// L2, or L1 if L2 is in files or absent.
     fn rows(&self) -> Option<&BucketCache> {
         self.l2.rows().or_else(|| self.l1.rows())
     }
@@ -89,7 +90,7 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.l1.release_idle(may_go_on) + self.l2.release_idle(may_go_on)
     }
 
-    /// The sum of both.
+    /// The sum of both levels.
     fn stats(&self) -> CacheStats {
         let mut sum = self.l1.stats();
         sum += self.l2.stats();

@@ -1,13 +1,15 @@
-//! [`CacheConfig`]: HBase's settings to one of its five deploys.
+//! [`CacheConfig`]: from HBase's settings to one of its five deployments.
 //!
-//! | deploy | settings |
+//! | deployment | settings |
 //! |---|---|
 //! | LruBlockCache | none |
-//! | CombinedBlockCache | `hbase.bucketcache.ioengine` is `offheap`, `heap`, `file:`, `files:`, `mmap:` or `pmem:`, and a size |
-//! | META blocks only | an ioengine, and `hbase.bucketcache.size` 0; or `hfile.block.cache.policy` IndexOnlyLRU |
+//! | CombinedBlockCache | an ioengine (see below), and a size |
+//! | META blocks only | an ioengine, and `hbase.bucketcache.size` 0; or policy IndexOnlyLRU |
 //! | none | `hfile.block.cache.size` at most 0.0001 |
 //!
-//! docs/operating/block-cache.md says what each setting does here, and which are read and not needed.
+//! `hbase.bucketcache.ioengine` is `offheap`, `heap`, `file:`, `files:`, `mmap:` or `pmem:`. The
+//! policy is `hfile.block.cache.policy`. docs/operating/block-cache.md describes the effect of each
+//! setting, and which are accepted without effect.
 
 use evenkeel_common::length;
 use std::path::PathBuf;
@@ -23,43 +25,43 @@ const SHARE_LEAST: f64 = 0.0001;
 const SHARE_DEFAULT: f64 = 0.4;
 const SHARE_MAX: f64 = 0.8;
 
-/// Settings that are read by HBase and do nothing here.
+/// Settings of HBase that have no effect here.
 const NOT_NEEDED: &[(&str, &str)] = &[
-    ("hbase.bucketcache.bucket.sizes", "blocks of any size are stored exactly"),
+    ("hbase.bucketcache.bucket.sizes", "blocks are stored without rounding up their size"),
     ("hbase.bucketcache.percentage.in.combinedcache", "HBase ignores it too"),
     ("hbase.bucketcache.combinedcache.enabled", "the caches are always combined, as in HBase"),
-    ("hbase.bucketcache.writer.threads", "blocks are written by who reads them"),
-    ("hbase.bucketcache.writer.queuelength", "blocks are written by who reads them"),
+    ("hbase.bucketcache.writer.threads", "the thread that reads a block writes it"),
+    ("hbase.bucketcache.writer.queuelength", "the thread that reads a block writes it"),
 ];
 
 /// The caches of a server.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
-    /// The cache of index and bloom blocks, or of all blocks; `None` for no cache at all.
+    /// The cache of index and bloom blocks, or of all blocks. `None` for no cache at all.
     pub l1: Option<BucketCacheConfig>,
-    /// The data blocks.
+    /// Where data blocks are cached.
     pub data: DataBlocks,
 }
 
-/// Where data blocks are kept.
+/// The cache of data blocks.
 #[derive(Clone, Debug)]
 pub enum DataBlocks {
-    /// With all others.
+    /// The cache of all blocks.
     InL1,
-    /// In a cache of their own.
+    /// A cache of their own.
     InL2(BucketCacheConfig),
-    /// Nowhere.
+    /// None.
     NotKept,
 }
 
 impl CacheConfig {
-    /// Reads the keys. Shares are of `memory_bytes`, which stands where HBase has the heap.
+    /// Reads the settings. Shares are relative to `memory_bytes`, which replaces HBase's heap size.
     ///
     /// # Errors
-    /// One line that names the key, its value and what was expected.
+    /// [`ConfigError`] with the key, its value and the expected values.
     pub fn from_configuration(conf: &Configuration, memory_bytes: u64) -> Result<Self, ConfigError> {
         for (key, why) in NOT_NEEDED.iter().filter(|(key, _)| conf.is_set(key)) {
-            tracing::info!(key, why, "a setting of the block cache is not needed");
+            tracing::info!(key, why, "block cache setting has no effect");
         }
         let l1 = l1_bytes(conf, memory_bytes)?;
         let block_bytes_max =
@@ -81,7 +83,7 @@ impl CacheConfig {
         Ok(Self { l1, data })
     }
 
-    /// Bytes of the process's own memory that blocks may take.
+    /// The maximum of the process's memory that blocks use.
     pub fn memory_bytes(&self) -> u64 {
         let l2 = match &self.data {
             DataBlocks::InL2(config) if config.engine == Engine::Memory => config.capacity_bytes,
@@ -93,7 +95,7 @@ impl CacheConfig {
     /// Opens the caches.
     ///
     /// # Errors
-    /// When memory or disk space is not to be had, or another process has the files.
+    /// `IOException` if memory or disk space cannot be reserved, or another process uses the files.
     pub fn open(&self) -> Result<Arc<dyn BlockCache>> {
         let failed = |e: std::io::Error| HBaseError::io(format!("the block cache cannot be opened: {e}"));
         let Some(l1) = &self.l1 else { return Ok(Arc::new(NoCache)) };
@@ -123,8 +125,9 @@ fn l1_bytes(conf: &Configuration, memory_bytes: u64) -> Result<Option<u64>, Conf
     Ok(Some(if absolute > 0 { absolute } else { length::whole(memory_bytes as f64 * share) }))
 }
 
-/// `hfile.block.cache.policy`: in what order blocks go, and whether only index and bloom blocks are kept. HBase's default
-/// is `LRU`; it means HBase's LRU only when someone set it, for whoever did not is served better by the default here.
+/// Reads `hfile.block.cache.policy`: the order of eviction, and whether only index and bloom blocks
+/// are cached. HBase's default is `LRU`. Only an explicit `LRU` selects HBase's LRU; the default
+/// policy here has a better hit ratio.
 fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
     const KEY: &str = "hfile.block.cache.policy";
     let name = conf.get_str_or(KEY, "LRU".into())?;
@@ -136,8 +139,8 @@ fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
     }
 }
 
-/// Shares by `<prefix>single.<suffix>` and its like, which must sum to 1 when set. The single share takes effect only
-/// when it is set, or by LRU: that of the default policy is smaller than HBase's.
+/// Reads the shares `<prefix>single.<suffix>` and its like, which must sum to 1. The single share
+/// takes effect only if it is set, or with LRU: the default policy has a smaller one than HBase.
 fn shares(conf: &Configuration, policy: Policy, prefix: &str, suffix: &str) -> Result<Shares, ConfigError> {
     let defaults = [("single", 0.25), ("multi", 0.50), ("memory", 0.25)];
     let mut sum = 0.0;
@@ -160,7 +163,8 @@ fn shares(conf: &Configuration, policy: Policy, prefix: &str, suffix: &str) -> R
     if (sum - 1.0).abs() < 1e-3 { Ok(shares) } else { Err(conf.unusable(&key, "three shares that sum to 1")) }
 }
 
-/// The cache of data blocks; `None` without an ioengine, of no bytes when its size is 0.
+/// Reads the L2 cache of data blocks. `None` without an ioengine. Its capacity is 0 if its size is
+/// 0.
 fn l2(
     conf: &Configuration,
     policy: Policy,
@@ -183,7 +187,8 @@ fn l2(
     }))
 }
 
-/// `hbase.bucketcache.size`: megabytes, or below 1 a share of the memory (HBase 1.x; 2.6 takes it for megabytes).
+/// Reads `hbase.bucketcache.size`: megabytes, or below 1 a share of the memory. The share is HBase
+/// 1's meaning; HBase 2.6 reads it as megabytes.
 fn l2_bytes(conf: &Configuration, memory_bytes: u64) -> Result<u64, ConfigError> {
     const KEY: &str = "hbase.bucketcache.size";
     let size = conf.get_f64_or(KEY, 0.0)?;

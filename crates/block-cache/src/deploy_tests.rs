@@ -1,6 +1,7 @@
-//! Every deploy, by HBase's settings, under what a server does to it at once: fill, hit, hold, share, forget, resize, and
-//! shut down while readers still hold blocks. The rule is naive: what is found under a key is what belongs there, for as long
-//! as it is held. Freed memory is overwritten, so a block that was reused too early is seen.
+//! Every deployment, selected by HBase's settings, under the concurrent operations of a server:
+//! insert, look up, hold, share, remove, resize, and shut down while readers hold blocks. The rule
+//! is simple: a lookup returns what belongs to the key, for as long as it is held. Freed memory is
+//! overwritten, so early reuse is detected.
 
 use std::sync::{Arc, Barrier};
 
@@ -16,13 +17,13 @@ use crate::{
 
 const THREADS: u64 = 4;
 const STEPS: u64 = 600;
-/// How often a deploy is shut down and opened again.
+/// How often a deployment is shut down and reopened.
 const LIVES: u64 = 2;
 const READS_AFTER_SHUTDOWN: usize = 8;
-/// What an engine is made smaller to, once all is quiet.
+/// The size that an engine is shrunk to in the end.
 const SMALL_BYTES: u64 = 200_000;
 
-/// A deploy, and the engines in it: for what the cache as a whole does not tell.
+/// A deployment and its engines, for checks that the cache as a whole does not offer.
 trait Deploy: BlockCache {
     fn engines(&self) -> Vec<&BucketCache>;
 }
@@ -72,7 +73,7 @@ fn open(settings: &[(&str, String)]) -> Arc<dyn Deploy> {
 /// What a reader holds.
 enum Held {
     Block(BlockKey, Block),
-    /// A part of a block, as a reply has it, and a copy.
+    /// A slice of a block, as in a reply, and a copy.
     Part(Bytes, Vec<u8>),
 }
 
@@ -101,7 +102,7 @@ fn make(key: &BlockKey, n: u64) -> Block {
     block_of(kind_of(n), key, 200 + (n * 2_654_435_761 % 50_000) as usize)
 }
 
-/// One reader's day; returns what it still holds at the end.
+/// Runs one reader, and returns what it holds at the end.
 fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
     let mut held = Vec::new();
     for _ in 0..STEPS {
@@ -133,14 +134,14 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
     held
 }
 
-/// Lets go of the cache, as each reader does at about the same time, and reads on: one of them shuts the cache down while
-/// others read blocks of it.
+/// Drops the cache, as all readers do at about the same time, and continues to read. One of them
+/// shuts the cache down while the others read its blocks.
 fn read_through_shutdown(cache: Arc<dyn Deploy>, held: &mut Vec<Held>, all_are_here: &Barrier) {
     all_are_here.wait();
     drop(cache);
     for _ in 0..READS_AFTER_SHUTDOWN {
         held.iter().for_each(Held::check);
-        // Handles come and go after the shutdown, too.
+        // Handles are also cloned and dropped after the shutdown.
         let copies: Vec<_> = held.iter().map(Held::copy).collect();
         held.truncate(held.len() - held.len() / 4);
         copies.iter().for_each(Held::check);
@@ -184,12 +185,12 @@ fn drive(name: &str, settings: &[(&str, String)]) {
         });
         held.iter().for_each(Held::check);
         drop(held);
-        // What is left of a cache goes, with the lock of its files, when the next one is dropped.
+        // The next drop of a cache frees what is left of this one, with the lock of its files.
         drop(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
     }
 }
 
-/// What holds of a deploy of which nobody reads: each engine is within the size it was given last, and nothing failed.
+/// Checks a deployment without readers: each engine is within its size, and nothing failed.
 fn check_quiet(name: &str, cache: &dyn Deploy) {
     let stats = cache.stats();
     assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{name}");

@@ -1,20 +1,20 @@
 //! [`BlockKey`] and [`FileId`].
 
-/// A file, by 128 bits of its name.
+/// A file, identified by 128 bits made from its name.
 ///
-/// A store file's name is a UUID in hexadecimal, which is taken as it is, so two such files never share an id. Any
-/// other name (bulk loaded files, test files) is hashed to 128 bits by two differently seeded FNV-1a passes; the hash is
-/// the same in every process.
+/// The name of a store file is a UUID in hexadecimal, which is the id itself, so two such files
+/// never share an id. Any other name (bulk loaded files, test files) is hashed to 128 bits by two
+/// FNV-1a passes with different seeds. The hash is the same in every process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(u128);
 
 impl FileId {
-    /// The id of a file name (the last part of its path).
+    /// The id of a file name (the last component of its path).
     pub fn of_name(name: &str) -> Self {
         Self(parse_uuid(name).unwrap_or_else(|| hash(name.as_bytes())))
     }
 
-    /// The id of these bits.
+    /// The id with these bits.
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
@@ -25,7 +25,7 @@ impl FileId {
     }
 }
 
-/// A block: the file, and the offset of its first byte there.
+/// The identity of a block: file and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockKey {
     /// The file.

@@ -1,20 +1,24 @@
 //! Block caches.
 //!
-//! # Nouns
-//! * [`Block`]: one block of a store file as readers use it: checksum verified, decompressed, its structure walked
-//!   once. Whoever holds it keeps the memory, evicted or not: by a reference count on the heap, or by a pin in a cache.
-//! * [`BlockKey`]: which file, which offset. Files are told apart by a 128-bit [`FileId`] made from the file's name,
-//!   so that a cache outlives readers, and a link or a half of a split file shares the blocks of the file behind it.
-//! * [`BlockCache`]: the seam. [`BucketCache`] is the engine, in memory or in files; its header is the design document.
-//!   [`LruBlockCache`] is one in memory for all blocks, [`CombinedBlockCache`] keeps data apart, [`NoCache`] nothing.
-//! * *Rows*: a [`BucketCache`] in memory also keeps what Gets answered, by the same budget and policy. What such an entry
-//!   means, and that it is never stale, is the region's to say.
-//! * [`CacheConfig`]: HBase's settings, and the deploy that they ask for.
+//! # Terms
+//! * [`Block`]: one block of a store file as readers use it: its checksum is verified, its body is
+//!   decompressed, and its cells were parsed once. A handle keeps the bytes, even after the cache
+//!   evicts the block: by a reference count on the heap, or by a pin in a cache's memory.
+//! * [`BlockKey`]: file and offset. A file is identified by a 128-bit [`FileId`] made from its
+//!   name, so a cache outlives its readers, and a link or a half of a split file shares the blocks
+//!   of the file it refers to.
+//! * [`BlockCache`]: the trait of all caches. [`BucketCache`] is the engine, in memory or in files;
+//!   its header is the design document. [`LruBlockCache`] holds all blocks in memory,
+//!   [`CombinedBlockCache`] holds data blocks apart from the others, and [`NoCache`] holds nothing.
+//! * *Rows*: a [`BucketCache`] in memory also caches the results of Gets, under the same budget and
+//!   policy. The region defines what such an entry means and guarantees that it is never stale.
+//! * [`CacheConfig`]: HBase's settings, and the deployment they select.
 //!
 //! # Bounds
-//! A cache holds at most its capacity in bytes of frames (body, seek points and 56 bytes a block). Beside it lies its
-//! index, below 80 bytes a block.
+//! A cache holds at most its capacity in bytes of frames (body, seek points and 56 bytes a block).
+//! Its index comes on top, at less than 80 bytes a block.
 
+#![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
@@ -43,100 +47,102 @@ pub use lru::LruBlockCache;
 pub use none::NoCache;
 pub use stats::{ByCategory, CacheStats};
 
-/// How a block is asked for.
+/// How a lookup treats the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheHint {
-    /// Keep the block after a miss. A lookup is made either way (HBase's `cache_blocks=false` only stops insertion).
+    /// Insert the block after a miss. The lookup happens either way: HBase's `cache_blocks=false`
+    /// prevents only the insertion.
     pub keep: bool,
-    /// The family is `IN_MEMORY`: the block should go last.
+    /// The family is `IN_MEMORY`, so the block is evicted last.
     pub in_memory: bool,
-    /// What kind of block it will be: says which cache has it, and what a miss counts as.
+    /// The expected category. It selects the cache, and the counter of a miss.
     pub category: BlockCategory,
 }
 
 impl CacheHint {
-    /// Look up a data block, and keep it on a miss.
+    /// Looks up a data block and inserts it after a miss.
     pub const KEEP: Self = Self { keep: true, in_memory: false, category: BlockCategory::Data };
-    /// Look up a data block, and do not keep it on a miss.
+    /// Looks up a data block and does not insert it after a miss.
     pub const LOOK_ONLY: Self = Self { keep: false, in_memory: false, category: BlockCategory::Data };
 }
 
 /// Reads a block that is not cached.
 pub type LoadBlock<'a> = &'a mut dyn FnMut() -> Result<Block>;
 
-/// A cache of blocks, shared by every reader of a server.
+/// A cache of blocks, shared by all readers of a server.
 pub trait BlockCache: Send + Sync + Debug {
-    /// The block, when it is cached. Counts a hit or a miss.
+    /// Returns the block if it is cached. Counts a hit or a miss.
     fn get(&self, key: &BlockKey) -> Option<Block>;
 
-    /// Where the block of a category lies, when it is cached in memory, for who will most likely read it soon and then says so
-    /// by [`BlockCache::count_hit`]. For the policy this is a use; it counts nothing. Asks for the memory that
-    /// [`PrefetchedBlock::block`] looks at.
+    /// Pins a block that is cached in memory and prefetches its header into the processor's cache.
+    /// The policy records a use. No hit is counted: a caller that reads the block calls
+    /// [`BlockCache::count_hit`].
     fn prefetch(&self, key: &BlockKey, category: BlockCategory) -> Option<PrefetchedBlock> {
         let _ = (key, category);
         None
     }
 
-    /// Counts a hit of a block that [`BlockCache::prefetch`] gave.
+    /// Counts a hit of a block that [`BlockCache::prefetch`] returned.
     fn count_hit(&self, category: BlockCategory) {
         let _ = category;
     }
 
-    /// Whether the block is cached. Counts nothing.
+    /// Returns true if the block is cached. Counts nothing.
     fn contains(&self, key: &BlockKey) -> bool {
         let _ = key;
         false
     }
 
-    /// Whether blocks of a category are kept at all.
+    /// Returns true if the cache keeps blocks of this category.
     fn keeps(&self, category: BlockCategory) -> bool {
         let _ = category;
         true
     }
 
-    /// Whether a block of so many bytes can be kept without another one leaving.
+    /// Returns true if a block of `bytes` bytes fits without an eviction.
     fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
         let _ = (category, bytes);
         false
     }
 
-    /// Keeps a block, unless the cache does not want it.
+    /// Inserts a block. The cache may reject it.
     fn insert(&self, key: BlockKey, block: Block, admission: Admission);
 
-    /// Forgets every block of a file; returns how many there were.
+    /// Removes every block of a file and returns their number.
     fn evict_file(&self, file: FileId) -> usize;
 
-    /// The engine that keeps rows beside blocks, if one does; see [`bucket::rows`].
+    /// Returns the engine that caches rows beside blocks, if there is one. See [`bucket::rows`].
     fn rows(&self) -> Option<&BucketCache> {
         None
     }
 
-    /// Gives memory back to the system that no block has needed for two calls; how many bytes. It goes piece by piece, and
-    /// after each it asks whether it `may_go_on`, which may take its time.
+    /// Returns memory to the system that held no block during two calls in a row, and returns its
+    /// size in bytes. The cache releases a few pages at a time and calls `may_go_on` after each;
+    /// `may_go_on` may block.
     fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
         let _ = may_go_on;
         0
     }
 
-    /// What happened so far, and what is held now.
+    /// Returns the counters, and what the cache holds now.
     fn stats(&self) -> CacheStats;
 
-    /// As [`BlockCache::stats`], for each level apart: L1, and L2 when there is one.
+    /// As [`BlockCache::stats`], per level: L1, and L2 if there is one.
     fn levels(&self) -> Vec<CacheStats> {
         vec![self.stats()]
     }
 
-    /// What is cached of each of these files.
+    /// Returns what is cached of each of `files`.
     fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
         vec![CachedFile::default(); files.len()]
     }
 
-    /// The block from the cache, or else from `load`.
+    /// Returns the block from the cache, or else from `load`.
     ///
     /// An implementation may let one caller load while others that miss the same block wait for it.
     ///
     /// # Errors
-    /// What `load` says; nothing is cached then.
+    /// The error of `load`. Nothing is cached then.
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
         if let Some(block) = self.get(key) {
             return Ok(block);

@@ -1,7 +1,7 @@
-//! [`LruBlockCache`], one budget in memory for blocks of every kind.
+//! [`LruBlockCache`], a cache of all blocks in memory with one budget.
 //!
-//! It has HBase's name because the deploy does; the order in which blocks go is a [`crate::bucket::Policy`], which is
-//! HBase's LRU only where `hfile.block.cache.policy` was set to it.
+//! It has HBase's name because the deployment does. A [`crate::bucket::Policy`] defines the order
+//! of eviction, which is HBase's LRU only if `hfile.block.cache.policy` selects it.
 
 use std::fmt;
 use std::io;
@@ -13,23 +13,23 @@ use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, PrefetchedBlock,
 };
 
-/// A cache of blocks of every kind in memory.
+/// A cache of all blocks in memory.
 pub struct LruBlockCache(BucketCache);
 
 impl LruBlockCache {
-    /// A cache of at most `capacity_bytes`, by default settings.
+    /// A cache of at most `capacity_bytes` with default settings.
     ///
     /// # Panics
-    /// When the process has no address space left for it.
+    /// If the process has no address space left for it.
     pub fn new(capacity_bytes: usize) -> Self {
         Self::open(&BucketCacheConfig::in_memory(capacity_bytes as u64))
             .expect("address space for the block cache")
     }
 
-    /// A cache in memory.
+    /// Opens a cache in memory.
     ///
     /// # Errors
-    /// When the process has no address space left for it.
+    /// `OutOfMemory` without address space.
     pub fn open(config: &BucketCacheConfig) -> io::Result<Self> {
         BucketCache::open(config).map(Self)
     }

@@ -1,4 +1,4 @@
-//! [`NoCache`], for `hfile.block.cache.size` of 0, tools and tests.
+//! [`NoCache`]: for `hfile.block.cache.size` of 0, tools and tests.
 
 use crate::{Admission, Block, BlockCache, BlockCategory, BlockKey, CacheStats, FileId};
 

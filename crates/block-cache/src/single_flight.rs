@@ -1,7 +1,7 @@
-//! [`SingleFlight`]: one miss, one read.
+//! [`SingleFlight`]: concurrent misses of a block cause one read.
 //!
-//! Of those who miss the same block at once, one reads it; the others wait for what it finds. When it fails, the next
-//! one tries.
+//! One of the threads that miss a block reads it, and the others wait for its result. If the read
+//! fails, the next of them reads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{Block, BlockKey};
 
 const STRIPES: usize = 16;
 
-/// Reads that are under way.
+/// Reads in progress, striped by offset.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight([Mutex<HashMap<BlockKey, Arc<InFlightRead>>>; STRIPES]);
 
@@ -31,19 +31,20 @@ enum ReadState {
     Failed,
 }
 
-/// What to do about a miss.
+/// The part of a caller after a miss.
 enum Role<'a> {
-    /// Read it, and say so.
+    /// This thread reads the block and publishes the result.
     Leader(Leader<'a>),
-    /// Someone else has read it meanwhile.
+    /// Another thread has read the block.
     Done(Block),
-    /// Someone else has tried.
+    /// Another thread's read failed.
     Failed,
-    /// Someone else reads it, and this thread may not wait.
+    /// Another thread is reading the block, and this thread must not wait.
     Refused,
 }
 
-/// The duty to read a block. Dropped without [`Leader::finish`], it has failed.
+/// The obligation to read a block. If it is dropped without [`Leader::finish`], the read has
+/// failed.
 struct Leader<'a> {
     single_flight: &'a SingleFlight,
     key: BlockKey,
@@ -52,11 +53,12 @@ struct Leader<'a> {
 }
 
 impl SingleFlight {
-    /// What `read` gives: one of those who ask for a block at once calls it, and the others wait for what it finds. When it
-    /// fails, the next of them tries. Who may not wait ([`turns::may_wait`]) refuses.
+    /// Returns the block from `read`. One of the concurrent callers for a block calls `read`, and
+    /// the others wait for its result. If it fails, the next caller reads. A thread that must not
+    /// wait ([`turns::may_wait`]) is refused instead of waiting.
     ///
     /// # Errors
-    /// What the caller's own `read` says.
+    /// The error of the caller's own `read`; the refusal of [`turns::refuse`].
     pub fn read(&self, key: &BlockKey, mut read: impl FnMut() -> Result<Block>) -> Result<Block> {
         loop {
             match self.join(key) {
@@ -72,14 +74,14 @@ impl SingleFlight {
         }
     }
 
-    /// How many wait for a block.
+    /// The number of threads that wait for a block.
     #[cfg(test)]
     pub fn waiting(&self, key: &BlockKey) -> usize {
-        // The table and the reader have the flight, too.
+        // The table and the leader hold one reference each.
         self.stripe(key).lock().get(key).map_or(0, |read| Arc::strong_count(read).saturating_sub(2))
     }
 
-    /// Reads, or waits for who reads.
+    /// Becomes the leader, or waits for the leader's result.
     fn join(&self, key: &BlockKey) -> Role<'_> {
         let read = {
             let mut stripe = self.stripe(key).lock();
@@ -114,7 +116,7 @@ impl SingleFlight {
 }
 
 impl Leader<'_> {
-    /// Hands the block to those who wait.
+    /// Passes the block to the waiting threads.
     fn finish(mut self, block: &Block) {
         self.found = Some(block.clone());
     }
@@ -145,7 +147,8 @@ mod tests {
 
     const READERS: usize = 8;
 
-    /// Every kind of cache that a server has for its data blocks, and its flights.
+    /// Calls `check` with each kind of cache that holds a server's data blocks, and its single
+    /// flight.
     fn with_each(check: impl Fn(&str, &dyn BlockCache, &SingleFlight)) {
         let memory = BucketCacheConfig::in_memory(1 << 20);
         let bucket = || BucketCache::open(&memory).expect("memory");
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_read_that_fails_reads_next() {
+    fn after_a_failed_read_a_waiting_thread_reads() {
         with_each(|name, cache, single_flight| {
             let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(2), key(1, 7));
             let read = || {

@@ -1,4 +1,4 @@
-//! Counters of a cache, striped so that cores do not fight over one line.
+//! Counters of a cache, striped so that cores do not contend for one line.
 
 use std::cell::Cell;
 use std::ops::AddAssign;
@@ -6,51 +6,52 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::BlockCategory;
 
-/// Lookups by the category of block: data, index, bloom, meta.
+/// Counts by block category: data, index, bloom, meta.
 pub type ByCategory = [u64; BlockCategory::COUNT];
 
-/// What happened in a cache so far, and what it holds now.
+/// Counters since the cache was opened, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Lookups that found a block, by category (`blockCacheDataHitCount` and its like).
     pub hits: ByCategory,
-    /// Lookups that found nothing, by the category that was expected (`blockCacheDataMissCount` and its like).
+    /// Lookups that found nothing, by expected category (`blockCacheDataMissCount` and its like).
     pub misses: ByCategory,
-    /// Blocks kept.
+    /// Blocks inserted.
     pub insertions: u64,
-    /// Blocks that there was no place for (`blockCacheFailedInsertionCount`).
+    /// Blocks that could not be inserted (`blockCacheFailedInsertionCount`).
     pub failed_insertions: u64,
-    /// Blocks that made room for others (`blockCacheEvictionCount`).
+    /// Blocks evicted for others (`blockCacheEvictionCount`).
     pub evictions: u64,
-    /// Blocks forgotten with their file.
+    /// Blocks removed with their file.
     pub invalidations: u64,
-    /// Blocks that failed their checks in a file engine and were dropped.
+    /// Blocks of a file engine that failed verification and were dropped.
     pub damaged: u64,
-    /// Reads or writes of a file engine that failed.
+    /// Failed reads and writes of a file engine.
     pub io_errors: u64,
-    /// Blocks moved to join free bytes.
+    /// Blocks moved to join holes.
     pub relocations: u64,
     /// Bytes moved.
     pub relocated_bytes: u64,
-    /// Blocks held now (`blockCacheCount`).
+    /// Blocks held (`blockCacheCount`).
     pub blocks: u64,
-    /// Bytes of blocks held now, each with its frame (`blockCacheSize`).
+    /// Bytes of the frames of held blocks (`blockCacheSize`).
     pub bytes: u64,
-    /// Bytes of the index: slots, buckets and what the policy remembers.
+    /// Bytes of the index: slots, hash index and policy.
     pub index_bytes: u64,
-    /// Bytes of both that are memory of the process: none of a cache in files, mapped ones included.
+    /// Bytes of frames and index in memory of the process. 0 for a cache in files, mapped files
+    /// included.
     pub memory_bytes: u64,
-    /// Gets that a cached row answered (`rowCacheHitCount`).
+    /// Gets answered by a cached row (`rowCacheHitCount`).
     pub row_hits: u64,
-    /// Gets that a cached row might have answered (`rowCacheMissCount`).
+    /// Gets for which no cached row was found (`rowCacheMissCount`).
     pub row_misses: u64,
-    /// Rows that made room for others (`rowCacheEvictedRowCount`); among `evictions` too.
+    /// Rows evicted (`rowCacheEvictedRowCount`). Included in `evictions`.
     pub row_evictions: u64,
-    /// Rows held now (`rowCacheCount`); among `blocks` too.
+    /// Rows held (`rowCacheCount`). Included in `blocks`.
     pub rows: u64,
-    /// Bytes of rows held now, each with its frame (`rowCacheSize`); among `bytes` too.
+    /// Bytes of the frames of held rows (`rowCacheSize`). Included in `bytes`.
     pub row_bytes: u64,
-    /// The byte budget. The index of blocks is beside it, that of rows in it.
+    /// The byte budget. It excludes the index of blocks and includes the index of rows.
     pub capacity_bytes: u64,
 }
 
@@ -65,12 +66,12 @@ impl CacheStats {
         self.misses.iter().sum()
     }
 
-    /// Bytes that are free (`blockCacheFreeSize`).
+    /// Free bytes (`blockCacheFreeSize`).
     pub fn free_bytes(&self) -> u64 {
         self.capacity_bytes.saturating_sub(self.bytes)
     }
 
-    /// Hits in a hundred lookups (`blockCacheHitPercent`); 0 before the first.
+    /// Percentage of lookups that hit (`blockCacheHitPercent`). 0 before the first lookup.
     pub fn hit_percent(&self) -> f64 {
         match self.hit_count() + self.miss_count() {
             0 => 0.0,
@@ -126,7 +127,7 @@ struct Stripe {
     row_evictions: AtomicU64,
 }
 
-/// The live counters. Each thread adds to one stripe; reading sums them.
+/// The live counters. Each thread writes to one stripe; a snapshot sums all stripes.
 #[derive(Debug, Default)]
 pub(crate) struct Counters([Stripe; STRIPES]);
 

@@ -1,7 +1,7 @@
-//! File engines across restarts, kill -9 and damage: warm at once, and never a wrong byte.
+//! File engines across restarts, kill -9 and damage: warm immediately, and never a wrong byte.
 //!
-//! Each engine is killed [`KILLS`] times while it is written to, all of them a hundred times; `EVENKEEL_CACHE_KILLS=100` is
-//! so many times an engine.
+//! Each engine is killed [`KILLS`] times while it is written to, a hundred times in all.
+//! `EVENKEEL_CACHE_KILLS=100` sets the kills per engine.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -16,11 +16,11 @@ use evenkeel_block_cache::{
 };
 
 const CAPACITY: u64 = 4 << 20;
-/// Keys that the child cycles through: more bytes than fit.
+/// Keys that the child cycles through: more than fit.
 const KEYS: u64 = 1000;
-/// Kills of each of the three engines.
+/// Kills per engine; there are three.
 const KILLS: u64 = 34;
-/// What the child says once it writes.
+/// What the child prints when it begins to write.
 const WRITES: &str = "it writes";
 const CHILD_DIR: &str = "EVENKEEL_CACHE_CHILD_DIR";
 const CHILD_ENGINE: &str = "EVENKEEL_CACHE_CHILD_ENGINE";
@@ -34,8 +34,8 @@ fn config(dir: &Path, engine: &str) -> BucketCacheConfig {
     BucketCacheConfig { engine, ..BucketCacheConfig::in_memory(CAPACITY) }
 }
 
-/// Written to while a process is started: until it is another program it holds all files that are open here, and their
-/// locks with them. Read while a cache is open.
+/// Write-locked while a process is started: until its `exec`, the child holds all open files with
+/// their locks. Read-locked while a cache is open.
 static STARTS: RwLock<()> = RwLock::new(());
 
 fn no_starts() -> RwLockReadGuard<'static, ()> {
@@ -66,7 +66,7 @@ fn block(n: u64) -> Block {
     })
 }
 
-/// How many blocks are there, all of them right.
+/// Counts the cached blocks, and asserts that all of them are right.
 fn count_right(cache: &BucketCache) -> usize {
     let found = (0..KEYS).filter_map(|n| cache.get(&key(n)).map(|found| (n, found)));
     let checked = found.map(|(n, found)| {
@@ -134,7 +134,7 @@ fn a_damaged_index_gives_no_wrong_byte() {
             let mut random = seed + 1;
             for _ in 0..200 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // After the superblock, most often among the slots in use.
+                // Behind the superblock, mostly in the slots in use.
                 let at = 4096 + (random >> 33) as usize % (64 * 320);
                 bytes[at] = (random >> 17) as u8;
             }
@@ -152,7 +152,7 @@ fn a_damaged_index_gives_no_wrong_byte() {
 }
 
 #[test]
-fn another_shape_or_version_begins_anew() {
+fn another_geometry_or_version_starts_empty() {
     let _open = no_starts();
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), "file");
@@ -172,7 +172,7 @@ fn another_shape_or_version_begins_anew() {
     assert_eq!(count_right(&BucketCache::open(&larger).unwrap()), 0);
 }
 
-/// The process that is killed: it fills, hits and forgets until then.
+/// The process that is killed: inserts, looks up and removes until then.
 fn be_killed(dir: &Path, engine: &str) {
     let cache = open(dir, engine);
     println!("\n{WRITES}");
@@ -209,7 +209,7 @@ fn writing_child(dir: &Path, engine: &str) -> Child {
     child
 }
 
-/// Kills a process that writes, so many times; how many blocks were warm and right after each, on average.
+/// Kills a writing process `kills` times. Returns the mean number of intact blocks afterwards.
 fn kill_and_check(engine: &str, kills: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let mut warm = 0;

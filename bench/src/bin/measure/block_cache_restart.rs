@@ -43,7 +43,7 @@ fn open(folder: &Path, mib: u64, engine: &str) -> Outcome<BucketCache> {
     Ok(BucketCache::open(&BucketCacheConfig { engine, ..BucketCacheConfig::in_memory(mib << 20) })?)
 }
 
-/// As many keys as there would be blocks if nothing but them took bytes.
+/// The number of keys whose blocks fill the cache.
 fn keys(mib: u64) -> u64 {
     (mib << 20) / BLOCK_BYTES
 }
@@ -57,7 +57,7 @@ fn fill(folder: &Path, mib: u64, engine: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The process after it: says a word at its first hit, then how many hits there are.
+/// The second process: prints a line at its first hit, then the number of hits.
 fn ask(folder: &Path, mib: u64, engine: &str) -> Outcome<()> {
     let cache = open(folder, mib, engine)?;
     let is_there = |n: &u64| cache.get(&key(*n)).is_some_and(|found| found.data() == block(*n).data());
@@ -67,7 +67,7 @@ fn ask(folder: &Path, mib: u64, engine: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// This program again, in another role.
+/// Starts this program in another role.
 fn spawn(
     role: &str,
     folder: &Path,

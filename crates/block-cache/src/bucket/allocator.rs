@@ -1,12 +1,13 @@
-//! [`Allocator`]: which bytes of a shard are free.
+//! [`Allocator`]: the free bytes of a shard.
 //!
-//! Frames lie anywhere, in multiples of eight bytes; there are no size classes. Live slots are linked by address, and a
-//! *hole* is what lies between one frame and the next, known by the slot before it (slot 0 for the start), so freeing
-//! joins holes by itself. A new frame takes the smallest hole that it fits into. When there are bytes enough but in
-//! pieces, [`Allocator::plan`] says which few neighbours to move away, and [`Allocator::plan_slide`] which to move together; see
-//! `shard`.
+//! A frame may start at any multiple of eight bytes; there are no size classes. Live slots are
+//! linked by address. A *hole* is the space between two frames, identified by the slot before it
+//! (slot 0 for the start), so holes join by themselves when bytes are freed. A new frame takes the
+//! smallest hole that it fits into. If enough bytes are free, but not in one piece,
+//! [`Allocator::plan_relocation`] selects a few neighbours to move away, and
+//! [`Allocator::plan_slide`] a few to slide together; see `shard`.
 //!
-//! Called with the shard's lock held.
+//! All methods are called with the shard's lock held.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,26 +15,26 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::slot::{NONE, Slots};
 
-/// Holes looked at for a plan.
+/// Holes considered for a relocation.
 const HOLES_TRIED: usize = 8;
 
-/// So many slots leave at most for one frame: a plan of more would hold the lock too long.
+/// The maximum of blocks relocated for one frame. A larger plan would hold the lock for too long.
 const RELOCATED_MAX: usize = 256;
-/// To evict a block out of turn costs as much as to move so many of its size.
+/// The cost of an eviction out of turn, in moves of a block of the same size.
 const EVICTION_COST: u64 = 4;
 
-/// Holes looked at for one of those to slide, and slots slid at most.
+/// Holes considered for a slide, and the maximum of blocks slid.
 const SLIDE_HOLES_TRIED: usize = 8;
 const SLIDERS_MAX: usize = 256;
 
-/// What a slot may do for a plan.
+/// What coalescing may do with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relocation {
-    /// Stay.
+    /// It stays: it is pinned or retired.
     Forbidden,
-    /// Go where it fits.
+    /// It may move to another hole.
     Move,
-    /// Go there, or be evicted.
+    /// It may move, or be evicted.
     MoveOrEvict,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum Relocation {
 pub(crate) struct Allocator {
     size: u64,
     used: u64,
-    /// Length, and the slot before.
+    /// Length, and the slot before the hole.
     holes: BTreeSet<(u64, u32)>,
 }
 
@@ -71,12 +72,12 @@ impl Allocator {
         self.holes.range((len, NONE)..).map(range)
     }
 
-    /// Where the hole after a slot begins.
+    /// The start of the hole after a slot.
     pub fn hole_start(slots: &Slots, before: u32) -> u64 {
         slots.get(before).extent().end()
     }
 
-    /// Puts a slot, whose place is at the start of the hole, after `before`.
+    /// Links a slot, whose extent is at the start of the hole after `before`.
     pub fn link(&mut self, slots: &Slots, before: u32, id: u32) {
         let (slot, previous) = (slots.get(id), slots.get(before));
         let hole = self.hole(slots, before);
@@ -88,13 +89,13 @@ impl Allocator {
         slots.get(after).before.store(id, Relaxed);
         let len = slot.extent().len;
         self.used += len;
-        // What is left lies after the new slot; before it, nothing unless the slot was put apart (recovery).
+        // The rest of the hole is after the new slot. Only recovery leaves a gap before it.
         let gap = slot.extent().start - previous.extent().end();
         self.add_hole(gap, before);
         self.add_hole(hole - gap - len, id);
     }
 
-    /// Takes a slot out; its bytes join the holes around it.
+    /// Unlinks a slot. Its bytes join the adjacent holes.
     pub fn unlink(&mut self, slots: &Slots, id: u32) {
         let slot = slots.get(id);
         let (before, after) = (slot.before.load(Relaxed), slot.after.load(Relaxed));
@@ -108,8 +109,9 @@ impl Allocator {
         self.add_hole(left + len + right, before);
     }
 
-    /// Neighbours that leave, to [`Allocator::refuge`] or for good, so that a hole of `len` bytes comes about; `may` says what
-    /// a slot may do. The cheapest plan of those looked at.
+    /// Selects blocks to relocate so that a hole of `len` bytes results: the cheapest of the plans
+    /// considered. `relocation_of` returns what may happen to a block; see
+    /// [`Allocator::relocation_target`].
     pub fn plan_relocation(
         &self,
         slots: &Slots,
@@ -117,7 +119,7 @@ impl Allocator {
         relocation_of: impl Fn(u32) -> Relocation,
     ) -> Option<Vec<u32>> {
         let largest = self.holes.iter().rev().take(HOLES_TRIED);
-        // To the right of the hole, and from the slot to its left.
+        // From the hole to the right, and from its left neighbour.
         let starts = largest.flat_map(|(_, before)| {
             let left = (*before != NONE).then(|| slots.get(*before).before.load(Relaxed));
             [Some(*before), left].into_iter().flatten()
@@ -154,8 +156,9 @@ impl Allocator {
         Some((cost, relocated))
     }
 
-    /// Slots to move to the left, one behind the other, the first behind the slot returned, so that the holes between them
-    /// become one of `len` bytes: the fewest bytes of the plans looked at, of at most `slid_max`.
+    /// Selects blocks to slide to the left so that the holes between them become one of `len`
+    /// bytes: the plan with the fewest bytes, at most `slid_max`. The first block moves behind the
+    /// returned slot, and each other one behind its predecessor.
     pub fn plan_slide(
         &self,
         slots: &Slots,
@@ -182,7 +185,7 @@ impl Allocator {
         plans.min_by_key(|(moved, _)| *moved).map(|(_, plan)| plan)
     }
 
-    /// The slot before a hole for one of those of a plan that leave: none of the holes that the plan joins.
+    /// The slot before a hole for a relocated block, outside of the holes that the plan joins.
     pub fn relocation_target(&self, slots: &Slots, len: u64, relocated: &[u32]) -> Option<u32> {
         let before = relocated.first().map(|first| slots.get(*first).before.load(Relaxed));
         self.relocation_target_from(len, before.unwrap_or(NONE), relocated)

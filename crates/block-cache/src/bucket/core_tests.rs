@@ -1,19 +1,20 @@
-//! The lock-free core of a hit under every order of steps that the memory model allows, for a few threads (loom).
+//! The lock-free core of a hit under every interleaving that the memory model allows, for a few
+//! threads (loom).
 //!
-//! `slot` and `pin` are compiled here once more, over loom's atomics in place of the machine's (see `sync`), and once in
-//! a way that is wrong:
+//! `slot` and `pin` are compiled here a second time with loom's atomics instead of the machine's
+//! (see `sync`), and a third time with a known fault:
 //!
-//! | module | what is wrong | what the model finds |
+//! | module | fault | what the model finds |
 //! |---|---|---|
-//! | `sound` | nothing | |
-//! | `unordered` | steps that must be in one order for all threads are only acquire and release | a frame is written while it is pinned |
+//! | `sound` | none | |
+//! | `unordered` | SeqCst accesses are only acquire and release | a write to a pinned frame |
 //!
-//! So the tests are known to fail when they should. What a shard does under its lock is played by the scenarios, for its
-//! table and memory are the kernel's; there is one such thread in each.
+//! So the tests are known to fail when they should. The scenarios simulate what a shard does under
+//! its lock, because its table and memory come from the kernel. Each scenario has one such thread.
 
 mod machine;
 
-/// The core once more.
+/// Compiles the core once.
 macro_rules! core {
     ($name:ident, in_one_order: $in_one_order:expr) => {
         #[path = "."]
@@ -31,14 +32,14 @@ macro_rules! core {
                     super::super::machine::fence::<{ $in_one_order }>(order);
                 }
 
-                /// One for each thread of a scenario, and one that is not used.
+                /// One for each thread of a scenario, and one unused.
                 pub(super) const STRIPES: usize = 4;
-                /// A second pin of a thread is counted.
+                /// A second pin of a thread is counted in the slot.
                 pub(super) const ENTRIES: usize = 1;
                 pub(super) const IS_MACHINE: bool = false;
             }
 
-            /// Slots beside each other.
+            /// Adjacent slots.
             mod mapping {
                 use std::ptr::NonNull;
 
@@ -84,7 +85,7 @@ macro_rules! core {
 core!(sound, in_one_order: true);
 core!(unordered, in_one_order: false);
 
-/// More switches between threads than these find nothing new here, and take long.
+/// More context switches find nothing new here and take long.
 const SWITCHES_MAX: usize = 3;
 
 fn every_order(scenario: impl Fn() + Send + Sync + 'static) {

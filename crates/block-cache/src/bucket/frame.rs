@@ -1,13 +1,15 @@
-//! A frame: one block as it lies in a cache's memory or file. It tells itself what it is.
+//! A frame: one block as it is stored in a cache's memory or file, with its key.
 //!
 //! ```text
-//! u64 x 2 file id | u64 offset | i64 offset of the previous block of its kind
-//! u32 checksum | u32 on-disk bytes | u32 body bytes | u32 seek points | u32 seek key bytes | u16 format | u8 kind | u8 flags
+//! u64 x 2 file id | u64 offset | i64 offset of the previous block of its type
+//! u32 checksum | u32 on-disk bytes | u32 body bytes | u32 seek points | u32 seek key bytes
+//! u16 format | u8 block type | u8 flags
 //! seek points (u32 each) | seek keys | body | up to 7 bytes of padding
 //! ```
 //!
-//! All numbers in the machine's own byte order: a cache's file is read where it was written. The checksum (CRC32C) is
-//! over the whole frame without padding, with zero in its own place; only file engines write and check it.
+//! All numbers are in the machine's byte order: a cache's file is only read on the machine that
+//! wrote it. The checksum (CRC32C) covers the frame without padding, with zero in place of the
+//! checksum itself. Only file engines write and verify it.
 
 use std::ptr::NonNull;
 
@@ -18,7 +20,8 @@ use evenkeel_common::length;
 use super::slot::UNIT_BYTES;
 use crate::{Block, BlockKey, BlockParts, BlockType, FileId};
 
-/// Changes whenever a frame, or the meaning of seek points, does: frames of another version are misses.
+/// Changes whenever the layout of a frame or the meaning of seek points changes. A frame of another
+/// version is a miss.
 pub(crate) const FORMAT: u16 = 2;
 
 /// Bytes before seek points, keys and body.
@@ -26,7 +29,7 @@ pub(crate) const HEADER_BYTES: usize = 56;
 
 const COMPRESSED: u8 = 1;
 
-/// See the module. No padding, and any bytes are values.
+/// See the module. It has no padding, and every bit pattern is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -46,7 +49,7 @@ pub(crate) struct Header {
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 impl Header {
-    /// Of a block under a key, the checksum left open.
+    /// The header of a block under a key, with a checksum of 0.
     pub fn of(key: &BlockKey, block: &Block) -> Self {
         let bits = key.file.bits();
         Self {
@@ -65,21 +68,21 @@ impl Header {
     }
 
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
-        // SAFETY: of one size, without padding.
+        // SAFETY: both types have the same size and no padding.
         unsafe { std::mem::transmute(self) }
     }
 
     pub fn from_bytes(bytes: [u8; HEADER_BYTES]) -> Self {
-        // SAFETY: of one size, and any bytes are a header.
+        // SAFETY: both types have the same size, and every bit pattern is a valid header.
         unsafe { std::mem::transmute(bytes) }
     }
 
-    /// The header at the start of some bytes.
+    /// The header at the start of `bytes`.
     pub fn at_start(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|bytes| Self::from_bytes(*bytes))
     }
 
-    /// The key.
+    /// The block's key.
     pub fn key(&self) -> BlockKey {
         let bits = (u128::from(self.file[0]) << 64) | u128::from(self.file[1]);
         BlockKey { file: FileId::from_bits(bits), offset: self.offset }
@@ -93,18 +96,18 @@ impl Header {
         self.flags & COMPRESSED != 0
     }
 
-    /// Where the body begins, and where it ends, in the frame. `None` when that is past all bounds.
+    /// The start and end of the body in the frame. `None` on overflow.
     pub fn body(&self) -> Option<(usize, usize)> {
         let start = HEADER_BYTES + self.points as usize * 4 + self.keys_bytes as usize;
         start.checked_add(self.body_bytes as usize).map(|end| (start, end))
     }
 
-    /// Bytes that the frame takes, padding counted.
+    /// The frame's bytes with padding.
     pub fn frame_bytes(&self) -> Option<u64> {
         self.body().map(|(_, end)| (end as u64).next_multiple_of(UNIT_BYTES))
     }
 
-    /// Whether this is a frame of the key that fits `len` bytes.
+    /// Returns true if this is a frame of the key and fits into `len` bytes.
     pub fn is_of(&self, key: &BlockKey, len: u64) -> bool {
         self.key() == *key
             && self.format == FORMAT
@@ -113,15 +116,15 @@ impl Header {
     }
 }
 
-/// The parts of a frame, in order.
+/// The consecutive parts of a frame.
 pub(crate) fn parts<'a>(header: &'a [u8; HEADER_BYTES], block: &'a Block) -> [&'a [u8]; 4] {
     let points = block.seek_points();
-    // SAFETY: numbers seen as bytes.
+    // SAFETY: initialized integers, viewed as bytes.
     let points = unsafe { std::slice::from_raw_parts(points.as_ptr().cast(), size_of_val(points)) };
     [header, points, block.seek_keys(), block.data()]
 }
 
-/// The checksum of a frame made of parts, of which the first begins with a header.
+/// The checksum of a frame. The first part begins with the header.
 pub(crate) fn checksum(header: Header, rest: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&Header { checksum: 0, ..header }.to_bytes());
@@ -129,14 +132,14 @@ pub(crate) fn checksum(header: Header, rest: &[&[u8]]) -> u32 {
     (digest.finalize() & 0xffff_ffff) as u32
 }
 
-/// Whether bytes are a whole frame of the key, by its checksum.
+/// Returns the header if `bytes` are a whole frame of the key with the right checksum.
 pub(crate) fn verify(bytes: &[u8], key: &BlockKey) -> Option<Header> {
     let header = Header::at_start(bytes).filter(|header| header.is_of(key, bytes.len() as u64))?;
     let (_, end) = header.body()?;
     (checksum(header, &[bytes.get(HEADER_BYTES..end)?]) == header.checksum).then_some(header)
 }
 
-/// A block on the heap, of a frame's bytes that were verified.
+/// Makes a block on the heap from the bytes of a verified frame.
 pub(crate) fn to_heap(header: Header, bytes: Vec<u8>) -> Option<Block> {
     let (start, end) = header.body()?;
     let points_end = HEADER_BYTES + header.points as usize * 4;
@@ -154,18 +157,18 @@ pub(crate) fn to_heap(header: Header, bytes: Vec<u8>) -> Option<Block> {
     }))
 }
 
-/// A frame in mapped memory that its holder keeps in place.
+/// A reference to a frame in mapped memory. A pin keeps the frame in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameRef(NonNull<u8>);
 
 impl FrameRef {
     /// # Safety
-    /// The address is aligned to eight bytes and a frame lies there, whole, for as long as this is used.
+    /// `start` is aligned to eight bytes, and a whole frame is there for as long as this is used.
     pub unsafe fn new(start: NonNull<u8>) -> Self {
         Self(start)
     }
 
-    /// Asks for the memory of the header.
+    /// Prefetches the header.
     #[inline]
     pub fn prefetch_header(&self) {
         prefetch(self.0.as_ptr());
@@ -173,14 +176,14 @@ impl FrameRef {
 
     #[inline]
     pub fn header(&self) -> &Header {
-        // SAFETY: a frame begins with a header, is aligned, and stays: see `new`.
+        // SAFETY: `new` requires an aligned frame, which begins with a header and stays in place.
         unsafe { self.0.cast().as_ref() }
     }
 
     #[inline]
     pub fn seek_points(&self) -> &[u32] {
         let points = self.header().points as usize;
-        // SAFETY: they follow the header, whose size keeps the alignment.
+        // SAFETY: the seek points follow the header, whose size keeps the alignment.
         unsafe { std::slice::from_raw_parts(self.0.add(HEADER_BYTES).cast().as_ptr(), points) }
     }
 
@@ -188,14 +191,14 @@ impl FrameRef {
     pub fn seek_keys(&self) -> &[u8] {
         let header = self.header();
         let start = HEADER_BYTES + header.points as usize * 4;
-        // SAFETY: they follow the seek points.
+        // SAFETY: the seek keys follow the seek points.
         unsafe { std::slice::from_raw_parts(self.0.add(start).as_ptr(), header.keys_bytes as usize) }
     }
 
-    /// Where the body begins.
+    /// The address of the body.
     pub fn body(&self) -> NonNull<u8> {
         let header = self.header();
-        // SAFETY: it follows the seek keys.
+        // SAFETY: the body follows the seek keys.
         unsafe { self.0.add(HEADER_BYTES + header.points as usize * 4 + header.keys_bytes as usize) }
     }
 }

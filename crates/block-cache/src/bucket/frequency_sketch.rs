@@ -1,29 +1,33 @@
-//! [`FrequencySketch`]: how often keys were asked for, lately; a count-min sketch of counts to 15.
+//! [`FrequencySketch`]: how often keys were requested recently. A count-min sketch with counts up
+//! to 15.
 //!
-//! Four counters stand for a key, two a byte, and the least of them is its count: others can only have raised it. All four
-//! lie in one line of 64 bytes, so that a key costs one miss of the processor's cache, and that what ages ages together.
-//! Only counters that are at the least are raised (*conservative update*), which leaves keys that share some alone.
+//! A key has four counters of four bits. The smallest is its count, because other keys can only
+//! have raised them. All four are in one 64-byte line, so a key costs one cache miss, and a line
+//! ages as a whole. Only counters at the minimum are raised (*conservative update*), which disturbs
+//! keys that share the others less.
 //!
-//! *Ageing.* Counts are halved once in [`ADDS_PER_AGE`] requests for each block that is held: a line at a time, as requests
-//! come, for halving all of them at once would hold the shard's lock for milliseconds.
+//! *Ageing.* Every count is halved once per [`ADDS_PER_AGE`] requests for each live block. Halving
+//! proceeds one line at a time, as requests arrive: halving all of them at once would hold the
+//! shard's lock for milliseconds.
 //!
-//! *Size.* [`COUNTERS`] a block, which is ten bytes. It grows as blocks do, by an eighth at least, and forgets what it knew
-//! then: that is while the cache fills, when nothing is compared.
+//! *Size.* [`COUNTERS`] per block, which is ten bytes. The sketch grows with the number of blocks,
+//! by at least an eighth, and loses its counts then. This happens while the cache fills, when
+//! nothing is compared.
 //!
-//! Called with the shard's lock held.
+//! All methods are called with the shard's lock held.
 
 use evenkeel_common::length;
 
-/// The most that is counted.
+/// The maximum of a count.
 const COUNT_MAX: u8 = 15;
-/// Counters a block.
+/// Counters per block.
 const COUNTERS: usize = 20;
-/// Requests for each block that is held, from one halving of a counter to the next.
+/// Requests per live block from one halving of a counter to the next.
 const ADDS_PER_AGE: u64 = 16;
 /// Blocks of the smallest sketch.
 const BLOCKS_MIN: u32 = 64;
 
-/// A line has a row of counters for each counter of a key.
+/// A line has one row of counters for each of a key's counters.
 const ROWS: usize = 4;
 const ROW_COUNTERS: usize = LINE_COUNTERS / ROWS;
 const LINE_COUNTERS: usize = 128;
@@ -36,10 +40,10 @@ type Line = [u64; LINE_COUNTERS / WORD_COUNTERS];
 #[derive(Debug, Default)]
 pub(crate) struct FrequencySketch {
     lines: Vec<Line>,
-    /// Blocks that it was made for, and that there are.
+    /// The number of blocks it was made for, and the number of live blocks.
     capacity_blocks: u32,
     live: u32,
-    /// The next line to age, and what has come of the way there.
+    /// The next line to halve, and the progress towards it.
     hand: usize,
     aged: u64,
 }
@@ -50,7 +54,7 @@ impl FrequencySketch {
         size_of_val(self.lines.as_slice())
     }
 
-    /// Makes room for so many blocks.
+    /// Makes the sketch large enough for `live` blocks.
     pub fn resize_for(&mut self, live: u32) {
         self.live = live;
         if live > self.capacity_blocks {
@@ -60,7 +64,7 @@ impl FrequencySketch {
         }
     }
 
-    /// How often a key was asked for, or more.
+    /// An upper bound of a key's requests since it aged.
     pub fn count(&self, hash: u64) -> u8 {
         let Some(line) = self.lines.get(self.line_of(hash)) else { return 0 };
         counters(hash).map(|(word, shift)| (line[word] >> shift & 0xff) as u8 & COUNT_MAX).min().unwrap_or(0)
@@ -81,7 +85,7 @@ impl FrequencySketch {
         self.age();
     }
 
-    /// As many lines as one request makes older.
+    /// Halves the lines that are due after one request.
     fn age(&mut self) {
         let period = ADDS_PER_AGE * u64::from(self.live.max(self.capacity_blocks / 4));
         self.aged += self.lines.len() as u64;
@@ -129,7 +133,8 @@ mod tests {
         FrequencySketch::default().add(hash(1, 1));
     }
 
-    /// As many keys as there are blocks, each asked for up to four times: hardly one is counted too high, none too low.
+    /// With one key per block, each requested up to four times: hardly any count is too high, and
+    /// none is too low.
     #[test]
     fn few_counts_are_too_high_and_none_too_low() {
         let (blocks, mut too_high) = (10_000, 0);
@@ -155,7 +160,7 @@ mod tests {
         let mut sketch = sketch(blocks);
         let old: Vec<u64> = (0..50).map(|n| hash(1, n)).collect();
         old.iter().for_each(|key| (0..12).for_each(|_| sketch.add(*key)));
-        // Requests for one key that is never at its most: what is counted of others does not come into it.
+        // Requests for keys that never reach the maximum, so each of them ages the sketch.
         let mut ages = |requests: u64| {
             for n in 0..requests {
                 sketch.add(hash(2, n));

@@ -1,9 +1,10 @@
 //! [`HashIndex`]: from a key's hash to its slot, by linear hashing.
 //!
-//! Chains of slots, about one slot a bucket. The table grows by one bucket at a time, in memory that was reserved at the
-//! start, so no insert pays for a whole new table. Readers walk chains with no lock: a walk that a change overtakes ends
-//! early or in another chain, after a bounded number of steps. It finds a slot of the right key or none, and who finds
-//! none asks again under the shard's lock.
+//! Slots form chains, about one slot per bucket. The table grows by one bucket at a time, in memory
+//! that was reserved at the start, so no insert pays for a rehash. Readers walk chains without a
+//! lock. A walk during a change may end early or in another chain, after a bounded number of steps.
+//! It finds a slot with the key or none, and a caller that needs certainty repeats it under the
+//! shard's lock.
 
 use evenkeel_common::length;
 use std::io;
@@ -15,7 +16,7 @@ use super::slot::{NONE, Slot, Slots};
 
 /// Buckets of an empty table.
 const BUCKETS_MIN: u32 = 16;
-/// No honest chain is longer.
+/// The maximum of steps in a chain; an intact chain is shorter.
 const STEPS_MAX: usize = 64;
 
 /// See the module.
@@ -29,7 +30,7 @@ impl HashIndex {
     /// A table for at most `slots` slots.
     ///
     /// # Errors
-    /// When the kernel has no address space.
+    /// `OutOfMemory` without address space.
     pub fn new(slots: u32) -> io::Result<Self> {
         let heads = Mapping::anonymous(slots.max(BUCKETS_MIN) as usize * size_of::<AtomicU32>())?;
         Ok(Self { heads, len: AtomicU32::new(BUCKETS_MIN) })
@@ -46,7 +47,8 @@ impl HashIndex {
 
     fn head(&self, bucket: u32) -> &AtomicU32 {
         assert!(bucket < self.max());
-        // SAFETY: within the mapping, which is aligned to pages; any bytes are an AtomicU32.
+        // SAFETY: within the mapping, which is page-aligned. Every bit pattern is a valid
+        // AtomicU32.
         unsafe { self.heads.base().cast::<AtomicU32>().add(bucket as usize).as_ref() }
     }
 
@@ -58,7 +60,7 @@ impl HashIndex {
         std::iter::successors(next(first), move |(_, slot)| next(slot.chain.load(Acquire))).take(STEPS_MAX)
     }
 
-    /// Adds a slot; the lock is held. `live` is how many slots there are with it.
+    /// Adds a slot. Requires the lock. `live` is the number of live slots with it.
     pub fn add(&self, slots: &Slots, hash: u64, id: u32, live: u32) {
         let head = self.head(bucket_of(hash, self.len.load(Relaxed)));
         slots.get(id).chain.store(head.load(Relaxed), Release);
@@ -68,7 +70,7 @@ impl HashIndex {
         }
     }
 
-    /// Takes a slot out; the lock is held.
+    /// Removes a slot. Requires the lock.
     pub fn remove(&self, slots: &Slots, hash: u64, id: u32) {
         let mut link = self.head(bucket_of(hash, self.len.load(Relaxed)));
         loop {
@@ -83,7 +85,7 @@ impl HashIndex {
         }
     }
 
-    /// Adds a bucket, and moves to it what belongs there of the one it splits.
+    /// Adds a bucket, and moves the slots that belong to it out of the bucket that it splits.
     fn grow(&self, slots: &Slots) {
         let new = self.len.load(Relaxed);
         let old = new - (new + 1).next_power_of_two() / 2;

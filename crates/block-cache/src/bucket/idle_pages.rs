@@ -1,17 +1,18 @@
-//! [`IdlePages`]: which huge pages of a shard's memory hold nothing and may go back to the kernel.
+//! [`IdlePages`]: the huge pages of a shard's memory that are free and may return to the kernel.
 //!
-//! A cache whose blocks are gone, as those of tables that were dropped, has holes of many megabytes, whose pages the process
-//! still holds. A page goes back when it was within holes at two looks in a row and no frame was put there in between: so what
-//! a compaction frees and fills again stays, and so do the small holes of a cache that is full.
+//! After many blocks were removed, for example with a dropped table, a cache has holes of many
+//! megabytes whose pages the process still holds. A page is released if it was within a hole at two
+//! scans in a row and no frame was put there in between. So pages that a compaction frees and fills
+//! again stay, and so do the small holes of a full cache.
 //!
 //! ```text
-//! untouched --a frame is put there--> touched --a look finds it free--> idle --the next look--> untouched, given back
-//!                                        ^                               |
-//!                                        +-------a frame is put there----+
+//! untouched --frame written--> touched --scan finds it free--> idle --next scan--> released
+//!                                 ^                             |              (= untouched)
+//!                                 +--------frame written--------+
 //! ```
 //!
-//! Called with the shard's lock held. A page that is idle is free: what frees bytes only makes holes larger, and what fills them
-//! says so.
+//! All methods are called with the shard's lock held. An idle page is free: freeing bytes only
+//! enlarges holes, and every write of a frame calls [`IdlePages::touch`].
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use evenkeel_common::length;
 
 use super::slot::Extent;
 
-/// Bytes of a huge page, of most machines.
+/// Bytes of a huge page on most machines.
 pub(crate) const PAGE_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +33,14 @@ enum PageState {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct IdlePages {
-    /// Where the first whole page begins.
+    /// The start of the first whole page.
     first: u64,
     pages: Vec<PageState>,
 }
 
 impl IdlePages {
-    /// For a space of `size` bytes, whose whole pages begin at `first`; none where it lies in no memory of this process.
+    /// For a space of `size` bytes whose whole pages begin at `first`. `None` for storage outside
+    /// of this process's memory, which has no pages.
     pub fn new(first: Option<u64>, size: u64) -> Self {
         let bytes = first.map_or(0, |first| size.saturating_sub(first));
         Self {
@@ -47,7 +49,7 @@ impl IdlePages {
         }
     }
 
-    /// A frame is put there.
+    /// Records a frame written at `extent`.
     #[inline]
     pub fn touch(&mut self, extent: Extent) {
         let from = extent.start.saturating_sub(self.first) / PAGE_BYTES;
@@ -60,7 +62,7 @@ impl IdlePages {
             .for_each(|page| *page = PageState::Touched);
     }
 
-    /// Looks at the holes: gives the pages that may go back, and notes those that may at the next look.
+    /// Returns the pages that may be released, and marks those that may be at the next scan.
     pub fn scan(&mut self, holes: impl Iterator<Item = Range<u64>>) -> Vec<usize> {
         let mut idle = Vec::new();
         for hole in holes {
@@ -77,7 +79,7 @@ impl IdlePages {
         idle
     }
 
-    /// Takes a page that is still idle, to be given back; where it begins.
+    /// Takes a page that is still idle, to release it. Returns its start.
     pub fn take_idle(&mut self, at: usize) -> Option<u64> {
         let page = self.pages.get_mut(at).filter(|page| **page == PageState::Idle)?;
         *page = PageState::Untouched;

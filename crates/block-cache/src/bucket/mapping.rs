@@ -1,33 +1,33 @@
 //! [`Mapping`]: memory from the kernel.
 //!
-//! Anonymous memory is reserved without being touched, so a cache costs what it holds; huge pages are asked for where
-//! the kernel gives them. A mapped file keeps its pages when the process dies.
+//! Anonymous memory is reserved without being touched, so an empty cache costs no memory. The
+//! kernel is asked for huge pages. A mapped file keeps its pages when the process dies.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-/// Below this, huge pages would waste more than they save.
+/// Smaller mappings would waste more in huge pages than they save.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes that stay where they are until this is dropped. Zero where nothing was written yet.
+/// Bytes at a fixed address until this is dropped. They are zero until something is written.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory belongs to no thread; who may touch which bytes is settled by those who hold the mapping.
+// SAFETY: the memory belongs to no thread. The owners of the mapping coordinate the accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of this process, touched page by page: for what grows slowly.
+    /// Memory of this process in normal pages, for tables that grow slowly.
     ///
     /// # Errors
-    /// When the kernel has no address space.
+    /// `OutOfMemory` without address space.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
     }
@@ -35,21 +35,21 @@ impl Mapping {
     /// Memory of this process, in huge pages where the kernel has them.
     ///
     /// # Errors
-    /// When the kernel has no address space.
+    /// `OutOfMemory` without address space.
     pub fn huge(len: usize) -> io::Result<Self> {
         let mapping = Self::anonymous(len)?;
         if len >= HUGE_PAGE_BYTES {
-            // SAFETY: the range is the one just mapped. Advice only: a kernel without huge pages refuses, and nothing
-            // is lost.
+            // SAFETY: the range was just mapped. This is advice only: a kernel without huge pages
+            // refuses it without harm.
             unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, libc::MADV_HUGEPAGE) };
         }
         Ok(mapping)
     }
 
-    /// The first `len` bytes of a file, shared with it. The file must have them.
+    /// The first `len` bytes of a file, shared with it. The file must be that long.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of `mmap`.
     pub fn of_file(file: &File, len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED, file.as_raw_fd())
     }
@@ -57,7 +57,7 @@ impl Mapping {
     fn map(len: usize, flags: i32, fd: i32) -> io::Result<Self> {
         let len = len.max(1);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(at) if base != libc::MAP_FAILED => Ok(Self { base: at, len }),
@@ -65,32 +65,32 @@ impl Mapping {
         }
     }
 
-    /// Gives pages back to the kernel, which has zeros there from then on. For memory of this process alone, of which nobody
-    /// reads or writes these bytes now.
+    /// Returns pages to the kernel, after which they read as zeros. Only for anonymous memory,
+    /// while nothing reads or writes these bytes.
     ///
     /// # Panics
-    /// When the bytes are not within the mapping.
+    /// If the bytes are not within the mapping.
     pub fn release(&self, at: usize, len: usize) {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "within the mapping");
-        // SAFETY: just checked to be within the mapping, which is anonymous, so the bytes stay readable as zeros. A kernel
-        // that refuses leaves them as they are.
+        // SAFETY: the range was just checked to be within the mapping, which is anonymous, so it
+        // stays readable as zeros. A kernel that refuses leaves it unchanged.
         unsafe { libc::madvise(self.base.as_ptr().add(at).cast(), len, libc::MADV_DONTNEED) };
     }
 
-    /// Where it begins. Aligned to a page.
+    /// The start address, aligned to a page.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The address of a byte of it.
+    /// The address of a byte.
     ///
     /// # Panics
-    /// When `at` is past its end.
+    /// If `at` is past the end.
     pub fn at(&self, at: usize) -> NonNull<u8> {
         assert!(at <= self.len, "within the mapping");
         // SAFETY: just checked to be within the mapping, or one past it.
@@ -100,8 +100,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and unmapped only here. Those who hand out references into it keep
-        // the mapping as long as they live.
+        // SAFETY: `map` mapped this length, and only this unmaps it. Owners of references into it
+        // keep the mapping alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

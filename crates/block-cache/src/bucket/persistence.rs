@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! INDEX   superblock (4,096 bytes) | slots of shard 0 | slots of shard 1 | ...
-//! DATA    frames; each shard a range of one file
+//! DATA    frames; each shard is a range of one file
 //!
-//! superblock  8 bytes "EVKCACHE" | u32 format | u32 frame format | u32 shards | u32 slots a shard | u64 bytes a shard | u32 files
+//! superblock  8 bytes "EVKCACHE" | u32 format | u32 frame format | u32 shards | u32 slots a shard
+//!             u64 bytes a shard | u32 files
 //! ```
 //!
-//! The slots are mapped and changed in place, so there is nothing to write at the end and nothing to read at the start: a
-//! process that is killed leaves its cache as it was. The kernel writes pages back as it likes; after a crash of the
-//! machine, what does not fit together fails its checks and is dropped, block by block.
+//! The slots are mapped and changed in place. So a shutdown writes nothing, a start reads nothing
+//! else, and a killed process leaves its cache intact. The kernel writes the pages back in any
+//! order. After a crash of the machine, inconsistent blocks fail their checks and are dropped one
+//! by one.
 //!
-//! An index of another format or another shape is begun anew. The index file is locked: a cache belongs to one process.
+//! An index of another format or geometry is replaced by an empty one. The index file is locked: a
+//! cache belongs to one process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,7 +30,7 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"EVKCACHE";
 const FORMAT: u32 = 1;
 
-/// What must be the same for a cache to be taken over.
+/// The layout of a cache's files. A cache with another geometry is not taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub shards: u32,
@@ -52,16 +55,16 @@ impl Geometry {
     }
 }
 
-/// The index, mapped; it is locked as long as this is kept.
+/// The mapped index. Its lock is held while this exists.
 pub(crate) struct IndexFile {
     pub file: File,
     pub mapping: Arc<Mapping>,
 }
 
-/// Opens the index of a cache, or begins one.
+/// Opens the index of a cache, or creates an empty one.
 ///
 /// # Errors
-/// What the file system says; `WouldBlock` when another process has it.
+/// `WouldBlock` if another process holds the lock; the file system's error.
 pub(crate) fn open_index(path: &Path, geometry: Geometry) -> io::Result<IndexFile> {
     let file = open(path)?;
     file.try_lock()
@@ -79,10 +82,10 @@ pub(crate) fn open_index(path: &Path, geometry: Geometry) -> io::Result<IndexFil
     Ok(IndexFile { file, mapping })
 }
 
-/// Opens a file for frames, with all its bytes reserved.
+/// Opens a file for frames and reserves its bytes.
 ///
 /// # Errors
-/// What the file system says, above all when there is no space.
+/// The file system's error, usually a full disk.
 pub(crate) fn open_data(path: &Path, bytes: u64) -> io::Result<File> {
     let file = open(path)?;
     if file.metadata()?.len() != bytes {
@@ -92,7 +95,7 @@ pub(crate) fn open_data(path: &Path, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where the index of a data file lies when no path is set.
+/// The index path of a data file if none is configured.
 pub(crate) fn index_path(data: &Path) -> PathBuf {
     let mut path = data.as_os_str().to_owned();
     path.push(".index");
@@ -110,11 +113,11 @@ fn read_start(file: &File, bytes: &mut [u8]) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, 0)
 }
 
-/// Makes the file that long, with the space taken: a mapped page without space would end the process.
+/// Reserves the file's space. Touching a mapped page without space would end the process.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let bytes = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: a call on an open file, with no memory of ours.
+    // SAFETY: a call on an open file without pointers.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

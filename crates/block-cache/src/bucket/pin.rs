@@ -1,17 +1,20 @@
-//! [`Pin`]: who holds a slot's frame in place.
+//! [`Pin`]: keeps a slot's frame in place for a reader.
 //!
-//! A reference count in the slot would make every core that reads one hot block fight over its line. So a pin is an
-//! entry in a stripe that belongs to the thread (a hazard pointer): taking it writes only memory of this core's own.
-//! Those who want to move or free a frame look through all stripes in use, which is theirs to pay for.
+//! With a reference count in the slot, all cores that read a hot block would contend for its cache
+//! line. So a pin is a hazard pointer, an entry in a stripe that belongs to the thread: taking it
+//! writes only memory of this core. A thread that moves or frees a frame scans all stripes in use,
+//! and so pays the cost.
 //!
-//! * Taking a pin: write the slot's address into an entry, then see that its version is still the live one found.
-//! * Freeing: make the version even, then look for the address in the entries. All four are sequentially consistent, so
-//!   one of the two sees the other.
-//! * A clone, and a pin for which the stripe has no room, counts in the slot itself. A freer looks at entries first and
-//!   at the count after, and a clone is counted before its original can be given back, so none is missed.
+//! * Taking a pin: write the slot's address into an entry, then check that the slot's version is
+//!   still the live one that was found.
+//! * Freeing: make the version even, then search the entries for the address. All four accesses are
+//!   sequentially consistent, so one of the two threads sees the other.
+//! * A clone, and a pin without a free entry in its stripe, increments the count in the slot. A
+//!   thread that frees reads the entries first and the count afterwards, and a clone is counted
+//!   before its original can be dropped. So no pin is missed.
 //!
-//! Stripes are of the process, not of a cache: pins may outlive their cache, which keeps the memory then (see
-//! [`super::retired`]).
+//! Stripes belong to the process, not to a cache. Pins may outlive their cache, whose memory is
+//! kept then (see [`super::retired`]).
 
 use evenkeel_common::length;
 use std::cell::Cell;
@@ -24,7 +27,7 @@ use super::sync::{AtomicUsize, ENTRIES, STRIPES, array, fence, shared, thread_lo
 #[derive(Debug)]
 #[repr(align(128))]
 struct Stripe {
-    /// Entries from this one on were never used.
+    /// The number of entries ever used.
     used: AtomicUsize,
     entries: [AtomicUsize; ENTRIES],
 }
@@ -34,7 +37,7 @@ shared!(PINS: [Stripe; STRIPES] = array![
     STRIPES
 ]);
 shared!(
-    /// Threads that have taken a pin so far.
+    /// The number of threads that have taken a pin.
     THREADS: AtomicUsize = AtomicUsize::new(0)
 );
 
@@ -46,7 +49,7 @@ thread_local! {
 /// The pin is counted in the slot.
 const COUNTED: u16 = u16::MAX;
 
-/// Keeps a slot's frame where it is.
+/// Keeps a slot's frame in place.
 #[derive(Debug)]
 pub(crate) struct Pin {
     slot: NonNull<Slot>,
@@ -54,13 +57,14 @@ pub(crate) struct Pin {
     at: u16,
 }
 
-// SAFETY: the slot is all atomics, and its table stays while a pin exists: a cache that is dropped looks for pins.
+// SAFETY: the slot consists of atomics, and its table stays mapped while a pin exists: dropping a
+// cache checks for pins.
 unsafe impl Send for Pin {}
 // SAFETY: as above.
 unsafe impl Sync for Pin {}
 
 impl Pin {
-    /// Pins a slot, if this version of it is still live.
+    /// Pins a slot, if `version` is still its live version.
     #[inline]
     pub fn take(slot: &Slot, version: u32) -> Option<Self> {
         let at = take_entry(std::ptr::from_ref(slot) as usize);
@@ -71,10 +75,10 @@ impl Pin {
         (slot.version.load(SeqCst) == version).then_some(pin)
     }
 
-    /// The slot.
+    /// The pinned slot.
     #[inline]
     pub fn slot(&self) -> &Slot {
-        // SAFETY: a table of slots stays while pins on it exist.
+        // SAFETY: a table of slots stays mapped while it has pins.
         unsafe { self.slot.as_ref() }
     }
 }
@@ -96,7 +100,7 @@ impl Drop for Pin {
         let (stripe, entry) =
             (self.at / length::bounded_u16(ENTRIES), self.at % length::bounded_u16(ENTRIES));
         PINS[stripe as usize].entries[entry as usize].store(0, Release);
-        // At the end of a thread there is no hint to keep.
+        // While the thread ends there is no hint to update.
         let _ = MINE.try_with(|mine| {
             if mine.get().0 == stripe {
                 mine.set((stripe, entry));
@@ -124,14 +128,14 @@ fn take_entry(address: usize) -> u16 {
     COUNTED
 }
 
-/// Whether anyone pins the slot. When its version is even this stays false once it is.
+/// Returns true if the slot is pinned. If its version is even, a false result stays false.
 pub(crate) fn is_pinned(slot: &Slot) -> bool {
     let address = std::ptr::from_ref(slot) as usize;
     fence(SeqCst);
     entries().any(|held| held == address) || slot.pins.load(SeqCst) > 0
 }
 
-/// Pins on the slots of a table.
+/// The number of pins on the slots of a table.
 pub(crate) fn count(slots: &Slots) -> usize {
     let addresses = slots.addresses();
     fence(SeqCst);
@@ -139,7 +143,7 @@ pub(crate) fn count(slots: &Slots) -> usize {
     striped + (0..slots.count()).map(|id| slots.get(id).pins.load(SeqCst) as usize).sum::<usize>()
 }
 
-/// Whether any slot of the first `used` of a table is pinned.
+/// Returns true if any of the first `used` slots of a table is pinned.
 pub(crate) fn any_pinned(slots: &Slots, used: u32) -> bool {
     let addresses = slots.addresses();
     fence(SeqCst);

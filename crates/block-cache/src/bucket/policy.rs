@@ -1,59 +1,63 @@
-//! [`Queues`]: which block goes. W-TinyLFU by a clock, or HBase's LRU, with a queue for `IN_MEMORY` families.
+//! [`Queues`]: which block is evicted. W-TinyLFU with a clock, or HBase's LRU, and a queue for
+//! `IN_MEMORY` families.
 //!
 //! ```text
-//!           first seen          hit, or asked for more often
-//!                                 than what main gives up
-//!  insert --------------> window ---------------------------> main <-- hit meanwhile: around again
+//!           first seen          hit, or requested more often
+//!                               than main's victim
+//!  insert --------------> window ---------------------------> main <-- hit: requeued
 //!     \                      |                                 |
-//!      \ replaces what is    v otherwise                       v not hit
-//!       \  warm ---> main   gone                              gone
+//!      \ replaces cached     v otherwise                       v not hit
+//!       \ blocks --> main   evicted                           evicted
 //! ```
 //!
-//! A hit only counts in the slot, so it takes no lock and moves nothing. [`FrequencySketch`] counts requests of blocks that are
-//! here and that are not: misses as they come, hits when the clock takes them from the slot. A block that leaves `window`
-//! unhit takes the place of main's oldest unhit block if it was asked for more often than that, and before. So a scan
-//! passes through `window`, which has a twentieth of the bytes, and neither moves main's clock nor anything in it. While
-//! there is room, what leaves `window` goes on to main without being compared.
+//! A hit only increments the slot's counter, so it takes no lock and moves nothing.
+//! [`FrequencySketch`] counts requests of cached and of other blocks: misses immediately, hits when
+//! the clock takes them from the slot. A block that leaves `window` without a hit replaces main's
+//! oldest block without a hit, if it was requested more often. So a scan passes through `window`,
+//! which has a twentieth of the bytes, without moving main's clock or its blocks. While there is
+//! free space, blocks move from `window` to main without a comparison.
 //!
-//! HBase's single and multi access areas are `window` and `main`; its in-memory area is `memory`, which keeps its share
-//! against the others and lends what it does not use.
+//! `window` and `main` are HBase's areas of single and multiple access. `memory` is its in-memory
+//! area, which keeps its share against the others and lends the unused part.
 //!
-//! [`Policy::Lru`] has the order of HBase's `LruBlockCache` instead: the area that is furthest over its share gives up its
-//! oldest block. `window` is the area of single access and `main` that of multi access.
+//! [`Policy::Lru`] has the order of HBase's `LruBlockCache` instead: the area that exceeds its
+//! share the most evicts its oldest block. `window` is the single access area and `main` the
+//! multiple access area.
 //!
 //! ```text
-//!  insert ---> window -- hit meanwhile --> main <-- hit meanwhile: around again
+//!  insert ---> window -- hit meanwhile --> main <-- hit meanwhile: requeued
 //!                |                          |
-//!                v not hit: gone            v not hit: gone
+//!                v not hit: evicted         v not hit: evicted
 //! ```
 //!
-//! It is a clock in place of a list in order of access, for hits take no lock: a block that was hit goes on when it comes
-//! to the end of its area, and not at the hit.
+//! It is a clock instead of a list in access order, because hits take no lock. A block that was hit
+//! is requeued when it reaches the end of its area, not at the hit.
 //!
-//! A clock that finds all in use stops after [`CLOCK_STEPS_MAX`] blocks, and takes the one it has come to: who waits for the
-//! lock waits for microseconds, however large the cache is.
+//! If the clock finds only used blocks, it stops after [`CLOCK_STEPS_MAX`] of them and evicts the
+//! current one. So the lock is held for microseconds, however large the cache is.
 //!
-//! docs/benchmarks.md has what this was measured against. Everything here is called with the shard's lock held.
+//! docs/benchmarks.md compares it with other policies. All methods are called with the shard's lock
+//! held.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::frequency_sketch::FrequencySketch;
 use super::slot::{NONE, Slot, Slots};
 
-/// Of no queue.
+/// In no queue.
 pub(crate) const NO_QUEUE: u8 = 0;
 const WINDOW: u8 = 1;
 const MAIN: u8 = 2;
 const MEMORY: u8 = 3;
 
-/// The part of the bytes that the window has, while blocks of the main part want the rest.
+/// The window's share of the bytes, while main needs the rest.
 pub(crate) const WINDOW_SHARE: f64 = 0.05;
-/// While one byte in so many is free, blocks go on from the window without being compared.
+/// While more than 1/32 of the bytes is free, blocks leave the window without a comparison.
 const ROOM_PART: u64 = 32;
-/// A block of which more was counted is known, and may take another's place. A scan's are not: a sketch as small as
-/// this one often says two of a block that was asked for once.
+/// A block with a higher count may replace another one. Blocks of a scan stay at or below it: a
+/// sketch of this size often returns two for a block that was requested once.
 const INFREQUENT_COUNT_MAX: u8 = 2;
-/// A clock passes no more blocks for one victim.
+/// The maximum number of blocks that the clock passes for one victim.
 const CLOCK_STEPS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,48 +67,51 @@ struct Queue {
     bytes: u64,
 }
 
-/// In what order blocks go (`hfile.block.cache.policy`).
+/// The order of eviction (`hfile.block.cache.policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// W-TinyLFU: those asked for least often, lately.
+    /// W-TinyLFU: evicts blocks with the fewest recent requests.
     #[default]
     TinyLfu,
-    /// HBase's LRU: those not asked for for longest, by areas with shares.
+    /// HBase's LRU: evicts the least recently used block of an area that exceeds its share.
     Lru,
 }
 
-/// What is known of a block that comes in.
+/// What the inserting thread knows of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing, but what the policy knows.
+    /// Nothing beyond the policy's own counts.
     #[default]
     New,
-    /// It replaces blocks that were kept: it is worth what they were.
+    /// It replaces cached blocks, so it is as valuable as they were.
     Warm,
-    /// It is of an `IN_MEMORY` family.
+    /// It belongs to an `IN_MEMORY` family.
     InMemory,
 }
 
 impl Admission {
-    /// Of a block that somebody asked for.
+    /// The admission of a block that a reader requested.
     pub fn of(in_memory: bool) -> Self {
         if in_memory { Self::InMemory } else { Self::New }
     }
 }
 
-/// How the bytes of a cache are shared.
+/// Shares of a cache's bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
-    /// Of the blocks seen once (`hbase.lru.blockcache.single.percentage`), while others want the bytes.
+    /// For blocks requested once (`hbase.lru.blockcache.single.percentage`), while others need the
+    /// bytes.
     pub single: f64,
-    /// Of the blocks seen more often (`hbase.lru.blockcache.multi.percentage`), by LRU. W-TinyLFU gives them what is left.
+    /// For blocks requested more often (`hbase.lru.blockcache.multi.percentage`). LRU only:
+    /// W-TinyLFU gives them the rest.
     pub multi: f64,
-    /// Of the blocks of `IN_MEMORY` families (`hbase.lru.blockcache.memory.percentage`), while they are there.
+    /// For blocks of `IN_MEMORY` families (`hbase.lru.blockcache.memory.percentage`), while there
+    /// are any.
     pub memory: f64,
 }
 
 impl Shares {
-    /// Those of a policy when nothing else is set.
+    /// The default shares of a policy.
     pub fn of(policy: Policy) -> Self {
         let single = match policy {
             Policy::TinyLfu => WINDOW_SHARE,
@@ -120,14 +127,14 @@ impl Default for Shares {
     }
 }
 
-/// What a cache holds when a block comes in.
+/// What a shard holds when a block is inserted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
-    /// Blocks, with the new one.
+    /// Live entries, with the new one.
     pub live: u32,
-    /// Bytes in use, with the new block's.
+    /// Used bytes, with the new block.
     pub used: u64,
-    /// Bytes that may be.
+    /// The maximum of used bytes.
     pub limit: u64,
 }
 
@@ -145,12 +152,12 @@ impl Queues {
         Self { queues: [Queue::default(); 4], sketch: FrequencySketch::default(), policy, shares }
     }
 
-    /// Bytes of the policy beside the slots.
+    /// Bytes of the policy outside of the slots.
     pub fn bytes(&self) -> usize {
         self.sketch.bytes()
     }
 
-    /// Takes in a new block.
+    /// Inserts a new block.
     pub fn admit(&mut self, slots: &Slots, id: u32, hash: u64, admission: Admission, occupancy: Occupancy) {
         let queue = match admission {
             Admission::New => WINDOW,
@@ -168,7 +175,8 @@ impl Queues {
         }
     }
 
-    /// Lets blocks of the window go on to the main part, which has room, and keep their hits; all but the newest.
+    /// Moves the excess of the window, except the newest block, to main, which has free space. Hits
+    /// are kept.
     fn fill_main(&mut self, slots: &Slots, newest: u32, limit: u64) {
         for _ in 0..CLOCK_STEPS_MAX {
             match self.oldest(WINDOW).filter(|oldest| *oldest != newest) {
@@ -180,7 +188,7 @@ impl Queues {
         }
     }
 
-    /// Takes in a block that an earlier process left.
+    /// Inserts a block of an earlier process.
     pub fn readmit(&mut self, slots: &Slots, id: u32, live: u32) {
         if self.policy == Policy::TinyLfu {
             self.sketch.resize_for(live);
@@ -190,7 +198,7 @@ impl Queues {
         self.push(slots, queue, id);
     }
 
-    /// Takes a block out, wherever it is.
+    /// Removes a block from its queue.
     pub fn remove(&mut self, slots: &Slots, id: u32) {
         let slot = slots.get(id);
         let Some(queue) = self.queues.get_mut(slot.queue.swap(NO_QUEUE, Relaxed) as usize) else { return };
@@ -206,7 +214,8 @@ impl Queues {
         queue.bytes -= slot.extent().len;
     }
 
-    /// The next block to go, of a cache of `limit` bytes. It stays in its queue. `None` when there is no block.
+    /// The next block to evict from a cache of `limit` bytes. It stays in its queue. `None` if
+    /// there is no block.
     pub fn victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
         match self.policy {
             Policy::TinyLfu => self.tiny_lfu_victim(slots, limit),
@@ -228,7 +237,8 @@ impl Queues {
                 self.promote(slots, candidate);
                 continue;
             }
-            // Below its share, the window gives up only what nobody knows, and keeps half.
+            // Below its share the window evicts only infrequent blocks, and keeps half of the
+            // share.
             if !hit && self.is_infrequent(slot) && self.is_over(WINDOW, self.shares.single / 2.0, limit) {
                 return Some(candidate);
             }
@@ -245,7 +255,8 @@ impl Queues {
         self.oldest(MAIN)
     }
 
-    /// The oldest block of a queue that was not hit since the clock passed it, or that the clock got to.
+    /// The oldest block of a queue without a hit since the clock passed it, or the block where the
+    /// clock stopped.
     fn clock_victim(&mut self, slots: &Slots, queue: u8) -> Option<u32> {
         for _ in 0..CLOCK_STEPS_MAX {
             let id = self.oldest(queue)?;
@@ -261,7 +272,7 @@ impl Queues {
         self.oldest(queue)
     }
 
-    /// From the window to the main part; its hits are counted.
+    /// Moves a block from the window to main, and its hits to the sketch.
     fn promote(&mut self, slots: &Slots, id: u32) {
         let slot = slots.get(id);
         let uses = slot.uses.swap(0, Relaxed);
@@ -281,14 +292,14 @@ impl Queues {
         self.oldest(self.furthest_over(limit)?)
     }
 
-    /// A victim that cannot go now: it is in use, so it is worth keeping.
+    /// Requeues a victim that is pinned, because it is in use.
     pub fn requeue_pinned(&mut self, slots: &Slots, id: u32) {
         let queue = if slots.get(id).queue.load(Relaxed) == MEMORY { MEMORY } else { MAIN };
         self.requeue(slots, queue, id);
     }
 
-    /// Whether a block may go out of turn, to make one hole of two: it is in the part that gives up a block now, and the
-    /// policy loses nothing by it.
+    /// Returns true if a block may be evicted out of turn to join two holes: its area is the one
+    /// that evicts now, and the policy loses nothing.
     pub fn is_cold(&self, slot: &Slot, limit: u64) -> bool {
         let queue = slot.queue.load(Relaxed);
         let is_its_turn = || match self.policy {
@@ -303,7 +314,7 @@ impl Queues {
         slot.uses.load(Relaxed) == 0 && is_its_turn() && is_worthless()
     }
 
-    /// Whether hardly anybody asked for a block but who brought it in.
+    /// Returns true if a block was hardly requested since its insertion.
     fn is_infrequent(&self, slot: &Slot) -> bool {
         self.sketch.count(hash_of(slot)) <= INFREQUENT_COUNT_MAX
     }
@@ -316,7 +327,7 @@ impl Queues {
         self.queues[queue as usize].bytes as f64 > share * limit as f64
     }
 
-    /// The area with the most bytes beyond its share, or the fewest below it.
+    /// The area that exceeds its share the most, or falls short of it the least.
     fn furthest_over(&self, limit: u64) -> Option<u8> {
         let shares = [(WINDOW, self.shares.single), (MAIN, self.shares.multi), (MEMORY, self.shares.memory)];
         let areas = shares.into_iter().filter(|(queue, _)| self.queues[*queue as usize].oldest != NONE);

@@ -1,7 +1,8 @@
-//! What is left of caches that were dropped while readers still had blocks of theirs.
+//! Memory of caches that were dropped while readers still held their blocks.
 //!
-//! A [`super::pin::Pin`] does not count a reference to its cache's memory: that would be one line that every hit writes.
-//! So a cache that is dropped looks for pins, and leaves its memory here when there are any; each later drop looks again.
+//! A [`super::pin::Pin`] holds no reference count on its cache's memory, which would be one line
+//! that every hit writes. So dropping a cache checks for pins, and leaves its memory here if there
+//! are any. Each later drop checks again.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use super::mapping::Mapping;
 use super::pin;
 use super::slot::Slots;
 
-/// The memory of one shard, and the slots that tell whether it is still read.
+/// The memory of one shard, and the slots that tell whether it is pinned.
 pub(crate) struct RetiredShard {
     pub slots: Slots,
     pub used: u32,
-    /// Kept for its memory.
+    /// Kept to keep its memory mapped.
     pub _frames: Option<Arc<Mapping>>,
 }
 
@@ -27,7 +28,7 @@ impl RetiredShard {
 
 static RETIRED: Mutex<Vec<RetiredShard>> = Mutex::new(Vec::new());
 
-/// Takes in the memory of a cache; frees what nobody reads any more.
+/// Takes over the memory of a dropped cache, and frees all memory without pins.
 pub(crate) fn retire(shards: impl Iterator<Item = RetiredShard>) {
     let mut all = RETIRED.lock();
     all.extend(shards);

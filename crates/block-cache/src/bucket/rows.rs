@@ -1,29 +1,35 @@
-//! Rows beside blocks: what a Get answered, kept under a key of the region and the row.
+//! Rows beside blocks: results of Gets, under a key made from the region and the row.
 //!
-//! A row is a frame like a block's, found, pinned, evicted and moved like one: one index, one budget, one policy. What it
-//! means is the region's. Unlike a block it can become wrong, so its slot says whether it may be served:
+//! A row is a frame like a block's. It is found, pinned, evicted and moved alike, with the same
+//! index, budget and policy. The region defines its meaning. Unlike a block it can become stale, so
+//! its slot stores whether it may be served:
 //!
 //! ```text
-//!                      hold, no successor
-//!            +---------------------------------> gone
-//!  insert    |          hold                         settle
-//!  -------> open -----------------------------> held --------> open, with the successor's bytes
-//!            ^   a write is about to be visible  |  it is visible, and nobody held the row meanwhile
-//!            |                                   |
-//!            +-------- insert (replaces) --------+--> gone: held again, or evicted
+//!                      begin: no successor
+//!            +-----------------------------------> removed
+//!  insert    |          begin                         finish
+//!  ------> valid -----------------------------> updating ------> valid, with the successor's bytes
+//!            ^   a write will become visible       |  it is visible, and no other update began
+//!            |                                     |
+//!            +-------- insert (replaces) ----------+--> removed: a second update, or an eviction
 //! ```
 //!
-//! * [`BucketCache::get_row`] takes no lock and serves open rows only.
-//! * [`BucketCache::begin_row_update`] comes before a write of the row is visible. From then on nobody is served what was before it.
-//! * [`BucketCache::finish_row_update`] comes after it is visible, and writes the successor where the row lies, when it fits there and
-//!   no reader pins the row; otherwise the row goes. It never waits: it runs where writes are acknowledged.
-//! * [`BucketCache::insert_row`] asks whether the row is current under the shard's lock, which `begin_row_update` takes too: a writer
-//!   that has noted its write before is seen by the one, or its `begin_row_update` finds what was inserted.
+//! * [`BucketCache::get_row`] takes no lock and serves valid rows only.
+//! * [`BucketCache::begin_row_update`] precedes the visibility of a write to the row. From then on
+//!   no reader gets the earlier row.
+//! * [`BucketCache::finish_row_update`] follows the visibility. It overwrites the row with its
+//!   successor, if the successor fits and no reader pins the row; otherwise it removes the row. It
+//!   never waits, because it is called where writes are acknowledged.
+//! * [`BucketCache::insert_row`] checks under the shard's lock that the row is current.
+//!   `begin_row_update` takes this lock too. So either the check sees a write that was noted
+//!   before, or that write's `begin_row_update` finds the inserted row.
 //!
-//! A held row whose writer never settles (its log failed) is like no row, and is replaced or evicted as any other.
+//! A row whose update never finishes (the log failed) is never served. It is replaced or evicted
+//! like any other entry.
 //!
-//! Rows are small and many, so each is charged [`ROW_INDEX_BYTES`] for its part of the index too. Rows of an earlier process
-//! are forgotten when a file engine opens. The `file:` engines keep no rows.
+//! Rows are small and numerous, so each is also charged [`ROW_INDEX_BYTES`] for its part of the
+//! index. A file engine discards the rows of an earlier process when it opens. The `file:` engines
+//! cache no rows.
 
 use evenkeel_common::length;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -35,50 +41,52 @@ use super::slot::Slot;
 use super::{BucketCache, hash_of};
 use crate::{Block, BlockKey, BlockParts, BlockType};
 
-/// A slot that has a block.
+/// The slot holds a block.
 pub(crate) const NO_ROW: u8 = 0;
 /// A row that may be served.
 pub(crate) const ROW_VALID: u8 = 1;
-/// A row that a write under way will change.
+/// A row that a write in progress changes.
 const ROW_UPDATING: u8 = 2;
 
-/// Bytes of slot, bucket and policy that a row is charged for.
+/// Bytes of slot, index and policy that are charged to a row.
 pub const ROW_INDEX_BYTES: u64 = 80;
 
-/// What a write makes of a row.
+/// What a write makes of a cached row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowUpdate {
-    /// Nothing else: it is served as before.
+    /// The row stays the same and is served as before.
     Unchanged,
-    /// Another one, once the write is visible.
+    /// The successor, served once the write is visible.
     Replaced(Vec<u8>),
-    /// Nothing that is known: the row goes.
+    /// The successor is unknown, so the row is removed.
     Unknown,
 }
 
 impl BucketCache {
-    /// The row of a key, as it was inserted or settled last. Counts nothing; see [`BucketCache::count_row`].
+    /// Returns the row as it was inserted or updated last. Counts nothing; see
+    /// [`BucketCache::count_row`].
     #[inline]
     pub fn get_row(&self, key: &BlockKey) -> Option<Block> {
         let hash = hash_of(key);
         self.shard(hash).get_row(key, hash)
     }
 
-    /// Counts a Get that a row answered, or might have.
+    /// Counts a hit or a miss of a Get in the row cache.
     #[inline]
     pub fn count_row(&self, hit: bool) {
         self.counters.row(hit);
     }
 
-    /// Keeps a row, in place of what was there before, if `is_current` says that no write noted so far changes it. Says
-    /// whether it is kept.
+    /// Inserts a row in place of the entry under its key, if `is_current` confirms that no write
+    /// noted so far changes it. Returns true if the row is kept.
     pub fn insert_row(&self, key: &BlockKey, bytes: Vec<u8>, is_current: impl FnOnce() -> bool) -> bool {
         let hash = hash_of(key);
         self.shard(hash).insert_row(key, hash, &block_of(bytes), is_current)
     }
 
-    /// Stops serving a row, for the write `by`, unless that leaves it the same. `successor` makes the row after the write of
-    /// the row before it; quick, for it runs under the shard's lock. Returns what [`BucketCache::finish_row_update`] is to be given.
+    /// Stops serving a row until the write `by` is visible, unless the write leaves it unchanged.
+    /// `successor` computes the next row from the current one. It runs under the shard's lock, so
+    /// it must be fast. Returns the argument for [`BucketCache::finish_row_update`].
     pub fn begin_row_update(
         &self,
         key: &BlockKey,
@@ -89,7 +97,7 @@ impl BucketCache {
         self.shard(hash).begin_row_update(key, hash, by, successor)
     }
 
-    /// Serves the successor of a row that `by` holds, if it holds it still.
+    /// Replaces a row by its successor, if `by` is still the update in progress.
     pub fn finish_row_update(&self, key: &BlockKey, by: u32, successor: Vec<u8>) {
         let hash = hash_of(key);
         self.shard(hash).finish_row_update(key, hash, by, &block_of(successor));
@@ -116,7 +124,7 @@ impl Shard {
         self.open_row(key, hash, Slot::record_hit)
     }
 
-    /// The row of a key, if it may be served; tells `found` first.
+    /// Returns the row of a key if it may be served. Calls `found` with its slot first.
     #[inline]
     fn open_row(&self, key: &BlockKey, hash: u64, found: impl FnOnce(&Slot)) -> Option<Block> {
         let pin = self.pin(key, hash)?;
@@ -140,7 +148,7 @@ impl Shard {
         let mut inner = self.inner.lock();
         let id = self.find(key, hash)?;
         let slot = self.slots.get(id);
-        // A write is no use of the row: one that is written and never read is to go.
+        // A write is not a use of the row: a row that is written and never read is evicted.
         let row = self.open_row(key, hash, |_| ());
         match row.map_or(RowUpdate::Unknown, |row| successor(row.data())) {
             RowUpdate::Unchanged => None,
@@ -215,7 +223,7 @@ mod tests {
         assert!(cache.begin_row_update(&key(1), 6, |_| RowUpdate::Replaced(b"six".to_vec())).is_none());
         cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1), None);
-        // Neither does it come back over what a reader put there meanwhile.
+        // Nor does it overwrite a row that a reader inserted in between.
         assert!(cache.insert_row(&key(1), b"new".to_vec(), || true));
         cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1).as_deref(), Some("new"));

@@ -1,10 +1,13 @@
-//! [`Shard`]: slots, buckets, queues, space and storage of one part of a cache, under one lock.
+//! [`Shard`]: slots, hash index, queues, allocator and storage of one part of a cache, under one
+//! lock.
 //!
-//! A hit takes no lock: [`Shard::get`] walks a chain, pins the slot and reads the frame. Whoever fills, evicts or moves
-//! holds the lock, frame copies included: they take microseconds, and only others who fill the same shard wait.
+//! A hit takes no lock: [`Shard::get`] walks a chain, pins the slot and reads the frame. A thread
+//! that inserts, evicts or moves holds the lock, also while it copies frames. A copy takes
+//! microseconds, and only inserts into the same shard wait for it.
 //!
-//! A slot goes through: free -> (frame written) -> live -> retired -> free. A retired slot that someone pins is in
-//! *limbo*: nobody can find it, and its bytes stay until the pins are gone.
+//! The states of a slot are: free -> (frame written) -> live -> retired -> free. A retired slot
+//! with a pin is in *limbo*: no lookup finds it, and its bytes stay allocated until the last pin is
+//! gone.
 
 use evenkeel_common::length;
 use std::collections::HashMap;
@@ -29,26 +32,26 @@ use super::{fold, hash};
 use crate::stats::Counters;
 use crate::{Block, BlockKey, PrefetchedBlock};
 
-/// One byte in so many stays free, so that holes can be found by moving little.
+/// The reciprocal of the share of bytes that stays free, so that moving a little makes a hole.
 const RESERVE_PART: u64 = 128;
-/// Victims tried before an insert gives up: they are all in use.
+/// Victims tried before an insert gives up because all of them are pinned.
 const VICTIMS_TRIED: usize = 256;
-/// Rounds of evicting and moving for one frame before it is not kept.
+/// Rounds of evicting and moving for one frame before it is rejected.
 const ROUNDS_MAX: usize = 10_000;
-/// Huge pages that are given back while the lock is held: some ten microseconds each.
+/// Huge pages released per lock acquisition, about ten microseconds each.
 const PAGES_AT_ONCE: usize = 4;
-/// So many I/O errors in a row end the use of a file.
+/// Consecutive I/O errors after which the file is no longer used.
 const ERRORS_MAX: u32 = 64;
-/// So many bytes are slid at most for each byte of a frame, at first and in the end.
+/// Bytes slid per byte of the new frame: the limit of the first round, and the maximum.
 const SLIDE_FIRST: u64 = 2;
 const SLIDE_MAX: u64 = 16;
 
 /// What is cached of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedFile {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Bytes that they take in the file.
+    /// Their bytes in the file.
     pub on_disk_bytes: u64,
 }
 
@@ -70,22 +73,22 @@ pub(super) struct Inner {
     allocator: Allocator,
     idle: IdlePages,
     queues: Queues,
-    /// The first free slot of those used before.
+    /// The head of the list of free slots.
     free: u32,
-    /// Slots from this one on were never used.
+    /// The first slot that was never used.
     next_unused: u32,
     live: u32,
-    /// Those of them that are rows, and the bytes of their frames.
+    /// The number of live rows, and the bytes of their frames.
     rows: u32,
     row_bytes: u64,
-    /// No more bytes are used than this.
+    /// The maximum of used bytes.
     limit: u64,
     size: u64,
     limbo: Vec<u32>,
     files: HashMap<u64, CachedFile>,
 }
 
-/// A frame to be.
+/// An entry that is being inserted.
 struct NewEntry<'a> {
     key: &'a BlockKey,
     hash: u64,
@@ -95,7 +98,7 @@ struct NewEntry<'a> {
     row: u8,
 }
 
-/// What a shard is made of.
+/// The fields of a shard.
 pub(crate) struct ShardParts {
     pub slots: Slots,
     pub storage: Storage,
@@ -119,10 +122,10 @@ pub(crate) struct ShardUsage {
 }
 
 impl Shard {
-    /// A shard with what the slots say is there.
+    /// Makes a shard with the entries that the slots describe.
     ///
     /// # Errors
-    /// When the kernel has no address space.
+    /// `OutOfMemory` without address space.
     pub fn new(parts: ShardParts) -> io::Result<Self> {
         let inner = Inner {
             allocator: Allocator::new(parts.size),
@@ -152,7 +155,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// The block of a key, pinned where it lies, or copied from a file.
+    /// Returns the block of a key: pinned in place, or copied from a file.
     #[inline]
     pub fn get(&self, key: &BlockKey, hash: u64) -> Option<Block> {
         let pin = self.pin(key, hash)?;
@@ -161,7 +164,8 @@ impl Shard {
         let extent = slot.extent();
         let Some(frame) = self.storage.frame(extent) else { return self.read(&pin, extent, key, hash) };
         if self.storage.is_durable() && slot.verified.load(Relaxed) == 0 {
-            // Its pages have not been touched since the file was opened, so the disk is likely asked for them.
+            // Its pages were not touched since the file was opened, so reading them likely waits
+            // for a disk.
             if !turns::may_wait() {
                 turns::refuse();
                 return None;
@@ -176,7 +180,8 @@ impl Shard {
         frame.header().is_of(key, extent.len).then(|| Block::pinned(frame, pin))
     }
 
-    /// Where the block of a key lies, when its bytes are in memory and have been checked.
+    /// Pins the block of a key and prefetches its header, if its bytes are in memory and were
+    /// verified.
     #[inline]
     pub fn prefetch(&self, key: &BlockKey, hash: u64) -> Option<PrefetchedBlock> {
         let pin = self.pin(key, hash)?;
@@ -188,14 +193,15 @@ impl Shard {
         is_checked.then(|| PrefetchedBlock::new(*key, frame, extent.len, pin))
     }
 
-    /// Whether the key is cached; nothing is counted.
+    /// Returns true if the key is cached. Counts nothing.
     pub fn contains(&self, key: &BlockKey, hash: u64) -> bool {
         self.pin(key, hash).is_some()
     }
 
     pub(super) fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
         let file = fold(key.file);
-        // A slot that changes under the search is looked for again; a few times, for the caller can ask under the lock.
+        // If the slot changes during the search, search again, a few times only: a caller can retry
+        // under the lock.
         for _ in 0..4 {
             let mut chain = self.index.chain(&self.slots, hash);
             let found = chain.find_map(|(_, slot)| {
@@ -240,12 +246,12 @@ impl Shard {
 
     fn failed(&self, error: &io::Error) {
         if self.errors.fetch_add(1, Relaxed) + 1 == ERRORS_MAX {
-            tracing::error!(%error, "a bucket cache's file fails; that part of the cache is not used any more");
+            tracing::error!(%error, "a bucket cache file keeps failing; this part of the cache is no longer used");
         }
         self.counters.io_error();
     }
 
-    /// Keeps a block. `false` when there is no place for it.
+    /// Inserts a block. Returns false if there is no space for it.
     pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, admission: Admission) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
@@ -256,7 +262,8 @@ impl Shard {
         self.fill(&mut inner, NewEntry { key, hash, block, len, admission, row: NO_ROW })
     }
 
-    /// Keeps a row in place of what was under its key, if it is current when nobody else changes the shard.
+    /// Inserts a row in place of the entry under its key, if `is_current` returns true under the
+    /// lock.
     pub fn insert_row(
         &self,
         key: &BlockKey,
@@ -276,7 +283,7 @@ impl Shard {
         self.fill(&mut inner, NewEntry { key, hash, block, len, admission: Admission::New, row: ROW_VALID })
     }
 
-    /// What a block's frame takes, if it can be kept at all.
+    /// The size of a block's frame, if the shard accepts a frame of this size.
     fn frame_bytes(&self, key: &BlockKey, block: &Block) -> Option<u64> {
         let len = Header::of(key, block).frame_bytes().filter(|len| *len <= self.block_bytes_max);
         len.filter(|_| self.errors.load(Relaxed) < ERRORS_MAX)
@@ -313,7 +320,7 @@ impl Shard {
         true
     }
 
-    /// Forgets every block of a file.
+    /// Removes every block of a file.
     pub fn remove_file(&self, file: u64) -> usize {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -332,7 +339,7 @@ impl Shard {
         length::index(removed)
     }
 
-    /// Forgets one block, which is damaged.
+    /// Removes a damaged block.
     fn discard(&self, key: &BlockKey, hash: u64) {
         let mut inner = self.inner.lock();
         if let Some(id) = self.find(key, hash) {
@@ -341,15 +348,15 @@ impl Shard {
         }
     }
 
-    /// Changes how many bytes are used at most, up to what was mapped; evicts what is too much.
+    /// Changes the usable bytes, up to the mapped size. Evicts the excess.
     pub fn resize(&self, size: u64) {
         let mut inner = self.inner.lock();
         inner.limit = limit_of(size.min(inner.size));
         while inner.used() > inner.limit && self.evict_one(&mut inner) {}
     }
 
-    /// Gives huge pages back to the kernel that held nothing for two calls; how many bytes. The lock is let go of after every
-    /// few.
+    /// Returns huge pages to the kernel that were free during two calls in a row, and returns their
+    /// bytes. Releases the lock after every few pages.
     pub fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
         let mut inner = self.inner.lock();
         self.reclaim_limbo(&mut inner);
@@ -385,13 +392,13 @@ impl Shard {
         }
     }
 
-    /// Bytes that can be used without evicting.
+    /// Bytes that can be used without an eviction.
     pub fn free_bytes(&self) -> u64 {
         let inner = self.inner.lock();
         inner.limit.saturating_sub(inner.used())
     }
 
-    /// What is cached of each file.
+    /// Calls `with` for every file of which blocks are cached.
     pub fn each_file(&self, mut with: impl FnMut(u64, CachedFile)) {
         self.inner.lock().files.iter().for_each(|(file, cached)| with(*file, *cached));
     }
@@ -400,17 +407,17 @@ impl Shard {
         &self.slots
     }
 
-    /// What outlives the shard while readers pin its blocks.
+    /// The slots, which outlive the shard while readers pin its blocks.
     pub fn into_slots(self) -> Slots {
         self.slots
     }
 
-    /// Slots that were ever used.
+    /// The number of slots ever used.
     pub fn used_slots(&self) -> u32 {
         self.inner.lock().next_unused
     }
 
-    /// Every live slot's key hash and place agree with the space and the buckets. For tests.
+    /// Asserts that slots, allocator and index agree. For tests.
     #[cfg(test)]
     pub fn check(&self) {
         let inner = self.inner.lock();
@@ -448,7 +455,7 @@ impl Shard {
         self.index.add(&self.slots, hash, id, inner.live);
     }
 
-    /// Takes a retired slot out of everything but the space.
+    /// Removes a retired slot from index, queues and counters. Its space stays allocated.
     fn unpublish(&self, inner: &mut Inner, id: u32) {
         let slot = self.slots.get(id);
         let file = slot.file.load(Relaxed);
@@ -468,7 +475,7 @@ impl Shard {
         }
     }
 
-    /// Forgets a live block now; frees its bytes now or when its last reader is done.
+    /// Removes a live entry. Its bytes are freed now, or after its last reader drops its pin.
     pub(super) fn remove_entry(&self, inner: &mut Inner, id: u32) {
         let slot = self.slots.get(id);
         slot.retire();
@@ -476,7 +483,7 @@ impl Shard {
         if pin::is_pinned(slot) { inner.limbo.push(id) } else { self.release(inner, id) }
     }
 
-    /// Frees the bytes and the slot of a block that was unpublished and that nobody pins.
+    /// Frees the bytes and the slot of an unpublished entry without pins.
     fn release(&self, inner: &mut Inner, id: u32) {
         let extent = self.slots.get(id).extent();
         inner.allocator.unlink(&self.slots, id);
@@ -505,7 +512,7 @@ impl Shard {
             return Some(id);
         }
         inner.next_unused += 1;
-        // A later process looks at slots up to this one.
+        // A later process reads the slots up to this one.
         self.slots.get(NONE).extra.store(inner.next_unused, Relaxed);
         Some(inner.next_unused - 1)
     }
@@ -526,7 +533,7 @@ impl Shard {
         false
     }
 
-    /// Evicts a block, unless someone pins it.
+    /// Evicts a block, unless it is pinned.
     fn evict(&self, inner: &mut Inner, id: u32) -> bool {
         let slot = self.slots.get(id);
         slot.retire();
@@ -540,7 +547,7 @@ impl Shard {
         true
     }
 
-    /// The slot before a hole of at least `len` bytes, made when there is none.
+    /// Returns the slot before a hole of at least `len` bytes. Makes a hole if there is none.
     fn make_room(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
         for round in 0..ROUNDS_MAX {
             if inner.used() + index_bytes + len <= inner.limit {
@@ -558,9 +565,10 @@ impl Shard {
         None
     }
 
-    /// Makes one hole of `len` bytes of several, with as little as can be: by moving the neighbours of one away, by sliding
-    /// what lies between some, or else by evicting neighbours that are cold, but nobody out of turn before the policy has
-    /// had its turn. The more rounds it took already, the more may be slid. `false` when that did not work out.
+    /// Joins holes to one hole of `len` bytes at the lowest cost: by moving the neighbours of one
+    /// hole away, by sliding the blocks between several holes, or else by evicting cold neighbours.
+    /// Evictions out of turn begin in the second round, after the policy chose a victim. The slide
+    /// limit grows with each round. Returns false if no plan succeeded.
     fn coalesce(&self, inner: &mut Inner, len: u64, round: usize) -> bool {
         let slid_max = len * SLIDE_MAX.min(SLIDE_FIRST * (round as u64 + 1));
         self.relocate_neighbours(inner, len, false)
@@ -568,7 +576,7 @@ impl Shard {
             || round > 0 && self.relocate_neighbours(inner, len, true)
     }
 
-    /// What may become of a block for a hole.
+    /// What coalescing may do with a block.
     fn relocation_of(&self, inner: &Inner, id: u32, evicts: bool) -> Relocation {
         let slot = self.slots.get(id);
         match () {
@@ -578,7 +586,7 @@ impl Shard {
         }
     }
 
-    /// Two that leave may want the same place, which the plan does not see: then it fails.
+    /// The plan does not see that two blocks may need the same hole. It fails then.
     fn relocate_neighbours(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
         let plan =
             inner.allocator.plan_relocation(&self.slots, len, |id| self.relocation_of(inner, id, evicts));
@@ -607,7 +615,7 @@ impl Shard {
         }
     }
 
-    /// Moves a block to right behind another, where there is room for it, which may be in part its own.
+    /// Moves a block directly behind another. The target may overlap the block's own extent.
     fn move_to(&self, inner: &mut Inner, id: u32, before: u32) -> bool {
         let slot = self.slots.get(id);
         let from = slot.extent();
@@ -629,7 +637,7 @@ impl Shard {
         moved
     }
 
-    /// Takes over what an earlier process left in the slots. Frames are checked when they are first asked for.
+    /// Takes over the slots of an earlier process. Frames are verified when they are first read.
     fn recover(&self) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -677,7 +685,7 @@ impl Shard {
 }
 
 impl Inner {
-    /// Bytes of the budget that are taken: frames, and the index of rows.
+    /// Used bytes of the budget: frames, and the index of rows.
     fn used(&self) -> u64 {
         self.allocator.used() + u64::from(self.rows) * ROW_INDEX_BYTES
     }

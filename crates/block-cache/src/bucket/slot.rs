@@ -1,11 +1,13 @@
-//! [`Slot`]: all that is kept in memory of one cached block, 64 bytes; and [`Slots`], the table of them.
+//! [`Slot`]: the metadata of one cached block, 64 bytes. [`Slots`]: the table of all slots.
 //!
-//! Only the holder of the shard's lock writes, with two exceptions: `uses` (a hit) and `pins` (a clone of a handle).
+//! Only the holder of the shard's lock writes a slot, with two exceptions: `uses` (a hit) and
+//! `pins` (a clone of a handle).
 //!
-//! A slot is *live* while its `version` is odd. Whoever changes key or place makes it even first and odd after, so a
-//! reader that saw the same odd version before and after pinning has a consistent slot that nothing changes while the
-//! pin lasts. The table of a file engine lies in a mapped file, and a process that dies halfway leaves an even version:
-//! a slot that the next start does not believe.
+//! A slot is *live* while its `version` is odd. A writer that changes key or extent makes the
+//! version even first, and odd afterwards. So a reader that saw the same odd version before and
+//! after pinning has a consistent slot, which does not change while the pin lasts. The table of a
+//! file engine is in a mapped file. A process that dies during a change leaves an even version, and
+//! the next start discards that slot.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,50 +20,51 @@ use super::sync::{AtomicU8, AtomicU32, AtomicU64, IS_MACHINE};
 /// No slot. Slot 0 is the sentinel of the list by address.
 pub(crate) const NONE: u32 = 0;
 
-/// Places and lengths are multiples of this.
+/// Starts and lengths of extents are multiples of this.
 pub(crate) const UNIT_BYTES: u64 = 8;
 
 const LENGTH_BITS: u32 = 24;
-/// No frame is longer.
+/// The maximum length of a frame.
 pub(crate) const FRAME_BYTES_MAX: u64 = ((1 << LENGTH_BITS) - 1) * UNIT_BYTES;
-/// No shard is larger.
+/// The maximum size of a shard.
 pub(crate) const SHARD_BYTES_MAX: u64 = (1 << (64 - LENGTH_BITS)) * UNIT_BYTES;
 
-/// See the module. Zeroes are a free slot.
+/// See the module. All zeros are a free slot.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub version: AtomicU32,
-    /// How often it was hit lately, up to a few.
+    /// The number of recent hits, up to [`USES_MAX`].
     pub uses: AtomicU8,
-    /// The queue it is in; see `policy`.
+    /// The queue of `policy` that holds the slot.
     pub queue: AtomicU8,
-    /// Whether this process has checked, or written, the frame. Only asked for in file engines.
+    /// Set once this process has written or verified the frame. Only file engines read it.
     pub verified: AtomicU8,
-    /// Whether it is a row, and whether that can be served; see `rows`.
+    /// Whether the entry is a row, and whether it may be served. See `rows`.
     pub row: AtomicU8,
-    /// The file, folded to 64 bits; the frame has all of it.
+    /// The file's id folded to 64 bits. The frame has the whole id.
     pub file: AtomicU64,
     pub offset: AtomicU64,
-    /// Extent and length of the frame; see [`Extent`].
+    /// The packed [`Extent`] of the frame.
     pub extent: AtomicU64,
     pub on_disk_bytes: AtomicU32,
     /// Pins that are not in a stripe of `pin`.
     pub pins: AtomicU32,
-    /// The next slot of the bucket, or of the free list.
+    /// The next slot of the hash bucket, or of the free list.
     pub chain: AtomicU32,
     pub newer: AtomicU32,
     pub older: AtomicU32,
-    /// The slots whose frames lie before and after.
+    /// The slots with the preceding and the following frame.
     pub before: AtomicU32,
     pub after: AtomicU32,
-    /// Of the sentinel: how many slots were ever used. Of a row that is held: by whom.
+    /// In the sentinel: the number of slots ever used. In a row being updated: the id of the
+    /// update.
     pub extra: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64 || !IS_MACHINE);
 
-/// Where a frame lies in its shard.
+/// The range of a frame in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub start: u64,
@@ -84,7 +87,7 @@ impl Extent {
     }
 }
 
-/// No slot counts more uses.
+/// The maximum of [`Slot::uses`].
 pub(crate) const USES_MAX: u8 = 3;
 
 impl Slot {
@@ -92,7 +95,7 @@ impl Slot {
         version & 1 == 1
     }
 
-    /// Counts a hit. A hot block's line is not written again once it has the most.
+    /// Counts a hit. At the maximum it writes nothing, so a hot block's line stays shared.
     #[inline]
     pub fn record_hit(&self) {
         let uses = self.uses.load(Relaxed);
@@ -110,13 +113,13 @@ impl Slot {
         Extent::unpack(self.extent.load(Relaxed))
     }
 
-    /// Ends the version: no reader can pin it from here on.
+    /// Ends the version. No reader can pin the slot afterwards.
     pub fn retire(&self) {
         let version = self.version.load(Relaxed);
         self.version.store((version | 1).wrapping_add(1), SeqCst);
     }
 
-    /// Begins a version.
+    /// Begins a new version.
     pub fn revive(&self) {
         let version = self.version.load(Relaxed);
         self.version.store((version | 1).wrapping_add(u32::from(Self::is_live(version)) * 2), SeqCst);
@@ -134,22 +137,22 @@ impl Slot {
     }
 }
 
-/// A table of slots, in part of a mapping.
+/// A table of slots in part of a mapping.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Kept for its memory.
+    /// Kept to keep its memory mapped.
     _mapping: Arc<Mapping>,
     first: NonNull<Slot>,
     count: u32,
 }
 
-// SAFETY: a pointer into the mapping, which is Send and Sync, to atomics only.
+// SAFETY: it points into the mapping, which is Send and Sync, and only at atomics.
 unsafe impl Send for Slots {}
 // SAFETY: as above.
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// Bytes of a table of `count` slots, the sentinel counted.
+    /// Bytes of a table of `count` slots, with the sentinel.
     pub fn bytes(count: u32) -> usize {
         count as usize * size_of::<Slot>()
     }
@@ -157,7 +160,7 @@ impl Slots {
     /// The table at `start` of a mapping.
     ///
     /// # Panics
-    /// When it does not fit, or is not aligned.
+    /// If the table does not fit or `start` is not aligned.
     pub fn new(mapping: Arc<Mapping>, start: usize, count: u32) -> Self {
         let first = mapping.at(start).cast::<Slot>();
         assert!(start + Self::bytes(count) <= mapping.len() && first.is_aligned());
@@ -168,16 +171,16 @@ impl Slots {
         self.count
     }
 
-    /// A slot; the sentinel for a number that is none of the table's (from a damaged file).
+    /// Returns a slot, or the sentinel if `id` is out of range (from a damaged file).
     #[inline]
     pub fn get(&self, id: u32) -> &Slot {
         let id = if id < self.count { id } else { NONE };
-        // SAFETY: within the table, which lies in the mapping that `self` keeps. A slot is all atomics, for which any
-        // bytes are values.
+        // SAFETY: `id` is within the table, which is in the mapping that `self` keeps. A slot
+        // consists of atomics, for which every bit pattern is valid.
         unsafe { self.first.add(id as usize).as_ref() }
     }
 
-    /// The addresses of its slots.
+    /// The address range of the table.
     pub fn addresses(&self) -> std::ops::Range<usize> {
         let start = self.first.as_ptr() as usize;
         start..start + Self::bytes(self.count)

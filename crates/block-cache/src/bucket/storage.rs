@@ -1,10 +1,10 @@
-//! [`Storage`]: where the frames of one shard lie.
+//! [`Storage`]: where the frames of one shard are stored.
 //!
-//! | engine | storage | readers get |
+//! | engine | storage | a reader gets |
 //! |---|---|---|
-//! | LruBlockCache, `offheap`, `heap` | memory of the process | the frame itself, pinned |
-//! | `mmap:`, `pmem:` | a mapped file | the frame itself, pinned, checked once |
-//! | `file:`, `files:` | a file, `pread` and `pwrite` | a copy on the heap, checked each time |
+//! | LruBlockCache, `offheap`, `heap` | memory of the process | the pinned frame |
+//! | `mmap:`, `pmem:` | a mapped file | the pinned frame, verified once |
+//! | `file:`, `files:` | a file, `pread` and `pwrite` | a copy on the heap, verified each time |
 
 use evenkeel_common::length;
 use std::fs::File;
@@ -21,28 +21,28 @@ use super::mapping::Mapping;
 use super::slot::Extent;
 use crate::{Block, BlockKey};
 
-/// What freed memory is filled with, in tests.
+/// The fill byte of freed memory in tests.
 pub(crate) const POISON: u8 = 0xDB;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) enum Storage {
-    /// Frames in memory that readers share. `start` is where the shard begins in the mapping.
+    /// Frames in memory that readers share. `start` is the shard's offset in the mapping.
     Mapped { mapping: Arc<Mapping>, start: u64, durable: bool },
-    /// Frames in a file. `start` is where the shard begins in it.
+    /// Frames in a file. `start` is the shard's offset in it.
     File { file: Arc<File>, start: u64 },
 }
 
 impl Storage {
-    /// Whether frames outlive the process, so that they carry checksums.
+    /// Returns true if frames outlive the process, so they carry checksums.
     pub fn is_durable(&self) -> bool {
         !matches!(self, Self::Mapped { durable: false, .. })
     }
 
-    /// Writes a block's frame. The place is the writer's alone.
+    /// Writes a block's frame. Nothing else uses the extent.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn write(&self, extent: Extent, key: &BlockKey, block: &Block) -> io::Result<()> {
         let mut header = Header::of(key, block);
         if self.is_durable() {
@@ -55,8 +55,8 @@ impl Storage {
             Self::Mapped { .. } => {
                 let mut to = self.address(extent.start);
                 for part in parts {
-                    // SAFETY: the frame's length was computed from these parts, and the place has that length; no one
-                    // else reads or writes it, for no live slot has it.
+                    // SAFETY: the extent's length was computed from these parts, and no live slot
+                    // has the extent, so nothing else reads or writes it.
                     unsafe {
                         to.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len());
                         to = to.add(part.len());
@@ -72,17 +72,17 @@ impl Storage {
         }
     }
 
-    /// Copies a frame. The places may overlap; no one reads or writes `from`, and what `to` has beside it is the
-    /// caller's alone. Where a file refuses a part of a copy that overlaps, a torn frame is left: who reads it sees its
-    /// checksum.
+    /// Copies a frame. The extents may overlap. Nothing reads or writes `from`, and the rest of the
+    /// target belongs to the caller. If a file fails during an overlapping copy, it leaves a torn
+    /// frame, which its checksum reveals.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn copy(&self, from: Extent, to: u64) -> io::Result<()> {
         match self {
             Self::Mapped { .. } => {
                 let (from_at, to_at) = (self.address(from.start), self.address(to));
-                // SAFETY: both within the shard, and neither read or written by anyone else.
+                // SAFETY: both are within the shard, and nothing else reads or writes them.
                 unsafe { to_at.as_ptr().copy_from(from_at.as_ptr(), length::index(from.len)) };
                 Ok(())
             }
@@ -94,20 +94,22 @@ impl Storage {
         }
     }
 
-    /// The frame at a place that is pinned, when readers share the memory.
+    /// The frame at a pinned extent, if readers share the memory.
     #[inline]
     pub fn frame(&self, extent: Extent) -> Option<FrameRef> {
         match self {
-            // SAFETY: places are multiples of eight in a mapping aligned to pages, and the caller's pin keeps it.
+            // SAFETY: extents are multiples of eight in a page-aligned mapping, and the caller's
+            // pin keeps the frame.
             Self::Mapped { .. } => Some(unsafe { FrameRef::new(self.address(extent.start)) }),
             Self::File { .. } => None,
         }
     }
 
-    /// A copy of the frame at a place that is pinned, checked; `None` when it is not one of the key.
+    /// Reads and verifies a copy of the frame at a pinned extent. `None` if it is not a frame of
+    /// the key.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn read(&self, extent: Extent, key: &BlockKey) -> io::Result<Option<Block>> {
         let Self::File { file, start } = self else { return Ok(None) };
         let mut bytes = vec![0; length::index(extent.len)];
@@ -116,19 +118,20 @@ impl Storage {
         Ok(block_in(bytes, key))
     }
 
-    /// As [`Storage::read`], of what the kernel has in memory; `None` when that may be less than the frame.
+    /// As [`Storage::read`], from the kernel's page cache only. `None` if that may lack a part of
+    /// the frame.
     pub fn read_nowait(&self, extent: Extent, key: &BlockKey) -> Option<Option<Block>> {
         let Self::File { file, start } = self else { return Some(None) };
         let mut bytes = vec![0; length::index(extent.len)];
         page_cache::read(file, start + extent.start, &mut bytes).then(|| block_in(bytes, key))
     }
 
-    /// Whether the mapped frame at a place that is pinned is whole and of the key.
+    /// Returns true if the mapped frame at a pinned extent is whole and belongs to the key.
     pub fn verify(&self, extent: Extent, key: &BlockKey) -> bool {
         match self {
             Self::Mapped { .. } => {
                 let at = self.address(extent.start);
-                // SAFETY: within the shard (the place was checked when the slot was taken over), and pinned.
+                // SAFETY: within the shard (recovery checked the extent), and pinned.
                 let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), length::index(extent.len)) };
                 frame::verify(bytes, key).is_some()
             }
@@ -136,15 +139,16 @@ impl Storage {
         }
     }
 
-    /// Overwrites what was freed. For tests.
+    /// Overwrites freed bytes. For tests.
     pub fn poison(&self, extent: Extent) {
         if let Self::Mapped { .. } = self {
-            // SAFETY: within the shard, and no live slot has it.
+            // SAFETY: within the shard, and no live slot has the extent.
             unsafe { self.address(extent.start).as_ptr().write_bytes(POISON, length::index(extent.len)) };
         }
     }
 
-    /// Where in the shard the first whole huge page begins, when it lies in memory of this process.
+    /// The offset in the shard of the first whole huge page, if the shard is in memory of this
+    /// process.
     pub fn first_page(&self) -> Option<u64> {
         match self {
             Self::Mapped { durable: false, .. } => {
@@ -155,8 +159,8 @@ impl Storage {
         }
     }
 
-    /// Gives a huge page back to the kernel; its bytes are 0 when it is next read. `at` is where a whole page begins that has
-    /// no frame.
+    /// Returns a huge page to the kernel. It reads as zeros afterwards. `at` is the start of a
+    /// whole page without a frame.
     pub fn release_page(&self, at: u64) {
         if let Self::Mapped { mapping, start, durable: false } = self {
             mapping.release(length::index(start + at), length::index(PAGE_BYTES));
@@ -171,12 +175,12 @@ impl Storage {
     }
 }
 
-/// The block of a frame's bytes, when they are one of the key's.
+/// The block of a frame's bytes, if they are a frame of the key.
 fn block_in(bytes: Vec<u8>, key: &BlockKey) -> Option<Block> {
     frame::verify(&bytes, key).and_then(|header| frame::to_heap(header, bytes))
 }
 
-/// Reads until the buffer is full or the file ends (the padding of the last frame is never written).
+/// Reads until the buffer is full or the file ends: the padding of the last frame is never written.
 fn read_up_to(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,17 +1,17 @@
-//! What the lock-free core of a hit (`slot`, `pin`) takes from the machine. `core_tests` compiles the same files once more
-//! over loom's stand-ins, which run every order of steps that the memory model allows.
+//! The primitives of the lock-free core of a hit (`slot`, `pin`). `core_tests` compiles the same
+//! files again with loom's primitives, and checks every interleaving that the memory model allows.
 
 pub(super) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 pub(super) use std::thread_local;
 
-/// Threads that have pins of their own; more share them.
+/// The number of stripes. More threads than this share them.
 pub(super) const STRIPES: usize = 64;
-/// Pins of a stripe.
+/// Pins per stripe.
 pub(super) const ENTRIES: usize = 31;
-/// Whether a slot has its size here.
+/// True with the machine's primitives, where a slot has its real size.
 pub(super) const IS_MACHINE: bool = true;
 
-/// A static, made when it is compiled.
+/// A static with a constant initializer.
 macro_rules! shared {
     ($(#[$meta:meta])* $name:ident: $kind:ty = $value:expr) => {
         $(#[$meta])*
@@ -19,7 +19,7 @@ macro_rules! shared {
     };
 }
 
-/// An array of equal values that cannot be copied.
+/// An array of equal values that are not `Copy`.
 macro_rules! array {
     ($value:expr; $count:expr) => {
         [const { $value }; $count]

@@ -1,4 +1,4 @@
-//! Tests of the engine by what it promises: blocks are what was put in, bytes are used, pins hold.
+//! Tests of the engine's guarantees: lookups return what was inserted, space is used, pins hold.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -8,12 +8,12 @@ use super::slot::USES_MAX;
 use super::*;
 use crate::{BlockParts, BlockType};
 
-/// A block whose bytes tell its key.
+/// A block whose bytes are derived from its key.
 pub(super) fn block(key: &BlockKey, bytes: usize) -> Block {
     block_of(BlockType::Data, key, bytes)
 }
 
-/// As [`block`], of another kind.
+/// As [`block`], of any type.
 pub(crate) fn block_of(kind: BlockType, key: &BlockKey, bytes: usize) -> Block {
     let seed = hash_of(key);
     let body: Vec<u8> = (0..bytes as u64).map(|i| (seed >> (i % 8 * 8)) as u8 ^ (i / 8) as u8).collect();
@@ -30,7 +30,7 @@ pub(crate) fn block_of(kind: BlockType, key: &BlockKey, bytes: usize) -> Block {
     })
 }
 
-/// Whether a block is the one that [`block`] makes.
+/// Returns true if a block is the one that [`block`] makes.
 pub(crate) fn is_right(key: &BlockKey, found: &Block) -> bool {
     let wanted = block(key, found.data().len());
     found.data() == wanted.data()
@@ -44,7 +44,7 @@ pub(crate) fn key(file: u64, offset: u64) -> BlockKey {
     BlockKey { file: FileId::of_name(&format!("file-{file}")), offset }
 }
 
-/// Numbers that look random and are the same each time.
+/// Deterministic pseudo-random numbers.
 pub(crate) struct Random(pub u64);
 
 impl Random {
@@ -89,7 +89,7 @@ fn what_was_put_in_is_found() {
 /// The size of the next block.
 type SizeOf = fn(&mut Random) -> usize;
 
-/// Sizes from 4 KB to 512 KB, as the mixes of tables make them.
+/// Block sizes from 4 KB to 512 KB, in the mixes that tables make.
 fn mixes() -> Vec<(&'static str, SizeOf)> {
     vec![
         ("4 KB", |_| 4 << 10),
@@ -105,8 +105,8 @@ fn mixes() -> Vec<(&'static str, SizeOf)> {
     ]
 }
 
-/// No slop: after long churn, by every mix and by mixes that follow each other, 97 in 100 configured bytes hold blocks.
-/// And the index costs tens of bytes a block.
+/// After long churn with each mix, and with a sequence of mixes, at least 97 % of the configured
+/// bytes hold blocks. The index costs tens of bytes per block.
 #[test]
 fn churn() {
     [Policy::TinyLfu, Policy::Lru].into_iter().for_each(churn_by);
@@ -118,7 +118,7 @@ fn churn_by(policy: Policy) {
     let config = BucketCacheConfig { policy, shares, ..BucketCacheConfig::in_memory(CAPACITY) };
     let cache = BucketCache::open(&config).unwrap();
     let mut random = Random(1);
-    // The same bytes for every block: what is asked here is where they go.
+    // All blocks have the same bytes: this test is about their placement.
     let largest = block(&key(0, 0), 512 << 10);
     let mut offset = 0;
     for (name, size) in mixes() {
@@ -270,10 +270,10 @@ fn a_scan_does_not_drive_out_what_is_hot() {
 #[test]
 fn what_was_asked_for_more_often_takes_the_place_of_what_was_not() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
-    // Main is full of blocks that nobody asks for again.
+    // Main is full of blocks that are not requested again.
     (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
     assert!(count(&cache, 1, 0..100) > 80, "what came first is kept while nothing else is known");
-    // Twenty blocks that never stay long enough to be hit: each time a scan comes between.
+    // Twenty blocks that are never cached long enough for a hit: a scan follows each round.
     for round in 0..12 {
         (0..20).for_each(|i| put(&cache, key(2, i), 10_000));
         (0..20).for_each(|i| put(&cache, key(3, round * 20 + i), 10_000));
@@ -296,7 +296,8 @@ fn blocks_that_replace_warm_ones_are_not_driven_out_by_a_scan() {
     }
 }
 
-/// All blocks are in use: the clock does not go around for one victim, and what is found is right.
+/// With all blocks in use, the clock stops before a full round for one victim, and lookups are
+/// right.
 #[test]
 fn a_clock_stops_where_all_is_in_use() {
     for policy in [Policy::TinyLfu, Policy::Lru] {
@@ -325,7 +326,7 @@ fn a_clock_stops_where_all_is_in_use() {
     }
 }
 
-/// An LRU cache of 1 MB, so of about 100 blocks of 10,000 bytes.
+/// An LRU cache of 1 MB, which holds about 100 blocks of 10,000 bytes.
 fn lru() -> BucketCache {
     let (policy, shares) = (Policy::Lru, Shares::of(Policy::Lru));
     BucketCache::open(&BucketCacheConfig { policy, shares, ..memory(1 << 20) }).unwrap()
@@ -364,7 +365,7 @@ fn by_lru_what_was_not_asked_for_for_longest_goes_first() {
         }
     };
     twice(1, 0..20);
-    // Hot for long, and forgotten since.
+    // Hot for long, and not requested since.
     (0..10).for_each(|_| (0..20).for_each(|i| drop(cache.get(&key(1, i)))));
     twice(2, 0..180);
     assert_eq!(count(&cache, 1, 0..20), 0);
@@ -407,7 +408,8 @@ fn too_large_a_block_is_served_and_not_kept() {
     assert_eq!((found.data().len(), cache.stats().blocks), (BLOCK_BYTES_MAX + 1, 0));
 }
 
-/// Every engine, by a naive rule: what is found under a key is what belongs there, whatever others do meanwhile.
+/// Every engine against a simple rule: a lookup returns what belongs to the key, whatever other
+/// threads do.
 #[test]
 fn model_of_each_engine() {
     let dir = tempfile::tempdir().unwrap();
@@ -437,7 +439,7 @@ fn model_of_each_engine() {
     }
 }
 
-/// Many threads fill, hit, hold, forget and resize at once.
+/// Many threads insert, look up, hold, remove and resize concurrently.
 pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -447,7 +449,7 @@ pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
                 for _ in 0..steps {
                     let n = random.below(20) * random.below(20);
                     let key = key(n % 5, n);
-                    // A key has one size, as a block of a file has.
+                    // A key always has the same size, like a block of a file.
                     let bytes = 200 + (hash_of(&key) % 60_000) as usize;
                     match random.below(200) {
                         0 => drop(cache.evict_file(key.file)),
@@ -471,7 +473,7 @@ pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
     });
 }
 
-/// One hot block, read from two threads, while it and others are moved and evicted by a third.
+/// Two threads read one hot block, while a third causes moves and evictions.
 #[test]
 fn a_hot_block_under_churn() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();

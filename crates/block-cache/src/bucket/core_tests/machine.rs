@@ -1,14 +1,15 @@
-//! `sync` over loom, and the way in which it can be wrong.
+//! `sync` with loom's primitives, and its faulty variant.
 //!
-//! loom takes sequentially consistent steps for acquire and release ones, but has their fences. So such a step has one at
-//! the side that keeps it from passing another: a load before it, a store and an exchange after it. That orders steps beside
-//! it, too, as the machine's need not: a fault that only shows without that is not found here.
+//! loom treats sequentially consistent accesses as acquire and release, but implements their
+//! fences. So such an access has a fence on the side that prevents reordering: before a load, and
+//! after a store or an exchange. The fence also orders the accesses around it, which the machine
+//! need not do. A fault that only shows without that order is not found here.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 
 use loom::sync::atomic;
 
-/// A fence; with `IN_ONE_ORDER` unset, one of acquire and release.
+/// A fence. Without `IN_ONE_ORDER` it is acquire and release.
 pub(super) fn fence<const IN_ONE_ORDER: bool>(order: Ordering) {
     atomic::fence(if order == SeqCst && !IN_ONE_ORDER { AcqRel } else { order });
 }
@@ -21,7 +22,8 @@ fn settle<const IN_ONE_ORDER: bool>(order: Ordering) {
 
 macro_rules! number {
     ($name:ident, $value:ty) => {
-        /// A number; with `IN_ONE_ORDER` unset, sequentially consistent steps on it are acquire and release ones.
+        /// A number. Without `IN_ONE_ORDER`, sequentially consistent accesses are acquire and
+        /// release.
         #[derive(Debug, Default)]
         pub(super) struct $name<const IN_ONE_ORDER: bool>(atomic::$name);
 
@@ -78,7 +80,7 @@ macro_rules! number {
 number!(AtomicU32, u32);
 number!(AtomicUsize, usize);
 
-/// A static of one run of a model.
+/// A static that lives for one execution of a model.
 macro_rules! shared {
     ($(#[$meta:meta])* $name:ident: $kind:ty = $value:expr) => {
         loom::lazy_static! {

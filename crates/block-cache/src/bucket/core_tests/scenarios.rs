@@ -1,4 +1,4 @@
-//! What a few threads do at once, for one way of compiling the core.
+//! Concurrent operations of a few threads, for one variant of the core.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,23 +10,24 @@ use super::mapping::Mapping;
 use super::pin::{self, Pin};
 use super::slot::{Extent, Slot, Slots, UNIT_BYTES};
 
-/// The slot that all is about.
+/// The slot under test.
 const ID: u32 = 1;
-/// What a frame holds that belongs to nobody.
+/// The content of a free frame.
 const POISON: u64 = u64::MAX;
 
-/// One slot and two frames, of which the first holds block 1. loom fails when one is read and written at once.
+/// One slot and two frames, of which the first holds block 1. loom fails on concurrent access to a
+/// frame.
 struct Shard {
     slots: Slots,
     frames: [UnsafeCell<u64>; 2],
 }
 
-// SAFETY: loom watches who reads and who writes a frame; the rest is shared as in a cache.
+// SAFETY: loom checks all accesses to a frame. The rest is shared as in a cache.
 unsafe impl Send for Shard {}
 // SAFETY: as above.
 unsafe impl Sync for Shard {}
 
-/// A block that a reader holds.
+/// A block held by a reader.
 struct Held {
     shard: Arc<Shard>,
     pin: Pin,
@@ -46,12 +47,12 @@ impl Shard {
     }
 
     fn write(&self, frame: usize, block: u64) {
-        // SAFETY: loom fails when another thread reads or writes it now.
+        // SAFETY: loom fails if another thread reads or writes the frame concurrently.
         self.frames[frame].with_mut(|frame| unsafe { *frame = block });
     }
 
     fn read(&self, frame: usize) -> u64 {
-        // SAFETY: loom fails when another thread writes it now.
+        // SAFETY: loom fails if another thread writes the frame concurrently.
         self.frames[frame].with(|frame| unsafe { *frame })
     }
 
@@ -62,7 +63,7 @@ impl Shard {
         self.slot().revive();
     }
 
-    /// As a reader that came by the chain to the slot.
+    /// Acts as a reader that reached the slot by the hash chain.
     fn get(self: &Arc<Self>, block: u64) -> Option<Held> {
         let slot = self.slot();
         let version = slot.live_version().filter(|_| slot.has_key(block, 0))?;
@@ -70,7 +71,7 @@ impl Shard {
         Some(Held { shard: Arc::clone(self), pin, block })
     }
 
-    /// Whether a retired block could be freed.
+    /// Frees a retired block unless it is pinned. Returns true if it was freed.
     fn free(&self) -> bool {
         let is_free = !pin::is_pinned(self.slot());
         if is_free {
@@ -100,7 +101,7 @@ fn reader(shard: &Arc<Shard>, read: impl Fn(&Arc<Shard>) + Send + 'static) -> th
     thread::spawn(move || read(&shard))
 }
 
-/// Block 1 is evicted, unless someone reads it, and block 2 is put in its slot and frame.
+/// Evicts block 1 unless it is pinned, and puts block 2 into its slot and frame.
 pub(in super::super) fn evict_and_reuse() {
     let shard = Shard::new();
     let other = reader(&shard, |shard| {
@@ -125,7 +126,7 @@ pub(in super::super) fn evict_and_reuse() {
     assert_eq!(pin::count(&shard.slots), 0);
 }
 
-/// Block 1 goes to another frame, unless someone reads it, and its old one is overwritten.
+/// Moves block 1 to another frame unless it is pinned, and overwrites the old frame.
 pub(in super::super) fn move_away() {
     let shard = Shard::new();
     let readers = [(); 2].map(|()| {
@@ -147,7 +148,8 @@ pub(in super::super) fn move_away() {
     assert_eq!(pin::count(&shard.slots), 0);
 }
 
-/// Block 1 is forgotten while a reader has two pins of it, of which the second is counted. It is freed once both are gone.
+/// Removes block 1 while a reader has two pins on it, the second one counted. It is freed after
+/// both are gone.
 pub(in super::super) fn two_pins_and_a_retirement() {
     let shard = Shard::new();
     let other = reader(&shard, |shard| {
@@ -164,7 +166,7 @@ pub(in super::super) fn two_pins_and_a_retirement() {
     assert_eq!(pin::count(&shard.slots), 0);
 }
 
-/// Block 1 is forgotten while a reader hands a copy of its handle on and lets go of its own.
+/// Removes block 1 while a reader clones its handle and drops the original.
 pub(in super::super) fn a_clone_and_a_retirement() {
     let shard = Shard::new();
     let other = reader(&shard, |shard| {
