@@ -1,13 +1,13 @@
-//! The codecs' names and numbers (`Compression.Algorithm`).
+//! The names and numbers of the codecs (`Compression.Algorithm`).
 
-/// How a body is compressed (`COMPRESSION`).
+/// A compression codec (`COMPRESSION`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// LZO: known by name, not supported.
+    /// LZO: not implemented.
     Lzo,
     /// A gzip stream.
     Gz,
-    /// Not at all.
+    /// No compression.
     None,
     /// Raw Snappy in Hadoop's block framing.
     Snappy,
@@ -15,16 +15,16 @@ pub enum Compression {
     Lz4,
     /// A bzip2 stream.
     Bzip2,
-    /// A Zstandard stream; or framed, which is told apart on reading.
+    /// A Zstandard stream, with or without the block framing. Readers detect it.
     Zstd,
-    /// LZMA: known by name, not supported.
+    /// LZMA: not implemented.
     Lzma,
-    /// Brotli: known by name, not supported.
+    /// Brotli: not implemented.
     Brotli,
 }
 
 impl Compression {
-    /// Every one, by number.
+    /// All codecs, by number.
     pub const ALL: &'static [Self] = &[
         Self::Lzo,
         Self::Gz,
@@ -52,17 +52,17 @@ impl Compression {
         }
     }
 
-    /// The number that files carry: in an HFile's trailer, in a WAL's header.
+    /// The number in files: in an HFile's trailer, and in a WAL's header.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The one with this name, whatever its case.
+    /// The codec with this name, ignoring case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.name().eq_ignore_ascii_case(name))
     }
 
-    /// The one with this number.
+    /// The codec with this number.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }

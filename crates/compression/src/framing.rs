@@ -1,25 +1,26 @@
 //! Hadoop's block framing (`BlockCompressorStream`).
 //!
 //! ```text
-//! super-block = u32 raw bytes | chunk ...        as many chunks as make the raw bytes
+//! super-block = u32 raw bytes | chunk ...        chunks until they make the raw bytes
 //! chunk       = u32 compressed bytes | compressed bytes
 //! ```
 //!
-//! A writer puts a whole body into one super-block. A chunk holds no more raw bytes than the peer's buffer takes.
+//! A writer puts a whole body into one super-block. The raw bytes of a chunk fit the reader's
+//! buffer.
 
 use evenkeel_common::Result;
 use evenkeel_common::length;
 
-/// The buffer of Hadoop's codecs (`io.compression.codec.*.buffersize`).
+/// The buffer size of Hadoop's codecs (`io.compression.codec.*.buffersize`).
 const BUFFER_BYTES: usize = 256 << 10;
-/// Raw bytes of a chunk of Snappy: what surely fits the buffer when it does not compress.
+/// Raw bytes of a Snappy chunk: they fit the buffer even if they do not compress.
 pub(super) const SNAPPY_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 6 + 32);
 /// As [`SNAPPY_CHUNK_BYTES`], for LZ4.
 pub(super) const LZ4_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 255 + 16);
-/// As [`SNAPPY_CHUNK_BYTES`], for Zstandard; smaller than any of its writers' buffers.
+/// As [`SNAPPY_CHUNK_BYTES`], for Zstandard. Smaller than the buffer of every writer.
 pub(super) const ZSTD_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES >> 8) - 64;
 
-/// Appends a body as one super-block. `compress` appends a chunk, compressed.
+/// Appends a body as one super-block. `compress` compresses a chunk and appends it.
 pub(super) fn write(
     body: &[u8],
     chunk_bytes: usize,
@@ -37,7 +38,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Reads super-blocks until they make `wanted` bytes. `decompress` fills the front of a buffer and says how far.
+/// Reads super-blocks until they make `wanted` bytes. `decompress` fills the start of a buffer and
+/// returns the number of bytes.
 pub(super) fn read(
     mut body: &[u8],
     wanted: usize,

@@ -1,4 +1,4 @@
-//! Gzip members, around raw deflate whose state is kept and reset.
+//! Gzip members around raw deflate. The deflate state is kept and reset.
 
 use evenkeel_common::length;
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ impl Deflater {
         Self(Compress::new(Compression::default(), false))
     }
 
-    /// Appends `body` as one member.
+    /// Compresses `body` to one member and appends it.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         self.0.reset();
         out.extend_from_slice(&HEADER);
@@ -46,7 +46,8 @@ thread_local! {
     static INFLATER: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// Fills `out` from the first member of `body`; `false` when it does not hold exactly that.
+/// Decompresses the first member of `body` into `out`. Returns false if the member does not fill
+/// `out` exactly.
 pub(super) fn decompress(body: &[u8], out: &mut [u8]) -> bool {
     INFLATER.with_borrow_mut(|inflater| inflate(inflater, body, out)).is_some()
 }

@@ -1,18 +1,20 @@
-//! The compression codecs of HBase's files ([`Compression`]), in the form that Hadoop's streams give them. A *body* is what
-//! one such stream holds: that of an HFile block, or one value of a compressed WAL.
+//! The compression codecs of HBase's files ([`Compression`]), in the formats of Hadoop's streams. A
+//! *body* is the content of one such stream: the body of an HFile block, or one value of a
+//! compressed WAL.
 //!
-//! | name | body as stored |
+//! | name | stored body |
 //! |---|---|
 //! | GZ | one gzip member |
 //! | SNAPPY, LZ4 | Hadoop's block framing ([`framing`]) around raw Snappy or LZ4 |
-//! | ZSTD | one Zstandard frame, as Hadoop's codec; or the framing around it, as hbase-compression-zstd's. Files do not say which, so readers look for the frame's magic |
+//! | ZSTD | one Zstandard frame (Hadoop's codec), or the block framing around it |
 //! | BZIP2 | one bzip2 stream |
 //!
-//! Some writers append an empty member, frame or super-block; readers stop when they have the bytes that were
-//! promised.
+//! ZSTD in the block framing is the format of hbase-compression-zstd. Files do not name the format,
+//! so readers look for the magic of a Zstandard frame. Some writers append an empty member, frame
+//! or super-block. Readers stop when they have the expected bytes.
 //!
-//! Decompression writes into a buffer of the promised size, which [`expansion_max`] holds against what the codec can do
-//! at most, so that a header that lies costs no memory.
+//! Decompression writes into a buffer of the expected size. The caller checks this size against
+//! [`expansion_max`], the limit of the codec, so a wrong size in a header costs no memory.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
@@ -31,15 +33,15 @@ pub use algorithm::Compression;
 
 /// `io.compression.codec.zstd.level` and `hbase.io.compress.zstd.level`.
 const ZSTD_LEVEL: i32 = 3;
-/// What every Zstandard frame begins with.
+/// The first bytes of a Zstandard frame.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Compresses bodies, with what a codec can keep between them.
+/// Compresses bodies, and keeps the codec's state between them.
 pub struct Compressor {
     kind: Compression,
     state: State,
-    /// Room for what a codec makes of a chunk; grows, and is not cleared between chunks, which would cost more than the
-    /// copy out of it.
+    /// The output buffer of a chunk. It grows, and is not cleared between chunks: clearing would
+    /// cost more than the copy out of it.
     scratch: Vec<u8>,
 }
 
@@ -53,10 +55,10 @@ enum State {
 }
 
 impl Compressor {
-    /// A compressor; `zstd_framed` chooses between the two forms of ZSTD.
+    /// A compressor. `zstd_framed` selects the block framing for ZSTD.
     ///
     /// # Errors
-    /// `UnsupportedOperationException` for a codec that is known by name only.
+    /// `UnsupportedOperationException` for a codec that is not implemented.
     pub fn new(kind: Compression, zstd_framed: bool) -> Result<Self> {
         let state = match kind {
             Compression::None => State::None,
@@ -72,15 +74,15 @@ impl Compressor {
         Ok(Self { kind, state, scratch: Vec::new() })
     }
 
-    /// Which codec this is.
+    /// The codec.
     pub fn kind(&self) -> Compression {
         self.kind
     }
 
-    /// Appends `body`, compressed, to `out`.
+    /// Compresses `body` and appends it to `out`.
     ///
     /// # Errors
-    /// What the codec says, which no body should make it do.
+    /// `IOException` if the codec fails, which no body should cause.
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let scratch = &mut self.scratch;
         match &mut self.state {
@@ -121,7 +123,7 @@ fn grow(scratch: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-/// Appends a frame, which replaces what is in `scratch`.
+/// Compresses `raw` to one Zstandard frame and appends it. Overwrites `scratch`.
 fn zstd_compress(
     codec: &mut zstd::bulk::Compressor<'_>,
     raw: &[u8],
@@ -141,10 +143,10 @@ impl std::fmt::Debug for Compressor {
     }
 }
 
-/// Says no to what is known by name only.
+/// Checks that a codec is implemented.
 ///
 /// # Errors
-/// `UnsupportedOperationException`, with the codec's name.
+/// `UnsupportedOperationException` with the codec's name.
 pub fn check_supported(kind: Compression) -> Result<()> {
     match kind {
         Compression::Lzo | Compression::Lzma | Compression::Brotli => Err(unsupported(kind)),
@@ -156,8 +158,8 @@ fn unsupported(kind: Compression) -> HBaseError {
     HBaseError::new(ErrorKind::UnsupportedOperation, format!("compression {} is not supported", kind.name()))
 }
 
-/// Decompresses a body into `wanted` bytes; `None` when it is not so many. The caller has held `wanted` against
-/// [`expansion_max`].
+/// Decompresses a body of `wanted` bytes. `None` if it has another size or is malformed. The caller
+/// has checked `wanted` against [`expansion_max`].
 pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u8>> {
     match kind {
         Compression::Gz => {
@@ -186,7 +188,7 @@ pub fn decompress(kind: Compression, body: &[u8], wanted: usize) -> Option<Vec<u
 }
 
 thread_local! {
-    /// A context is some 160 KB, dear to make for each block.
+    /// A context takes about 160 KB, too expensive to make for each block.
     static ZSTD_DECODER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -200,19 +202,19 @@ fn zstd_decompress<B: zstd::zstd_safe::WriteBuf + ?Sized>(chunk: &[u8], out: &mu
     })
 }
 
-/// How many bytes one stored byte may become at most, rounded up generously.
+/// The maximum of bytes that one stored byte may expand to, rounded up generously.
 pub fn expansion_max(kind: Compression) -> usize {
     match kind {
         Compression::None => 1,
         // A deflate code of at least 2 bits copies at most 258 bytes.
         Compression::Gz => 1100,
-        // A copy of 2 bytes makes at most 64.
+        // A copy of 2 bytes makes at most 64 bytes.
         Compression::Snappy => 64,
-        // Each byte of a match length adds at most 255.
+        // Each byte of a match length adds at most 255 bytes.
         Compression::Lz4 => 300,
         // A block of 4 bytes repeats one byte 128 Ki times.
         Compression::Zstd => 40_000,
-        // Runs of runs; here the limit on blocks alone holds, and memory grows with what is really there.
+        // Runs of runs. Only the block size limit applies, and memory grows with the actual output.
         Compression::Bzip2 => usize::MAX,
         Compression::Lzo | Compression::Lzma | Compression::Brotli => 1,
     }

@@ -4,11 +4,12 @@
 //! interop cells <dir>                        makes files of cells as text
 //! interop write <settings> <cells> <out>     writes one store file for each setting
 //! interop read <settings> <cells> <files>    reads store files and compares them with the cells
-//! interop compare <a> <b>                    says which files of two directories are equal, byte for byte
+//! interop compare <a> <b>                    reports which files of two directories are identical
 //! ```
 //!
-//! A setting is a line `name key=value ...`; a cell is a line `row family qualifier timestamp type sequence-id value
-//! tags`, byte strings in hexadecimal, `-` for an empty one. The Java side reads and writes the same.
+//! A setting is a line `name key=value ...`. A cell is a line `row family qualifier timestamp type
+//! sequence-id value tags`, with byte strings in hexadecimal and `-` for an empty one. The Java
+//! side uses the same formats.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -80,7 +81,7 @@ fn make_cells(dir: &Path) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Rows as hbase:meta has them, some with commas in the start key.
+/// Rows like those of hbase:meta, some with commas in the start key.
 fn meta_cells(random: &mut Random) -> Vec<KeyValue> {
     let mut cells: Vec<_> = (0..300)
         .map(|_| {
@@ -99,7 +100,7 @@ fn meta_cells(random: &mut Random) -> Vec<KeyValue> {
     cells
 }
 
-/// Rows of a table such as a user has: counters in the row, three columns, half of each value random.
+/// Rows of a typical table: counters in the row, three columns, half of each value random.
 fn regular_cells(random: &mut Random, cells: usize, value_bytes: usize) -> Vec<KeyValue> {
     let mut all: Vec<_> = (0..cells)
         .map(|i| {
@@ -117,7 +118,7 @@ fn regular_cells(random: &mut Random, cells: usize, value_bytes: usize) -> Vec<K
     all
 }
 
-/// Rows as long as rows may be, and qualifiers of as many bytes, which have long parts in common.
+/// Rows of the maximum length, and qualifiers as long, with long common parts.
 fn long_keys(random: &mut Random) -> Vec<KeyValue> {
     const ROW_BYTES_MAX: usize = i16::MAX as usize;
     let mut all: Vec<_> = (0..24)
@@ -306,7 +307,8 @@ fn seek(reader: &Arc<HFileReader>, cells: &[KeyValue], order: CellComparator) ->
     };
     for i in (0..cells.len()).step_by((cells.len() / 2000).max(1)) {
         let (cell, key) = (cells[i].as_cell(), KeyBuf::of(&cells[i].as_cell()));
-        // Files without sequence ids have equal cells; then any of them will do, and the first is found.
+        // Files without sequence ids have equal cells. Any of them is right then, and the first is
+        // found.
         let first = cells.partition_point(|c| order.compare(&c.as_cell(), &cell).is_lt());
         expect(true, scanner.seek(&cell)?, "seek")?;
         is(scanner.cell(), first, "sought cell")?;
@@ -342,10 +344,10 @@ fn blooms(reader: &Arc<HFileReader>, cells: &[KeyValue]) -> Outcome<()> {
     Ok(())
 }
 
-/// Keys that are in no file, for comparing what its bloom filter says.
+/// The number of absent keys for comparing bloom filters.
 const ABSENT_KEYS: usize = 1000;
 
-/// The numbers of those keys that pass the bloom filter.
+/// The absent keys that pass the bloom filter.
 fn passing(reader: &HFileReader) -> Outcome<String> {
     let mut text = String::new();
     for i in 0..ABSENT_KEYS {

@@ -1,4 +1,4 @@
-//! Blocks of a file: their header and checksums, reading and writing them.
+//! The blocks of a file: header, checksums, reading and writing.
 
 pub(crate) mod checksum;
 pub(crate) mod header;

@@ -1,4 +1,4 @@
-//! [`HFileContext`]: the settings that a file is written with, and the names HBase gives them.
+//! [`HFileContext`]: the settings of a file being written, and HBase's names for them.
 
 use evenkeel_common::CellComparator;
 pub use evenkeel_compression::Compression;
@@ -12,7 +12,7 @@ macro_rules! named {
         pub enum $type { $($(#[$vdoc])* $variant,)* }
 
         impl $type {
-            /// Every one.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// HBase's name, as in a column family's attributes.
@@ -20,17 +20,17 @@ macro_rules! named {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The number that files carry.
+            /// The number in files.
             pub const fn code(self) -> u32 {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// The one with this name, whatever its case.
+            /// The value with this name, ignoring case.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.name().eq_ignore_ascii_case(name))
             }
 
-            /// The one with this number.
+            /// The value with this number.
             pub fn from_code(code: u32) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.code() == code)
             }
@@ -39,17 +39,18 @@ macro_rules! named {
 }
 
 named! {
-    /// How the cells of a data block are written (`DATA_BLOCK_ENCODING`); the code is the id in an encoded block.
+    /// The encoding of cells in a data block (`DATA_BLOCK_ENCODING`). The code is the id in an
+    /// encoded block.
     DataBlockEncoding {
-        /// Cell after cell.
+        /// Whole cells.
         None = "NONE", 0;
-        /// Only what differs from the previous key.
+        /// Only the difference from the previous key.
         Prefix = "PREFIX", 2;
-        /// As PREFIX, with lengths, timestamps and types as differences too.
+        /// As PREFIX, with differences of lengths, timestamps and types.
         Diff = "DIFF", 3;
-        /// As DIFF, with values that repeat left out; simpler flags.
+        /// As DIFF, without repeated values, and with simpler flags.
         FastDiff = "FAST_DIFF", 4;
-        /// Cell after cell, and an index of the rows.
+        /// Whole cells, with an index of the rows.
         RowIndexV1 = "ROW_INDEX_V1", 7;
     }
 }
@@ -57,7 +58,7 @@ named! {
 named! {
     /// The checksum after each block (`hbase.hstore.checksum.algorithm`).
     ChecksumType {
-        /// Zeros; nothing is verified.
+        /// Zeros, which are not verified.
         Null = "NULL", 0;
         /// CRC-32 (IEEE).
         Crc32 = "CRC32", 1;
@@ -66,21 +67,21 @@ named! {
     }
 }
 
-/// What the general bloom filter of a file answers for (`BLOOMFILTER`).
+/// What the general bloom filter of a file contains (`BLOOMFILTER`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BloomType {
-    /// There is none.
+    /// There is no filter.
     None,
-    /// Whether a row may be there.
+    /// Rows.
     Row,
-    /// Whether a column of a row may be there.
+    /// Rows with columns.
     RowCol,
-    /// Whether a row with these first bytes may be there; the number of bytes is at least 1.
+    /// Row prefixes of this number of bytes, at least 1.
     RowPrefix(u32),
 }
 
 impl BloomType {
-    /// HBase's name; without the length of a prefix, which HBase keeps apart.
+    /// HBase's name, without the prefix length, which HBase stores apart.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "NONE",
@@ -90,7 +91,8 @@ impl BloomType {
         }
     }
 
-    /// The type of a name and, for row prefixes, the prefix length (`RowPrefixBloomFilter.prefix_length`).
+    /// The type with this name. Row prefixes need the prefix length
+    /// (`RowPrefixBloomFilter.prefix_length`).
     pub fn from_name(name: &str, prefix_bytes: Option<u32>) -> Option<Self> {
         match name {
             "NONE" => Some(Self::None),
@@ -102,27 +104,27 @@ impl BloomType {
     }
 }
 
-/// The settings a file is written with. `Default` is HBase's defaults.
+/// The settings of a file being written. `Default` has HBase's defaults.
 #[derive(Clone, Debug)]
 pub struct HFileContext {
     /// `DATA_BLOCK_ENCODING`.
     pub encoding: DataBlockEncoding,
     /// `COMPRESSION`.
     pub compression: Compression,
-    /// Write ZSTD in the block framing of hbase-compression-zstd's codec (`hbase.io.compress.zstd.codec`) rather than as
-    /// Hadoop's codec does. Readers take both.
+    /// Write ZSTD in the block framing of hbase-compression-zstd's codec
+    /// (`hbase.io.compress.zstd.codec`) instead of Hadoop's format. Readers accept both.
     pub zstd_framed: bool,
-    /// A data block is ended before the cell that would be added once it has reached this (`BLOCKSIZE`).
+    /// `BLOCKSIZE`: a data block that has reached this size ends before the next cell.
     pub block_bytes: usize,
     /// `hbase.hstore.checksum.algorithm`.
     pub checksum: ChecksumType,
-    /// `hbase.hstore.bytes.per.checksum`; at least the 33 bytes of a block header.
+    /// `hbase.hstore.bytes.per.checksum`, at least the 33 bytes of a block header.
     pub bytes_per_checksum: u32,
     /// Write each cell's sequence id.
     pub includes_mvcc: bool,
     /// Write each cell's tags.
     pub includes_tags: bool,
-    /// `COMPRESS_TAGS`: repeated tags by dictionary, in the PREFIX, DIFF and FAST_DIFF encodings.
+    /// `COMPRESS_TAGS`: compress tags with a dictionary, in PREFIX, DIFF and FAST_DIFF.
     pub compress_tags: bool,
     /// The order of the cells.
     pub comparator: CellComparator,
@@ -134,7 +136,8 @@ pub struct HFileContext {
     pub bloom_block_bytes: usize,
     /// `io.storefile.bloom.error.rate`.
     pub bloom_error_rate: f32,
-    /// `io.storefile.bloom.max.fold`: a chunk's size is a multiple of two to this, so that it can be folded.
+    /// `io.storefile.bloom.max.fold`: a chunk's size is a multiple of 2 to this power, so it can be
+    /// folded.
     pub bloom_fold_max: u32,
     /// `hbase.hash.type`.
     pub bloom_hash: BloomHash,
@@ -142,7 +145,7 @@ pub struct HFileContext {
     pub index_block_bytes_max: usize,
     /// `hfile.index.block.min.entries`.
     pub index_block_entries_min: usize,
-    /// Milliseconds since 1970, for the file info; the writer of the file knows the clock.
+    /// The creation time in milliseconds since 1970, from the caller's clock.
     pub create_time_ms: i64,
 }
 
@@ -173,7 +176,7 @@ impl Default for HFileContext {
 }
 
 impl HFileContext {
-    /// How cells lie in this file's data blocks.
+    /// The layout of cells in this file's data blocks.
     pub(crate) fn layout(&self) -> CellLayout {
         let delta = matches!(
             self.encoding,
@@ -188,7 +191,7 @@ impl HFileContext {
     }
 }
 
-/// How cells lie in the data blocks of a file.
+/// The layout of cells in the data blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CellLayout {
     pub encoding: DataBlockEncoding,

@@ -1,12 +1,12 @@
-//! Cells in data blocks: reading them in place, finding where a search may enter, and writing them.
+//! Cells in data blocks: reading them in place, searching, and writing.
 //!
-//! The body of a block that is kept in a cache is walked once, when it is loaded ([`index_cells`]): that walk checks every
-//! length and every key, and leaves *seek points*. A cursor then binary-searches the points and steps through at most a
-//! handful of cells. Cursors check lengths again as they go (it costs next to nothing), so no block can make them read out
-//! of bounds.
+//! The body of a cached block is parsed once, when it is loaded ([`index_cells`]). This checks
+//! every length and every key, and computes the *seek points*. A cursor binary-searches the seek
+//! points and then steps through a few cells. Cursors check lengths again, which costs next to
+//! nothing, so no block causes a read out of bounds.
 //!
-//! A block without seek points has not been walked. Cursors check the keys of its cells too as they come to them, and
-//! search from its first cell on.
+//! A block without seek points was not parsed. Cursors also check the keys of its cells, and search
+//! from its first cell on.
 
 mod byte_reader;
 mod delta;
@@ -31,14 +31,15 @@ use crate::context::{CellLayout, DataBlockEncoding};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Where searches may enter a block; see [`evenkeel_block_cache::BlockParts`].
+/// The positions where a search may enter a block; see [`evenkeel_block_cache::BlockParts`].
 #[derive(Debug, Default)]
 pub(crate) struct SeekPoints {
     pub points: Box<[u32]>,
     pub keys: Box<[u8]>,
 }
 
-/// Checks the body of a data block and finds its seek points. A block without cells is malformed.
+/// Checks the body of a data block and computes its seek points. A block without cells is
+/// malformed.
 pub(crate) fn index_cells(body: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     match layout.encoding {
         DataBlockEncoding::None => raw::index(body, layout),
@@ -52,7 +53,7 @@ pub(crate) fn index_cells(body: &[u8], layout: CellLayout) -> Result<SeekPoints,
     }
 }
 
-/// Checks what stands before the cells of a data block that is not walked.
+/// Checks the bytes before the cells of a data block that is not parsed.
 pub(crate) fn check_head(body: &[u8], layout: CellLayout) -> Result<(), Malformed> {
     match layout.encoding {
         DataBlockEncoding::None => Ok(()),
@@ -65,34 +66,36 @@ fn check_id(body: &[u8], encoding: DataBlockEncoding) -> Result<(), Malformed> {
     if id == Some(encoding.code()) { Ok(()) } else { Err(Malformed) }
 }
 
-/// A place in a block. Only ever used with the block it last entered, but for questions about seek points.
+/// A position in a block. Except for queries of seek points it is only used with the block it
+/// entered last.
 trait BlockCursor {
-    /// How many seek points the block has; 0 when it was not walked.
+    /// The number of seek points of the block; 0 if it was not parsed.
     fn points(&self, block: &Block) -> usize;
     /// The key of the cell at a seek point.
     fn point_key<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
     /// The cell at a seek point, without its value.
     fn point_cell<'a>(&self, block: &'a Block, point: usize) -> Result<CellRef<'a>, Malformed>;
-    /// Of `points` seek points those that must be compared with a cell of a row: those before are before it, those behind
-    /// after it.
+    /// The seek points, of `points`, that must be compared with a cell of `row`. Points before the
+    /// range are at smaller cells, and points after it at greater ones.
     fn candidates(&self, _block: &Block, points: usize, _row: &[u8]) -> Range<usize> {
         0..points
     }
-    /// Has the cell at a seek point near the processor before it is looked at.
+    /// Prefetches the cell at a seek point.
     fn prefetch_point(&self, _block: &Block, _point: usize, _lines: usize) {}
-    /// Whether every cell has a seek point.
+    /// Returns true if every cell has a seek point.
     fn every_cell_has_point(&self, _block: &Block) -> bool {
         false
     }
-    /// Goes to the cell at a seek point; point 0 is the first cell, in a block without points too.
+    /// Moves to the cell at a seek point. Point 0 is the first cell, also in a block without
+    /// points.
     fn enter(&mut self, block: &Block, point: usize) -> Result<(), Malformed>;
-    /// Goes to the next cell; `None` at the end, where the place stays.
+    /// Moves to the next cell. `None` at the end, where the position stays.
     fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed>;
-    /// The cell at the place.
+    /// The current cell.
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a>;
 }
 
-/// A place in a data block of any encoding.
+/// A position in a data block of any encoding.
 #[derive(Debug)]
 pub(crate) enum CellCursor {
     Raw(RawCursor),
@@ -116,23 +119,23 @@ impl CellCursor {
         }
     }
 
-    /// Goes to the block's first cell.
+    /// Moves to the block's first cell.
     pub fn first(&mut self, block: &Block) -> Result<(), Malformed> {
         each!(self, c => c.enter(block, 0))
     }
 
-    /// Goes to the block's last cell.
+    /// Moves to the block's last cell.
     pub fn last(&mut self, block: &Block) -> Result<(), Malformed> {
         each!(self, c => last(c, block))
     }
 
-    /// Goes to the next cell; `None` at the end of the block.
+    /// Moves to the next cell. `None` at the end of the block.
     #[inline]
     pub fn step<'a>(&'a mut self, block: &'a Block) -> Result<Option<CellRef<'a>>, Malformed> {
         each!(self, c => c.step(block))
     }
 
-    /// A guess at where in the body a step or two will look.
+    /// The estimated offset in the body of the cell after the next one.
     #[inline]
     pub fn prefetch_offset(&self) -> Option<usize> {
         match self {
@@ -141,20 +144,21 @@ impl CellCursor {
         }
     }
 
-    /// Asks for the memory that a search of a block begins with.
+    /// Prefetches the memory that a search of a block reads first.
     pub fn prefetch_seek_points(&self, block: &Block) {
         prefetch_lines(block.seek_keys(), SEEK_KEY_LINES);
         let points = block.seek_points();
         points.iter().step_by(LINE_BYTES / size_of::<u32>()).take(SEEK_KEY_LINES).for_each(|p| prefetch(p));
     }
 
-    /// The seek points that a search for the first cell of a row has to compare with it. Asks for the memory of the cell
-    /// that it will most likely find.
+    /// The seek points that a search for the first cell of a row must compare with it. Prefetches
+    /// the cell that the search most likely finds.
     pub fn seek_candidates(&self, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
         each!(self, c => seek_candidates(c, block, row, order))
     }
 
-    /// As [`CellCursor::seek`], to the first cell of a row, of which [`CellCursor::look`] said what to compare.
+    /// As [`CellCursor::seek`] to the first cell of a row, with the result of
+    /// [`CellCursor::seek_candidates`].
     pub fn seek_among(
         &mut self,
         block: &Block,
@@ -165,13 +169,14 @@ impl CellCursor {
         each!(self, c => seek_among(c, block, key, order, points))
     }
 
-    /// The cell at the place.
+    /// The current cell.
     #[inline]
     pub fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         each!(self, c => c.cell(block))
     }
 
-    /// Goes to the first cell at or after `key`; `false` when all are before it (the place is then the last cell).
+    /// Moves to the first cell at or after `key`. Returns false if all cells are before it; the
+    /// position is then the last cell.
     pub fn seek(
         &mut self,
         block: &Block,
@@ -181,7 +186,7 @@ impl CellCursor {
         each!(self, c => seek(c, block, key, order))
     }
 
-    /// From the place on, goes forward to the first cell at or after `key`.
+    /// Moves forward to the first cell at or after `key`.
     pub fn seek_forward(
         &mut self,
         block: &Block,
@@ -191,7 +196,8 @@ impl CellCursor {
         each!(self, c => seek_forward(c, block, key, order))
     }
 
-    /// Goes to the last cell before `key`; `false` when there is none (the place is then anywhere).
+    /// Moves to the last cell before `key`. Returns false if there is none; the position is then
+    /// unspecified.
     pub fn seek_before(
         &mut self,
         block: &Block,
@@ -202,16 +208,18 @@ impl CellCursor {
     }
 }
 
-/// So many cache lines of a block's seek keys are asked for before a search: all of them, in a block of a hundred points.
+/// Cache lines of a block's seek keys prefetched before a search: all of them for about a hundred
+/// points.
 const SEEK_KEY_LINES: usize = 8;
 
-/// So many cache lines of the cell that a search has most likely found are asked for at once: about as many as a core can
-/// wait for. The processor sees the rest of a long value coming.
+/// Cache lines prefetched of the cell that a search most likely finds: about as many as a core can
+/// wait for. The hardware prefetcher covers the rest of a long value.
 const CELL_LINES: usize = 8;
-/// As above, when there is time until they are looked at: a value of 1 KB whole, with the sequence id behind it.
+/// As above, if there is time until they are read: a whole value of 1 KB, with the sequence id
+/// after it.
 const WHOLE_CELL_LINES: usize = 18;
 
-/// How many cells a forward search looks at before it gives up and searches the seek points.
+/// Cells that a forward search compares before it searches the seek points.
 const FORWARD_STEPS: usize = 8;
 
 fn seek_candidates(
@@ -221,7 +229,7 @@ fn seek_candidates(
     order: CellComparator,
 ) -> Range<usize> {
     let found = candidates(cursor, block, row, order);
-    // Without one of the same digest, it enters at the one before.
+    // If no prefix matches, the search enters at the point before.
     match found.len() {
         0 => cursor.prefetch_point(block, found.start.saturating_sub(1), WHOLE_CELL_LINES),
         1 => cursor.prefetch_point(block, found.start, WHOLE_CELL_LINES),
@@ -314,7 +322,8 @@ fn seek_before(
     Ok(true)
 }
 
-/// The seek points that must be compared with a cell of a row; those before are before it, those behind after it.
+/// The seek points that must be compared with a cell of a row. Points before the range are smaller,
+/// and points after it are greater.
 fn candidates(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellComparator) -> Range<usize> {
     let points = cursor.points(block);
     match order {
@@ -323,7 +332,7 @@ fn candidates(cursor: &impl BlockCursor, block: &Block, row: &[u8], order: CellC
     }
 }
 
-/// As [`to_compare`]; asks for the memory of the one, when there is one.
+/// As [`candidates`]. Prefetches the cell of a single candidate.
 fn prefetched_candidates(
     cursor: &impl BlockCursor,
     block: &Block,
@@ -337,7 +346,7 @@ fn prefetched_candidates(
     found
 }
 
-/// How many seek points are at cells before `key`; only some must be compared with it.
+/// The number of seek points at cells before `key`. Only points in the range are compared.
 fn points_before(
     cursor: &impl BlockCursor,
     block: &Block,
@@ -370,9 +379,10 @@ mod tests {
 
     const ROWS: usize = 3000;
     const CELLS_OF_ROW: usize = 3;
-    /// A search that enters by seek points decodes this many cells at most, and steps on to the end of the row.
+    /// A search that enters by seek points decodes at most this many cells, and steps to the end of
+    /// the row.
     const DECODED_MAX: usize = 16 + CELLS_OF_ROW + 1;
-    /// It compares the keys of so many seek points at most: a binary search among all cells.
+    /// A search compares at most this many keys: a binary search among all cells.
     const COMPARED_MAX: usize = (ROWS * CELLS_OF_ROW).ilog2() as usize + 2;
 
     const ENCODINGS: [DataBlockEncoding; 5] = [
@@ -383,7 +393,7 @@ mod tests {
         DataBlockEncoding::RowIndexV1,
     ];
 
-    /// A cursor that counts the cells it decodes, and the seek points that it is asked about.
+    /// A cursor that counts decoded cells and queried seek points.
     struct Counting<C> {
         cursor: C,
         decoded: usize,
@@ -436,7 +446,7 @@ mod tests {
         format!("row{at:07}").into_bytes()
     }
 
-    /// One block of all rows, as it is loaded when it is to be kept.
+    /// One block of all rows, with seek points.
     fn block(layout: CellLayout) -> Block {
         let (mut body, mut encoder, mut last) =
             (Vec::new(), DataBlockEncoder::new(layout), KeyBuf::default());
@@ -463,7 +473,8 @@ mod tests {
         })
     }
 
-    /// What a Get of one row does in a block; the most cells decoded, and seek points compared, of all rows.
+    /// Gets every seventh row from a block. Returns the maximum of decoded cells and of compared
+    /// seek points.
     fn most_of_a_get<C: BlockCursor>(block: &Block, cursor: C) -> (usize, usize) {
         let mut cursor = Counting { cursor, decoded: 0, compared: Cell::new(0) };
         let order = CellComparator::Default;

@@ -1,10 +1,10 @@
-//! The file info block: a map of byte strings, written after the indexes.
+//! The file info block: a map of byte strings after the indexes.
 //!
 //! ```text
-//! 'P' 'B' 'U' 'F' | varint length | FileInfoProto { 1 map_entry[] { 1 first, 2 second } }, ordered by key
+//! 'P' 'B' 'U' 'F' | varint length | FileInfoProto { 1 map_entry[] { 1 first, 2 second } }
 //! ```
 //!
-//! Keys that begin with `hfile.` are the writer's own.
+//! The entries are ordered by key. Keys that begin with `hfile.` are reserved for the writer.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use evenkeel_protocol::PB_MAGIC;
 use evenkeel_protocol::pb::{BytesBytesPair, CompactionEventTracker, FileInfoProto, TimeRangeTracker};
 use prost::Message;
 
-/// Names of entries, as HBase spells them.
+/// Keys of entries, as HBase spells them.
 pub mod keys {
-    /// The key of the last cell; absent when there is none.
+    /// The key of the last cell. Absent without cells.
     pub const LAST_KEY: &[u8] = b"hfile.LASTKEY";
     /// Mean key length, i32.
     pub const AVG_KEY_LEN: &[u8] = b"hfile.AVG_KEY_LEN";
     /// Mean value length, i32.
     pub const AVG_VALUE_LEN: &[u8] = b"hfile.AVG_VALUE_LEN";
-    /// When the file was made, i64 milliseconds.
+    /// The creation time, i64 milliseconds.
     pub const CREATE_TIME_TS: &[u8] = b"hfile.CREATE_TIME_TS";
-    /// Bytes of the longest tags, i32; its presence means that cells carry tags.
+    /// Bytes of the longest tags, i32. If it is present, cells carry tags.
     pub const MAX_TAGS_LEN: &[u8] = b"hfile.MAX_TAGS_LEN";
-    /// Whether tags are compressed, bool.
+    /// 1 byte: tags are compressed.
     pub const TAGS_COMPRESSED: &[u8] = b"hfile.TAGS_COMPRESSED";
     /// The key of the largest cell.
     pub const KEY_OF_BIGGEST_CELL: &[u8] = b"hfile.KEY_OF_BIGGEST_CELL";
@@ -33,47 +33,47 @@ pub mod keys {
     pub const LEN_OF_BIGGEST_CELL: &[u8] = b"hfile.LEN_OF_BIGGEST_CELL";
     /// The largest sequence id of a cell, i64.
     pub const MAX_MEMSTORE_TS: &[u8] = b"MAX_MEMSTORE_TS_KEY";
-    /// 1 when cells carry sequence ids, i32.
+    /// i32 1 if cells carry sequence ids.
     pub const KEY_VALUE_VERSION: &[u8] = b"KEY_VALUE_VERSION";
-    /// The flush or compaction's sequence id, i64.
+    /// The sequence id of the flush or compaction, i64.
     pub const MAX_SEQ_ID: &[u8] = b"MAX_SEQ_ID_KEY";
-    /// Whether a major compaction wrote the file, bool.
+    /// 1 byte: a major compaction wrote the file.
     pub const MAJOR_COMPACTION: &[u8] = b"MAJOR_COMPACTION_KEY";
-    /// Whether minor compactions leave the file out, bool.
+    /// 1 byte: minor compactions skip the file.
     pub const EXCLUDE_FROM_MINOR_COMPACTION: &[u8] = b"EXCLUDE_FROM_MINOR_COMPACTION";
     /// The names of the files that this one replaces.
     pub const COMPACTION_EVENT: &[u8] = b"COMPACTION_EVENT_KEY";
-    /// The first row of the stripe that the file is of; empty for open.
+    /// The first row of the file's stripe. Empty means unbounded.
     pub const STRIPE_START: &[u8] = b"STRIPE_START_KEY";
-    /// The first row after the stripe; empty for open.
+    /// The end row of the stripe, exclusive. Empty means unbounded.
     pub const STRIPE_END: &[u8] = b"STRIPE_END_KEY";
-    /// Smallest and largest timestamp.
+    /// The smallest and the largest timestamp.
     pub const TIMERANGE: &[u8] = b"TIMERANGE";
     /// The smallest timestamp of a put, i64.
     pub const EARLIEST_PUT_TS: &[u8] = b"EARLIEST_PUT_TS";
-    /// The general bloom filter's type, by name.
+    /// The name of the general bloom filter's type.
     pub const BLOOM_FILTER_TYPE: &[u8] = b"BLOOM_FILTER_TYPE";
     /// The prefix length of a row prefix bloom filter, i32.
     pub const BLOOM_FILTER_PARAM: &[u8] = b"BLOOM_FILTER_PARAM";
     /// The last key of the general bloom filter.
     pub const LAST_BLOOM_KEY: &[u8] = b"LAST_BLOOM_KEY";
-    /// How many cells delete a family, i64.
+    /// The number of cells that delete a family, i64.
     pub const DELETE_FAMILY_COUNT: &[u8] = b"DELETE_FAMILY_COUNT";
-    /// The data block encoding, by name; absent for NONE.
+    /// The name of the data block encoding. Absent for NONE.
     pub const DATA_BLOCK_ENCODING: &[u8] = b"DATA_BLOCK_ENCODING";
-    /// The index block encoding, by name; absent for NONE.
+    /// The name of the index block encoding. Absent for NONE.
     pub const INDEX_BLOCK_ENCODING: &[u8] = b"INDEX_BLOCK_ENCODING";
-    /// When a bulk load made the file, i64 milliseconds.
+    /// The time of the bulk load's write, i64 milliseconds.
     pub const BULKLOAD_TIMESTAMP: &[u8] = b"BULKLOAD_TIMESTAMP";
-    /// The task of a bulk load that made the file.
+    /// The task of the bulk load that wrote the file.
     pub const BULKLOAD_SOURCE_TASK: &[u8] = b"BULKLOAD_SOURCE_TASK";
-    /// Whether cells of a bulk loaded file keep the sequence ids they have, bool.
+    /// 1 byte: cells of a bulk loaded file keep their sequence ids.
     pub const SKIP_RESET_SEQ_ID: &[u8] = b"SKIP_RESET_SEQ_ID";
-    /// Whether the file holds what live reads do not need, bool.
+    /// 1 byte: the file holds only cells that live reads do not need.
     pub const HISTORICAL: &[u8] = b"HISTORICAL";
-    /// How many cells refer to MOB files, i64.
+    /// The number of cells that refer to MOB files, i64.
     pub const MOB_CELLS_COUNT: &[u8] = b"MOB_CELLS_COUNT";
-    /// What the writer's own keys begin with.
+    /// The prefix of keys that are reserved for the writer.
     pub const RESERVED_PREFIX: &[u8] = b"hfile.";
 }
 
@@ -82,7 +82,7 @@ pub mod keys {
 pub struct FileInfo(BTreeMap<Vec<u8>, Bytes>);
 
 impl FileInfo {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
         self.0.get(key)
     }
@@ -97,17 +97,17 @@ impl FileInfo {
         self.set(key, vec![if value { 0xff } else { 0 }]);
     }
 
-    /// A value of eight bytes as i64.
+    /// Returns a value of eight bytes as i64.
     pub fn get_i64(&self, key: &[u8]) -> Option<i64> {
         self.get(key)?.as_ref().try_into().ok().map(i64::from_be_bytes)
     }
 
-    /// A value of four bytes as i32.
+    /// Returns a value of four bytes as i32.
     pub fn get_i32(&self, key: &[u8]) -> Option<i32> {
         self.get(key)?.as_ref().try_into().ok().map(i32::from_be_bytes)
     }
 
-    /// A value of one byte as bool: true unless it is 0.
+    /// Returns a value of one byte as bool: false only for 0.
     pub fn get_bool(&self, key: &[u8]) -> Option<bool> {
         self.get(key)?.first().map(|b| *b != 0)
     }
@@ -117,7 +117,7 @@ impl FileInfo {
         self.0.iter().map(|(k, v)| (k.as_slice(), v))
     }
 
-    /// The block's body.
+    /// Encodes the block's body.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let map_entry = self
             .0
@@ -129,7 +129,8 @@ impl FileInfo {
         body
     }
 
-    /// Reads a block's body; `None` when it is not one. (The form from before protobuf is not read.)
+    /// Decodes a block's body. `None` if it is malformed. The format before protobuf is not
+    /// supported.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let message = body.strip_prefix(PB_MAGIC)?;
         let proto = FileInfoProto::decode_length_delimited(Bytes::copy_from_slice(message)).ok()?;
@@ -137,13 +138,13 @@ impl FileInfo {
     }
 }
 
-/// The value of [`keys::COMPACTION_EVENT`]: the names of the files that a compaction replaced.
+/// Encodes [`keys::COMPACTION_EVENT`]: the names of the files that a compaction replaced.
 pub(crate) fn compaction_event(files: &[String]) -> Vec<u8> {
     let compacted_store_file = files.iter().map(|name| Bytes::copy_from_slice(name.as_bytes())).collect();
     evenkeel_protocol::with_magic(&CompactionEventTracker { compacted_store_file })
 }
 
-/// Reads [`keys::COMPACTION_EVENT`]; names that are not UTF-8 are left out, for no store file has one.
+/// Decodes [`keys::COMPACTION_EVENT`]. Names that are not UTF-8 are skipped: no store file has one.
 pub(crate) fn parse_compaction_event(value: &[u8]) -> Option<Vec<String>> {
     let tracker: CompactionEventTracker = evenkeel_protocol::from_magic(value).ok()?;
     Some(
@@ -155,7 +156,7 @@ pub(crate) fn parse_compaction_event(value: &[u8]) -> Option<Vec<String>> {
     )
 }
 
-/// Reads [`keys::TIMERANGE`]: two i64, or in some files a protobuf message after its magic.
+/// Decodes [`keys::TIMERANGE`]: two i64, or in some files a protobuf message after its magic.
 pub(crate) fn parse_time_range(value: &[u8]) -> Option<(i64, i64)> {
     if value.starts_with(PB_MAGIC) {
         let tracker: TimeRangeTracker = evenkeel_protocol::from_magic(value).ok()?;

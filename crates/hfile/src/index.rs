@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! root entry  = i64 offset | i32 on-disk size | vint key_len | key
-//! root block  = root entry ... [ | i64 leaf offset | i32 leaf on-disk size | i32 entry ]   the last three: mid key,
-//!                                                                                          when there are leaves
+//! root block  = root entry ... [ | mid key ]                   mid key: only with leaves
+//! mid key     = i64 leaf offset | i32 leaf on-disk size | i32 entry
 //! leaf block  = i32 n | (n + 1) x i32 offset | n x ( i64 offset | i32 on-disk size | key )
 //! ```
 //!
-//! Leaf and intermediate blocks are alike. Their `n + 1` offsets count from the end of the table of offsets; the last
-//! is the end of the last entry. A key is a KeyValue key; it is greater than every key of the block before, and not
-//! greater than the first key of the block it points to.
+//! Leaf and intermediate blocks have the same format. Their `n + 1` offsets count from the end of
+//! the table of offsets; the last one is the end of the last entry. A key is a KeyValue key. It is
+//! greater than every key of the previous block, and not greater than the first key of the block
+//! that it refers to.
 
 mod cursor;
 mod leaf;
@@ -23,7 +24,7 @@ pub(crate) use root::{MidKey, RootIndex};
 pub(crate) use separator::separator;
 pub(crate) use writer::{IndexWriter, SingleLevelIndex};
 
-/// Where a block lies.
+/// The location of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockAt {
     pub offset: u64,

@@ -1,28 +1,33 @@
 //! Store files: HFile version 3, as HBase 2.6 reads and writes it.
 //!
-//! # What is here
-//! * [`HFileWriter`] turns ordered cells into a file.
-//! * [`HFileReader`] is an open file: its index root, its file info, its bloom filters.
-//! * [`HFileScanner`] is a place in it.
-//! * [`ReadBack`] reads a file that was just written, and compares it with what the writer was given.
+//! # Types
+//! * [`HFileWriter`] writes ordered cells to a file.
+//! * [`HFileReader`] is an open file with its index root, its file info and its bloom filters.
+//! * [`HFileScanner`] is a position in a file.
+//! * [`ReadBack`] reads a file that was just written and compares it with the writer's input.
 //!
-//! The format is drawn byte by byte in `docs/formats/hfile.md`; each module's header draws its part.
+//! `docs/formats/hfile.md` draws the format byte by byte; each module's header draws its part.
 //!
-//! # How a seek goes
-//! root index (kept) -> leaf index block (cache) -> data block (cache; else file, checksum, decompress, walk) -> binary
-//! search among the digests of the block's seek points ([`row_prefix_index`]) -> at most a few cells.
+//! # A seek
+//! 1. The root index, which is kept in memory, gives the leaf index block, which comes from the
+//!    cache.
+//! 2. The leaf gives the data block: from the cache, or read from the file, verified, decompressed
+//!    and parsed once.
+//! 3. A binary search in the row prefix index of the block's seek points ([`row_prefix_index`])
+//!    leaves at most a few cells to compare.
 //!
 //! # Invariants
-//! * Bytes from a file are never trusted: lengths are checked before they are used, nothing is allocated by a length
-//!   that the file could not hold, and no walk of the index goes backwards.
-//! * A block that is handed out was verified by its checksum and walked once, so its cells are well formed.
-//! * A block that does not verify is read once more, through the file system's own checksums, and counted; what is
-//!   damaged then is `CorruptHFileException`, with the file and the offset.
+//! * Bytes from a file are never trusted. Lengths are checked before use, no allocation exceeds
+//!   what the file could hold, and a descent in the index never goes backwards.
+//! * A block given to a caller has a verified checksum. Its cells were checked once, or a cursor
+//!   checks them.
+//! * A block that fails verification is read again through the file system's own checksums, and
+//!   counted. If it is still damaged, the error is a `CorruptHFileException` with file and offset.
 //!
 //! # Bounds
-//! A reader keeps its root index (at most about `hfile.index.block.max.size`) and the description of two bloom filters.
-//! A scanner holds one data block and one index block a level; one that was told what rows come next, those of as many rows
-//! as [`PREFETCH_ROWS_MAX`].
+//! A reader keeps its root index (about `hfile.index.block.max.size` at most) and the metadata of
+//! two bloom filters. A scanner holds one data block, and one index block per level; with
+//! prefetched rows it also holds those of up to [`PREFETCH_ROWS_MAX`] rows.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![deny(unsafe_code)]

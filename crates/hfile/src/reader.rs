@@ -1,8 +1,8 @@
 //! [`HFileReader`]: an open store file.
 //!
-//! Opening reads the trailer, the two root indexes, the file info and the descriptions of the bloom filters, and keeps
-//! them; everything else is read when asked for, through the block cache. A reader is shared (`Arc`), never changes, and
-//! holds no lock.
+//! Opening reads and keeps the trailer, the two root indexes, the file info and the bloom metadata.
+//! Everything else is read on demand through the block cache. A reader is shared (`Arc`),
+//! immutable, and holds no lock.
 
 mod inspect;
 mod open;
@@ -29,22 +29,24 @@ use crate::trailer::Trailer;
 /// How a file is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Blocks whose body is larger are taken for damage.
+    /// The maximum of a block's body in bytes. A larger one is treated as damage.
     pub block_bytes_max: usize,
-    /// Type and bytes of a checksum that every block has; another is taken for damage. `None` takes what each block's
-    /// header says, which may be no checksum at all.
+    /// The checksum type and bytes per checksum that every block must have. `None` accepts those of
+    /// each block's header, which may be no checksum at all.
     pub checksum: Option<(ChecksumType, u32)>,
-    /// The family is `IN_MEMORY`: its blocks should leave the cache last.
+    /// The family is `IN_MEMORY`, so its blocks are evicted last.
     pub in_memory: bool,
-    /// Only this half of the file, for a reference left by a split.
+    /// Read only this half of the file, for a reference left by a split.
     pub half: Option<Half>,
-    /// The cache's name of the file, when it is not the last part of `name`: for links and references, the file behind.
+    /// The file's name in the cache, if it is not the last component of `name`: for links and
+    /// references, the file they refer to.
     pub cache_name: Option<String>,
     /// Data blocks stay compressed in the cache (`hbase.block.data.cachecompressed`).
     pub cache_compressed: bool,
 }
 
-/// No block of a sound file is larger: HBase ends blocks at their size, so only one huge cell makes one.
+/// No block of an intact file is larger. HBase ends a block at its size, so only one huge cell
+/// makes a block of this size.
 const BLOCK_BYTES_MAX: usize = 512 << 20;
 
 impl Default for OpenOptions {
@@ -79,10 +81,12 @@ pub struct HFileReader {
 }
 
 impl HFileReader {
-    /// Opens a file for reading. `name` is its path, for messages; its last part names it in the cache.
+    /// Opens a file. `name` is its path, for messages. Its last component identifies the file in
+    /// the cache.
     ///
     /// # Errors
-    /// `CorruptHFileException` naming the file and the place; what the file system says.
+    /// `CorruptHFileException` with file and offset; `IOException`; `UnsupportedOperationException`
+    /// for an unknown codec.
     pub fn open(
         file: Arc<dyn RandomAccessFile>,
         name: &str,
@@ -107,17 +111,17 @@ impl HFileReader {
         Self::open(file, &name, cache, options)
     }
 
-    /// A new scanner, not yet anywhere.
+    /// Makes a scanner without a position.
     pub fn scanner(self: &Arc<Self>, options: ScanOptions) -> HFileScanner {
         HFileScanner::new(Arc::clone(self), options)
     }
 
-    /// The path it was opened with.
+    /// The path at opening.
     pub fn name(&self) -> &str {
         &self.blocks.name
     }
 
-    /// What names the file in the block cache.
+    /// The file's id in the block cache.
     pub fn file_id(&self) -> FileId {
         self.blocks.id
     }
@@ -127,17 +131,17 @@ impl HFileReader {
         self.blocks.blocks_end + self.trailer.len() as u64
     }
 
-    /// Whether the file holds no cell.
+    /// Returns true if the file holds no cell.
     pub fn is_empty(&self) -> bool {
         self.trailer.entry_count == 0
     }
 
-    /// Cells in the file; of a half, half of them is the guess.
+    /// The number of cells. For a half, an estimate: half of the file's cells.
     pub fn entry_count(&self) -> u64 {
         if self.half.is_some() { self.trailer.entry_count / 2 } else { self.trailer.entry_count }
     }
 
-    /// A key at or before the first cell (of a half: the bounds of the half are not looked at for the lower one).
+    /// A key at or before the first cell. For the upper half it is the split key.
     pub fn first_key(&self) -> Option<&KeyBuf> {
         match &self.half {
             Some(half) if half.range == ReferenceRange::Top => {
@@ -147,7 +151,8 @@ impl HFileReader {
         }
     }
 
-    /// The last cell's key; of a lower half, a key after all its cells.
+    /// The last cell's key. For the lower half it is the split key, which is after all of its
+    /// cells.
     pub fn last_key(&self) -> Option<&KeyBuf> {
         match &self.half {
             Some(half) if half.range == ReferenceRange::Bottom => {
@@ -157,11 +162,11 @@ impl HFileReader {
         }
     }
 
-    /// A key near the middle of the file: a candidate for a split point. `None` for an empty file, and for a half, which
-    /// is not split again.
+    /// A key near the middle of the file, as a candidate for a split point. `None` for an empty
+    /// file, and for a half, which is not split again.
     ///
     /// # Errors
-    /// What reading the index says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn mid_key(&self) -> Result<Option<KeyBuf>> {
         if self.half.is_some() || self.root.len() == 0 {
             return Ok(None);
@@ -175,11 +180,11 @@ impl HFileReader {
         let key = LeafView::new(leaf.data()).and_then(|view| {
             ((mid.entry as usize) < view.len()).then(|| view.key(mid.entry as usize)).flatten()
         });
-        let key = key.ok_or_else(|| self.blocks.corrupt(mid.leaf.offset, "the middle key is not there"))?;
+        let key = key.ok_or_else(|| self.blocks.corrupt(mid.leaf.offset, "the middle key is missing"))?;
         self.key_buf(key, mid.leaf.offset).map(Some)
     }
 
-    /// An entry of the file info; see [`crate::keys`].
+    /// Returns an entry of the file info; see [`crate::keys`].
     pub fn file_info(&self, key: &[u8]) -> Option<&[u8]> {
         self.info.get(key).map(|value| value.as_ref())
     }
@@ -189,27 +194,28 @@ impl HFileReader {
         &self.info
     }
 
-    /// The sequence id of the flush or compaction that wrote the file; `None` for files made for bulk load.
+    /// The sequence id of the flush or compaction that wrote the file. `None` for files written for
+    /// bulk load.
     pub fn max_seq_id(&self) -> Option<u64> {
         self.info.get_i64(keys::MAX_SEQ_ID).and_then(|id| u64::try_from(id).ok())
     }
 
-    /// The largest sequence id of a cell, or 0 when cells carry none.
+    /// The largest sequence id of a cell, or 0 if cells carry none.
     pub fn max_cell_seq_id(&self) -> u64 {
         self.info.get_i64(keys::MAX_MEMSTORE_TS).and_then(|id| u64::try_from(id).ok()).unwrap_or(0)
     }
 
-    /// Smallest and largest timestamp; `None` when unknown, or when there is no cell.
+    /// The smallest and the largest timestamp. `None` if they are unknown or there is no cell.
     pub fn time_range(&self) -> Option<(i64, i64)> {
         self.time_range
     }
 
-    /// The smallest timestamp of a put; `None` when unknown.
+    /// The smallest timestamp of a put, if known.
     pub fn earliest_put_timestamp(&self) -> Option<i64> {
         self.info.get_i64(keys::EARLIEST_PUT_TS)
     }
 
-    /// Whether a major compaction wrote the file.
+    /// Returns true if a major compaction wrote the file.
     pub fn is_major_compaction(&self) -> bool {
         self.info.get_bool(keys::MAJOR_COMPACTION).unwrap_or(false)
     }
@@ -232,50 +238,51 @@ impl HFileReader {
         &self.trailer
     }
 
-    /// How data blocks are encoded.
+    /// The encoding of the data blocks.
     pub fn encoding(&self) -> DataBlockEncoding {
         self.blocks.layout.encoding
     }
 
-    /// How blocks are compressed.
+    /// The compression of the blocks.
     pub fn compression(&self) -> Compression {
         self.trailer.compression
     }
 
-    /// Whether cells carry tags.
+    /// Returns true if cells carry tags.
     pub fn includes_tags(&self) -> bool {
         self.blocks.layout.includes_tags
     }
 
-    /// Whether cells carry sequence ids.
+    /// Returns true if cells carry sequence ids.
     pub fn includes_mvcc(&self) -> bool {
         self.blocks.layout.includes_mvcc
     }
 
-    /// The type of the general bloom filter; `None` when there is none to ask.
+    /// The type of the general bloom filter. `None` if the file has none that can be queried.
     pub fn bloom_type(&self) -> BloomType {
         if self.general_bloom.is_some() { self.bloom_type } else { BloomType::None }
     }
 
-    /// Whether there is a general bloom filter to ask.
+    /// Returns true if the file has a general bloom filter that can be queried.
     pub fn has_bloom(&self) -> bool {
         self.general_bloom.is_some()
     }
 
-    /// How many cells delete a family; `None` when unknown.
+    /// The number of cells that delete a family, if known.
     pub fn delete_family_count(&self) -> Option<u64> {
         self.info.get_i64(keys::DELETE_FAMILY_COUNT).and_then(|n| u64::try_from(n).ok())
     }
 
-    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is neither.
+    /// Returns true if the file may contain the row, by a ROW or row prefix filter. Without such a
+    /// filter it returns true.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row(&self, row: &[u8]) -> Result<bool> {
         self.might_contain_row_reusing(row, &mut None)
     }
 
-    /// As [`HFileReader::might_contain_row`]. The chunk that was asked is kept, for the next row.
+    /// As [`HFileReader::might_contain_row`]. The chunk stays in `kept` for the next row.
     pub(crate) fn might_contain_row_reusing(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
         match self.row_filter(row) {
             Some((bloom, key)) => self.bloom_may_contain(bloom, key, kept),
@@ -283,7 +290,7 @@ impl HFileReader {
         }
     }
 
-    /// The filter that knows of rows, if there is one, and what it knows this one by.
+    /// The filter of rows, if there is one, and this row's key in it.
     fn row_filter<'a>(&self, row: &'a [u8]) -> Option<(&BloomMeta, &'a [u8])> {
         let bloom = self.general_bloom.as_ref()?;
         match self.bloom_type() {
@@ -293,7 +300,8 @@ impl HFileReader {
         }
     }
 
-    /// Whether a filter of rows says that the row may be in the file; `false` also when that takes reading, and without one.
+    /// Returns true if a filter of rows in memory says that the file may contain the row. Returns
+    /// false if the filter would have to be read, and without a filter.
     pub(crate) fn may_contain_row_in_memory(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
         let Some((bloom, key)) = self.row_filter(row) else { return false };
         let Some(at) = bloom.chunk_of_row(key, self.trailer.comparator) else { return false };
@@ -306,11 +314,11 @@ impl HFileReader {
         kept.as_ref().is_some_and(is_set)
     }
 
-    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can tell, and only when
-    /// `prefix` is at least as long as its prefixes.
+    /// Returns true if the file may contain a row with this prefix. Only a row prefix filter can
+    /// exclude it, and only if `prefix` is at least as long as the filter's prefixes.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
             (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
@@ -320,11 +328,11 @@ impl HFileReader {
         }
     }
 
-    /// Whether the column of the row may be in the file, or a delete of the row's family; by a ROWCOL filter, or else
-    /// as [`HFileReader::might_contain_row`].
+    /// Returns true if the file may contain the column of the row, or a delete of the row's family.
+    /// Queries a ROWCOL filter, or else behaves as [`HFileReader::might_contain_row`].
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         match (self.bloom_type(), &self.general_bloom) {
             (BloomType::RowCol, Some(bloom)) => Ok(self.bloom_may_contain_column(bloom, row, qualifier)?
@@ -333,10 +341,10 @@ impl HFileReader {
         }
     }
 
-    /// Whether a family may have been deleted in the row, as far as this file knows.
+    /// Returns true if the file may contain a delete of a family in the row.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_delete_family(&self, row: &[u8]) -> Result<bool> {
         if self.is_empty() || self.delete_family_count() == Some(0) {
             return Ok(false);
@@ -347,18 +355,19 @@ impl HFileReader {
         }
     }
 
-    /// How many blocks did not verify and were read again; see [`crate::checksum_failures_count`] for all files.
+    /// The number of blocks that failed verification and were read again. See
+    /// [`crate::checksum_failures_count`] for all files.
     pub fn checksum_failures(&self) -> u64 {
         self.blocks.checksum_failures.load(Relaxed)
     }
 
-    /// Bytes of memory for what is kept open: root index and bloom descriptions.
+    /// Bytes of memory that the open file keeps: root index and bloom metadata.
     pub fn heap_bytes(&self) -> usize {
         let blooms = [&self.general_bloom, &self.delete_family_bloom].into_iter().flatten();
         self.root.heap_bytes() + blooms.map(BloomMeta::heap_bytes).sum::<usize>()
     }
 
-    /// Makes the cache forget the file's blocks; returns how many there were.
+    /// Removes the file's blocks from the cache and returns their number.
     pub fn evict(&self) -> usize {
         self.blocks.cache.evict_file(self.blocks.id)
     }
@@ -368,12 +377,12 @@ impl HFileReader {
         self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data))
     }
 
-    /// Counts a hit of a data block that was looked for ahead.
+    /// Counts a hit of a prefetched data block.
     pub(crate) fn count_hit(&self) {
         self.blocks.cache.count_hit(BlockCategory::Data);
     }
 
-    /// Whether a data block is worth reading ahead: there is a cache for it, and it is not there.
+    /// Returns true if a data block should be read ahead: a cache keeps it and does not have it.
     pub(crate) fn wants_data(&self, at: BlockAt) -> bool {
         self.blocks.cache.keeps(BlockCategory::Data) && !self.blocks.is_cached(at)
     }
@@ -382,16 +391,17 @@ impl HFileReader {
         self.blocks.is_cached(at)
     }
 
-    /// Bytes of the file before what is read when it is opened: data, index and bloom blocks, which a cache may hold.
+    /// Bytes of the data, index and bloom blocks, which a cache may hold: the file up to the
+    /// load-on-open section.
     pub fn cacheable_bytes(&self) -> u64 {
         self.trailer.load_on_open_offset
     }
 
-    /// Reads all blocks that are not cached yet into the cache, in order, until one does not fit or `go_on` says no.
-    /// Returns how many were read.
+    /// Reads the blocks that are not cached into the cache, in file order, until one does not fit
+    /// or `go_on` returns false. Returns the number of blocks read.
     ///
     /// # Errors
-    /// What reading says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn prefetch_blocks(&self, go_on: &dyn Fn() -> bool) -> Result<u64> {
         let (mut offset, mut read) = (0, 0);
         while offset < self.cacheable_bytes() && go_on() {
@@ -417,7 +427,8 @@ impl HFileReader {
         &self.blocks
     }
 
-    /// Where the chunks of all bloom filters are, in the order of the file; `None` when it has a filter that cannot be asked.
+    /// The chunks of all bloom filters in file order. `None` if one of the filters cannot be
+    /// queried.
     pub(crate) fn bloom_chunks(&self) -> Option<Vec<BlockAt>> {
         if self.general_bloom.is_none() && self.info.get(keys::BLOOM_FILTER_TYPE).is_some() {
             return None;
@@ -452,7 +463,7 @@ impl HFileReader {
     ) -> Result<bool> {
         let Some(at) = chunk else { return Ok(false) };
         if at.offset >= self.trailer.load_on_open_offset {
-            return Err(self.blocks.corrupt(at.offset, "a bloom chunk is out of place"));
+            return Err(self.blocks.corrupt(at.offset, "a bloom chunk in the load-on-open section"));
         }
         let chunk = match kept.take().filter(|chunk| chunk.offset() == at.offset) {
             Some(chunk) => chunk,

@@ -1,20 +1,21 @@
-//! Names of store files, and the small files that stand for others.
+//! Names of store files, and the small files that refer to others.
 //!
-//! | name | what |
+//! | name | file |
 //! |---|---|
 //! | `<hex>` | a store file |
-//! | `<hex>_SeqId_<n>_` | a bulk loaded one, with its sequence id |
-//! | `<hfile or link>.<encoded region>` | a reference: half of a file of the region named, left by a split or a merge |
-//! | `[<ns>=]<table>=<encoded region>-<hfile>` | a link: a file of another table (a snapshot's); empty |
+//! | `<hex>_SeqId_<n>_` | a bulk loaded store file, with its sequence id |
+//! | `<hfile or link>.<encoded region>` | a reference: half of a file of that region |
+//! | `[<ns>=]<table>=<encoded region>-<hfile>` | a link: a file of another table; empty |
 //!
-//! A reference's content is `PBUF` and the message `Reference { 1 splitkey, 2 range }`; the split key is the flat key
-//! that sorts first on the split row.
+//! Splits and merges leave references. Links come from snapshots. A reference contains `PBUF` and
+//! the message `Reference { 1 splitkey, 2 range }`. The split key is the first flat key of the
+//! split row.
 
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-/// Which half of a file a reference names.
+/// Which half of a file a reference names (`Reference.Range`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceRange {
     /// Cells at or after the split key.
@@ -23,12 +24,12 @@ pub enum ReferenceRange {
     Bottom,
 }
 
-/// Half of a file: what a reference file holds.
+/// Half of a file: the content of a reference file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Half {
     /// Sorts before all cells of the split row.
     pub split_key: KeyBuf,
-    /// Which side of it.
+    /// The side of the split key.
     pub range: ReferenceRange,
 }
 
@@ -38,15 +39,15 @@ impl Half {
         Self { split_key: KeyBuf::first_on_row(row), range }
     }
 
-    /// Reads the content of a reference file.
+    /// Parses a reference file.
     ///
     /// # Errors
-    /// `CorruptHFileException` when it is not one. (The form from before protobuf is not read.)
+    /// `CorruptHFileException` if it is malformed. The format before protobuf is not supported.
     pub fn parse(content: &[u8]) -> Result<Self> {
         let bad = || HBaseError::new(ErrorKind::CorruptHFile, "not the content of a reference file");
         let message = content.strip_prefix(evenkeel_protocol::PB_MAGIC).ok_or_else(bad)?;
         let proto = pb::Reference::decode(message).map_err(|_| bad())?;
-        // Decoding does not mind a required field that is missing; encoding always writes it.
+        // Decoding accepts a missing required field, which encoding always writes.
         if proto.encoded_len() > message.len() {
             return Err(bad());
         }
@@ -58,7 +59,7 @@ impl Half {
         Ok(Self { split_key: KeyBuf::of(&split_key), range })
     }
 
-    /// The content of a reference file.
+    /// Encodes a reference file.
     pub fn encode(&self) -> Vec<u8> {
         let range = match self.range {
             ReferenceRange::Top => pb::reference::Range::Top,
@@ -69,29 +70,29 @@ impl Half {
     }
 }
 
-/// What the name of a file in a store's directory says.
+/// The parsed name of a file in a store's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFileName {
-    /// A store file; `seq_id` is the one in a bulk loaded file's name.
+    /// A store file.
     HFile {
-        /// From the name of a bulk loaded file.
+        /// The sequence id in the name of a bulk loaded file.
         seq_id: Option<u64>,
     },
     /// Half of a file (or of a link) of another region of the same table.
     Reference {
-        /// The name of the file or link behind.
+        /// The name of the file or link it refers to.
         target: String,
-        /// The encoded name of the region it is in.
+        /// The encoded name of the region of that file.
         region: String,
     },
     /// A file of another table.
     Link(HFileLink),
 }
 
-/// The name of a link, in parts.
+/// The parts of a link's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HFileLink {
-    /// `default` when the name gives none.
+    /// `default` if the name has none.
     pub namespace: String,
     /// The table, without its namespace.
     pub table: String,
@@ -102,7 +103,7 @@ pub struct HFileLink {
 }
 
 impl StoreFileName {
-    /// Reads a name; `None` for files that are not store files, which listings pass over.
+    /// Parses a name. `None` for files that are not store files, which listings skip.
     pub fn parse(name: &str) -> Option<Self> {
         if let Some((target, region)) = name.rsplit_once('.') {
             let target_is_file = matches!(Self::parse(target)?, Self::HFile { .. } | Self::Link(_));
@@ -117,7 +118,7 @@ impl StoreFileName {
 }
 
 impl HFileLink {
-    /// Reads a link's name.
+    /// Parses a link's name.
     pub fn parse(name: &str) -> Option<Self> {
         let (table, rest) = name.rsplit_once('=')?;
         let (region, hfile) = rest.split_once('-')?;
@@ -142,7 +143,8 @@ impl HFileLink {
     }
 }
 
-/// Lower-case hexadecimal digits, then perhaps `_SeqId_<n>_`, perhaps `_del`. The sequence id, if there is one.
+/// Parses lower-case hexadecimal digits, then optionally `_SeqId_<n>_` and `_del`. Returns the
+/// sequence id, if there is one.
 fn parse_hfile(name: &str) -> Option<Option<u64>> {
     let plain = name.strip_suffix("_del").unwrap_or(name);
     let (digits, seq_id) = match plain.split_once("_SeqId_") {

@@ -1,28 +1,29 @@
-//! A guide to sorted rows: which of them a search need not read, told by a few bytes each.
+//! Row prefix index: a few bytes per sorted row, which exclude most rows from a search.
 //!
-//! All rows begin with the bytes that the first and the last have in common. A row's *digest* is the four bytes after
-//! those, as a number, zeroes where it ends. Digests ascend as rows do, so a search among them leaves only rows whose
-//! digest is the wanted one to be compared: most often one, and none when the row is not there. They lie side by side,
-//! where rows are far apart: each look at one of those is a miss of the processor's cache.
+//! All rows begin with the *common prefix* of the first and the last. The *prefix* of a row is the
+//! number made from the four bytes that follow, padded with zeros. Prefixes ascend as rows do. So a
+//! search among the prefixes leaves only rows with the same prefix to compare: usually one, or none
+//! if the row is absent. The prefixes are adjacent in memory, while every access to a row is a
+//! cache miss.
 //!
-//! Good for HBase's default order of rows only. Rows that a damaged file has out of order send a search astray, not
-//! beyond its bounds.
+//! Only for HBase's default order of rows. If a damaged file has rows out of order, a search may
+//! find the wrong row, but stays within bounds.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use evenkeel_common::search::{gallop, partition_point};
 
-/// Bytes of a digest.
+/// Bytes of a prefix.
 pub(crate) const PREFIX_BYTES: usize = 4;
 
-/// The bytes that all of some sorted rows begin with, given the first and the last.
+/// The common prefix of sorted rows, from the first and the last.
 pub(crate) fn common_prefix<'a>(first: &'a [u8], last: &[u8]) -> &'a [u8] {
     let len = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     &first[..len]
 }
 
-/// The digest of a row after a prefix of so many bytes.
+/// The prefix of a row after a common prefix of `prefix_len` bytes.
 #[inline]
 pub(crate) fn prefix_of(row: &[u8], prefix_len: usize) -> u32 {
     let rest = row.get(prefix_len..).unwrap_or_default();
@@ -32,8 +33,8 @@ pub(crate) fn prefix_of(row: &[u8], prefix_len: usize) -> u32 {
     }
 }
 
-/// Of `len` rows with a prefix and digests, those that must be compared with `row`: all before them are before it, all
-/// behind them after it.
+/// The rows, of `len` with a common prefix, that must be compared with `row`. Rows before the range
+/// are smaller, and rows after it are greater.
 #[inline]
 pub(crate) fn candidates(
     row: &[u8],

@@ -1,9 +1,10 @@
-//! [`HFileScanner`]: a place in a store file.
+//! [`HFileScanner`]: a position in a store file.
 //!
-//! A scanner holds its [place](crate::scanner::block_position) in the data block it is in (one reference count a block, none a cell), and
-//! its place in the index, from which it knows the next block without looking at the file. Nothing is allocated for a cell.
+//! A scanner has a [position](crate::scanner::block_position) in its data block and a position in
+//! the index, which gives the next block without reading the file. It holds one reference count per
+//! block, none per cell, and allocates nothing for a cell.
 //!
-//! The scanner of a half of a file stays within it.
+//! The scanner of a half of a file stays within the half.
 
 mod block_position;
 mod read_ahead;
@@ -28,11 +29,11 @@ use self::row_prefetcher::{PrefetchedRow, RowPrefetcher};
 /// How a scanner reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Keep data blocks in the cache. Index and bloom blocks are kept either way.
+    /// Insert data blocks into the cache. Index and bloom blocks are always inserted.
     pub cache_blocks: bool,
-    /// Reads are few and scattered (a Get), rather than a stream. A hint.
+    /// Random reads (a Get) rather than a stream. A hint.
     pub pread: bool,
-    /// A compaction reads: data blocks are never kept.
+    /// A compaction reads, so data blocks are never inserted into the cache.
     pub is_compaction: bool,
 }
 
@@ -42,26 +43,26 @@ impl Default for ScanOptions {
     }
 }
 
-/// A place in a store file: at a cell, or nowhere. See the module.
+/// A position in a store file: at a cell, or nowhere. See the module.
 #[derive(Debug)]
 pub struct HFileScanner {
     reader: Arc<HFileReader>,
     keep: bool,
     order: CellComparator,
     index: IndexCursor,
-    /// After the end of the file, or of the half, it is at no cell.
+    /// After the end of the file or half, it is at no cell.
     position: BlockPosition,
-    /// Bytes of the block entered last, until somebody asked.
+    /// Bytes of the current block, until the next call of [`HFileScanner::take_entered_bytes`].
     entered_bytes: u64,
-    /// Blocks entered one after the other.
+    /// Consecutive blocks entered.
     blocks_in_a_row: u32,
     residency: Option<Arc<InputResidency>>,
-    /// Of the bloom filter, the one that was asked last.
+    /// The bloom chunk of the last query.
     bloom_chunk: Option<Block>,
     prefetcher: RowPrefetcher,
 }
 
-/// So many blocks one after the other make a scan for which the next block is read ahead.
+/// Consecutive blocks after which a scanner reads the next block ahead.
 const SEQUENTIAL_BLOCKS: u32 = 2;
 
 impl HFileScanner {
@@ -80,12 +81,12 @@ impl HFileScanner {
         }
     }
 
-    /// Tells of each data block from here on whether it was in the cache.
+    /// Records from here on, for each data block entered, whether it was cached.
     pub fn track_residency(&mut self, residency: Arc<InputResidency>) {
         self.residency = Some(residency);
     }
 
-    /// From here on every cell has this sequence id, whatever the file says.
+    /// From here on every cell has this sequence id instead of the file's.
     pub fn set_seq_id(&mut self, seq_id: u64) {
         self.position.set_seq_id(seq_id);
     }
@@ -95,7 +96,8 @@ impl HFileScanner {
         &self.reader
     }
 
-    /// The cell at the place; `None` when it is nowhere. The view lasts until the scanner moves.
+    /// The current cell; `None` if the position is nowhere. The view is valid until the scanner
+    /// moves.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
         self.position.cell().copied()
@@ -107,20 +109,20 @@ impl HFileScanner {
         self.position.cell()
     }
 
-    /// The value of the cell at the place without a copy; `None` when it does not lie whole in the block, or is too small a
-    /// part of it.
+    /// The current cell's value without a copy. `None` if the value is not stored as a whole in the
+    /// block, or is too small a part of it.
     pub fn share_value(&self) -> Option<Bytes> {
         let cell = self.cell()?;
         self.position.block()?.share(cell.value())
     }
 
-    /// Bytes of the block at the place, uncompressed, when it was entered since this was last asked; else 0.
+    /// Uncompressed bytes of the current block if it was entered since the last call, else 0.
     #[inline]
     pub fn take_entered_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.entered_bytes)
     }
 
-    /// Bytes of the blocks that it holds on to, of the bloom filter's among them.
+    /// Bytes of the blocks that the scanner holds, with the bloom chunk.
     pub fn held_bytes(&self) -> u64 {
         self.position
             .block()
@@ -130,19 +132,20 @@ impl HFileScanner {
             .sum()
     }
 
-    /// Whether the place is at a cell.
+    /// Returns true if the position is at a cell.
     #[inline]
     pub fn is_seeked(&self) -> bool {
         self.position.is_at_cell()
     }
 
-    /// As [`HFileReader::might_contain_row`]; holds on to the chunk of the bloom filter for the next row.
+    /// As [`HFileReader::might_contain_row`]. Keeps the bloom chunk for the next row.
     pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
         self.reader.might_contain_row_reusing(row, &mut self.bloom_chunk)
     }
 
-    /// Looks for rows that will be sought soon, as far as they lie in memory: so many as [`crate::PREFETCH_ROWS_MAX`]. Those
-    /// that are not in the file are better left out; `asks` says whether a bloom filter of rows is asked about each.
+    /// Prefetches what is cached of up to [`crate::PREFETCH_ROWS_MAX`] rows that will be sought
+    /// soon. Rows that are not in the file waste slots; with `asks`, a bloom filter of rows
+    /// excludes them.
     pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
         let Self { prefetcher, reader, position, bloom_chunk, .. } = self;
         let rows = rows.take(PREFETCH_ROWS_MAX);
@@ -156,15 +159,16 @@ impl HFileScanner {
         }
     }
 
-    /// Is at no cell from here on.
+    /// Moves to nowhere.
     pub fn leave(&mut self) {
         self.position.leave();
     }
 
-    /// Goes to the first cell; `false` when there is none.
+    /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
-    /// What reading says; the place is nowhere then. So for every other move.
+    /// `CorruptHFileException`; `IOException`. The position is nowhere then. The same holds for
+    /// every other move.
     pub fn seek_to_first(&mut self) -> Result<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());
@@ -177,7 +181,8 @@ impl HFileScanner {
         Ok(found && self.stays_in_half())
     }
 
-    /// Goes to the first cell at or after `key`, sequence ids counted; `false` when there is none.
+    /// Moves to the first cell at or after `key`, compared with sequence ids. Returns false if
+    /// there is none.
     pub fn seek(&mut self, key: &CellRef<'_>) -> Result<bool> {
         match self.half_of(ReferenceRange::Top) {
             Some(half) if self.is_before(key, &half.split_key.as_cell()) => {
@@ -187,7 +192,8 @@ impl HFileScanner {
         }
     }
 
-    /// As [`HFileScanner::seek`] for a key that is not before the place; cheap when it is near. From nowhere, a seek.
+    /// As [`HFileScanner::seek`] for a key at or after the position; fast if it is near. A seek if
+    /// the position is nowhere.
     pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<bool> {
         if !self.position.is_at_cell() || !self.is_in_block(key) {
             return self.seek(key);
@@ -196,7 +202,7 @@ impl HFileScanner {
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
-    /// Goes to the last cell before `key`; `false` when there is none.
+    /// Moves to the last cell before `key`. Returns false if there is none.
     pub fn seek_before(&mut self, key: &CellRef<'_>) -> Result<bool> {
         let found = match self.half_of(ReferenceRange::Bottom) {
             Some(half) if self.is_before(&half.split_key.as_cell(), key) => {
@@ -210,9 +216,10 @@ impl HFileScanner {
         Ok(self.position.is_at_cell())
     }
 
-    /// Goes to the next cell; `false` after the last, and the place is nowhere then.
+    /// Moves to the next cell. Returns false after the last cell; the position is nowhere then.
     #[inline]
-    #[allow(clippy::should_implement_trait)] // HBase's name; a cell borrows from the scanner, so it is no iterator
+    // HBase's name. A cell borrows from the scanner, so it is no iterator.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool> {
         if !self.position.is_at_cell() {
             return Ok(false);
@@ -224,8 +231,9 @@ impl HFileScanner {
         }
     }
 
-    /// The index's key of the next data block: every cell before it is in the blocks up to this one. `None` in the last
-    /// block, or nowhere. Callers that seek to a key at or after it know that this block need not be searched.
+    /// The index's key of the next data block. Every cell before it is in the blocks up to the
+    /// current one, so a seek to a key at or after it need not search the current block. `None` in
+    /// the last block, or nowhere.
     pub fn next_indexed_key(&self) -> Option<CellRef<'_>> {
         self.position.block()?;
         let key = self.index.next_key(self.reader.root())?;
@@ -249,7 +257,7 @@ impl HFileScanner {
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
-    /// As [`HFileScanner::seek_whole`], where most of it was done before.
+    /// As [`HFileScanner::seek_whole`], with the results of the prefetch.
     fn seek_prefetched(&mut self, prefetched: PrefetchedRow, key: &CellRef<'_>) -> Result<bool> {
         let PrefetchedRow { index, block, points, .. } = prefetched;
         let order = self.order;
@@ -270,15 +278,15 @@ impl HFileScanner {
         if self.enter(at, |cursor, block| cursor.seek_before(block, key, order))? {
             return Ok(true);
         }
-        // No cell of this block is before the key, so the last cell of the block before is, for its keys are before
-        // this block's index key.
+        // No cell of this block is before the key. The keys of the previous block are before this
+        // block's index key, so its last cell is the one.
         match self.leave_and(|s| s.index.previous(&*reader))? {
             Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
             None => Ok(false),
         }
     }
 
-    /// Goes to the first cell of the next block.
+    /// Moves to the first cell of the next block.
     fn next_block(&mut self) -> Result<bool> {
         let reader = Arc::clone(&self.reader);
         let here = self.position.block().map_or(0, Block::offset);
@@ -294,7 +302,8 @@ impl HFileScanner {
         }
     }
 
-    /// Has the next block read when this is a scan, its blocks are kept, and it is not cached.
+    /// Requests a read of the next block if this is a scan, its blocks are cached, and the next one
+    /// is not.
     fn read_ahead(&self) {
         if !self.keep || self.blocks_in_a_row < SEQUENTIAL_BLOCKS {
             return;
@@ -306,7 +315,7 @@ impl HFileScanner {
         }
     }
 
-    /// Loads a block, unless it is the one at hand, and finds the cell to go to.
+    /// Loads a block, unless it is the current one, and moves to the cell that `find` finds.
     fn enter(
         &mut self,
         at: BlockAt,
@@ -326,13 +335,14 @@ impl HFileScanner {
         self.position.enter(block, find).map_err(|e| self.malformed(e))
     }
 
-    /// Does something after which the place is nowhere, until it is found again.
+    /// Moves to nowhere, and calls `act`.
     fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.position.leave();
         act(self)
     }
 
-    /// Whether the cell it came to is not past the half; else it is nowhere.
+    /// Moves to nowhere if the current cell is past the half. Returns true if the position is at a
+    /// cell.
     #[inline]
     fn stays_in_half(&mut self) -> bool {
         if self.is_after_half() {

@@ -1,11 +1,12 @@
 //! The trailer: the last bytes of a file, where reading begins.
 //!
 //! ```text
-//! 'T' 'R' 'A' 'B' 'L' 'K' '"' '$' | varint length | FileTrailerProto | zeros | u32 minor << 24 | major
+//! 'T' 'R' 'A' 'B' 'L' 'K' '"' '$' | varint length | FileTrailerProto | zeros
+//! | u32 minor << 24 | major
 //! ```
 //!
-//! 4096 bytes in version 3, 212 in version 2 (protobuf since minor 2). It carries no checksum, so a reader holds every
-//! number of it against what it finds in the file.
+//! It has 4096 bytes in version 3, and 212 in version 2 (protobuf since minor 2). It has no
+//! checksum, so a reader checks every number of it against the rest of the file.
 
 use evenkeel_common::CellComparator;
 use evenkeel_protocol::pb::FileTrailerProto;
@@ -20,19 +21,19 @@ const V2_TRAILER_BYTES: usize = 212;
 const V2_MINOR_MIN: u32 = 2;
 const MAJOR: u32 = 3;
 const MINOR: u32 = 3;
-/// The most levels a data index may have; writers stop at 16.
+/// The maximum of levels of a data index. Writers stop at 16.
 pub(crate) const INDEX_LEVELS_MAX: u32 = 17;
 
-/// What the trailer says.
+/// The content of the trailer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// 2 or 3.
     pub major: u32,
     /// 3 in files of HBase 2.6.
     pub minor: u32,
-    /// Where the FILE_INFO block begins.
+    /// The offset of the FILE_INFO block.
     pub file_info_offset: u64,
-    /// Where the blocks that are read on opening begin: the end of everything else.
+    /// The offset of the load-on-open section: the end of all other blocks.
     pub load_on_open_offset: u64,
     /// Bytes of all data index blocks, uncompressed.
     pub uncompressed_data_index_bytes: u64,
@@ -42,32 +43,32 @@ pub struct Trailer {
     pub data_index_count: u32,
     /// Entries of the meta index.
     pub meta_index_count: u32,
-    /// Cells.
+    /// The number of cells.
     pub entry_count: u64,
-    /// Levels of the data index; 1 when its root points at data blocks.
+    /// Levels of the data index; 1 if its root refers to data blocks.
     pub data_index_levels: u32,
-    /// Where the first data block begins; -1 when there is none.
+    /// The offset of the first data block; -1 if there is none.
     pub first_data_block_offset: i64,
-    /// Where the last data block begins; -1 when there is none.
+    /// The offset of the last data block; -1 if there is none.
     pub last_data_block_offset: i64,
     /// The order of the cells.
     pub comparator: CellComparator,
-    /// How blocks are compressed.
+    /// The compression of the blocks.
     pub compression: Compression,
 }
 
 impl Trailer {
-    /// Bytes of the trailer itself.
+    /// Bytes of the trailer.
     pub fn len(&self) -> usize {
         if self.major == 2 { V2_TRAILER_BYTES } else { TRAILER_BYTES }
     }
 
-    /// Never: a trailer has a fixed length.
+    /// Always false: a trailer has a fixed length.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The trailer's bytes, in the newest version.
+    /// Encodes the trailer in the newest version.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.to_proto().encode_length_delimited_to_vec());
@@ -76,8 +77,8 @@ impl Trailer {
         bytes
     }
 
-    /// Reads a trailer from the last bytes of a file (at most [`TRAILER_BYTES`] of them are looked at), or says what
-    /// is wrong.
+    /// Parses the trailer at the end of `tail`, which needs at most [`TRAILER_BYTES`]. The error
+    /// describes the damage.
     pub(crate) fn parse(tail: &[u8]) -> Result<Self, String> {
         let version =
             tail.last_chunk::<4>().map(|b| u32::from_be_bytes(*b)).ok_or("too short for a trailer")?;
@@ -85,7 +86,7 @@ impl Trailer {
         let len = match major {
             3 => TRAILER_BYTES,
             2 if minor >= V2_MINOR_MIN => V2_TRAILER_BYTES,
-            _ => return Err(format!("version {major}.{minor} is not read")),
+            _ => return Err(format!("unsupported version {major}.{minor}")),
         };
         let start = tail.len().checked_sub(len).ok_or("too short for a trailer")?;
         let body = tail[start..tail.len() - 4].strip_prefix(MAGIC).ok_or("no trailer magic")?;
@@ -143,7 +144,7 @@ impl Trailer {
     }
 }
 
-/// The names that HBase 1 knows, which HBase 2 writes too.
+/// HBase 1's names, which HBase 2 writes too.
 fn comparator_name(comparator: CellComparator) -> &'static str {
     match comparator {
         CellComparator::Default => "org.apache.hadoop.hbase.KeyValue$KVComparator",
@@ -151,7 +152,7 @@ fn comparator_name(comparator: CellComparator) -> &'static str {
     }
 }
 
-/// Every name that some version wrote for one of the two orders of cells.
+/// Accepts every name that some version wrote for one of the two orders.
 fn parse_comparator(name: &str) -> Option<CellComparator> {
     Some(match name.strip_prefix("org.apache.hadoop.hbase.")? {
         "KeyValue$KVComparator"

@@ -1,18 +1,20 @@
-//! [`HFileWriter`]: cells in, a store file out.
+//! [`HFileWriter`]: writes cells to a store file.
 //!
-//! Order of the file, as stock writes it:
+//! The layout of the file is stock's:
 //!
 //! ```text
-//! data blocks, with full leaf index blocks and bloom chunks among them
+//! data blocks, with full leaf index blocks and bloom chunks between them
 //! intermediate index blocks
-//! data root index | meta root index (always empty here) | file info | general bloom meta | delete family bloom meta
+//! data root index | meta root index (always empty here) | file info
+//! general bloom meta | delete family bloom meta
 //! trailer
 //! ```
 //!
-//! Given the same cells, settings and creation time, the bytes are those of HBase 2.6's StoreFileWriter (compressed
-//! bodies apart, where codecs differ).
+//! For the same cells, settings and creation time, the bytes equal those of HBase 2.6's
+//! StoreFileWriter, except for compressed bodies, where codecs differ.
 //!
-//! Memory: one data block, its compressed form, one index leaf, the root so far, one bloom chunk for each filter.
+//! Memory: one data block, its compressed form, one index leaf, the root so far, and one bloom
+//! chunk per filter.
 
 mod cache_on_write;
 mod cell_digest;
@@ -45,47 +47,49 @@ pub use self::read_back::ReadBack;
 /// What a flush or a compaction knows of the file besides its cells.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFileMeta {
-    /// The sequence id of the flush, or the largest one of the files compacted (`MAX_SEQ_ID_KEY`). `None` for files
-    /// made for bulk load, which get theirs on loading.
+    /// The sequence id of the flush, or the largest of the compacted files (`MAX_SEQ_ID_KEY`).
+    /// `None` for files written for bulk load, which get theirs when they are loaded.
     pub max_seq_id: Option<u64>,
-    /// Whether a major compaction wrote the file.
+    /// A major compaction writes the file.
     pub major_compaction: bool,
     /// Names of the files that this one replaces.
     pub compacted_files: Vec<String>,
-    /// The rows of its stripe, from the first to before the second; empty for open.
+    /// The row range of its stripe, end exclusive. Empty means unbounded.
     pub stripe: Option<(Bytes, Bytes)>,
 }
 
-/// What was written.
+/// The result of writing a file.
 #[derive(Clone, Debug)]
 pub struct WrittenFile {
-    /// Length of the file.
+    /// Bytes of the file.
     pub bytes: u64,
-    /// Cells.
+    /// The number of cells.
     pub entries: u64,
-    /// The first cell's key; `None` when there is no cell.
+    /// The first cell's key. `None` without cells.
     pub first_key: Option<KeyBuf>,
-    /// The last cell's key.
+    /// The last cell's key. `None` without cells.
     pub last_key: Option<KeyBuf>,
-    /// Smallest and largest timestamp, as [`crate::HFileReader::time_range`] will say.
+    /// The smallest and the largest timestamp, as [`crate::HFileReader::time_range`] will return
+    /// them.
     pub time_range: Option<(i64, i64)>,
     /// The file info as written.
     pub file_info: FileInfo,
     /// The trailer as written.
     pub trailer: Trailer,
-    /// Type of the blocks' checksums, and how many bytes each is of.
+    /// The blocks' checksum type and bytes per checksum.
     pub checksum: (ChecksumType, u32),
-    /// Of all cells, if it was asked for ([`HFileWriter::digest_cells`]).
+    /// The digest of all cells, if requested by [`HFileWriter::digest_cells`].
     pub digest: Option<CellDigest>,
 }
 
-/// Writes one store file. Dropping it unfinished leaves a file without a trailer, for the caller to delete.
+/// Writes one store file. Dropping it unfinished leaves a file without a trailer, which the caller
+/// must delete.
 #[derive(Debug)]
 pub struct HFileWriter {
     context: HFileContext,
     blocks: BlockWriter,
     encoder: DataBlockEncoder,
-    /// The data block being filled, from its header on. Empty between blocks.
+    /// The data block being filled, with its header. Empty between blocks.
     data: Vec<u8>,
     index: IndexWriter,
     general_bloom: Option<BloomWriter>,
@@ -117,14 +121,15 @@ struct Totals {
     earliest_put: i64,
 }
 
-/// What the file info says when no put was written (`HConstants.LATEST_TIMESTAMP`).
+/// The value in the file info if no put was written (`HConstants.LATEST_TIMESTAMP`).
 const NO_PUT: i64 = i64::MAX;
 
 impl HFileWriter {
-    /// Starts a file; one that is there already is an error. Missing directories are made.
+    /// Creates a file. Missing directories are created.
     ///
     /// # Errors
-    /// What the file system says; `UnsupportedOperation` for a compression that is not supported.
+    /// `IOException`, also if the file exists; `UnsupportedOperationException` for an unsupported
+    /// compression.
     pub fn create(fs: &dyn FileSystem, path: &Path, context: HFileContext) -> Result<Self> {
         let name = path.display().to_string();
         let file = fs.create(path, CreateOptions::BULK).map_err(|e| io_at(&name, 0, e))?;
@@ -149,22 +154,24 @@ impl HFileWriter {
         })
     }
 
-    /// Keeps blocks in a cache as they are written. If the file is given up, the caller must make the cache forget it.
+    /// Caches blocks as they are written. If the file is abandoned, the caller must remove it from
+    /// the cache.
     pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
         self.blocks.cache_on_write(cache);
     }
 
-    /// Makes a digest of all cells from here on, to compare the file with when it is read back ([`crate::ReadBack`]). To be
-    /// called before the first cell.
+    /// Computes a digest of all cells, to verify the file when it is read back
+    /// ([`crate::ReadBack`]). Must be called before the first cell.
     pub fn digest_cells(&mut self) {
         self.digest = Some(CellDigest::default());
     }
 
-    /// Adds a cell. Cells come in the context's order; those with the same key one after the other, and they stay in
-    /// one block.
+    /// Adds a cell. Cells come in the context's order. Cells with equal keys are consecutive and
+    /// stay in one block.
     ///
     /// # Errors
-    /// A cell before the one added last; what the file system says. The file must be given up then.
+    /// `IOException` if the cell is before the last one, or if writing fails. The file must be
+    /// abandoned then.
     pub fn append(&mut self, cell: &CellRef<'_>) -> Result<()> {
         if !cell.tags().is_empty() && self.context.layout().compressed_tags {
             return self.append_cell(&self.with_whole_tags(cell)?);
@@ -172,13 +179,13 @@ impl HFileWriter {
         self.append_cell(cell)
     }
 
-    /// Tags that are compressed are taken apart. What is behind the last whole one, in a cell from a file or a log of
-    /// somebody who did not look, cannot be written, and would cost the rest of the block.
+    /// Compression splits the tags. A remainder after the last whole tag, in a cell of a file or
+    /// log whose writer did not check, cannot be written, and would damage the rest of the block.
     fn with_whole_tags<'a>(&self, cell: &CellRef<'a>) -> Result<CellRef<'a>> {
         let whole = whole_tags(cell.tags());
         if whole.len() < cell.tags().len() {
             let (file, dropped) = (&self.name, cell.tags().len() - whole.len());
-            tracing::warn!(%file, ?cell, "the last {dropped} bytes of tags are no tag, and are left out");
+            tracing::warn!(%file, ?cell, "dropping the last {dropped} bytes of tags, which are not a whole tag");
         }
         CellRef::new(cell.key(), cell.value(), whole, cell.seq_id())
     }
@@ -203,25 +210,25 @@ impl HFileWriter {
         Ok(())
     }
 
-    /// Adds an entry to the file info. What [`HFileWriter::finish`] writes itself takes precedence.
+    /// Adds an entry to the file info. Entries of [`HFileWriter::finish`] take precedence.
     pub fn append_file_info(&mut self, key: &[u8], value: Vec<u8>) {
         self.info.set(key, value);
     }
 
-    /// Bytes of the file so far, the block being filled not counted.
+    /// Bytes of the file so far, without the block being filled.
     pub fn bytes_written(&self) -> u64 {
         self.blocks.position()
     }
 
-    /// Cells so far.
+    /// The number of cells so far.
     pub fn entries(&self) -> u64 {
         self.totals.entries
     }
 
-    /// Ends the file and makes it survive the machine.
+    /// Ends the file and makes it durable.
     ///
     /// # Errors
-    /// What the file system says. The file must be given up then.
+    /// `IOException`. The file must be abandoned then.
     pub fn finish(mut self, meta: StoreFileMeta) -> Result<WrittenFile> {
         self.finish_data_block()?;
         self.close_inline_blocks()?;
@@ -237,7 +244,8 @@ impl HFileWriter {
         Ok(self.written(bytes, trailer))
     }
 
-    /// Whether the cell's key is the last one's again. `shared`: bytes that both have in common up to the qualifier's end.
+    /// Checks the order. Returns true if the cell has the last cell's key. `shared`: the leading
+    /// bytes that both keys share, up to the end of the qualifier.
     fn check_order(&self, cell: &CellRef<'_>, shared: usize) -> Result<bool> {
         if self.last_key.is_empty() {
             return Ok(false);
@@ -252,21 +260,22 @@ impl HFileWriter {
             return Err(HBaseError::io(message));
         }
         if self.needs_one_family() && last.family() != cell.family() {
-            let message = format!("{}: {cell:?} and {last:?} are of two families", self.name);
+            let message = format!("{}: {cell:?} and {last:?} have different families", self.name);
             return Err(HBaseError::io(message));
         }
         Ok(order.is_eq())
     }
 
-    /// Whether the first byte that differs already says that the cell comes after the last one, as it mostly does.
+    /// Returns true if the first different byte proves that the cell is after the last one, which
+    /// is the usual case.
     fn surely_after(&self, cell: &CellRef<'_>, last: &CellRef<'_>, shared: usize) -> bool {
         let (row_end, family_bytes) = (2 + cell.row().len(), cell.family().len());
         let next_is_higher = || key_body(last.key()).get(shared) < key_body(cell.key()).get(shared);
         if shared < row_end {
-            // Of rows as long as each other.
+            // Only proves it for rows of the same length.
             return shared >= 2 && self.context.comparator == CellComparator::Default && next_is_higher();
         }
-        // A key without family may be one that comes after its whole row.
+        // A key without a family may sort after its whole row.
         let same_family = family_bytes > 0 && shared > row_end + family_bytes;
         same_family && next_is_higher()
     }
@@ -319,7 +328,8 @@ impl HFileWriter {
         Ok(())
     }
 
-    /// A key after the block before and not after this one's first: a short one, where the order allows to make one up.
+    /// A key after the previous block and not after this block's first key. It is a short one if
+    /// the order allows to construct it.
     fn index_key(&self) -> KeyBuf {
         if self.prev_block_last_key.is_empty() || self.context.comparator == CellComparator::Meta {
             return self.block_first_key.clone();
@@ -436,7 +446,7 @@ impl HFileWriter {
     }
 }
 
-/// Whether a cell belongs in the delete family bloom filter.
+/// Returns true if a cell belongs in the delete family bloom filter.
 fn deletes_family(cell: &CellRef<'_>) -> bool {
     matches!(cell.cell_type(), Some(CellType::DeleteFamily | CellType::DeleteFamilyVersion))
 }
@@ -480,7 +490,7 @@ impl Totals {
         }
     }
 
-    /// A delete of a column or family reaches back to the beginning of time, so it counts from 0 on.
+    /// A delete of a column or family covers all earlier times, so its range starts at 0.
     fn add_timestamps(&mut self, cell: &CellRef<'_>) {
         let timestamp = cell.timestamp();
         self.timestamp_min = self.timestamp_min.min(timestamp);

@@ -1,4 +1,5 @@
-//! Files through each block-cache deploy: the same cells as without a cache, and blocks where they should be.
+//! Files through each block cache deployment: the same cells as without a cache, and blocks in the
+//! right cache.
 
 mod support;
 
@@ -25,7 +26,7 @@ const SHAPE: Shape = Shape {
     negative_timestamps: true,
 };
 
-/// Every deploy, with room for half of the data or so.
+/// Every deployment, with room for about half of the data.
 fn deploys(dir: &std::path::Path) -> Vec<(&'static str, Arc<dyn BlockCache>)> {
     let l1 = || LruBlockCache::new(1 << 20);
     let l2 = |engine| BucketCacheConfig { engine, poison: true, ..BucketCacheConfig::in_memory(64 << 10) };
@@ -95,7 +96,7 @@ fn seek(reader: &Arc<HFileReader>, wanted: &[KeyValue], random: &mut Random) {
     }
 }
 
-/// Evicts until nothing is cached: a block that was being read ahead may still come in after the first time.
+/// Evicts until nothing is cached: a read-ahead may still insert a block after the first eviction.
 fn blocks_after_evictions(reader: &HFileReader, cache: &Arc<dyn BlockCache>) -> u64 {
     let mut blocks = u64::MAX;
     for _ in 0..200 {
@@ -117,7 +118,7 @@ fn every_deploy_gives_the_cells_of_every_encoding() {
         let written = write(&cells, &context);
         let wanted: Vec<_> = cells.iter().map(|cell| as_stored(cell, &context)).collect();
         for compressed in [false, true] {
-            // A block that is being read ahead may hold a cache's files for a moment longer.
+            // A read-ahead may keep a cache's files open for a moment longer.
             let dir = tempfile::tempdir().unwrap();
             for (name, cache) in deploys(dir.path()) {
                 let reader = open(&written, &cache, compressed);
@@ -136,7 +137,8 @@ fn every_deploy_gives_the_cells_of_every_encoding() {
     }
 }
 
-/// The first cell at or after the beginning of a row, and the one after it, are what the file has.
+/// Checks that the first cell at or after the start of a row, and the cell after it, are the
+/// file's.
 fn check_row(scanner: &mut HFileScanner, wanted: &[KeyValue], row: &[u8], history: &str) {
     let key = KeyBuf::first_on_row(row);
     let before = |cell: &KeyValue| CellComparator::Default.compare(&cell.as_cell(), &key.as_cell()).is_lt();
@@ -172,7 +174,7 @@ fn rows_that_were_looked_for_are_found_as_others_are() {
                         })
                         .collect();
                     scanner.prefetch_rows(rows.iter().map(Vec::as_slice), random.one_in(2));
-                    // In that order, or in another one, and others between them.
+                    // In that order, in another order, or with other rows in between.
                     match random.below(4) {
                         0 => rows.sort(),
                         1 => rows.reverse(),
@@ -207,7 +209,7 @@ fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
         let bucket = Arc::new(BucketCache::open(&config).unwrap());
         let cache = Arc::clone(&bucket) as Arc<dyn BlockCache>;
         let reader = open(&written, &cache, false);
-        // Unlike a scan, this leaves nobody behind who reads ahead.
+        // Unlike a scan, this leaves no read-ahead running.
         reader.prefetch_blocks(&|| true).unwrap();
         let mut scanner = reader.scanner(ScanOptions::default());
         let rows: Vec<_> = (0..20).map(|_| random.pick(&wanted).as_cell().row().to_vec()).collect();
@@ -228,7 +230,8 @@ fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
         }
         let after = bucket.stats();
         let (hits, misses) = (after.hits[0] - before.hits[0], after.misses[0] - before.misses[0]);
-        // A row that begins in the block after the one that the index names is read from there, which was not looked for.
+        // A row that begins in the block after the indexed one is read from that block, which was
+        // not prefetched.
         assert!(misses < hits, "{hits} found, {misses} read");
         let most = 2 * PREFETCH_ROWS_MAX as u64;
         assert!(
@@ -276,7 +279,8 @@ fn write_cached(cells: &[KeyValue], context: &HFileContext, kept: CacheOnWrite) 
     Written { fs, path: PATH.into(), file }
 }
 
-/// The data blocks in a cache are those that a reader of the file caches: compressed or not, with the same seek points.
+/// Asserts that the data blocks in a cache equal those that a reader of the file caches, compressed
+/// or not, with the same seek points.
 fn assert_same_blocks(reader: &Arc<HFileReader>, cache: &Arc<dyn BlockCache>, compressed_data: bool) {
     let (mut data, mut offset) = (0, 0);
     while offset < reader.cacheable_bytes() {
@@ -414,7 +418,7 @@ fn a_scan_reads_ahead_and_a_get_does_not() {
     let first = scanner.next_indexed_key().map(|key| key.row().to_vec());
     let mut entered = 1;
     let mut last = first;
-    // Four blocks on, and one that nobody asked for is there soon.
+    // Four blocks later, a block that was not requested is cached soon.
     while entered < 4 {
         scanner.next().unwrap();
         let here = scanner.next_indexed_key().map(|key| key.row().to_vec());

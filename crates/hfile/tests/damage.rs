@@ -12,7 +12,7 @@ use evenkeel_hfile::{
 };
 use support::{Random, Shape, no_cache, open, random_cells, write};
 
-/// A file that is a vector.
+/// A file in a vector.
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 
@@ -49,7 +49,7 @@ fn cells(count: usize) -> Vec<KeyValue> {
     random_cells(&mut Random::new(5), shape)
 }
 
-/// Everything a reader can be asked: what of it went well must agree with the cells.
+/// Calls every query of a reader. Whatever succeeds must agree with the cells.
 fn read_all(bytes: Vec<u8>, cells: &[KeyValue]) -> Result<()> {
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", no_cache(), &OpenOptions::default())?;
     let mut scanner = reader.scanner(ScanOptions::default());
@@ -92,7 +92,7 @@ fn contexts() -> Vec<HFileContext> {
             ..small.clone()
         },
         HFileContext { compression: Compression::Lz4, ..HFileContext::default() },
-        // Every block of BZIP2 costs a decoder of 3.6 MB: few blocks.
+        // Few blocks: with BZIP2 every block needs a decoder of 3.6 MB.
         HFileContext {
             compression: Compression::Bzip2,
             bloom: BloomType::None,
@@ -111,7 +111,7 @@ fn contexts() -> Vec<HFileContext> {
     ]
 }
 
-/// How many cases of random damage a file gets: a tenth where reading it is slow.
+/// The number of random damages of a file: a tenth if reading it is slow.
 fn cases(context: &HFileContext, count: usize) -> usize {
     if context.compression == Compression::Bzip2 { count / 10 } else { count }
 }
@@ -125,9 +125,10 @@ fn any_flipped_bit_is_found_or_harmless() {
         read_all(good.clone(), &cells).unwrap();
         let (mut found, mut harmless) = (0, 0);
         for bit in 0..good.len() * 8 {
-            // The middle of the trailer's padding is as good as its ends.
+            // The middle of the trailer's padding is equivalent to its ends.
             let in_padding = (good.len() - TRAILER_BYTES + 300..good.len() - 50).contains(&(bit / 8));
-            // One bit of every byte of a BZIP2 file, each time another: a decoder of 3.6 MB for every block takes long.
+            // One bit of each byte of a BZIP2 file, a different one each time: every block needs a
+            // decoder of 3.6 MB, which is slow.
             let slow = context.compression == Compression::Bzip2 && bit / 8 % 8 != bit % 8;
             if slow || in_padding && !bit.is_multiple_of(997) {
                 continue;
@@ -143,7 +144,7 @@ fn any_flipped_bit_is_found_or_harmless() {
                 }
             }
         }
-        // What no reader looks at: numbers of the trailer that only statistics use, and its padding.
+        // Some bytes are never read: statistics in the trailer, and its padding.
         assert!(found > harmless * 3, "{found} found, {harmless} harmless: {context:?}");
     }
 }
@@ -184,7 +185,7 @@ fn random_bytes_and_random_damage_do_not_panic() {
     }
 }
 
-/// Without checksums nothing says that a cell is wrong; but reading must end, and not panic.
+/// Without checksums a wrong cell cannot be detected, but reading must end without a panic.
 #[test]
 fn damage_without_checksums_does_not_panic() {
     let mut random = Random::new(78);
@@ -204,7 +205,7 @@ fn damage_without_checksums_does_not_panic() {
     }
 }
 
-/// Reads all there is, and holds it against nothing.
+/// Reads everything, without comparing it.
 fn read_all_quietly(bytes: Vec<u8>) -> Result<u64> {
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", no_cache(), &OpenOptions::default())?;
     let mut scanner = reader.scanner(ScanOptions::default());

@@ -1,4 +1,5 @@
-//! Blocks whose checksum fails: read once more through the file system's own checksums, healed or refused, and counted.
+//! Blocks with a wrong checksum: read again through the file system's own checksums, recovered or
+//! refused, and counted.
 
 mod support;
 
@@ -10,7 +11,7 @@ use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, LocalFileSystem, Op};
 use evenkeel_hfile::{HFileContext, HFileReader, OpenOptions, ScanOptions, checksum_failures_count};
 use support::{Random, Shape, no_cache, random_cells, write_to};
 
-/// A store file on disk, read through a script of faults.
+/// A store file on disk, read through injected faults.
 struct Room {
     _dir: tempfile::TempDir,
     fs: FaultyFileSystem,
@@ -38,7 +39,7 @@ impl Room {
         Self { _dir: dir, fs: FaultyFileSystem::new(LocalFileSystem::new()), path, cells: cells.len() as u64 }
     }
 
-    /// Checksums as Hadoop's tools leave them beside a file, of the bytes that are there now.
+    /// Writes the checksums that Hadoop's tools leave beside a file, of its current bytes.
     fn write_side_sums(&self) {
         let bytes = std::fs::read(&self.path).unwrap();
         let mut sums = [&b"crc\0"[..], &512u32.to_be_bytes()].concat();
@@ -74,7 +75,7 @@ fn side(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{NAME}.crc"))
 }
 
-/// CRC-32 by the book, a bit at a time.
+/// CRC-32 by definition, bit by bit.
 fn crc32_by_bits(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum: u32, byte| {
         (0..8).fold(
@@ -108,7 +109,8 @@ fn blocks_that_opening_reads_are_healed_too() {
     let offset = room.open().unwrap().trailer().load_on_open_offset;
     let mut healed = Vec::new();
     for at in [offset, offset + 9, offset + 33, offset + 60] {
-        // The first read is of the trailer, which has no checksum; then come header and whole of each block.
+        // The first read is of the trailer, which has no checksum. Then follow the header and the
+        // whole of each block.
         for reads_before in 1..12 {
             room.fs.inject(Fault::on(Op::Read, NAME).after(reads_before).times(1).flips(at, 0x40));
             let reader = room.open().unwrap();

@@ -1,4 +1,4 @@
-//! Files of random cells in every setting, held against a sorted vector.
+//! Files of random cells in every setting, compared with a sorted vector.
 
 mod support;
 
@@ -72,7 +72,7 @@ fn scan_all(reader: &Arc<HFileReader>, model: &Model) {
     assert!(!scanner.next().unwrap());
 }
 
-/// A key at, just before, just after, or away from a cell of the model.
+/// A key at, just before, just after, or far from a cell of the model.
 fn random_key(random: &mut Random, model: &Model, shape: Shape) -> (KeyBuf, u64) {
     let near = random.pick(&model.0);
     let cell = near.as_cell();
@@ -171,7 +171,7 @@ fn metadata(reader: &Arc<HFileReader>, model: &Model, written: &support::Written
 fn one_case(seed: u64, encoding: DataBlockEncoding) {
     let mut random = Random::new(seed);
     let context = random_context(&mut random, encoding);
-    // Bzip2 takes a millisecond a block, however small.
+    // BZIP2 takes a millisecond per block, however small.
     let slow = context.compression == Compression::Bzip2;
     let shape = Shape {
         cells: if slow { 20 } else { random.pick(&[1, 2, 10, 300, 2000]) },
@@ -259,7 +259,7 @@ fn cells_out_of_order_are_refused() {
     assert!(error.message().contains("comes before"), "{error}");
 }
 
-/// Tags that no client library writes, but that files and logs of others may hold.
+/// Tags that no client library writes, but that files and logs of other writers may hold.
 const NOT_WHOLE: [&[u8]; 5] = [&[7], &[0, 0], &[0, 2, 64, 1, 9], &[0, 9, 64], &[0, 1, 64, 0xff, 0xff, 1]];
 
 #[test]

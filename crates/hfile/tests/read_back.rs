@@ -1,4 +1,5 @@
-//! A file that was just written is read back: sound ones pass, of every form; any that is not what was written does not.
+//! Reading back a file that was just written: intact files of every format pass, and any file that
+//! differs from what was written fails.
 
 mod support;
 
@@ -21,7 +22,7 @@ const ENCODINGS: [DataBlockEncoding; 5] = [
     DataBlockEncoding::RowIndexV1,
 ];
 
-/// Small blocks, so that a few hundred cells make several levels of index and several bloom chunks.
+/// Small blocks, so a few hundred cells make several index levels and several bloom chunks.
 fn context(encoding: DataBlockEncoding, compression: Compression) -> HFileContext {
     HFileContext {
         encoding,
@@ -56,7 +57,7 @@ fn write(fs: &dyn FileSystem, cells: &[KeyValue], context: HFileContext) -> Resu
     writer.finish(StoreFileMeta { max_seq_id: Some(9), ..StoreFileMeta::default() })
 }
 
-/// How many blocks were read.
+/// Returns the number of blocks read.
 fn read_back(fs: &dyn FileSystem, written: WrittenFile) -> Result<usize> {
     let mut file = ReadBack::open(fs, Path::new(PATH), written)?;
     let mut blocks = 0;
@@ -87,7 +88,7 @@ fn any_byte_that_is_another_is_found() {
     let written =
         write(&fs, &cells, context(DataBlockEncoding::FastDiff, Compression::None)).expect("written");
     let sound = fs.read_all(Path::new(PATH), 1 << 20).expect("readable");
-    // The second bit makes no checksum of a CRC32C in a block's header.
+    // The second bit turns the CRC32C in a block's header into no checksum.
     for (at, mask) in (0..sound.len()).flat_map(|at| [(at, 1 << (at % 8)), (at, 2)]) {
         let mut damaged = sound.clone();
         damaged[at] ^= mask;
@@ -142,7 +143,7 @@ fn an_append_that_wrote_something_else_is_found_wherever_it_is() {
     }
 }
 
-/// What an encoder that does its work wrong leaves: a sound file, of other cells.
+/// The result of a faulty encoder: an intact file of other cells.
 #[test]
 fn a_sound_file_of_other_cells_is_found() {
     let cells = cells(60);
@@ -178,7 +179,8 @@ fn a_sound_file_of_other_cells_is_found() {
     read_back(&fs, written).expect("the same cells");
 }
 
-/// Tags that are none cannot be told apart where tags are compressed: what is read back is not what was written.
+/// Malformed tags cannot be split where tags are compressed, so what is read back differs from what
+/// was written.
 #[test]
 fn cells_that_an_encoding_does_not_keep_are_found() {
     for encoding in ENCODINGS {

@@ -87,7 +87,7 @@ fn measured_read(path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Seeks to random rows, as many as there are cells, times over, all blocks cached.
+/// Seeks to random rows, `times` times the number of cells, with all blocks cached.
 fn seek(path: &Path, cells: &[KeyValue], times: usize) -> Outcome<()> {
     let cache = Arc::new(LruBlockCache::new(1 << 30));
     let reader = HFileReader::open_path(&LocalFileSystem::new(), path, cache, &OpenOptions::default())?;

@@ -59,7 +59,7 @@ fn cells(count: usize) -> Vec<KeyValue> {
         .collect()
 }
 
-/// Seconds of a whole scan that looks at every value.
+/// Seconds of a whole scan that reads every value.
 fn scan(reader: &Arc<HFileReader>) -> f64 {
     let start = Instant::now();
     let mut scanner = reader.scanner(ScanOptions::default());
@@ -72,7 +72,7 @@ fn scan(reader: &Arc<HFileReader>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Nanoseconds of a seek to the first column of a random row, each with a scanner of its own, as a Get does.
+/// Nanoseconds of a seek to the first column of a random row, with a new scanner each, as in a Get.
 fn seeks(reader: &Arc<HFileReader>, cells: &[KeyValue]) -> f64 {
     let mut random = Random::new(2);
     let start = Instant::now();

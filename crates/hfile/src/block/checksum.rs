@@ -1,4 +1,5 @@
-//! The checksums after a block: one big-endian 32-bit word for each `bytes_per_checksum` bytes of header and body.
+//! The checksums after a block: one big-endian word of 32 bits per `bytes_per_checksum` bytes of
+//! header and body.
 
 use crc_fast::{crc32_iscsi, crc32_iso_hdlc};
 
@@ -7,12 +8,12 @@ use crate::context::ChecksumType;
 /// Bytes of one checksum.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// Bytes of checksums that follow `data_bytes` of header and body.
+/// Bytes of the checksums of `data_bytes` of header and body.
 pub(crate) fn checksums_len(data_bytes: usize, bytes_per_checksum: u32) -> usize {
     data_bytes.div_ceil(bytes_per_checksum as usize) * CHECKSUM_BYTES
 }
 
-/// Appends the checksums of all that is in `block`, header and body.
+/// Appends the checksums of `block`, which holds header and body.
 pub(crate) fn append_checksums(block: &mut Vec<u8>, kind: ChecksumType, bytes_per_checksum: u32) {
     let data_bytes = block.len();
     for start in (0..data_bytes).step_by(bytes_per_checksum as usize) {
@@ -22,7 +23,7 @@ pub(crate) fn append_checksums(block: &mut Vec<u8>, kind: ChecksumType, bytes_pe
     }
 }
 
-/// Whether `checksums` are those of `data` (header and body).
+/// Returns true if `checksums` are those of `data` (header and body).
 pub(crate) fn verify(data: &[u8], checksums: &[u8], kind: ChecksumType, bytes_per_checksum: u32) -> bool {
     if kind == ChecksumType::Null {
         return true;

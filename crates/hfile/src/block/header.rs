@@ -22,26 +22,26 @@ pub(crate) const HEADER_BYTES: usize = HEADER_BYTES_U32 as usize;
 /// As [`HEADER_BYTES`], for sizes as they are stored.
 pub(crate) const HEADER_BYTES_U32: u32 = 33;
 
-/// A parsed block header; [`BlockHeader::parse`] has checked that its sizes agree with each other.
+/// A parsed block header whose sizes agree with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: BlockType,
     /// Header, body and checksums.
     pub on_disk_bytes: u32,
-    /// Body, decompressed.
+    /// The decompressed body.
     pub uncompressed_bytes: u32,
     pub prev_offset: i64,
     pub checksum: ChecksumType,
     pub bytes_per_checksum: u32,
-    /// Header and body as stored.
+    /// Header and stored body.
     pub on_disk_data_bytes: u32,
 }
 
 impl BlockHeader {
-    /// Reads a header, or says what is wrong with it.
+    /// Parses a header. The error describes the damage.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, String> {
         let kind = BlockType::from_magic(&bytes[..8])
-            .ok_or_else(|| format!("no block begins with {}", bytes[..8].escape_ascii()))?;
+            .ok_or_else(|| format!("unknown block magic {}", bytes[..8].escape_ascii()))?;
         let checksum = ChecksumType::from_code(u32::from(bytes[24]))
             .ok_or_else(|| format!("unknown checksum type {}", bytes[24]))?;
         let header = Self {
@@ -67,7 +67,8 @@ impl BlockHeader {
         block[29..33].copy_from_slice(&self.on_disk_data_bytes.to_be_bytes());
     }
 
-    /// All sizes fit Java's int, checksums of every chunk fill what is left after the data.
+    /// Returns true if all sizes fit Java's int, and the checksums of all chunks fill the rest
+    /// after the data.
     fn agrees(&self) -> bool {
         let fits = self.on_disk_bytes <= i32::MAX as u32 && self.uncompressed_bytes <= i32::MAX as u32;
         fits && self.bytes_per_checksum as usize >= HEADER_BYTES

@@ -1,18 +1,20 @@
 //! Reading blocks: from the cache, or from the file, verified and decompressed.
 //!
-//! A data block that is to be kept is walked once, so that searches in it find seek points. One that is read for a single
-//! use (a compaction, a scan that keeps none) is not: its cells are checked as a cursor comes to them; see
-//! [`crate::encoding`].
+//! A data block that will be cached is parsed once for its seek points. A block for a single use (a
+//! compaction, or a scan without caching) is not: a cursor checks its cells when it reaches them;
+//! see [`crate::encoding`].
 //!
-//! A data block may be kept *compressed*: as it is on disk, compressed (`hbase.block.data.cachecompressed`). It is walked
-//! like any other that is kept, and its seek points lie beside its compressed bytes: 2 bytes a cell, 5 or so where cells are
-//! delta-encoded. Each read of it decompresses all of it and copies the points, and searches as in any other block. Who
-//! loads it uses what was decompressed for the walk.
+//! With `hbase.block.data.cachecompressed` a data block is cached compressed, as it is on disk. It
+//! is parsed like any other cached block, and its seek points are stored beside the compressed
+//! bytes: 2 bytes per cell, or about 5 with a delta encoding. Each read decompresses the whole
+//! block, copies the points, and searches as in any other block. The load itself uses the block
+//! that was decompressed for parsing.
 //!
-//! A block that does not verify is read once more, past every shortcut and through the storage's own checksums
-//! ([`RandomAccessFile::read_verified_at`]), and its own are verified again, off what was read then. When they agree, the
-//! first read was bad and nothing is lost; when not, the file is corrupt, and the error says what the storage's checksums
-//! make of it. Either way it is counted: HBase's `checksumFailuresCount`. I/O errors are handed on as they are.
+//! A block that fails verification is read again, past every shortcut and through the storage's own
+//! checksums ([`RandomAccessFile::read_verified_at`]), and its own checksums are verified again. If
+//! they match, the first read was faulty and nothing is lost. If not, the file is corrupt, and the
+//! error states the result of the storage's checksums. Both cases are counted in HBase's
+//! `checksumFailuresCount`. I/O errors are returned unchanged.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -41,31 +43,31 @@ pub(crate) struct BlockReader {
     pub id: FileId,
     pub cache: Arc<dyn BlockCache>,
     pub compression: Compression,
-    /// Set once the file info is known; data blocks are only read after that.
+    /// Set once the file info is known. Data blocks are only read afterwards.
     pub layout: CellLayout,
-    /// Where the last block must end: the trailer.
+    /// The end of the last block: the start of the trailer.
     pub blocks_end: u64,
-    /// No body is larger, decompressed.
+    /// The maximum of a decompressed body.
     pub block_bytes_max: usize,
-    /// [`crate::OpenOptions::checksum`].
+    /// See [`crate::OpenOptions::checksum`].
     pub checksum: Option<(ChecksumType, u32)>,
-    /// Blocks that did not verify when they were read first.
+    /// Blocks that failed verification at their first read.
     pub checksum_failures: AtomicU64,
-    /// Data blocks are cached as they are on disk, compressed, and opened at each read
+    /// Data blocks are cached compressed, as on disk, and decompressed at each read
     /// (`hbase.block.data.cachecompressed`).
     pub caches_compressed: bool,
 }
 
-/// Blocks of all files that did not verify when they were read first.
+/// Blocks of all files that failed verification at their first read.
 static CHECKSUM_FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks did not verify when they were read, since the process began; each was read once more. HBase's metric
-/// `checksumFailuresCount`.
+/// The number of blocks that failed verification since the process started. Each was read again.
+/// HBase's metric `checksumFailuresCount`.
 pub fn checksum_failures_count() -> u64 {
     CHECKSUM_FAILURES.load(Relaxed)
 }
 
-/// Whether the cells of a data block are walked, for seek points, as it is loaded.
+/// Whether loading a data block computes its seek points.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SeekPointMode {
     Build,
@@ -73,28 +75,28 @@ enum SeekPointMode {
 }
 
 impl SeekPointMode {
-    /// Seek points pay when the block is kept.
+    /// Seek points pay off if the block is cached.
     fn of(hint: CacheHint, cache: &dyn BlockCache) -> Self {
         if hint.keep && cache.keeps(hint.category) { Self::Build } else { Self::Skip }
     }
 }
 
-/// A block as it was loaded.
+/// A loaded block.
 struct LoadedBlock {
-    /// Ready to be read.
+    /// The uncompressed block, for the reader.
     block: Block,
-    /// What is cached in its place, where that is something else.
+    /// The compressed block that is cached in its place, if any.
     compressed: Option<Block>,
 }
 
-/// Why bytes from the file are not the block they should be.
+/// Why bytes from the file are not the expected block.
 type Damage = String;
 
 /// Why a block could not be read.
 enum ReadFailure {
-    /// Storage says so: reading again is its own matter.
+    /// The storage failed. It retries by itself.
     Io(HBaseError),
-    /// The bytes are not those of a block.
+    /// The bytes are not the expected block.
     Damage(Damage),
 }
 
@@ -104,10 +106,10 @@ impl From<Damage> for ReadFailure {
     }
 }
 
-/// How a block's bytes are read: plainly, or the second time, through the storage's own checksums.
+/// One of the two attempts to read a block: direct, or through the storage's own checksums.
 struct ReadAttempt {
     verified: bool,
-    /// Whether storage had checksums, and they did not agree; or that they all agreed.
+    /// The result of the storage's checksums: a mismatch, if there was one.
     storage_checksum: Cell<StorageChecksum>,
 }
 
@@ -124,7 +126,7 @@ impl ReadAttempt {
 }
 
 impl BlockReader {
-    /// The block at a place, from the cache or the file. `wanted` says whether its kind is right.
+    /// Returns a block from the cache or the file. `wanted` returns true for the expected types.
     pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
         let mut uncompressed = None;
@@ -140,23 +142,23 @@ impl BlockReader {
             None => found,
         };
         if !wanted(block.kind()) {
-            return Err(self.corrupt(at.offset, format_args!("a {:?} block is out of place", block.kind())));
+            return Err(self.corrupt(at.offset, format_args!("unexpected block of type {:?}", block.kind())));
         }
         Ok(block)
     }
 
-    /// Whether blocks of a kind are cached as they are on disk.
+    /// Returns true if blocks of this type are cached as stored on disk.
     fn caches_as_stored(&self, kind: BlockType) -> bool {
         self.caches_compressed && self.compression != Compression::None && kind.is_data()
     }
 
-    /// Bytes of a block that its cache keeps.
+    /// Bytes of a block in the cache.
     pub fn cached_bytes(&self, header: &BlockHeader) -> usize {
         (if self.caches_as_stored(header.kind) { header.on_disk_bytes } else { header.uncompressed_bytes })
             as usize
     }
 
-    /// Opens a block that is cached as it is on disk. It was verified before it was cached.
+    /// Decompresses a block that is cached as on disk. It was verified before it was cached.
     fn decompress_cached(&self, at: BlockAt, compressed: &Block) -> Result<Block> {
         let bytes = compressed.data();
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
@@ -171,17 +173,17 @@ impl BlockReader {
         opened.map_err(|damage| self.corrupt(at.offset, damage))
     }
 
-    /// The block at a place, of a category, when it is cached in memory; see [`BlockCache::prefetch`].
+    /// Prefetches a block of a category if it is cached in memory; see [`BlockCache::prefetch`].
     pub fn prefetch(&self, at: BlockAt, category: BlockCategory) -> Option<PrefetchedBlock> {
         self.cache.prefetch(&BlockKey { file: self.id, offset: at.offset }, category)
     }
 
-    /// Whether the block is cached.
+    /// Returns true if the block is cached.
     pub fn is_cached(&self, at: BlockAt) -> bool {
         self.cache.contains(&BlockKey { file: self.id, offset: at.offset })
     }
 
-    /// What the header of the block at an offset says; the block fits the file. It has no checksum of its own.
+    /// Reads the header at an offset. The block fits the file. A header alone has no checksum.
     pub fn header_at(&self, offset: u64) -> Result<(BlockAt, BlockHeader)> {
         let mut header = [0; HEADER_BYTES];
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
@@ -191,7 +193,7 @@ impl BlockReader {
         self.check_fits(at).map(|()| (at, header))
     }
 
-    /// The block that begins at an offset, from the file; its size is what its header says.
+    /// Reads the block at an offset from the file. Its header gives the size.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
         self.with_retry(offset, |attempt| {
@@ -207,13 +209,13 @@ impl BlockReader {
         .map(|loaded| loaded.block)
     }
 
-    /// As [`BlockReader::load_unsized`], of a block that is looked at once: its cells are not walked for seek points.
+    /// As [`BlockReader::load_unsized`], for a block that is used once: it gets no seek points.
     pub fn load_for_single_use(&self, offset: u64) -> Result<Block> {
         let (at, _) = self.header_at(offset)?;
         self.load(at, SeekPointMode::Skip).map(|loaded| loaded.block)
     }
 
-    /// The error for damage at a place.
+    /// A `CorruptHFileException` at an offset.
     pub fn corrupt(&self, offset: u64, what: impl std::fmt::Display) -> HBaseError {
         corrupt(&self.name, offset, what)
     }
@@ -223,7 +225,7 @@ impl BlockReader {
         self.with_retry(at.offset, |attempt| self.load_attempt(at, mode, attempt))
     }
 
-    /// Reads plainly, then through the storage's checksums.
+    /// Reads directly, and after damage again through the storage's checksums.
     fn with_retry(
         &self,
         offset: u64,
@@ -232,7 +234,7 @@ impl BlockReader {
         let first = match read(&ReadAttempt::new(false)) {
             Ok(loaded) => return Ok(loaded),
             Err(ReadFailure::Io(error)) => return Err(error),
-            // Once more, where it may wait; until then nothing is counted.
+            // The second read needs a thread that may wait. Until then nothing is counted.
             Err(ReadFailure::Damage(_)) if !turns::may_wait() => return Err(turns::refuse()),
             Err(ReadFailure::Damage(damage)) => damage,
         };
@@ -247,7 +249,7 @@ impl BlockReader {
         };
         match again {
             Ok(loaded) => {
-                tracing::warn!(file = %self.name, offset, "{first}; read again, the block is sound{said}");
+                tracing::warn!(file = %self.name, offset, "{first}; the second read of the block is intact{said}");
                 Ok(loaded)
             }
             Err(ReadFailure::Io(error)) => Err(error),
@@ -288,18 +290,15 @@ impl BlockReader {
         read.map_err(|e| ReadFailure::Io(io_at(&self.name, offset, e)))
     }
 
-    /// Verifies, decompresses and maybe walks a block's bytes.
+    /// Verifies and decompresses a block, and computes its seek points if `mode` asks for them.
     fn decode(&self, at: BlockAt, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
-            return Err(format!(
-                "{} bytes on disk where {} were expected",
-                header.on_disk_bytes, at.on_disk_bytes
-            ));
+            return Err(format!("{} bytes on disk instead of {}", header.on_disk_bytes, at.on_disk_bytes));
         }
         if self.checksum.is_some_and(|wanted| wanted != (header.checksum, header.bytes_per_checksum)) {
-            return Err("the header names another checksum than the file has".into());
+            return Err("the header has another checksum type than the file".into());
         }
         let (data, checksums) = bytes.split_at(header.on_disk_data_bytes as usize);
         if !verify(data, checksums, header.checksum, header.bytes_per_checksum) {
@@ -317,15 +316,17 @@ impl BlockReader {
         Ok(LoadedBlock { block: uncompressed_block(at, &header, body, start, points), compressed })
     }
 
-    /// The body of a compressed block.
+    /// The decompressed body of a block.
     fn decompressed(&self, header: &BlockHeader, bytes: &[u8]) -> Result<Vec<u8>, Damage> {
-        let stored = bytes.get(HEADER_BYTES..header.on_disk_data_bytes as usize).ok_or("a block is cut")?;
+        let stored = bytes.get(HEADER_BYTES..header.on_disk_data_bytes as usize).ok_or("truncated block")?;
         let wanted = header.uncompressed_bytes as usize;
         if wanted > self.block_bytes_max || wanted / expansion_max(self.compression) > stored.len() {
             return Err(too_large(stored.len(), wanted));
         }
         let body = decompress(self.compression, stored, wanted).filter(|body| body.len() == wanted);
-        body.ok_or_else(|| format!("the body is not {} of {wanted} bytes", self.compression.name()))
+        body.ok_or_else(|| {
+            format!("the body does not decompress by {} to {wanted} bytes", self.compression.name())
+        })
     }
 
     fn seek_points(&self, kind: BlockType, body: &[u8], mode: SeekPointMode) -> Result<SeekPoints, Damage> {
@@ -349,14 +350,14 @@ fn does_not_fit(at: BlockAt) -> Damage {
     format!("a block of {} bytes does not fit the file", at.on_disk_bytes)
 }
 
-/// Bytes in which the body follows the header, as long as the header says.
+/// Returns `bytes` of an uncompressed block if their body has the header's length.
 fn uncompressed(header: &BlockHeader, bytes: Vec<u8>) -> Result<Vec<u8>, Damage> {
     let stored_bytes = header.on_disk_data_bytes as usize - HEADER_BYTES;
     let wanted = header.uncompressed_bytes as usize;
     if stored_bytes == wanted { Ok(bytes) } else { Err(too_large(stored_bytes, wanted)) }
 }
 
-/// A block of which the body begins at a place of some bytes.
+/// A block whose body begins at `start` of `bytes`.
 fn uncompressed_block(
     at: BlockAt,
     header: &BlockHeader,
@@ -377,7 +378,7 @@ fn uncompressed_block(
     })
 }
 
-/// A block as it is on disk, with the seek points of its body.
+/// A block as on disk, with the seek points of its body.
 fn compressed_block(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
     Block::new(BlockParts {
         kind: header.kind,
@@ -393,7 +394,7 @@ fn compressed_block(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &
 }
 
 fn too_large(stored_bytes: usize, wanted: usize) -> Damage {
-    format!("{stored_bytes} bytes cannot be {wanted}")
+    format!("{stored_bytes} stored bytes cannot hold {wanted} bytes")
 }
 
 #[cfg(test)]
@@ -407,7 +408,7 @@ mod tests {
     use super::*;
     use crate::{DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, StoreFileMeta};
 
-    /// A compressed file of some blocks, its blocks kept compressed.
+    /// A compressed file of several blocks, which are cached compressed.
     fn compressed_file(encoding: DataBlockEncoding, cache: &Arc<LruBlockCache>) -> Arc<HFileReader> {
         let (fs, path) = (MemoryFileSystem::new(), Path::new("/f/0a"));
         let compression = Compression::Snappy;

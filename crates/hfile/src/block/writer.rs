@@ -12,11 +12,11 @@ use crate::index::BlockAt;
 use crate::writer::CacheOnWrite;
 use evenkeel_compression::Compressor;
 
-/// What was written.
+/// A block that was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenBlock {
     pub at: BlockAt,
-    /// The body, uncompressed.
+    /// Bytes of the uncompressed body.
     pub uncompressed_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct BlockWriter {
     compressor: Compressor,
     prev_offsets: [i64; BlockType::ALL.len()],
     scratch: Vec<u8>,
-    /// All that is on disk of the last block written, when the file is compressed.
+    /// The last block as on disk, in a compressed file.
     compressed: Vec<u8>,
     total_uncompressed_bytes: u64,
     layout: CellLayout,
@@ -54,38 +54,40 @@ impl BlockWriter {
         })
     }
 
-    /// Type of the blocks' checksums, and how many bytes each is of.
+    /// The blocks' checksum type and bytes per checksum.
     pub fn checksum(&self) -> (ChecksumType, u32) {
         (self.checksum, self.bytes_per_checksum)
     }
 
-    /// Keeps blocks from here on in a cache as they are written.
+    /// Caches blocks from here on as they are written.
     pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
         self.cache = Some(cache);
     }
 
-    /// Where the next block will lie.
+    /// The offset of the next block.
     pub fn position(&self) -> u64 {
         self.file.position()
     }
 
-    /// Bytes of all blocks, headers counted, as if none were compressed; those of [`BlockWriter::write_uncounted`] left
-    /// out.
+    /// Bytes of all blocks with headers, uncompressed. Excludes the blocks of
+    /// [`BlockWriter::write_uncounted`].
     pub fn total_uncompressed_bytes(&self) -> u64 {
         self.total_uncompressed_bytes
     }
 
-    /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
+    /// Returns true if the data block that ends now replaces cached blocks. Call it once per data
+    /// block.
     pub fn replaces_cached(&self) -> bool {
         self.cache.as_ref().is_some_and(CacheOnWrite::replaces_cached)
     }
 
-    /// Writes a block whose body `fill` appends, and that leads to no data block.
+    /// Writes a block that refers to no data block. `fill` appends its body.
     pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<WrittenBlock> {
         self.write_leading(kind, false, fill)
     }
 
-    /// Writes a block whose body `fill` appends. `is_warm`: a data block that it leads to replaces what is in the cache.
+    /// Writes a block. `fill` appends its body. `replaces_cached`: it refers to a data block that
+    /// replaces cached blocks.
     pub fn write_leading(
         &mut self,
         kind: BlockType,
@@ -100,8 +102,8 @@ impl BlockWriter {
         written
     }
 
-    /// As [`BlockWriter::write_leading`], for blocks that stock leaves out of the trailer's sum: the data index's root and
-    /// intermediate levels.
+    /// As [`BlockWriter::write_leading`], for blocks that stock excludes from the trailer's total:
+    /// the root and the intermediate levels of the data index.
     pub fn write_uncounted(
         &mut self,
         kind: BlockType,
@@ -114,8 +116,9 @@ impl BlockWriter {
         written
     }
 
-    /// Writes a block of which `block` holds [`HEADER_BYTES`] of room and the body. Leaves anything in `block`. `is_warm`:
-    /// it, or a data block that it leads to, replaces what is in the cache.
+    /// Writes a block. `block` holds [`HEADER_BYTES`] of room and the body; its content is
+    /// unspecified afterwards. `replaces_cached`: the block, or a data block it refers to, replaces
+    /// cached blocks.
     pub fn write_block(
         &mut self,
         kind: BlockType,
@@ -136,7 +139,7 @@ impl BlockWriter {
         Ok(written)
     }
 
-    /// As [`BlockWriter::write_block`]. Leaves the body where it was.
+    /// As [`BlockWriter::write_block`]. The body stays in place.
     fn write_body(&mut self, kind: BlockType, block: &mut Vec<u8>) -> Result<WrittenBlock> {
         let uncompressed_bytes = block.len() - HEADER_BYTES;
         if self.compressor.kind() == Compression::None {
@@ -158,7 +161,7 @@ impl BlockWriter {
         self.file.append(bytes).map_err(|e| io_at(&self.name, offset, e))
     }
 
-    /// Makes the file survive the machine; returns its length.
+    /// Makes the file durable, and returns its length.
     pub fn sync(&mut self) -> Result<u64> {
         let offset = self.position();
         self.file.sync().map_err(|e| io_at(&self.name, offset, e))?;
@@ -173,7 +176,7 @@ impl BlockWriter {
     ) -> Result<WrittenBlock> {
         let on_disk_data_bytes = block.len();
         let on_disk_bytes = on_disk_data_bytes + checksums_len(on_disk_data_bytes, self.bytes_per_checksum);
-        // Java's int holds each of the three.
+        // Each of the three sizes is a Java int.
         let size = |bytes| match i32::try_from(bytes) {
             Ok(size) => Ok(size.cast_unsigned()),
             Err(_) => Err(HBaseError::io(format!("{}: a block of {bytes} bytes is too large", self.name))),
@@ -199,7 +202,7 @@ impl BlockWriter {
     }
 }
 
-/// Empties a buffer and leaves room for a header.
+/// Clears a buffer and leaves room for a header.
 pub(crate) fn reset(block: &mut Vec<u8>) {
     block.clear();
     block.resize(HEADER_BYTES, 0);

@@ -3,13 +3,14 @@
 use super::BloomHash;
 use evenkeel_common::length;
 
-/// Whether all bits of a key are set. `bits` is a chunk's body; a chunk without bits holds nothing.
+/// Returns true if all bits of a key are set. `bits` is a chunk's body; a chunk without bits
+/// contains nothing.
 pub(crate) fn contains(bits: &[u8], hash: BloomHash, hash_count: u32, key: &[u8]) -> bool {
     bit_positions(bits.len(), hash, hash_count, key)
         .all(|place| bits.get(place >> 3).is_some_and(|byte| byte & 1 << (place & 7) != 0))
 }
 
-/// The bits of a key in a chunk of `bytes`.
+/// The bit positions of a key in a chunk of `bytes`.
 fn bit_positions(
     bytes: usize,
     hash: BloomHash,
@@ -18,7 +19,8 @@ fn bit_positions(
 ) -> impl Iterator<Item = usize> + use<> {
     let h1 = hash.hash(key, 0);
     let h2 = hash.hash(key, h1);
-    // The remainder of a signed division, made positive, is that of the magnitudes; by a power of two it is a mask.
+    // The absolute value of a signed remainder is the remainder of the absolute values. For a power
+    // of two it is a mask.
     let bits = length::low_u32(bytes as u64).cast_signed().wrapping_mul(8).unsigned_abs();
     let place = move |h: i32| match bits {
         0 => usize::MAX,
@@ -32,7 +34,7 @@ fn bit_positions(
     })
 }
 
-/// The sizes of a chunk that is being filled.
+/// The dimensions of a chunk that is being filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkSize {
     pub bytes: usize,
@@ -41,7 +43,8 @@ pub(super) struct ChunkSize {
 }
 
 impl ChunkSize {
-    /// The size for a wanted number of bytes and an error rate, so that it can be folded `fold_max` times.
+    /// The dimensions for a wanted size and error rate, such that the chunk can be folded
+    /// `fold_max` times.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "HBase's arithmetic, which casts doubles to longs and ints"
@@ -90,7 +93,7 @@ impl Chunk {
         &self.bits
     }
 
-    /// Halves the chunk as long as it keeps room for twice its keys: the halves are laid over each other.
+    /// Halves the chunk, by a bitwise OR of its halves, as long as it has room for twice its keys.
     pub fn fold(&mut self) {
         let whole = self.bits.len();
         let (mut bytes, mut keys_max) = (whole, self.size.keys_max);

@@ -2,12 +2,12 @@
 
 use evenkeel_common::length;
 
-/// A hash function of bloom filters; the code is the one in their description.
+/// A hash function of bloom filters. The code is the one in their metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BloomHash {
     /// Bob Jenkins' lookup3.
     Jenkins,
-    /// MurmurHash2, with HBase's way of reading the last bytes as signed.
+    /// MurmurHash2, with the last bytes read as signed, as HBase does.
     #[default]
     Murmur,
     /// MurmurHash3.
@@ -15,7 +15,7 @@ pub enum BloomHash {
 }
 
 impl BloomHash {
-    /// The number in a filter's description.
+    /// The number in a filter's metadata.
     pub fn code(self) -> u32 {
         match self {
             Self::Jenkins => 0,
@@ -24,12 +24,12 @@ impl BloomHash {
         }
     }
 
-    /// The function of a number.
+    /// The function with this number.
     pub fn from_code(code: u32) -> Option<Self> {
         [Self::Jenkins, Self::Murmur, Self::Murmur3].into_iter().find(|hash| hash.code() == code)
     }
 
-    /// The function of a name in `hbase.hash.type`.
+    /// The function with this name in `hbase.hash.type`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "jenkins" => Some(Self::Jenkins),
@@ -49,7 +49,7 @@ impl BloomHash {
     }
 }
 
-/// A length as Java's int, of which a hash takes the low bits.
+/// The low bits of a length, as in Java's int.
 fn low_bits(len: usize) -> u32 {
     length::low_u32(len as u64)
 }
@@ -58,7 +58,7 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |w, b| w << 8 | u32::from(*b))
 }
 
-/// A byte as Java's `(int) byte`: the sign fills the upper bits.
+/// A byte as Java's `(int) byte`, with sign extension.
 fn signed(byte: u8) -> u32 {
     byte as i8 as i32 as u32
 }
@@ -122,7 +122,8 @@ fn add(state: &mut [u32; 3], block: &[u8]) {
 
 fn jenkins_mix([a, b, c]: &mut [u32; 3]) {
     for (i, rotation) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
-        // Each round takes the third from the first, turns it in, and adds the second to the third; the names rotate.
+        // Each round subtracts the third from the first, xors the rotated third into it, and adds
+        // the second to the third. Then the names rotate.
         let (x, y, z) = match i % 3 {
             0 => (&mut *a, &mut *b, &mut *c),
             1 => (&mut *b, &mut *c, &mut *a),

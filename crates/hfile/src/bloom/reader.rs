@@ -1,4 +1,4 @@
-//! The description of a bloom filter, read when the file is opened.
+//! The metadata of a bloom filter, read when the file is opened.
 
 use evenkeel_common::varint::{read_u32, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
@@ -8,10 +8,10 @@ use crate::index::{BlockAt, RootIndex};
 
 /// Bytes before the comparator's name.
 const FIXED_BYTES: usize = 4 + 8 + 4 + 4 + 8 + 8 + 4;
-/// More hash functions than any error rate asks for; a file that claims more is damaged.
+/// No error rate needs more hash functions. A file with more is damaged.
 const HASH_COUNT_MAX: u32 = 64;
 
-/// A bloom filter's description.
+/// A bloom filter's metadata.
 #[derive(Debug)]
 pub(crate) struct BloomMeta {
     pub hash: BloomHash,
@@ -20,7 +20,7 @@ pub(crate) struct BloomMeta {
 }
 
 impl BloomMeta {
-    /// Reads the description; `None` when it is not one. `keys_are_cells` for row and column filters.
+    /// Parses the metadata. `None` if it is malformed. `keys_are_cells` for ROWCOL filters.
     pub fn parse(body: &[u8], keys_are_cells: bool) -> Option<Self> {
         if read_u32(body, 0)? != VERSION {
             return None;
@@ -35,7 +35,7 @@ impl BloomMeta {
         (rest.is_empty() && (1..=HASH_COUNT_MAX).contains(&hash_count)).then_some(meta)
     }
 
-    /// The chunk that would hold a row; `None` when the row is before all.
+    /// The chunk that would hold a row. `None` if the row is before all chunks.
     pub fn chunk_of_row(&self, row: &[u8], order: CellComparator) -> Option<BlockAt> {
         self.index.entries_up_to_row(row, order).checked_sub(1).map(|i| self.index.entry(i))
     }
@@ -45,7 +45,7 @@ impl BloomMeta {
         self.index.entries_up_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
-    /// Where its chunks are, in order.
+    /// The locations of the chunks, in order.
     pub fn chunks(&self) -> impl Iterator<Item = BlockAt> + '_ {
         (0..self.index.len()).map(|i| self.index.entry(i))
     }

@@ -12,12 +12,12 @@ use crate::block::BlockWriter;
 use crate::context::{BloomType, HFileContext};
 use crate::index::SingleLevelIndex;
 
-/// Bits of some keys that follow each other.
+/// A chunk of consecutive keys that is not written yet.
 #[derive(Debug)]
 struct PendingChunk {
     first_key: Vec<u8>,
     chunk: Chunk,
-    /// Whether a data block that ended since the first key replaces what is in the cache.
+    /// A data block that ended since the first key replaces cached blocks.
     replaces_cached: bool,
 }
 
@@ -39,12 +39,13 @@ pub(crate) struct BloomWriter {
 }
 
 impl BloomWriter {
-    /// A general filter of the context's type; `None` when it asks for none.
+    /// A general filter of the context's type. `None` if the context has none.
     pub fn general(context: &HFileContext) -> Option<Self> {
         (context.bloom != BloomType::None).then(|| Self::new(context.bloom, context))
     }
 
-    /// A delete family filter. A row and column filter serves as one, so a file with that has none.
+    /// A delete family filter. A ROWCOL filter serves as one, so a file with a ROWCOL filter has
+    /// none.
     pub fn delete_family(context: &HFileContext) -> Option<Self> {
         let wanted = context.delete_family_bloom && context.bloom != BloomType::RowCol;
         wanted.then(|| Self::new(BloomType::Row, context))
@@ -52,7 +53,7 @@ impl BloomWriter {
 
     #[allow(clippy::cast_possible_truncation, reason = "HBase's arithmetic, of a float from a double")]
     fn new(kind: BloomType, context: &HFileContext) -> Self {
-        // Two lookups, of the column and of the row alone, share the rate of a row and column filter.
+        // A query of a ROWCOL filter looks up the column and the row, which share the error rate.
         let error_rate = match kind {
             BloomType::RowCol => (1.0 - (1.0 - f64::from(context.bloom_error_rate)).sqrt()) as f32,
             _ => context.bloom_error_rate,
@@ -73,12 +74,12 @@ impl BloomWriter {
         }
     }
 
-    /// Whether cells of one row have one key.
+    /// Returns true if the cells of a row have one key.
     pub fn keys_are_rows(&self) -> bool {
         !matches!(self.kind, BloomType::RowCol)
     }
 
-    /// Adds a cell's key, unless the cell before had the same. Cells come in order.
+    /// Adds a cell's key, unless the previous cell had the same key. Cells come in order.
     pub fn append(&mut self, cell: &CellRef<'_>) {
         if self.kind == BloomType::Row && self.keys > 0 && cell.row() == self.last_key {
             return;
@@ -121,7 +122,8 @@ impl BloomWriter {
         }
     }
 
-    /// A data block ended, of which the chunks at hand have keys. `is_warm`: it replaces what is in the cache.
+    /// Records the end of a data block, whose keys are in the pending chunks. `replaces_cached`: it
+    /// replaces cached blocks.
     pub fn add_block(&mut self, replaces_cached: bool) {
         self.current
             .iter_mut()
@@ -129,7 +131,7 @@ impl BloomWriter {
             .for_each(|pending| pending.replaces_cached |= replaces_cached);
     }
 
-    /// Writes the chunks that are full; all of them when the file ends.
+    /// Writes the full chunks, or all of them when the file ends.
     pub fn write_chunks(&mut self, blocks: &mut BlockWriter, closing: bool) -> Result<()> {
         if closing {
             self.finish_chunk()
@@ -144,17 +146,17 @@ impl BloomWriter {
         Ok(())
     }
 
-    /// Keys added.
+    /// The number of keys.
     pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// The last key added.
+    /// The last key.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Appends the description.
+    /// Appends the metadata.
     pub fn write_meta(&self, out: &mut Vec<u8>) {
         debug_assert_eq!(self.index.len(), self.chunks as usize);
         out.extend_from_slice(&VERSION.to_be_bytes());

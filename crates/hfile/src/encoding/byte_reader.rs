@@ -1,11 +1,11 @@
-//! Reading bytes front to back, every length checked.
+//! Sequential reading with every length checked.
 
 use evenkeel_common::varint::read_vlong;
 
 use super::Malformed;
 use super::tags::varint;
 
-/// Bytes, and how far they have been read.
+/// Bytes, and the offset of the next one to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
@@ -37,7 +37,7 @@ impl<'a> ByteReader<'a> {
         Ok(bytes)
     }
 
-    /// A varint of at most a Java int ("compressed int").
+    /// A varint that fits a Java int ("compressed int").
     #[inline]
     pub fn varint(&mut self) -> Result<usize, Malformed> {
         let (value, len) = varint(self.bytes.get(self.at..).ok_or(Malformed)?).ok_or(Malformed)?;

@@ -1,28 +1,34 @@
-//! Cells told by what differs from the one before: PREFIX, DIFF and FAST_DIFF.
+//! Delta encodings: PREFIX, DIFF and FAST_DIFF store a cell's differences from the previous cell.
 //!
 //! ```text
 //! body   = u16 id | i32 bytes unencoded | [ DIFF: u8 family_len | family ] | cell ...
 //! cell   = the encoding's part [ | varint tags_len | tags ] [ | vlong sequence id ]
 //!
-//! PREFIX    varint key bytes that follow | varint value_len | varint common | key[common..] | value
-//! DIFF      u8 flags | [varint key_len] | [varint value_len] | varint common | key part | timestamp | [u8 type] | value
-//!           flags: 1 same key length, 2 same value length, 4 same type, 8 timestamp is (previous - this),
-//!                  16..64 bytes of timestamp less one, 128 timestamp (or difference) is negative
+//! PREFIX    varint key bytes that follow | varint value_len | varint common | key[common..]
+//!           | value
+//! DIFF      u8 flags | [varint key_len] | [varint value_len] | varint common | key part
+//!           | timestamp | [u8 type] | value
+//!           flags: 1 same key length, 2 same value length, 4 same type,
+//!                  8 timestamp is (previous - this), 16..64 bytes of timestamp less one,
+//!                  128 timestamp (or difference) is negative
 //!           timestamp: magnitude, lowest byte first
-//! FAST_DIFF u8 flags | [varint key_len] | [varint value_len] | varint common | key part | timestamp | [u8 type] | [value]
-//!           flags: 1..4 leading bytes that the timestamp shares, 8 same key length, 16 same value length,
-//!                  32 same type, 64 same value
+//! FAST_DIFF u8 flags | [varint key_len] | [varint value_len] | varint common | key part
+//!           | timestamp | [u8 type] | [value]
+//!           flags: 1..4 leading bytes that the timestamp shares, 8 same key length,
+//!                  16 same value length, 32 same type, 64 same value
 //!           timestamp: the other bytes, highest first
 //! ```
 //!
-//! `common` counts from the start of the flat key (row length, row, family length, family, qualifier); only PREFIX lets
-//! it reach into timestamp and type. The *key part* of DIFF and FAST_DIFF is what follows `common` in the flat key up to
-//! the qualifier's end, with the family left out when the row is not common: all cells of a block have one family.
+//! `common` counts from the start of the flat key (row length, row, family length, family,
+//! qualifier). Only with PREFIX may it reach into timestamp and type. The *key part* of DIFF and
+//! FAST_DIFF is the flat key from `common` up to the end of the qualifier. It excludes the family
+//! unless the row is common: all cells of a block have one family.
 //!
 //! # Cursor
-//! The key is built in a buffer of the cursor; the value stays in the block. Seek points hold what a cursor knows at
-//! every [`POINT_CELLS`]th cell, so that a search need not begin at the block's start. Compressed tags depend on all
-//! tags before, so such blocks have one seek point.
+//! The cursor builds the key in a buffer of its own; the value stays in the block. A seek point at
+//! every [`POINT_CELLS`]th cell holds the state of a cursor, so a search need not begin at the
+//! start of the block. Compressed tags depend on all earlier tags, so a block with compressed tags
+//! has one seek point.
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;
@@ -50,30 +56,30 @@ pub(super) mod fast_flag {
     pub const SAME_VALUE: u8 = 1 << 6;
 }
 
-/// A seek point for each so many cells.
+/// Cells per seek point.
 const POINT_CELLS: usize = 16;
-/// Words of a seek point: see [`Point`].
+/// Words of a seek point: see [`SeekPoint`].
 const POINT_WORDS: usize = 9;
 /// Bytes before DIFF's family or the first cell: id and unencoded size.
 pub(super) const HEAD_BYTES: usize = 2 + 4;
 
-/// A place among cells that are told by difference.
+/// A position among delta-encoded cells.
 #[derive(Debug)]
 pub(crate) struct DeltaCursor {
     layout: CellLayout,
-    /// The cell's flat key.
+    /// The current cell's flat key.
     key: Vec<u8>,
-    /// The block's family, with its length before it.
+    /// The block's family, after its length.
     family: Vec<u8>,
     at: CellSpans,
-    /// Uncompressed tags, when the block has them compressed.
+    /// Uncompressed tags, if the block has compressed ones.
     tags: Vec<u8>,
     dictionary: TagDictionary,
-    /// Nobody has walked the block: its keys are checked as they are made.
+    /// The block was not parsed, so keys are checked as they are built.
     checks_keys: bool,
 }
 
-/// Where the cell's parts lie in the body.
+/// The ranges of the cell's parts in the body.
 #[derive(Clone, Copy, Debug, Default)]
 struct CellSpans {
     value_start: usize,
@@ -97,7 +103,7 @@ impl DeltaCursor {
         }
     }
 
-    /// Goes to the first cell of a body.
+    /// Moves to the first cell of a body.
     fn start(&mut self, body: &[u8]) -> Result<(), Malformed> {
         self.key.clear();
         self.family.clear();
@@ -114,7 +120,7 @@ impl DeltaCursor {
         self.remember_family()
     }
 
-    /// Goes to the next cell, which must be there.
+    /// Moves to the next cell, which must exist.
     #[inline]
     fn advance(&mut self, body: &[u8]) -> Result<(), Malformed> {
         let mut input = ByteReader::new(body, self.at.next);
@@ -206,7 +212,7 @@ impl DeltaCursor {
         Ok((key_len, value_len))
     }
 
-    /// Makes the key up to the end of the qualifier, for a key of `key_len`.
+    /// Builds a key of `key_len` up to the end of the qualifier.
     fn build_body(
         &mut self,
         input: &mut ByteReader<'_>,
@@ -258,7 +264,7 @@ impl DeltaCursor {
         self.at.value_end - self.at.value_start
     }
 
-    /// Of the key at hand; 0 before the first.
+    /// Of the current key; 0 before the first.
     fn timestamp_and_type(&self) -> (i64, u8) {
         match self.key.last_chunk::<TIMESTAMP_TYPE_BYTES>() {
             Some([a, b, c, d, e, f, g, h, kind]) => {
@@ -304,7 +310,7 @@ impl DeltaCursor {
     }
 }
 
-/// What a cursor knows at a cell.
+/// The state of a cursor at a cell.
 struct SeekPoint<'a> {
     key: &'a [u8],
     at: CellSpans,
@@ -373,7 +379,7 @@ impl BlockCursor for DeltaCursor {
     }
 }
 
-/// Walks a block's body once: every cell is built and checked, and the seek points are found.
+/// Parses a block's body once: builds and checks every cell, and computes the seek points.
 pub(crate) fn index(body: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     let mut cursor = DeltaCursor::new(layout);
     let (mut points, mut keys) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Writing the cells of one data block.
+//! Encoding the cells of one data block.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use super::delta::{HEAD_BYTES, diff_flag, fast_flag};
 use super::tags::TagDictionary;
 use crate::context::{CellLayout, DataBlockEncoding};
 
-/// Builds the body of one data block after another.
+/// Builds the bodies of data blocks, one after the other.
 #[derive(Debug)]
 pub(crate) struct DataBlockEncoder {
     layout: CellLayout,
-    /// What the block would take unencoded.
+    /// Bytes of the block without encoding.
     unencoded_bytes: usize,
-    /// What the cells take, the head and tail of the body left out.
+    /// Bytes of the encoded cells, without the head and tail of the body.
     encoded_bytes: usize,
     cells: usize,
     /// Offsets of the rows, from the first cell on (ROW_INDEX_V1).
     row_offsets: Vec<u32>,
-    /// Where the last value lies in the block.
+    /// The range of the last value in the block.
     last_value: Range<usize>,
     dictionary: TagDictionary,
 }
@@ -40,12 +40,12 @@ impl DataBlockEncoder {
         }
     }
 
-    /// Whether the block has reached a size, encoded or not.
+    /// Returns true if the block has reached a size, encoded or not.
     pub fn reached(&self, block_bytes: usize) -> bool {
         self.encoded_bytes >= block_bytes || self.unencoded_bytes >= block_bytes
     }
 
-    /// Begins a block: writes what stands before the cells. `out` holds the block from its header on.
+    /// Begins a block: writes the bytes before the cells. `out` holds the block from its header on.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         (self.unencoded_bytes, self.encoded_bytes, self.cells) = (0, 0, 0);
         self.row_offsets.clear();
@@ -58,8 +58,9 @@ impl DataBlockEncoder {
         }
     }
 
-    /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family. `last_key` is the flat key of the cell
-    /// added before, in this block or an earlier one; `shared` its [`shared_bytes`] with this cell's.
+    /// Adds a cell. In DIFF and FAST_DIFF all cells of a block have one family. `last_key` is the
+    /// flat key of the previous cell, of this block or an earlier one. `shared` is the
+    /// [`shared_bytes`] of both keys.
     pub fn append(&mut self, cell: &CellRef<'_>, last_key: &[u8], shared: usize, out: &mut Vec<u8>) {
         let last = PreviousCell { key: last_key, shared };
         let start = out.len();
@@ -73,8 +74,8 @@ impl DataBlockEncoder {
         self.cells += 1;
     }
 
-    /// Ends the block, whose body begins at `body_start`: writes what stands after the cells, and what stands before
-    /// them and was not known.
+    /// Ends the block, whose body begins at `body_start`: writes the bytes after the cells, and
+    /// fills in the sizes before them.
     pub fn end(&mut self, out: &mut Vec<u8>, body_start: usize) {
         if self.layout.encoding == DataBlockEncoding::RowIndexV1 {
             let cells_bytes = self.encoded_bytes - 4 * self.row_offsets.len();
@@ -161,7 +162,7 @@ impl DataBlockEncoder {
         }
     }
 
-    /// `[varint key_len] | [varint value_len] | varint common | key part`.
+    /// Appends `[varint key_len] | [varint value_len] | varint common | key part`.
     fn append_lengths_and_body(&self, cell: &CellRef<'_>, same: &SharedWithPrevious, out: &mut Vec<u8>) {
         if !same.key_len {
             write_varint(out, cell.key().len() as u64);
@@ -172,7 +173,7 @@ impl DataBlockEncoder {
         write_varint(out, same.common as u64);
         let row_end = 2 + cell.row().len();
         if same.common < row_end {
-            // FAST_DIFF's first key stands whole; every other key goes without its family here.
+            // The first key of FAST_DIFF is stored whole. All others omit their family here.
             let whole = self.cells == 0 && self.layout.encoding == DataBlockEncoding::FastDiff;
             let family_end = row_end + 1 + cell.family().len();
             let row_part_end = if whole { family_end } else { row_end };
@@ -214,7 +215,7 @@ impl DataBlockEncoder {
         }
     }
 
-    /// The timestamp, or its difference from the last one when that is shorter.
+    /// The timestamp, or its difference from the last one if that is shorter.
     fn shortest_timestamp(&self, last: &PreviousCell<'_>, timestamp: i64) -> Timestamp {
         let plain = Timestamp::new(timestamp, 0);
         if self.cells == 0 {
@@ -235,7 +236,7 @@ impl DataBlockEncoder {
     }
 }
 
-/// The cell before.
+/// The previous cell.
 struct PreviousCell<'a> {
     key: &'a [u8],
     /// See [`shared_bytes`].
@@ -247,14 +248,15 @@ impl PreviousCell<'_> {
         self.key[key_body(self.key).len()..].first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
     }
 
-    /// Leading bytes shared by whole keys; timestamps are only looked at when all before them is equal.
+    /// Leading bytes shared by the whole keys. Timestamps are only compared if everything before
+    /// them is equal.
     fn shared_with_timestamp(&self, key: &[u8]) -> usize {
         let bodies_are_equal = self.shared == key_body(key).len() && self.key.len() == key.len();
         if bodies_are_equal { common(self.key, key) } else { self.shared }
     }
 }
 
-/// What a cell has in common with the one before.
+/// What a cell shares with the previous one.
 #[derive(Default)]
 struct SharedWithPrevious {
     key_len: bool,
@@ -263,7 +265,7 @@ struct SharedWithPrevious {
     common: usize,
 }
 
-/// A timestamp or difference as DIFF writes it.
+/// A timestamp or difference as DIFF stores it.
 struct Timestamp {
     magnitude: u64,
     flags: u8,
@@ -286,13 +288,13 @@ pub(crate) fn key_body(key: &[u8]) -> &[u8] {
     &key[..key.len().saturating_sub(TIMESTAMP_TYPE_BYTES)]
 }
 
-/// How many leading bytes two flat keys share, up to the end of their qualifiers.
+/// The number of leading bytes that two flat keys share, up to the end of their qualifiers.
 #[inline]
 pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     common(key_body(a), key_body(b))
 }
 
-/// How many leading bytes two byte strings share, eight at a time.
+/// The number of leading bytes that two byte strings share. Compares eight bytes at a time.
 fn common(a: &[u8], b: &[u8]) -> usize {
     let words = |bytes: &[u8]| -> Option<u64> { bytes.first_chunk().map(|word| u64::from_le_bytes(*word)) };
     let mut shared = 0;

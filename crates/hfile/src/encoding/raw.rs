@@ -1,21 +1,25 @@
-//! Cells that stand whole in the block: no encoding, and ROW_INDEX_V1.
+//! Cells stored whole: no encoding, and ROW_INDEX_V1.
 //!
 //! ```text
-//! cell = i32 key_len | i32 value_len | key | value [ | u16 tags_len | tags ] [ | vlong sequence id ]
+//! cell = i32 key_len | i32 value_len | key | value [ | u16 tags_len | tags ]
+//!        [ | vlong sequence id ]
 //!
 //! NONE          cell ...
-//! ROW_INDEX_V1  u16 id (7) | cell ... | i32 rows | i32 offset of each row's first cell ... | i32 bytes of cells
+//! ROW_INDEX_V1  u16 id (7) | cell ... | i32 rows | i32 offset of each row's first cell ...
+//!               | i32 bytes of cells
 //! ```
 //!
-//! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell, or of each when cells are
-//! large ([`POINT_BYTES`]): a search reads one cache line of a cell at a point, and two or more of each cell that it has
-//! to step over. They serve both forms, so the row index on disk is only checked.
+//! Seek points are the offsets, from the start of the body, of every [`POINT_CELLS`]th cell, or of
+//! more cells if they are large ([`POINT_BYTES`]). A search reads one cache line of the cell at a
+//! point, and two or more of each cell it steps over. Both formats have the same seek points, so
+//! the row index on disk is only checked.
 //!
-//! Beside them lies, as seek keys, a guide to the rows at the points ([`crate::row_prefix_index`]), so that a search does not read
-//! the cells that it passes:
+//! The seek keys hold a [row prefix index](crate::row_prefix_index) of the rows at the points, so a
+//! search does not read the cells that it passes:
 //!
 //! ```text
-//! u32 digest of each point's row (the machine's byte order) ... | u8 1 when every cell has a point | shared prefix
+//! u32 prefix of each point's row (the machine's byte order) ...
+//! | u8 1 if every cell has a point | common prefix
 //! ```
 
 use std::ops::Range;
@@ -29,39 +33,39 @@ use super::{BlockCursor, Malformed, SeekPoints};
 use crate::context::{CellLayout, DataBlockEncoding};
 use crate::row_prefix_index::{PREFIX_BYTES, candidates, common_prefix, prefix_of};
 
-/// A seek point for each so many cells: two bytes of memory a cell, its digest's counted.
+/// Cells per seek point. Points and prefixes take two bytes of memory per cell.
 pub(crate) const POINT_CELLS: usize = 4;
-/// A seek point for each so many bytes at least, where that makes more: under 2% of memory.
+/// Minimum bytes per seek point, if that makes more points: less than 2 % of memory.
 const POINT_BYTES: usize = 512;
 
 const ID_BYTES: usize = 2;
-/// The lengths before a key.
+/// Bytes of the lengths before a key.
 const LENGTHS_BYTES: usize = 8;
 const TAGS_LENGTH_BYTES: usize = 2;
 
-/// A place among whole cells.
+/// A position among whole cells.
 #[derive(Debug)]
 pub(crate) struct RawCursor {
     layout: CellLayout,
     at: CellSpans,
-    /// Of row and family, so that [`BlockCursor::cell`] need not read them again.
+    /// The lengths of row and family, so that [`BlockCursor::cell`] need not read them again.
     key_lengths: (u16, u8),
     cells_end: usize,
-    /// Nobody has walked the block: its keys are checked as the cursor comes to them.
+    /// The block was not parsed, so keys are checked as the cursor reaches them.
     checks_keys: bool,
 }
 
-/// What a cell is made of.
+/// The parts of a cell.
 struct CellParts<'a> {
     key: &'a [u8],
     value: &'a [u8],
     tags: &'a [u8],
     seq_id: u64,
-    /// Of the whole cell.
+    /// Bytes of the whole cell.
     bytes: usize,
 }
 
-/// Where the parts of a cell lie in the body.
+/// The ranges of a cell's parts in the body.
 #[derive(Clone, Copy, Debug, Default)]
 struct CellSpans {
     key_start: usize,
@@ -91,14 +95,14 @@ impl RawCursor {
         Self { layout, at: CellSpans::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
     }
 
-    /// Where the cell after the next one begins, when that is as long as this one.
+    /// The start of the cell after the next one, if that is as long as this one.
     #[inline]
     pub fn prefetch_offset(&self) -> usize {
         let start = self.at.key_start.saturating_sub(LENGTHS_BYTES);
         self.at.next + (self.at.next - start)
     }
 
-    /// Goes to the cell at an offset.
+    /// Moves to the cell at an offset.
     #[inline]
     fn go<'a>(&mut self, data: &'a [u8], start: usize) -> Result<CellRef<'a>, Malformed> {
         let parts = data.get(start..self.cells_end).and_then(|rest| parse(rest, self.layout));
@@ -147,7 +151,7 @@ impl BlockCursor for RawCursor {
         let end = points.get(point + 1).map_or(block.data().len(), |end| *end as usize);
         if let Some(cells) = block.data().get(*start as usize..end) {
             prefetch_lines(cells, lines);
-            // Where the sequence id of a cell alone is.
+            // The sequence id is at the end of the cell.
             prefetch(cells.as_ptr_range().end.wrapping_sub(1));
         }
     }
@@ -192,7 +196,7 @@ struct RowPrefixIndex<'a> {
 }
 
 impl<'a> RowPrefixIndex<'a> {
-    /// `None` when there is none for so many points.
+    /// Returns `None` if the block has no index for `points` points.
     #[inline]
     fn of(block: &'a Block, points: usize) -> Option<Self> {
         let (prefixes, rest) = block.seek_keys().split_at_checked(points * PREFIX_BYTES)?;
@@ -200,7 +204,7 @@ impl<'a> RowPrefixIndex<'a> {
         Some(Self { prefixes: prefixes.as_chunks().0, all_cells: *all_cells == 1, prefix })
     }
 
-    /// The guide to the points of a checked body, one at least.
+    /// Builds the index of at least one point of a checked body.
     fn build(data: &[u8], points: &[u32], all_cells: bool) -> Option<Box<[u8]>> {
         let row_at = |point: &u32| {
             let key_len = read_u32(data, *point as usize)? as usize;
@@ -218,7 +222,7 @@ impl<'a> RowPrefixIndex<'a> {
     }
 }
 
-/// Walks a block's body once: every length is checked, and the seek points are found.
+/// Parses a block's body once: checks every length, and computes the seek points.
 pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malformed> {
     let (mut next, end) = cell_area(data, layout.encoding).ok_or(Malformed)?;
     let mut offsets = Vec::with_capacity((end - next) / (POINT_CELLS * 64) + 1);
@@ -238,7 +242,7 @@ pub(crate) fn index(data: &[u8], layout: CellLayout) -> Result<SeekPoints, Malfo
     Ok(SeekPoints { points: offsets.into(), keys })
 }
 
-/// Where the cells begin and end.
+/// The start and the end of the cells.
 fn cell_area(data: &[u8], encoding: DataBlockEncoding) -> Option<(usize, usize)> {
     if encoding == DataBlockEncoding::None {
         return Some((0, data.len()));
@@ -249,7 +253,7 @@ fn cell_area(data: &[u8], encoding: DataBlockEncoding) -> Option<(usize, usize)>
     (end + 4 + rows.checked_mul(4)? + 4 == data.len()).then_some((ID_BYTES, end))
 }
 
-/// The cell that these bytes begin with.
+/// Parses the cell at the start of `rest`.
 #[inline]
 fn parse(rest: &[u8], layout: CellLayout) -> Option<CellParts<'_>> {
     let ([a, b, c, d, e, f, g, h], left) = rest.split_first_chunk::<LENGTHS_BYTES>()?;

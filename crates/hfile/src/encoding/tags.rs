@@ -1,12 +1,12 @@
-//! Compressed tags: a dictionary of the last 127 distinct ones, begun anew with each block.
+//! Compressed tags: a dictionary of the last 127 distinct tags, empty at the start of each block.
 //!
 //! ```text
 //! tags = varint bytes of all tags, uncompressed | item ...
 //! item = 0xFF | varint len | type and value        a new tag, which takes an entry
-//!      | u16 entry                                  one seen before
+//!      | u16 entry                                  a tag in the dictionary
 //! ```
 //!
-//! A full dictionary gives the entry that was used least recently to the next new tag.
+//! A new tag replaces the least recently used entry of a full dictionary.
 
 use evenkeel_common::length;
 use evenkeel_common::varint::{read_varint, write_varint};
@@ -35,7 +35,7 @@ impl TagDictionary {
         self.entries.clear();
     }
 
-    /// Appends raw tags (`u16 len | type | value`, repeated), compressed.
+    /// Compresses raw tags (`u16 len | type | value`, repeated) and appends them.
     pub fn compress(&mut self, mut tags: &[u8], out: &mut Vec<u8>) {
         while let Some((len, rest)) = tags.split_first_chunk::<2>() {
             let (tag, rest) = rest.split_at(rest.len().min(u16::from_be_bytes(*len) as usize));
@@ -44,7 +44,7 @@ impl TagDictionary {
         }
     }
 
-    /// Reads items until they make `tags_bytes` of raw tags, which are appended to `out`.
+    /// Reads items until they make `tags_bytes` of raw tags, and appends these to `out`.
     pub fn decompress(
         &mut self,
         input: &mut ByteReader<'_>,

@@ -1,33 +1,34 @@
-//! A place in the data index: one entry at each level, from the root to a data block.
+//! A position in the data index: one entry per level, from the root to a data block.
 //!
-//! Every child must lie before its parent in the file, as writers put it; so no file can send a search in circles.
+//! Every child must precede its parent in the file, as writers place it. So no file causes an
+//! endless search.
 
 use evenkeel_block_cache::{Block, BlockType};
 use evenkeel_common::{CellComparator, CellRef, Result};
 
 use super::{BlockAt, LeafView, RootIndex};
 
-/// Where the cursor gets the root and the blocks of the index from.
+/// Provides a cursor with the root and the blocks of the index.
 pub(crate) trait LoadIndexBlock {
     /// The root.
     fn root(&self) -> &RootIndex;
-    /// Where the root lies.
+    /// The offset of the root.
     fn root_offset(&self) -> u64;
-    /// Levels; 1 when the root points at data blocks.
+    /// The number of levels; 1 if the root refers to data blocks.
     fn levels(&self) -> usize;
     /// Reads a leaf or intermediate block.
     fn load_index(&self, at: BlockAt, kind: BlockType) -> Result<Block>;
-    /// The error for a place where the file contradicts itself.
+    /// A `CorruptHFileException` at an offset.
     fn corrupt(&self, offset: u64, what: &str) -> evenkeel_common::HBaseError;
     /// The order of keys.
     fn order(&self) -> CellComparator;
 }
 
-/// A place in the data index. See the module.
+/// A position in the data index. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct IndexCursor {
     root_entry: usize,
-    /// The blocks below the root on the path, with the entry in each.
+    /// The blocks of the path below the root, with the entry in each.
     path: Vec<PathEntry>,
 }
 
@@ -38,7 +39,7 @@ struct PathEntry {
     len: usize,
 }
 
-/// Which entry to take in each block on the way down.
+/// The entry to take in each block of a descent.
 #[derive(Clone, Copy)]
 enum Descent<'a, 'k> {
     First,
@@ -47,12 +48,12 @@ enum Descent<'a, 'k> {
 }
 
 impl IndexCursor {
-    /// Goes to the first data block; `None` when the file has none.
+    /// Moves to the first data block. `None` if the file has none.
     pub fn first(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
         self.descend(index, 0, Descent::First)
     }
 
-    /// Goes to the one data block that may hold `key`; `None` when every block begins after it.
+    /// Moves to the one data block that may hold `key`. `None` if every block begins after it.
     pub fn seek(&mut self, index: &impl LoadIndexBlock, key: &CellRef<'_>) -> Result<Option<BlockAt>> {
         match index.root().entries_up_to(key, index.order()).checked_sub(1) {
             Some(entry) => self.descend(index, entry, Descent::To(key)),
@@ -60,7 +61,7 @@ impl IndexCursor {
         }
     }
 
-    /// Goes to the next data block; `None` after the last, where the place stays.
+    /// Moves to the next data block. `None` after the last, where the position stays.
     pub fn next(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
         match self.path.iter().rposition(|step| step.entry + 1 < step.len) {
             Some(depth) => {
@@ -74,7 +75,7 @@ impl IndexCursor {
         }
     }
 
-    /// Goes to the previous data block; `None` before the first, where the place stays.
+    /// Moves to the previous data block. `None` before the first, where the position stays.
     pub fn previous(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
         match self.path.iter().rposition(|step| step.entry > 0) {
             Some(depth) => {
@@ -86,7 +87,7 @@ impl IndexCursor {
         }
     }
 
-    /// Where the next data block lies, when the index block at hand tells.
+    /// The location of the next data block, if the current index block has it.
     pub fn peek_next(&self, index: &impl LoadIndexBlock) -> Option<BlockAt> {
         match self.path.last() {
             Some(step) if step.entry + 1 < step.len => {
@@ -100,12 +101,12 @@ impl IndexCursor {
         }
     }
 
-    /// The key of the data block at hand; `None` when an index block is malformed.
+    /// The key of the current data block. `None` if an index block is malformed.
     pub fn key<'a>(&'a self, root: &'a RootIndex) -> Option<&'a [u8]> {
         self.key_at(root, self.path.len())
     }
 
-    /// The key of the entry at hand, `level` levels below the root.
+    /// The key of the current entry, `level` levels below the root.
     fn key_at<'a>(&'a self, root: &'a RootIndex, level: usize) -> Option<&'a [u8]> {
         match level.checked_sub(1).map(|below| self.path.get(below)) {
             Some(step) => step.and_then(|step| LeafView::new(step.block.data())?.key(step.entry)),
@@ -113,8 +114,8 @@ impl IndexCursor {
         }
     }
 
-    /// Whether each level's entry at hand has the key of the first entry of the block that it points to, where the place is
-    /// at that first entry.
+    /// Returns true if each level's current entry has the key of the first entry of the block it
+    /// refers to. Levels that are not at a first entry are skipped.
     pub fn levels_agree(&self, root: &RootIndex) -> bool {
         self.path
             .iter()
@@ -122,7 +123,7 @@ impl IndexCursor {
             .all(|(above, step)| step.entry > 0 || self.key_at(root, above) == self.key_at(root, above + 1))
     }
 
-    /// The key of the next data block: all cells up to it are in blocks up to this one.
+    /// The key of the next data block. All cells before it are in the blocks up to this one.
     pub fn next_key<'a>(&'a self, root: &'a RootIndex) -> Option<&'a [u8]> {
         match self.path.iter().rfind(|step| step.entry + 1 < step.len) {
             Some(step) => LeafView::new(step.block.data())?.key(step.entry + 1),
@@ -143,7 +144,7 @@ impl IndexCursor {
         self.descend_from(index, 0, descent).map(Some)
     }
 
-    /// Loads the blocks from `depth` below the root on down; those above stay.
+    /// Loads the blocks from `depth` below the root downwards. The blocks above stay.
     fn descend_from(
         &mut self,
         index: &impl LoadIndexBlock,
@@ -173,7 +174,8 @@ impl IndexCursor {
             Some(step) if step.block.offset() == at.offset => step.block,
             _ => index.load_index(at, kind)?,
         };
-        let view = LeafView::new(block.data()).ok_or_else(|| index.corrupt(at.offset, "no entries"))?;
+        let view = LeafView::new(block.data())
+            .ok_or_else(|| index.corrupt(at.offset, "an index block without entries"))?;
         let len = view.len();
         let entry = match descent {
             Descent::First => 0,
@@ -184,7 +186,7 @@ impl IndexCursor {
         Ok(())
     }
 
-    /// Where the entry above `depth` points.
+    /// The location in the entry above `depth`.
     fn child(&self, index: &impl LoadIndexBlock, depth: usize) -> Result<BlockAt> {
         let (parent, at) = match depth.checked_sub(1).and_then(|above| self.path.get(above)) {
             Some(step) => {
@@ -193,7 +195,7 @@ impl IndexCursor {
             }
             None => (index.root_offset(), Some(index.root().entry(self.root_entry))),
         };
-        let at = at.ok_or_else(|| index.corrupt(parent, "no such entry"))?;
+        let at = at.ok_or_else(|| index.corrupt(parent, "an index entry is missing"))?;
         if at.offset >= parent {
             return Err(index.corrupt(parent, "an index entry points forward"));
         }

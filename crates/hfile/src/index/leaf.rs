@@ -6,8 +6,8 @@ use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BlockAt, ENTRY_BYTES};
 
-/// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend and fill the body,
-/// keys that are KeyValue keys.
+/// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend
+/// and fill the body, keys that are KeyValue keys.
 pub(crate) fn check_leaf(body: &[u8]) -> Option<()> {
     let leaf = LeafView::new(body)?;
     let mut end = 0;
@@ -30,31 +30,31 @@ pub(crate) struct LeafView<'a> {
 }
 
 impl<'a> LeafView<'a> {
-    /// `None` when the body cannot hold the count it begins with, or that is 0.
+    /// Returns `None` if the count is 0 or the body cannot hold that many entries.
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let len = read_u32(body, 0)? as usize;
         (len > 0 && len < body.len() / (4 + ENTRY_BYTES) + 1).then_some(Self { body, len })
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where an entry points.
+    /// The location in an entry.
     pub fn entry(&self, i: usize) -> Option<BlockAt> {
         let start = self.entries_start() + self.offset(i)?;
         Some(BlockAt { offset: read_u64(self.body, start)?, on_disk_bytes: read_u32(self.body, start + 8)? })
     }
 
-    /// An entry's key.
+    /// The key of an entry.
     pub fn key(&self, i: usize) -> Option<&'a [u8]> {
         let start = self.entries_start() + self.offset(i)? + ENTRY_BYTES;
         let end = self.entries_start() + self.offset(i + 1)?;
         self.body.get(start..end)
     }
 
-    /// How many entries have a key at or before `key`.
+    /// The number of entries with a key at or before `key`.
     pub fn entries_up_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
         partition_point(0..self.len, |i| {
             let entry = self.key(i).and_then(|k| CellRef::new(k, &[], &[], 0).ok());

@@ -1,4 +1,4 @@
-//! Root index blocks, read when a file is opened and kept.
+//! Root index blocks, read when a file is opened and kept in memory.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use evenkeel_common::{CellComparator, CellRef};
 use super::{BlockAt, ENTRY_BYTES};
 use crate::row_prefix_index::{candidates, common_prefix, prefix_of};
 
-/// Where the middle key of the file is, when the index has leaves.
+/// The location of the file's middle key, in an index with leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MidKey {
     pub leaf: BlockAt,
@@ -18,12 +18,12 @@ pub(crate) struct MidKey {
 
 const MID_KEY_BYTES: usize = 16;
 
-/// A root index: its keys in one piece of memory, and where each points.
+/// A root index: its keys in one allocation, and the location of each.
 #[derive(Debug, Default)]
 pub(crate) struct RootIndex {
     keys: Vec<u8>,
     entries: Vec<Entry>,
-    /// Digests of the keys' rows, and how many bytes the rows have in common; see [`crate::row_prefix_index`].
+    /// The row prefix index of the keys; see [`crate::row_prefix_index`].
     prefixes: Vec<u32>,
     prefix: Vec<u8>,
 }
@@ -35,14 +35,15 @@ struct Entry {
 }
 
 impl RootIndex {
-    /// Reads `count` entries whose keys are rows; returns what is left of the body. `None` when the entries are not there.
+    /// Reads `count` entries whose keys are rows. Returns the rest of the body, or `None` if the
+    /// entries are malformed.
     pub fn parse(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
         let (mut index, rest) = Self::parse_entries(body, count)?;
         index.build_prefix_index(|key| key);
         Some((index, rest))
     }
 
-    /// As [`RootIndex::parse`], of keys that are KeyValue keys.
+    /// As [`RootIndex::parse`], for KeyValue keys.
     pub fn parse_cells(body: &[u8], count: u32) -> Option<(Self, &[u8])> {
         let (mut index, rest) = Self::parse_entries(body, count)?;
         (0..index.len()).try_for_each(|i| CellRef::new(index.key(i), &[], &[], 0).ok().map(drop))?;
@@ -69,7 +70,8 @@ impl RootIndex {
         Some((index, body))
     }
 
-    /// Reads the root of the data index: KeyValue keys, and a mid key when there are leaves, and nothing more.
+    /// Reads the root of the data index: KeyValue keys, and a mid key if there are leaves. `None`
+    /// if anything follows.
     pub fn parse_data(body: &[u8], count: u32, levels: u32) -> Option<(Self, Option<MidKey>)> {
         let (index, rest) = Self::parse_cells(body, count)?;
         let mid_key = if levels > 1 { Some(parse_mid_key(rest)?) } else { None };
@@ -77,38 +79,39 @@ impl RootIndex {
         (rest.len() == rest_bytes).then_some((index, mid_key))
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Where an entry points.
+    /// The location in an entry.
     ///
     /// # Panics
-    /// When there is no such entry; as does [`RootIndex::key`].
+    /// If there is no such entry. So does [`RootIndex::key`].
     pub fn entry(&self, i: usize) -> BlockAt {
         self.entries[i].at
     }
 
-    /// An entry's key.
+    /// The key of an entry.
     pub fn key(&self, i: usize) -> &[u8] {
         let start = i.checked_sub(1).map_or(0, |before| self.entries[before].key_end as usize);
         &self.keys[start..self.entries[i].key_end as usize]
     }
 
-    /// How many entries have a key at or before `key`, as cells.
+    /// The number of entries with a key at or before `key`, compared as cells.
     pub fn entries_up_to(&self, key: &CellRef<'_>, order: CellComparator) -> usize {
         partition_point(self.candidates(key.row(), order), |i| {
             order.compare_keys(&CellRef::from_checked(self.key(i), &[], &[], 0), key).is_le()
         })
     }
 
-    /// How many entries are at or before `row`, when their keys are rows.
+    /// The number of entries at or before `row`, whose keys are rows.
     pub fn entries_up_to_row(&self, row: &[u8], order: CellComparator) -> usize {
         partition_point(self.candidates(row, order), |i| order.compare_rows(self.key(i), row).is_le())
     }
 
-    /// Entries that must be compared with a row; those before them are before it, those behind them after it.
+    /// The entries that must be compared with a row. Entries before the range are smaller, and
+    /// entries after it are greater.
     fn candidates(&self, row: &[u8], order: CellComparator) -> Range<usize> {
         match order {
             CellComparator::Default => candidates(row, &self.prefix, self.len(), |i| self.prefixes[i]),

@@ -1,10 +1,11 @@
-//! Short keys between two blocks, for the index.
+//! Short index keys between two blocks.
 
 use evenkeel_common::cell::{KeyBuf, LATEST_TIMESTAMP};
 use evenkeel_common::{CellRef, CellType};
 
-/// A key after `left` and not after `right`, as short as the first difference in row, family or qualifier allows; the
-/// key of `right` when they differ later. `left` sorts before `right`, in the default order.
+/// A key after `left` and not after `right`, as short as the first difference in row, family or
+/// qualifier allows. If they only differ later, it is the key of `right`. `left` sorts before
+/// `right` in the default order.
 pub(crate) fn separator(left: &CellRef<'_>, right: &CellRef<'_>) -> KeyBuf {
     let key = |row: &[u8], family: &[u8], qualifier: &[u8]| {
         KeyBuf::new(row, family, qualifier, LATEST_TIMESTAMP, CellType::Maximum)
@@ -20,7 +21,7 @@ pub(crate) fn separator(left: &CellRef<'_>, right: &CellRef<'_>) -> KeyBuf {
     }
 }
 
-/// Bytes after `left` and not after `right`; `None` when `left` does not sort before `right`.
+/// Bytes after `left` and not after `right`. `None` if `left` does not sort before `right`.
 fn between(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
     let same = left.iter().zip(right).take_while(|(l, r)| l == r).count();
     match (left.get(same), right.get(same)) {

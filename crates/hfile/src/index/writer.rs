@@ -1,8 +1,8 @@
 //! Writing indexes.
 //!
-//! Entries gather in a leaf, which goes out between data blocks once it is full; the root gathers the leaves. A file
-//! with one leaf has none: the leaf becomes the root. A root that is too large is cut into intermediate blocks when the
-//! file is finished, level by level.
+//! Entries are collected in a leaf, which is written between data blocks when it is full. The root
+//! collects the leaves. If the file has only one leaf, it becomes the root. A root that is too
+//! large is divided into intermediate blocks when the file is finished, level by level.
 
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::Result;
@@ -12,21 +12,21 @@ use evenkeel_common::varint::{vlong_len, write_vlong};
 use super::{BlockAt, ENTRY_BYTES};
 use crate::block::{BlockWriter, WrittenBlock};
 
-/// Levels at which a root is no longer cut.
+/// The number of levels at which a root is no longer divided.
 const LEVELS_MAX: u32 = 16;
 
 #[derive(Debug)]
 struct Entry {
     at: BlockAt,
     key: Box<[u8]>,
-    /// Whether it leads to a data block that replaces what is in the cache.
+    /// It refers to a data block that replaces cached blocks.
     replaces_cached: bool,
 }
 
 #[derive(Debug, Default)]
 struct Chunk {
     entries: Vec<Entry>,
-    /// How many data blocks there are up to and including each entry; only in the root.
+    /// The number of data blocks up to and including each entry. Only in the root.
     blocks_to: Vec<u64>,
     root_bytes: usize,
     key_bytes: usize,
@@ -44,7 +44,7 @@ impl Chunk {
         self.entries.iter().any(|entry| entry.replaces_cached)
     }
 
-    /// The entry that leads to this chunk, written at a place.
+    /// The entry that refers to this chunk, written at `at`.
     fn into_entry(mut self, at: BlockAt) -> Entry {
         let replaces_cached = self.replaces_cached();
         Entry { at, key: self.entries.swap_remove(0).key, replaces_cached }
@@ -76,7 +76,8 @@ impl Chunk {
         }
     }
 
-    /// The leaf with the middle data block, and the entry there: i64 offset | i32 size | i32 entry.
+    /// Appends the leaf with the middle data block, and the entry in it: i64 offset | i32 size |
+    /// i32 entry.
     fn write_mid_key(&self, out: &mut Vec<u8>) {
         let blocks = self.blocks_to.last().copied().unwrap_or(0);
         let middle = blocks.saturating_sub(1) / 2;
@@ -135,14 +136,14 @@ impl IndexWriter {
         }
     }
 
-    /// Adds a data block and a key that is at or before its first and after all before. `is_warm`: the block replaces what
-    /// is in the cache.
+    /// Adds a data block. `key` is at or before its first key, and after all earlier keys.
+    /// `replaces_cached`: the block replaces cached blocks.
     pub fn add_block(&mut self, at: BlockAt, key: &[u8], replaces_cached: bool) {
         self.leaf.push(Entry { at, key: key.into(), replaces_cached });
         self.blocks += 1;
     }
 
-    /// Writes the leaf out when it is full.
+    /// Writes the leaf if it is full.
     pub fn write_full_leaf(&mut self, blocks: &mut BlockWriter) -> Result<()> {
         if !self.leaf.entries.is_empty() && self.leaf.leaf_bytes() >= self.block_bytes_max {
             self.write_leaf(blocks)?;
@@ -150,7 +151,7 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// No more data blocks: the last leaf is written out, or becomes the root.
+    /// Ends the data blocks: writes the last leaf, or makes it the root.
     pub fn close_leaves(&mut self, blocks: &mut BlockWriter) -> Result<()> {
         if self.leaf.entries.is_empty() {
             return Ok(());
@@ -162,7 +163,7 @@ impl IndexWriter {
         self.write_leaf(blocks)
     }
 
-    /// Writes intermediate levels, as far as the root needs them, and the root. Returns where the root lies.
+    /// Writes the intermediate levels that the root needs, and the root. Returns the root's offset.
     pub fn write_root(&mut self, blocks: &mut BlockWriter) -> Result<u64> {
         let mut mid_key = Vec::new();
         if self.levels > 1 {
@@ -188,7 +189,7 @@ impl IndexWriter {
         self.levels
     }
 
-    /// Bytes of all blocks of the index, uncompressed, without headers.
+    /// Bytes of all index blocks, uncompressed, without headers.
     pub fn uncompressed_bytes(&self) -> u64 {
         self.uncompressed_bytes
     }
@@ -208,7 +209,7 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Cuts the root into intermediate blocks; what gathers them is the new root.
+    /// Divides the root into intermediate blocks. Returns the new root, which refers to them.
     fn write_level(&mut self, blocks: &mut BlockWriter) -> Result<Chunk> {
         let (mut parent, mut current) = (Chunk::default(), Chunk::default());
         let root = std::mem::take(&mut self.root);

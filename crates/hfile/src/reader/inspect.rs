@@ -1,6 +1,7 @@
-//! For tools that look at all of a file: its blocks one after the other, its index entry by entry, cells block by block.
+//! For tools that inspect a whole file: its blocks in order, its index by entry, its cells by
+//! block.
 //!
-//! Nothing here goes through the block cache. Like every read, each verifies what it hands out.
+//! Nothing is read through the block cache. Every read is verified.
 
 use evenkeel_block_cache::{Block, BlockType};
 use evenkeel_common::varint::{read_u32, read_u64};
@@ -14,33 +15,34 @@ use crate::reader::HFileReader;
 /// An entry of the data index, at any level.
 #[derive(Clone, Debug)]
 pub struct IndexEntry {
-    /// Where the block begins: a data block, or an index block of the level below.
+    /// The offset of the block: a data block, or an index block of the next level.
     pub offset: u64,
-    /// Its header, body and checksums.
+    /// Bytes of its header, body and checksums.
     pub on_disk_bytes: u32,
-    /// At or before the block's first key, and after all keys of the block before.
+    /// At or before the block's first key, and after all keys of the previous block.
     pub key: KeyBuf,
 }
 
-/// What the description of a bloom filter says.
+/// The metadata of a bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BloomSummary {
     /// Bytes of all chunks.
     pub bytes: u64,
-    /// Hash functions.
+    /// The number of hash functions.
     pub hash_count: u32,
-    /// Their kind.
+    /// The hash function.
     pub hash: BloomHash,
     /// Keys added.
     pub keys: u64,
-    /// Keys that the chunks are made for.
+    /// The capacity of the chunks in keys.
     pub keys_max: u64,
-    /// Chunks.
+    /// The number of chunks.
     pub chunks: u32,
 }
 
 impl BloomSummary {
-    /// Reads a block of type `GeneralBloomMeta` or `DeleteFamilyBloomMeta`; `None` when it is malformed.
+    /// Parses a block of type `GeneralBloomMeta` or `DeleteFamilyBloomMeta`. `None` if it is
+    /// malformed.
     pub fn of(block: &Block) -> Option<Self> {
         let body = block.data();
         let meta = BloomMeta::parse(body, false)?;
@@ -56,24 +58,24 @@ impl BloomSummary {
 }
 
 impl HFileReader {
-    /// Where blocks end and the trailer begins.
+    /// The end of the blocks, and the start of the trailer.
     pub fn blocks_end(&self) -> u64 {
         self.len() - self.trailer().len() as u64
     }
 
-    /// The block that begins at an offset, whatever its kind. The next one begins where it ends.
+    /// Reads the block of any type at an offset. The next block begins at its end.
     ///
     /// # Errors
-    /// `CorruptHFileException` when no sound block begins there; what the file system says.
+    /// `CorruptHFileException` if there is no intact block; `IOException`.
     pub fn block_at(&self, offset: u64) -> Result<Block> {
         self.blocks().load_unsized(offset)
     }
 
-    /// The entries of the index's root. They point at data blocks when the trailer counts one level, otherwise at index
-    /// blocks.
+    /// The entries of the root index. They refer to data blocks if the trailer has one level,
+    /// otherwise to index blocks.
     ///
     /// # Errors
-    /// `CorruptHFileException` for a key that is none.
+    /// `CorruptHFileException` for a malformed key.
     pub fn root_index(&self) -> Result<Vec<IndexEntry>> {
         let root = self.root();
         (0..root.len()).map(|i| self.index_entry(self.root_offset(), root.entry(i), root.key(i))).collect()
@@ -82,7 +84,7 @@ impl HFileReader {
     /// The entries of an index block below the root.
     ///
     /// # Errors
-    /// `CorruptHFileException` when the block is not one.
+    /// `CorruptHFileException` if the block is no index block.
     pub fn index_entries(&self, block: &Block) -> Result<Vec<IndexEntry>> {
         let malformed = || self.blocks().corrupt(block.offset(), "not an index block");
         if !matches!(block.kind(), BlockType::LeafIndex | BlockType::IntermediateIndex) {
@@ -96,10 +98,10 @@ impl HFileReader {
         (0..view.len()).map(entry).collect()
     }
 
-    /// Calls `each` with every cell of a data block of this file, in order.
+    /// Calls `each` with every cell of a data block, in order.
     ///
     /// # Errors
-    /// `CorruptHFileException` when it is no data block.
+    /// `CorruptHFileException` if it is no data block.
     pub fn for_each_cell(&self, block: &Block, mut each: impl FnMut(&CellRef<'_>)) -> Result<()> {
         let malformed = || self.blocks().corrupt(block.offset(), "the cells are malformed");
         if !block.kind().is_data() {

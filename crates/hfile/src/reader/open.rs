@@ -1,6 +1,6 @@
-//! Opening a file: the trailer, and the blocks that are read with it.
+//! Opening a file: the trailer and the load-on-open section.
 //!
-//! Every number of the trailer is held against what the file contains, for the trailer has no checksum.
+//! The trailer has no checksum, so every number of it is checked against the rest of the file.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -70,13 +70,13 @@ fn read_trailer(file: &dyn RandomAccessFile, name: &str) -> Result<Trailer> {
     Err(corrupt(name, offset, "no trailer"))
 }
 
-/// A file of which only the trailer is known.
+/// A file of which only the trailer was read.
 struct FileOpener {
     blocks: BlockReader,
     trailer: Trailer,
 }
 
-/// What the blocks that are read on opening say.
+/// The blocks of the load-on-open section.
 #[derive(Default)]
 struct LoadOnOpen {
     info: FileInfo,
@@ -118,13 +118,13 @@ impl FileOpener {
         Ok(reader)
     }
 
-    /// The block at an offset, of a kind, and where it ends.
+    /// Reads the block of a type at an offset. Returns it with its end.
     fn block(&self, offset: u64, kind: BlockType) -> Result<(Block, u64)> {
         let block = self.blocks.load_unsized(offset)?;
         if block.kind() != kind {
             return Err(self
                 .blocks
-                .corrupt(offset, format_args!("{:?} where {kind:?} belongs", block.kind())));
+                .corrupt(offset, format_args!("a block of type {:?} instead of {kind:?}", block.kind())));
         }
         let end = offset + u64::from(block.on_disk_bytes());
         Ok((block, end))
@@ -155,7 +155,7 @@ impl FileOpener {
         }
     }
 
-    /// The file info and what follows it, up to the trailer. Kinds that are not known here are passed over.
+    /// Reads the file info and the blocks up to the trailer. Blocks of other types are skipped.
     fn load_rest(&self, info_offset: u64) -> Result<LoadOnOpen> {
         let (info, mut next) = self.block(info_offset, BlockType::FileInfo)?;
         if self.trailer.file_info_offset != info_offset {
@@ -206,11 +206,10 @@ impl FileOpener {
     fn bloom(&self, block: Option<Block>, keys_are_cells: bool) -> Result<Option<BloomMeta>> {
         let Some(block) = block else { return Ok(None) };
         let meta = BloomMeta::parse(block.data(), keys_are_cells);
-        meta.map(Some)
-            .ok_or_else(|| self.blocks.corrupt(block.offset(), "the bloom filter's description is malformed"))
+        meta.map(Some).ok_or_else(|| self.blocks.corrupt(block.offset(), "the bloom metadata is malformed"))
     }
 
-    /// Chunks are found in the file's order, which prefixes of hbase:meta's rows do not keep.
+    /// Chunks are located in the file's order. In hbase:meta's order, row prefixes are not sorted.
     fn can_query(&self, bloom_type: BloomType) -> bool {
         match bloom_type {
             BloomType::None => false,
@@ -226,6 +225,6 @@ impl FileOpener {
     }
 
     fn inconsistent(&self, what: &str) -> HBaseError {
-        self.blocks.corrupt(self.trailer.load_on_open_offset, format_args!("{what} is not what it should be"))
+        self.blocks.corrupt(self.trailer.load_on_open_offset, format_args!("{what} does not match the file"))
     }
 }

@@ -1,11 +1,12 @@
-//! [`BlockPosition`]: a block, a cursor in it, and the cell at the cursor.
+//! [`BlockPosition`]: a block, a cursor in it, and the current cell.
 //!
-//! Scanners look at a cell many times before they go on: is it visible, of which row, is its column wanted. So its view is
-//! made once, when the cursor comes to it, and kept. It borrows from the block and the cursor beside it, which the
-//! compiler cannot express; here it is kept true:
+//! A scanner inspects a cell several times before it moves: visibility, row, column. So the view of
+//! the cell is made once, when the cursor reaches the cell, and kept. The view borrows from the
+//! block and the cursor beside it, which the type system cannot express. This module maintains two
+//! invariants instead:
 //!
-//! * the view is dropped before the cursor moves, and before the block is let go of;
-//! * it is handed out for no longer than the place is borrowed.
+//! * the view is dropped before the cursor moves, and before the block is released;
+//! * the view is borrowed for no longer than the position.
 
 #![allow(unsafe_code)]
 
@@ -16,19 +17,19 @@ use evenkeel_common::{CellComparator, CellRef};
 use crate::context::CellLayout;
 use crate::encoding::{CellCursor, Malformed};
 
-/// At a cell of a block, or at none. See the module.
+/// At a cell of a block, or nowhere. See the module.
 #[derive(Debug)]
 pub(crate) struct BlockPosition {
     /// Borrows from `cursor` and `block`, not for `'static`.
     cell: Option<CellRef<'static>>,
     cursor: CellCursor,
     block: Option<Block>,
-    /// What its cells' sequence ids are, whatever the block says.
+    /// The sequence id of all cells, instead of the block's.
     seq_id: Option<u64>,
 }
 
 impl BlockPosition {
-    /// At no cell of no block.
+    /// A position nowhere, without a block.
     pub fn new(layout: CellLayout) -> Self {
         Self { cell: None, cursor: CellCursor::new(layout), block: None, seq_id: None }
     }
@@ -39,19 +40,19 @@ impl BlockPosition {
         self.seq_id = Some(seq_id);
     }
 
-    /// The cell.
+    /// The current cell.
     #[inline]
     pub fn cell(&self) -> Option<&CellRef<'_>> {
         self.cell.as_ref()
     }
 
-    /// Whether it is at a cell.
+    /// Returns true if the position is at a cell.
     #[inline]
     pub fn is_at_cell(&self) -> bool {
         self.cell.is_some()
     }
 
-    /// The block it is, or last was, in.
+    /// The current block, or the last one.
     #[inline]
     pub fn block(&self) -> Option<&Block> {
         self.block.as_ref()
@@ -62,20 +63,20 @@ impl BlockPosition {
         &self.cursor
     }
 
-    /// Gives the block back.
+    /// Returns the block, and moves to nowhere.
     pub fn take_block(&mut self) -> Option<Block> {
         self.leave();
         self.block.take()
     }
 
-    /// Is at no cell from here on; the block stays.
+    /// Moves to nowhere. The block stays.
     #[inline]
     pub fn leave(&mut self) {
         self.cell = None;
     }
 
-    /// Goes into a block, to where `find` finds the cell; whether it does. Without one, and after an error, it is at no
-    /// cell of this block.
+    /// Enters a block and moves to the cell that `find` finds. Returns false if it finds none. The
+    /// position is nowhere then, and also after an error.
     pub fn enter(
         &mut self,
         block: Block,
@@ -88,22 +89,23 @@ impl BlockPosition {
         Ok(found)
     }
 
-    /// Goes to the next cell of the block; whether there is one. Must be at a cell.
+    /// Moves to the next cell of the block. Returns false if there is none. Requires a current
+    /// cell.
     #[inline]
     pub fn step(&mut self) -> Result<bool, Malformed> {
         self.leave();
         let Some(block) = &self.block else { return Ok(false) };
         // SAFETY: as in `set_cell`.
         self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
-        // Cells of a value of some length each are too far apart for the processor to see them coming.
+        // Cells with long values are too far apart for the hardware prefetcher.
         if let Some(offset) = self.cursor.prefetch_offset() {
             prefetch(block.data().as_ptr().wrapping_add(offset));
         }
         Ok(self.cell.is_some())
     }
 
-    /// From its cell on, goes forward to the first of the block that is at or after `key`; whether there is one. Must be
-    /// at a cell.
+    /// Moves forward from the current cell to the first cell of the block at or after `key`.
+    /// Returns false if there is none. Requires a current cell.
     pub fn seek_forward(&mut self, key: &CellRef<'_>, order: CellComparator) -> Result<bool, Malformed> {
         self.leave();
         let found = match &self.block {
@@ -114,14 +116,14 @@ impl BlockPosition {
         Ok(found)
     }
 
-    /// Is at the cursor's cell, when it found one.
+    /// Sets the current cell from the cursor, if `found`.
     #[inline]
     fn set_cell(&mut self, found: bool) {
         self.cell = match &self.block {
             Some(block) if found => {
-                // SAFETY: the view borrows from `cursor` and from the bytes that `block` keeps where they are, wherever
-                // both are moved to. Every method that changes either drops the view first; `cell` hands it out for as
-                // long as `self` is borrowed.
+                // SAFETY: the view borrows from `cursor` and from bytes that `block` keeps at a
+                // fixed address, even if both are moved. Every method that changes either drops the
+                // view first, and `cell` lends it for as long as `self` is borrowed.
                 Some(unsafe { keep(self.cursor.cell(block), self.seq_id) })
             }
             _ => None,
@@ -129,16 +131,16 @@ impl BlockPosition {
     }
 }
 
-/// A view for `BlockPosition::cell`, with the sequence id that its file's cells have.
+/// Makes the view for `BlockPosition::cell`, with the sequence id of the file's cells.
 ///
 /// # Safety
-/// What it borrows from must stay where it is, and as it is, for as long as the view is used.
+/// The memory that the view borrows from must stay unchanged and in place while the view is used.
 #[inline]
 unsafe fn keep(cell: CellRef<'_>, seq_id: Option<u64>) -> CellRef<'static> {
     let cell = match seq_id {
         Some(seq_id) => cell.with_seq_id(seq_id),
         None => cell,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) }
 }

@@ -1,8 +1,9 @@
-//! Reading blocks before they are asked for: the next block of a scan, and whole files when they are opened.
+//! Read-ahead: reads the next block of a scan before the scan needs it.
 //!
-//! One small pool for the process. Its queue is bounded, and what does not fit is not read ahead: a scan then waits for
-//! its block as it would have. Whoever asks for a block that is being read ahead waits for that read (see
-//! `BlockCache::get_or_load`). A reader that is gone is not read for.
+//! The process has one small pool of threads. Its queue is bounded, and a request that does not fit
+//! is dropped: the scan then waits for its block as usual. A reader that needs a block during its
+//! read-ahead waits for that read (see `BlockCache::get_or_load`). A request does not keep a reader
+//! open.
 
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -12,9 +13,9 @@ use evenkeel_common::thread::spawn_restarted;
 use crate::index::BlockAt;
 use crate::reader::HFileReader;
 
-/// Threads that read the next blocks of scans.
+/// Threads of the pool.
 const THREADS: usize = 2;
-/// Blocks that wait at most.
+/// The maximum of queued requests.
 const QUEUE_BLOCKS_MAX: usize = 64;
 
 type ReadAheadRequest = (Weak<HFileReader>, BlockAt);
@@ -32,7 +33,7 @@ fn start() -> Option<SyncSender<ReadAheadRequest>> {
         let next = move || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let run = move || {
             while let Ok((reader, at)) = next() {
-                // An error is the scan's to find: it reads the block itself then.
+                // Errors are ignored: the scan reads the block itself and reports the error.
                 drop(reader.upgrade().map(|reader| reader.load_data(at, true)));
             }
         };
@@ -41,7 +42,7 @@ fn start() -> Option<SyncSender<ReadAheadRequest>> {
     (started.count() > 0).then_some(sender)
 }
 
-/// Asks for a data block to be read into the cache, unless too much is asked for already.
+/// Requests that a data block is read into the cache. Drops the request if the queue is full.
 pub(crate) fn request(reader: &Arc<HFileReader>, at: BlockAt) {
     let Some(queue) = queue() else { return };
     match queue.try_send((Arc::downgrade(reader), at)) {

@@ -1,13 +1,13 @@
-//! [`RowPrefetcher`]: blocks of rows that will be sought soon.
+//! [`RowPrefetcher`]: prefetches the blocks of rows that will be sought soon.
 //!
-//! A row that is cached is found by looks into memory that depend on each other (the block's frame, the digests of its
-//! rows, the cell), each of which the processor waits for. When it is known what rows come next, the looks for all of them
-//! can go side by side: first the blocks of all are found and their digests asked for, then the places in all are found
-//! and the cells asked for. What was found out is kept, so that the seeks that follow do not look again: the blocks, each
-//! pinned, at most [`PREFETCH_ROWS_MAX`].
+//! Finding a cached row takes dependent memory accesses, and the processor waits for each of them:
+//! the block's frame, its row prefix index, the cell. If the next rows are known, the accesses for
+//! all of them can overlap. First the blocks of all rows are found and their row prefix indexes
+//! prefetched; then the cells are found and prefetched. The results are kept, so the following
+//! seeks do not repeat the work: the blocks, each pinned, of at most [`PREFETCH_ROWS_MAX`] rows.
 //!
-//! Only what lies in memory is looked at. Nothing here fails, and nothing depends on it: a seek that finds no block here
-//! loads it.
+//! Only memory is accessed. A prefetch cannot fail and nothing depends on it: a seek without a
+//! prefetched block loads the block.
 
 use std::ops::Range;
 
@@ -19,33 +19,33 @@ use crate::encoding::CellCursor;
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock, RootIndex};
 use crate::reader::HFileReader;
 
-/// Rows that are looked for side by side: about as many lines of memory as a core can wait for at once.
+/// Rows prefetched together: about as many cache lines as a core can wait for at once.
 pub const PREFETCH_ROWS_MAX: usize = 12;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct RowPrefetcher {
-    /// Those that were not sought yet, the next one last.
+    /// Rows that were not sought yet. The next one is last.
     rows: Vec<PrefetchedRow>,
-    /// The keys of all, one behind the other.
+    /// The concatenated keys of all rows.
     keys: Vec<u8>,
     key: KeyBuf,
 }
 
-/// What was found of a row.
+/// The result of a prefetch.
 #[derive(Debug)]
 pub(crate) struct PrefetchedRow {
-    /// Where its first key lies among the keys.
+    /// The range of its first key in the keys.
     key: Range<usize>,
-    /// At its block.
+    /// The index position of its block.
     pub index: IndexCursor,
     pub block: Block,
-    /// Seek points of that block, which are left to be compared with the key.
+    /// The seek points of that block which remain to be compared with the key.
     pub points: Range<usize>,
 }
 
 impl RowPrefetcher {
-    /// Looks for rows, of which those beyond [`PREFETCH_ROWS_MAX`] are left out. What was found before is let go of.
+    /// Prefetches up to [`PREFETCH_ROWS_MAX`] of the rows. Drops the earlier results.
     pub fn prefetch<'a>(
         &mut self,
         reader: &HFileReader,
@@ -71,7 +71,7 @@ impl RowPrefetcher {
         self.rows.reverse();
     }
 
-    /// What was found of the row of a key, if it was looked for.
+    /// Returns the result for the row of a key, if it was prefetched.
     pub fn take(&mut self, key: &CellRef<'_>) -> Option<PrefetchedRow> {
         let at = self.rows.iter().rposition(|prefetched| self.keys[prefetched.key.clone()] == *key.key())?;
         self.rows.truncate(at + 1);
@@ -97,7 +97,7 @@ fn is_readable(block: &Block) -> bool {
     block.kind().is_data() && !block.is_compressed()
 }
 
-/// The index of a file, as far as it lies in memory.
+/// The index of a file, as far as it is in memory.
 struct InMemory<'a>(&'a HFileReader);
 
 impl LoadIndexBlock for InMemory<'_> {

@@ -1,7 +1,8 @@
-//! [`CacheOnWrite`]: blocks of a file that is being written, kept as they are written; and [`InputResidency`], which tells a
-//! compaction which of them are worth it.
+//! [`CacheOnWrite`]: caches the blocks of a file as they are written. [`InputResidency`] tells a
+//! compaction which of them replace cached blocks.
 //!
-//! An index block or bloom chunk is worth it when a data block that it leads to is: a read of what was warm needs all three.
+//! An index block or bloom chunk is cached if a data block that it refers to is: a read needs all
+//! three.
 
 use evenkeel_common::length;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::context::CellLayout;
 use crate::encoding::{SeekPoints, index_cells};
 use crate::index::BlockAt;
 
-/// Whether what a compaction reads is in the cache. Its scanners tell for each data block they enter; its writer asks
-/// for each data block it ends.
+/// Tracks whether the inputs of a compaction are cached. Its scanners record each data block they
+/// enter. Its writer queries it at the end of each data block.
 #[derive(Debug, Default)]
 pub struct InputResidency {
     cached: AtomicU32,
@@ -30,8 +31,8 @@ impl InputResidency {
         self.cached.fetch_add(u32::from(is_cached), Relaxed);
     }
 
-    /// Whether at least half of the blocks entered since the last call were cached; when none was, the answer of that
-    /// call, for the cells are still of the same blocks.
+    /// Returns true if at least half of the blocks entered since the last call were cached. If none
+    /// was entered, it returns the last result, because the cells still come from the same blocks.
     fn was_mostly_cached(&self) -> bool {
         let (entered, cached) = (self.entered.swap(0, Relaxed), self.cached.swap(0, Relaxed));
         if entered > 0 {
@@ -41,19 +42,20 @@ impl InputResidency {
     }
 }
 
-/// Which blocks of one kind of a file being written are kept.
+/// Which blocks of one category of a file being written are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheOnWritePolicy {
     /// None.
     Never,
     /// All.
     Always,
-    /// Those that replace blocks that are in the cache, or lead to one that does; see [`CacheOnWrite::residency`].
+    /// Blocks that replace cached blocks, or refer to one that does; see
+    /// [`CacheOnWrite::residency`].
     IfInputsCached,
 }
 
 impl CacheOnWritePolicy {
-    /// All when a setting asks for them.
+    /// `Always` if a setting asks for it.
     pub fn when(is_set: bool, otherwise: Self) -> Self {
         if is_set { Self::Always } else { otherwise }
     }
@@ -63,20 +65,22 @@ impl CacheOnWritePolicy {
     }
 }
 
-/// Where and which blocks of a file being written are kept. See [`crate::HFileWriter::cache_on_write`].
+/// Which blocks of a file being written are cached, and where. See
+/// [`crate::HFileWriter::cache_on_write`].
 #[derive(Clone, Debug)]
 pub struct CacheOnWrite {
     /// The cache.
     pub cache: Arc<dyn BlockCache>,
-    /// The file, by the name it will have.
+    /// The file's id, by its final name.
     pub file: FileId,
     /// The family is `IN_MEMORY`.
     pub in_memory: bool,
-    /// What [`CacheOnWritePolicy::IfInputsCached`] goes by; nothing is warm when no scanner tells.
+    /// The input of [`CacheOnWritePolicy::IfInputsCached`]. Without scanners that record, no block
+    /// is cached by it.
     pub residency: Arc<InputResidency>,
     /// Data blocks (`hbase.rs.cacheblocksonwrite`, `hbase.rs.cachecompactedblocksonwrite`).
     pub data: CacheOnWritePolicy,
-    /// Those of a compressed file are kept as they are on disk (`hbase.block.data.cachecompressed`).
+    /// Data blocks of a compressed file are cached as on disk (`hbase.block.data.cachecompressed`).
     pub compressed_data: bool,
     /// Leaf and intermediate index blocks (`hfile.block.index.cacheonwrite`).
     pub index: CacheOnWritePolicy,
@@ -85,13 +89,14 @@ pub struct CacheOnWrite {
 }
 
 impl CacheOnWrite {
-    /// Whether the data block that ends now replaces what is in the cache. Asked once a data block.
+    /// Returns true if the data block that ends now replaces cached blocks. Call it once per data
+    /// block.
     pub(crate) fn replaces_cached(&self) -> bool {
         self.residency.was_mostly_cached()
     }
 
-    /// As what to keep a block that was just written, if at all. `is_warm`: it, or a data block that it leads to, replaces
-    /// what is in the cache.
+    /// The admission of a block that was just written, or `None` if it is not cached.
+    /// `replaces_cached`: the block, or a data block that it refers to, replaces cached blocks.
     pub(crate) fn admission(&self, kind: BlockType, replaces_cached: bool) -> Option<Admission> {
         let wanted = match kind.category() {
             BlockCategory::Data => self.data.wants(replaces_cached),
@@ -105,12 +110,13 @@ impl CacheOnWrite {
         })
     }
 
-    /// Keeps a block that [`CacheOnWrite::block`] made.
+    /// Inserts a block of [`CacheOnWrite::block`] into the cache.
     pub(crate) fn keep(&self, block: Block, admission: Admission) {
         self.cache.insert(BlockKey { file: self.file, offset: block.offset() }, block, admission);
     }
 
-    /// A block as it is kept, of which `body` is the uncompressed body, and `compressed` all that is on disk, where it is.
+    /// The block to cache. `body` is the uncompressed body, and `compressed` the whole block on
+    /// disk, if the file is compressed.
     pub(crate) fn block(
         &self,
         kind: BlockType,
@@ -124,7 +130,7 @@ impl CacheOnWrite {
             true => index_cells(body, layout),
             false => Ok(SeekPoints::default()),
         };
-        // What was just written is not malformed; if it were, the reader is the one to say so.
+        // A block that was just written is well formed. If not, the reader reports it.
         let points = points.ok()?;
         let compressed = compressed.filter(|_| self.compressed_data && kind.is_data());
         let bytes = compressed.unwrap_or(body);

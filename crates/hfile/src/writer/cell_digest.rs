@@ -1,23 +1,24 @@
-//! [`CellDigest`]: one number that stands for a run of cells, so that those written can be compared with those read back.
+//! [`CellDigest`]: one number for a sequence of cells, to compare cells written with cells read
+//! back.
 //!
-//! It goes over key, value, tags and sequence id of each cell, and over the order of the cells. Two runs that differ have the
-//! same digest with a probability of about 2^-64. It protects from faults, not from somebody who wants a collision: it has
-//! no secret.
+//! It covers key, value, tags and sequence id of each cell, and the order of the cells. Two
+//! different sequences have the same digest with a probability of about 2^-64. It has no secret, so
+//! it detects faults, but not deliberate collisions.
 //!
-//! 16 bytes are folded at a time, each pair by one multiplication that waits for nothing before it: the cost of a cell of
-//! 100 bytes is some 50 instructions.
+//! It folds 16 bytes at a time, by one multiplication per pair of words that depends on nothing
+//! before it. A cell of 100 bytes takes about 50 instructions.
 
 use evenkeel_common::CellRef;
 use evenkeel_common::length;
 
-/// A digest of cells in their order. See the module.
+/// A digest of ordered cells. See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellDigest {
     state: u64,
     cells: u64,
 }
 
-/// Odd numbers with as many ones as zeros, of no pattern.
+/// Odd numbers with as many ones as zeros and without a pattern.
 const K1: u64 = 0x9e37_79b9_7f4a_7c15;
 const K2: u64 = 0xc2b2_ae3d_27d4_eb4f;
 const K3: u64 = 0xd6e8_feb8_6659_fd93;
@@ -25,11 +26,12 @@ const K3: u64 = 0xd6e8_feb8_6659_fd93;
 const STEP: usize = 16;
 
 impl CellDigest {
-    /// Adds a cell behind those before.
+    /// Adds the next cell.
     #[inline]
     pub fn add(&mut self, cell: &CellRef<'_>) {
         let (key, value, tags) = (cell.key(), cell.value(), cell.tags());
-        // A key is at most 64 KiB and a little, tags less than 64 KiB; both are less than 2^24.
+        // A key has little more than 64 KiB and tags less than 64 KiB, so both lengths are below
+        // 2^24.
         let lengths = (key.len() as u64) << 40 ^ (tags.len() as u64) << 16 ^ (value.len() as u64) << 2;
         let mut state = mix(self.state, lengths ^ K2, cell.seq_id());
         state = run(state, key);
@@ -40,7 +42,7 @@ impl CellDigest {
         *self = Self { state, cells: self.cells + 1 };
     }
 
-    /// How many cells were added.
+    /// The number of cells added.
     pub fn cells(&self) -> u64 {
         self.cells
     }

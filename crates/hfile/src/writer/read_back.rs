@@ -1,22 +1,25 @@
-//! [`ReadBack`]: a file that was just written, read from its first byte to its last, before anything that it replaces may
-//! go: a log's edits, the files that a compaction merged.
+//! [`ReadBack`]: reads a file that was just written, as a whole, before anything that it replaces
+//! is deleted: edits of a log, or the inputs of a compaction.
 //!
-//! Between a cell in memory and its bytes on a disk lie an encoder, a compressor, a buffer, a file system and a kernel. What
-//! one of them gets wrong is found here, while the cells are still somewhere else:
+//! Between a cell in memory and its bytes on a disk there are an encoder, a compressor, a buffer, a
+//! file system and a kernel. Their faults are detected here, while the cells still exist elsewhere:
 //!
-//! * The file is as long as what was written. Trailer, root index and file info can be read, and say what the writer said.
-//! * Every block has the file's kind of checksum, which fits it, decompresses, and has the offset of the one of its kind before it.
-//! * The index leads to every data block, in the order of the file, and to no other place. A block's key in it is after the
-//!   last cell of the block before and not after its first cell; the levels above say the same.
-//! * The cells that the blocks decode to have the digest of the cells that were written ([`CellDigest`]): so they are as
-//!   many, the same and in the same order, which the writer had checked.
-//! * The descriptions of the bloom filters name the chunks that are there.
+//! * The file has the length that was written. Trailer, root index and file info are readable and
+//!   equal the writer's.
+//! * Every block has the file's checksum type, matches its checksum, decompresses, and has the
+//!   offset of the previous block of its type.
+//! * The index refers to every data block, in file order, and to nothing else. A block's index key
+//!   is after the last cell of the previous block and not after its own first cell. The levels
+//!   above agree.
+//! * The decoded cells have the digest of the written cells ([`CellDigest`]). So they are the same
+//!   cells in the same order, which the writer had checked.
+//! * The bloom metadata names the chunks that exist.
 //!
-//! What it does not find: a bloom filter whose bits were wrong when they were written, a disk that loses later what it
-//! took, and bytes that are right in the page cache (where they are read from, as they were just written) and wrong behind
-//! it. The checksums tell of the latter two when they are read.
+//! It does not detect a bloom filter that was written with wrong bits, a disk that loses data
+//! later, nor bytes that are right in the page cache, from which they are read, and wrong on the
+//! disk. Checksums reveal the last two at a later read.
 //!
-//! Nothing goes through the block cache. Memory: one block, and 12 bytes a bloom chunk.
+//! Nothing is read through the block cache. Memory: one block, and 12 bytes per bloom chunk.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,16 +41,16 @@ use crate::writer::WrittenFile;
 pub struct ReadBack {
     reader: Arc<HFileReader>,
     written: WrittenFile,
-    /// Where the next block begins.
+    /// The offset of the next block.
     offset: u64,
-    /// The place in the index of the next data block, and where it is.
+    /// The index position of the next data block, and its location.
     index: IndexCursor,
     named: Option<BlockAt>,
     cursor: CellCursor,
     digest: CellDigest,
-    /// The last cell's key; empty before the first.
+    /// The last cell's key. Empty before the first.
     last_key: KeyBuf,
-    /// By kind, the offset of the last block.
+    /// The offset of the last block, by type.
     prev_offsets: [i64; BlockType::ALL.len()],
     bloom_chunks: BTreeSet<(u64, u32)>,
 }
@@ -56,7 +59,7 @@ impl ReadBack {
     /// Opens a file that was just written.
     ///
     /// # Errors
-    /// `CorruptHFileException` when it is not what was written; what the file system says.
+    /// `CorruptHFileException` if the file differs from what was written; `IOException`.
     pub fn open(fs: &dyn FileSystem, path: &Path, written: WrittenFile) -> Result<Self> {
         let checksum = Some(written.checksum);
         let options = OpenOptions { block_bytes_max: usize::MAX, checksum, ..OpenOptions::default() };
@@ -79,10 +82,11 @@ impl ReadBack {
         this.check_head().map(|()| this)
     }
 
-    /// Reads the next block; how many bytes it has. `None` once the whole file was read and is what was written.
+    /// Reads the next block and returns its bytes. `None` after the whole file was read and equals
+    /// what was written.
     ///
     /// # Errors
-    /// `CorruptHFileException` when it is not what was written; what the file system says.
+    /// `CorruptHFileException` if the file differs from what was written; `IOException`.
     pub fn step(&mut self) -> Result<Option<u64>> {
         if self.offset >= self.reader.blocks_end() {
             return self.check_end().map(|()| None);
@@ -91,7 +95,7 @@ impl ReadBack {
         let kind = block.kind();
         let prev = std::mem::replace(&mut self.prev_offsets[kind as usize], block.offset() as i64);
         if block.prev_offset() != prev {
-            return Err(self.differs("the block of its kind before it is not where its header says"));
+            return Err(self.differs("the header has a wrong offset of the previous block of its type"));
         }
         if kind.is_data() {
             self.take_data(&block)?;
@@ -106,7 +110,7 @@ impl ReadBack {
     fn take_data(&mut self, block: &Block) -> Result<()> {
         let at = BlockAt { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() };
         if self.named != Some(at) {
-            return Err(self.differs(format_args!("the index leads to {:?} next, and not here", self.named)));
+            return Err(self.differs(format_args!("the index refers to {:?} instead", self.named)));
         }
         let malformed = |_| self.reader.blocks().corrupt(at.offset, "the cells are malformed");
         self.cursor.first(block).map_err(malformed)?;
@@ -124,42 +128,42 @@ impl ReadBack {
         let order = self.reader.comparator();
         let key = self.index.key(self.reader.root()).and_then(|key| CellRef::new(key, &[], &[], 0).ok());
         let Some(key) = key.filter(|_| self.index.levels_agree(self.reader.root())) else {
-            return Err(self.differs("the levels of the index do not agree on its key"));
+            return Err(self.differs("the levels of the index have different keys for it"));
         };
         let is_after_last =
             self.last_key.is_empty() || order.compare_keys(&self.last_key.as_cell(), &key).is_lt();
         if !is_after_last || order.compare_keys(&key, first).is_gt() {
-            return Err(self.differs("its key in the index does not lead to it"));
+            return Err(self.differs("its index key does not lead to it"));
         }
         Ok(())
     }
 
-    /// What was read on opening.
+    /// Checks what was read at opening.
     fn check_head(&self) -> Result<()> {
         let (reader, written) = (&self.reader, &self.written);
         if reader.len() != written.bytes {
             let (is, was) = (reader.len(), written.bytes);
-            return Err(self.differs(format_args!("{is} bytes are there of {was} written")));
+            return Err(self.differs(format_args!("the file has {is} bytes instead of {was}")));
         }
-        // Byte by byte: a trailer has no checksum, and a reader passes over what it does not know.
+        // Compared byte by byte: a trailer has no checksum, and a reader skips unknown fields.
         let trailer = written.trailer.encode();
         let mut found = vec![0; trailer.len()];
         let blocks = reader.blocks();
         let read = blocks.file.read_exact_at(reader.blocks_end(), &mut found);
         read.map_err(|e| io_at(&blocks.name, reader.blocks_end(), e))?;
         if found != trailer {
-            return Err(self.differs("the trailer is another"));
+            return Err(self.differs("the trailer differs"));
         }
         if *reader.file_infos() != written.file_info {
-            return Err(self.differs("the file info is another"));
+            return Err(self.differs("the file info differs"));
         }
         Ok(())
     }
 
-    /// What only all blocks together tell.
+    /// Checks what depends on all blocks.
     fn check_end(&self) -> Result<()> {
         if let Some(at) = self.named {
-            return Err(self.differs(format_args!("the index names a data block at {}", at.offset)));
+            return Err(self.differs(format_args!("the index refers to another data block at {}", at.offset)));
         }
         if self.written.digest.is_some_and(|digest| digest != self.digest) {
             let (is, was) = (self.digest.cells(), self.written.entries);
@@ -167,7 +171,7 @@ impl ReadBack {
         }
         let last_key = (!self.last_key.is_empty()).then_some(&self.last_key);
         if last_key != self.written.last_key.as_ref() || last_key != self.reader.last_key() {
-            return Err(self.differs("the last key is another"));
+            return Err(self.differs("the last key differs"));
         }
         match self.reader.bloom_chunks() {
             Some(named)

@@ -1,4 +1,4 @@
-//! Random cells, settings, and a model to hold files against.
+//! Random cells, settings, and a model to compare files with.
 
 #![allow(dead_code)]
 
@@ -11,7 +11,7 @@ use evenkeel_common::{CellComparator, CellRef, CellType, KeyValue};
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_hfile::{HFileContext, HFileReader, HFileWriter, OpenOptions, StoreFileMeta, WrittenFile};
 
-/// A small generator (xorshift64*), so that a seed names a case for ever.
+/// A small generator (xorshift64*), so a seed always names the same case.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// What random cells look like.
+/// The distribution of random cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub cells: usize,
@@ -52,7 +52,7 @@ pub struct Shape {
     pub mvcc: bool,
     pub deletes: bool,
     pub value_bytes_max: usize,
-    /// Also timestamps before 1970, which stock's own classes refuse.
+    /// Include timestamps before 1970, which stock's classes refuse.
     pub negative_timestamps: bool,
 }
 
@@ -64,7 +64,7 @@ const TYPES: [CellType; 5] = [
     CellType::DeleteFamilyVersion,
 ];
 
-/// Random cells of one family, in order, with some keys repeated under other sequence ids.
+/// Random ordered cells of one family. Some keys repeat with other sequence ids.
 pub fn random_cells(random: &mut Random, shape: Shape) -> Vec<KeyValue> {
     let mut cells: Vec<KeyValue> = Vec::new();
     while cells.len() < shape.cells {
@@ -164,7 +164,7 @@ pub fn lru() -> Arc<dyn BlockCache> {
     Arc::new(LruBlockCache::new(64 << 20))
 }
 
-/// What of a cell a file written so keeps.
+/// The part of a cell that a file with these settings stores.
 pub fn as_stored(cell: &KeyValue, context: &HFileContext) -> KeyValue {
     let cell = cell.as_cell();
     let tags = if context.includes_tags { cell.tags() } else { &[] };
