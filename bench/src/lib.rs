@@ -60,7 +60,7 @@ pub fn region_of(
         listener: Arc::new(NoListener),
     })?;
     let stores = StoreEnv {
-        pace: Arc::default(),
+        compaction_throughput: Arc::default(),
         fs,
         root,
         cache,

@@ -188,7 +188,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         clock: Arc::new(SystemClock) as Arc<dyn Clock>,
         chunks: ChunkPool::new(0),
         config: StoreConfig::default(),
-        pace: Arc::default(),
+        compaction_throughput: Arc::default(),
     };
     let meter = Meter::new();
     let store = Store::open(&env, family, &region)?;

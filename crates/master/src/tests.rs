@@ -168,7 +168,7 @@ impl Cluster {
         });
         Arc::new(RegionEnv {
             stores: StoreEnv {
-                pace: std::sync::Arc::default(),
+                compaction_throughput: std::sync::Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

@@ -21,7 +21,7 @@ use evenkeel_common::{RegionInfo, TableName};
 /// Below a region's directory: flush and compaction outputs that are not committed yet.
 pub const TMP_DIR: &str = ".tmp";
 /// How notes of bulk loads under way are named, below a region's [`TMP_DIR`]. A family's name cannot begin with a dot.
-pub const BULK_LOAD_NOTE_PREFIX: &str = ".bulkload-";
+pub const BULK_LOAD_MANIFEST_PREFIX: &str = ".bulkload-";
 /// Below a region's directory: edits that were split out of a dead server's WALs.
 pub const RECOVERED_EDITS_DIR: &str = "recovered.edits";
 /// Below a family's directory: edits that HBase split out of a dead server's WALs into store files

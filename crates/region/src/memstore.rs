@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x link | KeyValue bytes | padding to 8
-//! link = digest of the next node's row, 19 bits | its address / 8, 45 bits
+//! link = code of the next node's row, 19 bits | its address / 8, 45 bits
 //! ```
 //!
 //! | type | noun |
@@ -18,11 +18,11 @@
 //! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
 //! | `Arena` | chunks of one segment; hands out space by one atomic addition |
 //! | `SkipList` | sorted cells; inserts by compare-and-swap, readers wait for nothing |
-//! | `RowDigest` | what of a row lies beside the links to its cells |
+//! | `RowPrefixEncoder` | what of a row lies beside the links to its cells |
 //! | `FlatIndex` | sorted cells that never change: an array of where they are |
 //! | [`Segment`] | one of these two, its sizes and its time range |
 //! | [`FlatSegmentBuilder`] | cells in order to a flat segment |
-//! | [`InMemoryConfig`], `Strategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
+//! | [`InMemoryConfig`], `MemStoreCompactionStrategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
 //! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
 //!
 //! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and entries, exactly. Chunks round that
@@ -33,7 +33,6 @@
 mod arena;
 mod chunk;
 mod compaction_strategy;
-mod digest;
 mod flat;
 #[cfg(test)]
 #[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
@@ -43,6 +42,7 @@ mod map_tests;
 mod memory_hints;
 mod pool_config;
 mod record;
+mod row_prefix_code;
 mod scanner;
 mod segment;
 mod skip_list;
@@ -51,11 +51,11 @@ mod sync;
 mod tests;
 
 pub use chunk::{CHUNK_BYTES, ChunkPool, ChunkSizes};
-pub(crate) use compaction_strategy::{Action, Strategy};
 pub use compaction_strategy::{InMemoryCompaction, InMemoryConfig};
+pub(crate) use compaction_strategy::{MemStoreCompactionAction, MemStoreCompactionStrategy};
 pub use pool_config::{ChunkPoolConfig, chunk_slack_bytes};
 pub use scanner::SegmentScanner;
-pub(crate) use segment::SegmentApproach;
+pub(crate) use segment::SegmentDescent;
 pub use segment::{FlatSegmentBuilder, Segment};
 
 /// How much a MemStore holds.

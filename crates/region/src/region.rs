@@ -66,7 +66,7 @@ use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
 pub use self::pending_write::BatchCompletion;
-pub use self::prefetch::look_ahead;
+pub use self::prefetch::prefetch_write_positions;
 pub use self::read::RowReader;
 pub use self::region_scanner::RegionScanner;
 use self::row_cache::RowCache;
@@ -110,7 +110,7 @@ pub trait RegionEvents: Send + Sync {
 
     /// A panic has left a write or a flush of the region half done, so that later ones would wait for it for ever. The server
     /// ends: what was acknowledged is in the log.
-    fn cannot_go_on(&self, _region: &Region, _reason: &str) {}
+    fn abort_server(&self, _region: &Region, _reason: &str) {}
 }
 
 /// Hears nothing.
@@ -188,7 +188,7 @@ pub struct Region {
     row_cache: Option<Arc<RowCache>>,
     /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
     updates: RwLock<Phase>,
-    in_memory: in_memory_flush::InMemoryFlushes,
+    in_memory: in_memory_flush::InMemoryFlushSchedule,
     /// One flush or commit of a bulk load at a time.
     flushing: FlushLock,
     /// One compaction at a time.
@@ -196,7 +196,7 @@ pub struct Region {
     /// One bulk load at a time.
     bulk_loading: Mutex<()>,
     /// What the last bulk load could not finish. Changed under the flush lock.
-    unfinished: Mutex<bulk_load::Unfinished>,
+    unfinished: Mutex<bulk_load::UnfinishedLoad>,
     /// Odd while the lists that readers take are being changed.
     epoch: AtomicU64,
     /// Held while the epoch is odd.
@@ -257,7 +257,7 @@ impl Region {
     }
 
     /// What the MemStore holds, snapshots included. Limits are on `heap_bytes`, as HBase's are on heap and off-heap size
-    /// together; reports give `data_bytes`.
+    /// descents; reports give `data_bytes`.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.stores.iter().map(|s| s.memstore_size()).sum()
     }
@@ -323,7 +323,7 @@ impl Region {
 
     /// Whether somebody waits for the end of a flush.
     pub fn is_flush_wanted(&self) -> bool {
-        self.flushing.is_wanted()
+        self.flushing.is_awaited()
     }
 
     /// Sizes and counts for reports.
@@ -379,9 +379,9 @@ impl Region {
     }
 
     /// Ends the use of every row that is cached: what is read may be other than before, without a write.
-    fn forget_rows(&self) {
+    fn invalidate_row_cache(&self) {
         if let Some(rows) = &self.row_cache {
-            rows.forget_all();
+            rows.invalidate_all();
         }
     }
 

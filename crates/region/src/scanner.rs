@@ -100,7 +100,7 @@ pub trait KeyValueScanner: Send {
 /// either.
 pub trait LeafScanner: KeyValueScanner {
     /// Looks for rows that will be sought soon.
-    fn look_ahead<'a>(&mut self, _rows: impl Iterator<Item = &'a [u8]> + Clone) {}
+    fn prefetch_rows<'a>(&mut self, _rows: impl Iterator<Item = &'a [u8]> + Clone) {}
 
     /// The value of the cell it stands at without a copy, when its block can be shared.
     fn share_value(&self) -> Option<Bytes> {

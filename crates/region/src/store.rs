@@ -24,8 +24,8 @@
 //! | `flush` | frozen segments to a file |
 //! | `compaction` | many files to one or few: the engines, their policies, and a compaction from choice to archive |
 //! | `file_writer` | new files, and how cells are divided among them |
-//! | `throughput` | [`CompactionPace`]: how fast all compactions of a server write |
-//! | `background_priority` | [`Patience`]: flushes and compactions that nobody waits for yield the processors |
+//! | `throughput` | [`CompactionThroughputController`]: how fast all compactions of a server write |
+//! | `background_priority` | [`BackgroundPriority`]: flushes and compactions that nobody waits for yield the processors |
 //! | `bulk_load` | files made elsewhere: checked, copied, served |
 //!
 //! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed`,
@@ -66,19 +66,19 @@ use evenkeel_common::{
 use evenkeel_fs::FileSystem;
 use parking_lot::Mutex;
 
-pub use self::background_priority::Patience;
+pub use self::background_priority::BackgroundPriority;
 pub use self::cache::StoreCacheConfig;
 pub use self::compaction::engine::{Engine, EngineSettings, check_classes};
 pub use self::compaction::{CompactionRequest, CompactionResult};
 pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
-pub use self::in_memory_flush::InMemoryChange;
+pub use self::in_memory_flush::SegmentReplacement;
 pub use self::leaf::StoreLeaf;
-pub use self::throughput::{CompactionPace, OffPeakTurn, WritePace};
+pub use self::throughput::{CompactionThroughputController, OffPeakPermit, ThroughputController};
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
 use crate::layout;
-use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentApproach};
+use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentDescent};
 use crate::scanner::matcher::ScanInfo;
 
 /// What the stores of a server share.
@@ -97,7 +97,7 @@ pub struct StoreEnv {
     /// Limits.
     pub config: StoreConfig,
     /// How fast compactions write.
-    pub pace: Arc<CompactionPace>,
+    pub compaction_throughput: Arc<CompactionThroughputController>,
 }
 
 /// A file of a store, as others see it.
@@ -135,10 +135,10 @@ pub struct Store {
     region: RegionInfo,
     info: ScanInfo,
     dirs: Dirs,
-    state: ArcSwap<view::State>,
+    state: ArcSwap<view::StoreState>,
     changes: Mutex<()>,
     /// In-memory flushes; `None` for families without.
-    in_memory: Option<in_memory_flush::InMemory>,
+    in_memory: Option<in_memory_flush::InMemoryFlushState>,
     /// Names of files that a compaction is working on.
     compacting: Arc<Mutex<HashSet<String>>>,
     /// What a flush wrote and has not committed.
@@ -178,9 +178,9 @@ impl Store {
             region: region.clone(),
             info,
             dirs,
-            state: ArcSwap::from_pointee(view::State::new(segment)),
+            state: ArcSwap::from_pointee(view::StoreState::new(segment)),
             changes: Mutex::new(()),
-            in_memory: in_memory_flush::InMemory::new(in_memory),
+            in_memory: in_memory_flush::InMemoryFlushState::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
             leftovers: Mutex::default(),
@@ -203,7 +203,9 @@ impl Store {
             files.into_iter().partition(|file| replaced.contains(file.name()));
         let (low, high) = self.ends(&files);
         let active = Segment::new(self.info.comparator, (&low, &high), Arc::clone(&self.env.chunks));
-        self.replace_state(|state| *state = view::State { files: sorted(files), ..view::State::new(active) });
+        self.replace_state(|state| {
+            *state = view::StoreState { files: sorted(files), ..view::StoreState::new(active) }
+        });
         self.replaced.lock().extend(replaced);
         self.state.load().files.iter().for_each(|file| self.prefetch(file));
         self.archive_replaced().map(drop)
@@ -239,8 +241,8 @@ impl Store {
     }
 
     /// Begins to look where a row would be added; `None` when that would not pay.
-    pub(crate) fn approach(&self, row: &[u8]) -> Option<SegmentApproach> {
-        self.state.load().active.approach(row)
+    pub(crate) fn begin_descent(&self, row: &[u8]) -> Option<SegmentDescent> {
+        self.state.load().active.begin_descent(row)
     }
 
     /// Hides a cell that was added, key and sequence id alike, for ever. For a write that failed later.
@@ -256,7 +258,7 @@ impl Store {
 
     /// Whether this is its state, and not one from before.
     #[inline]
-    fn has_state(&self, state: &Arc<view::State>) -> bool {
+    fn has_state(&self, state: &Arc<view::StoreState>) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.state.load()), Arc::as_ptr(state))
     }
 
@@ -387,9 +389,9 @@ impl Store {
         Ok(())
     }
 
-    fn replace_state(&self, change: impl FnOnce(&mut view::State)) {
+    fn replace_state(&self, change: impl FnOnce(&mut view::StoreState)) {
         let _changes = self.changes.lock();
-        let mut state = view::State::clone(&self.state.load());
+        let mut state = view::StoreState::clone(&self.state.load());
         change(&mut state);
         self.state.store(Arc::new(state));
     }

@@ -10,7 +10,7 @@
 //!
 //! # Who goes first
 //! Compactions yield to everything else: the disk by their pace, the processors by the priority of the threads that write
-//! them ([`Patience`], [`priority`]). They yield less when files pile up: from a quarter of the way to
+//! them ([`BackgroundPriority`], [`priority`]). They yield less when files pile up: from a quarter of the way to
 //! `hbase.hstore.blockingStoreFiles` on, in any region, they get a third of what a thread of requests gets.
 //!
 //! Flushes yield the processors to requests just so, but not the disk, and not when memory is short: they are urgent
@@ -58,7 +58,7 @@ use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarte
 use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
-use evenkeel_region::store::{CompactionPace, Patience, WritePace};
+use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController, ThroughputController};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::notifier::Bell;
@@ -268,7 +268,7 @@ struct Shared {
     flush_pause: Duration,
     /// Regions whose last flush failed, by encoded name.
     flush_retries: Mutex<HashMap<String, FlushRetry>>,
-    flush_pace: WritePace,
+    flush_throughput: ThroughputController,
     /// Regions whose last compaction failed, by encoded name.
     compaction_pauses: Mutex<HashMap<String, CompactionPause>>,
 }
@@ -295,7 +295,7 @@ pub struct Background {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     brake: WriteBrake,
-    pace: Arc<CompactionPace>,
+    compaction_throughput: Arc<CompactionThroughputController>,
     supervisor: Supervisor,
     /// Chunks for MemStores, once somebody keeps some ready.
     chunks: OnceLock<Arc<ChunkPool>>,
@@ -326,12 +326,19 @@ impl Background {
             flush_tries: config.flush_tries,
             flush_pause: config.flush_pause,
             flush_retries: Mutex::default(),
-            flush_pace: WritePace::default(),
+            flush_throughput: ThroughputController::default(),
             compaction_pauses: Mutex::default(),
         });
-        let (brake, pace) = (WriteBrake::start(&config.supervisor)?, Arc::default());
+        let (brake, compaction_throughput) = (WriteBrake::start(&config.supervisor)?, Arc::default());
         let (threads, supervisor) = (Mutex::default(), config.supervisor.clone());
-        let background = Arc::new(Self { shared, threads, brake, pace, supervisor, chunks: OnceLock::new() });
+        let background = Arc::new(Self {
+            shared,
+            threads,
+            brake,
+            compaction_throughput,
+            supervisor,
+            chunks: OnceLock::new(),
+        });
         for i in 0..config.flushers {
             background.spawn(format!("flush-{i}"), Shared::flush_jobs)?;
         }
@@ -470,13 +477,13 @@ impl Background {
     }
 
     /// How fast flushes write that nobody waits for.
-    pub fn flush_pace(&self) -> &WritePace {
-        &self.shared.flush_pace
+    pub fn flush_throughput(&self) -> &ThroughputController {
+        &self.shared.flush_throughput
     }
 
     /// How fast compactions write: the regions of the server share it.
-    pub fn pace(&self) -> &Arc<CompactionPace> {
-        &self.pace
+    pub fn compaction_throughput(&self) -> &Arc<CompactionThroughputController> {
+        &self.compaction_throughput
     }
 
     /// Flushes and compactions that wait.
@@ -504,7 +511,7 @@ impl Background {
 }
 
 impl RegionEvents for Background {
-    fn cannot_go_on(&self, region: &Region, reason: &str) {
+    fn abort_server(&self, region: &Region, reason: &str) {
         self.supervisor.report(format!("{reason} of region {}", region.info().encoded_name()));
     }
 
@@ -521,7 +528,7 @@ impl Shared {
     fn flush_jobs(&self) {
         priority::allow_preemption();
         while let Some(region) = self.flushes.next() {
-            let outcome = region.flush_patiently(self);
+            let outcome = region.flush_in_background(self);
             self.compact_after(&region, &outcome);
             self.flushes_open.fetch_sub(1, Ordering::Relaxed);
             match outcome {
@@ -687,7 +694,7 @@ impl Shared {
 
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
-        let outcome = region.compact_patiently(family.as_deref(), *major, &UntilFilesPileUp(self));
+        let outcome = region.compact_in_background(family.as_deref(), *major, &UntilFilesPileUp(self));
         if outcome.is_ok() {
             self.compaction_pauses.lock().remove(region.info().encoded_name());
         }
@@ -708,30 +715,30 @@ impl Shared {
     }
 }
 
-impl Patience for Shared {
+impl BackgroundPriority for Shared {
     fn is_urgent(&self) -> bool {
         self.region_is_braked.load(Ordering::Relaxed)
             || self.memory.get().is_some_and(|memory| memory.is_hasty())
     }
 
-    fn yield_to_others(&self) {
+    fn lower_priority(&self) {
         yield_to_others("flushes run", BACKGROUND_NICE);
     }
 
-    fn wrote(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
-        self.flush_pace.wrote(bytes, is_urgent);
+    fn throttle(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
+        self.flush_throughput.control(bytes, is_urgent);
     }
 }
 
 /// The patience of compactions.
 struct UntilFilesPileUp<'a>(&'a Shared);
 
-impl Patience for UntilFilesPileUp<'_> {
+impl BackgroundPriority for UntilFilesPileUp<'_> {
     fn is_urgent(&self) -> bool {
         self.0.files_pile_up.load(Ordering::Relaxed)
     }
 
-    fn yield_to_others(&self) {
+    fn lower_priority(&self) {
         yield_to_others("compactions run", BACKGROUND_NICE);
     }
 }

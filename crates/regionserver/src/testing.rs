@@ -151,7 +151,7 @@ fn env(
         listener: Arc::new(NoListener),
     });
     let stores = StoreEnv {
-        pace: std::sync::Arc::default(),
+        compaction_throughput: std::sync::Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),

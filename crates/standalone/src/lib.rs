@@ -208,7 +208,7 @@ impl Standalone {
             clock: Arc::clone(&clock),
             chunks: settings.chunks.pool(),
             config: StoreConfig::from_configuration(&conf).map_err(bad)?,
-            pace: Arc::clone(background.pace()),
+            compaction_throughput: Arc::clone(background.compaction_throughput()),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let env = |wal: &Arc<Wal>| {

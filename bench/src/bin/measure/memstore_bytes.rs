@@ -35,7 +35,7 @@ fn fill(kind: &str, value_bytes: usize) -> Result<()> {
         clock: Arc::new(SystemClock),
         chunks: Arc::clone(&chunks),
         config: StoreConfig::default(),
-        pace: Arc::default(),
+        compaction_throughput: Arc::default(),
     };
     let family = ColumnFamilyDescriptor::new(b"f")?.with("IN_MEMORY_COMPACTION", kind);
     let name = "t".parse().map_err(|error| HBaseError::io(format!("{error:?}")))?;

@@ -39,7 +39,7 @@
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
 //! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read themselves | restarted |
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |
-//! | `flush-patient`, `compact-patient` | `region/store/background_priority.rs` | its flush or compaction | |
+//! | `flush-lowprio`, `compact-lowprio` | `region/store/background_priority.rs` | its flush or compaction | |
 //! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |

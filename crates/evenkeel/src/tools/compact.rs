@@ -77,7 +77,7 @@ struct Done {
 fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
     let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
     let env = StoreEnv {
-        pace: std::sync::Arc::default(),
+        compaction_throughput: std::sync::Arc::default(),
         fs: Arc::clone(&fs),
         root: args.dir.clone(),
         cache: Arc::new(NoCache),

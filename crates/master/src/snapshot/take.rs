@@ -189,7 +189,7 @@ impl Master {
     pub(crate) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
         let dir = self.region_dir(info);
         let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
-        let is_load = |name: &str| name.starts_with(layout::BULK_LOAD_NOTE_PREFIX);
+        let is_load = |name: &str| name.starts_with(layout::BULK_LOAD_MANIFEST_PREFIX);
         if self.has_file(&dir.join(layout::RECOVERED_EDITS_DIR), is_log)?
             || self.has_file(&dir.join(layout::TMP_DIR), is_load)?
         {

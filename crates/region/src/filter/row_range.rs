@@ -14,7 +14,7 @@ pub(super) fn parse(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     let ranges: Vec<_> = proto.row_range_list.iter().map(RowRange::of).collect();
     Ok(Box::new(MultiRowRangeFilter {
         ranges: sort_and_merge(ranges)?,
-        place: None,
+        position: None,
         done: false,
         reversed: false,
     }))
@@ -106,7 +106,7 @@ fn sort_and_merge(mut ranges: Vec<RowRange>) -> Result<Vec<RowRange>> {
 
 /// Where the row at hand lies.
 #[derive(Clone, Copy)]
-enum Place {
+enum RangePosition {
     Within,
     /// On the very bound, excluded, of the range at this index: the next row may be within.
     OnBound,
@@ -119,26 +119,26 @@ struct MultiRowRangeFilter {
     /// Sorted, not touching, at least one.
     ranges: Vec<RowRange>,
     /// Set by `filter_row_key`.
-    place: Option<Place>,
+    position: Option<RangePosition>,
     done: bool,
     reversed: bool,
 }
 
 impl MultiRowRangeFilter {
-    fn place(&self, row: &[u8]) -> Place {
+    fn position(&self, row: &[u8]) -> RangePosition {
         let ahead = if self.reversed {
             self.ranges.partition_point(|range| !range.is_after(row)).checked_sub(1)
         } else {
             Some(self.ranges.partition_point(|range| range.is_before(row)))
         };
         let Some((i, range)) = ahead.and_then(|i| Some((i, self.ranges.get(i)?))) else {
-            return Place::PastAll;
+            return RangePosition::PastAll;
         };
         if !range.is_before(row) && !range.is_after(row) {
-            return Place::Within;
+            return RangePosition::Within;
         }
         let bound = if self.reversed { &range.stop } else { &range.start };
-        if bound == row { Place::OnBound } else { Place::Before(i) }
+        if bound == row { RangePosition::OnBound } else { RangePosition::Before(i) }
     }
 }
 
@@ -147,9 +147,9 @@ impl Filter for MultiRowRangeFilter {
         if self.done {
             return Ok(true);
         }
-        let place = self.place(first_cell.row());
-        self.done = matches!(place, Place::PastAll);
-        self.place = Some(place);
+        let position = self.position(first_cell.row());
+        self.done = matches!(position, RangePosition::PastAll);
+        self.position = Some(position);
         Ok(false)
     }
 
@@ -158,16 +158,16 @@ impl Filter for MultiRowRangeFilter {
     }
 
     fn filter_cell(&mut self, _cell: &CellRef<'_>) -> Result<ReturnCode> {
-        Ok(match self.place {
-            Some(Place::Within) => ReturnCode::Include,
-            Some(Place::Before(_)) => ReturnCode::SeekNextUsingHint,
-            Some(Place::OnBound | Place::PastAll) => ReturnCode::NextRow,
+        Ok(match self.position {
+            Some(RangePosition::Within) => ReturnCode::Include,
+            Some(RangePosition::Before(_)) => ReturnCode::SeekNextUsingHint,
+            Some(RangePosition::OnBound | RangePosition::PastAll) => ReturnCode::NextRow,
             None => return Err(illegal("a MultiRowRangeFilter cannot be within a SkipFilter")),
         })
     }
 
     fn next_cell_hint(&mut self, _cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
-        let Some(Place::Before(i)) = self.place else { return Ok(None) };
+        let Some(RangePosition::Before(i)) = self.position else { return Ok(None) };
         let bound = |range: &RowRange| first_on_row(if self.reversed { &range.stop } else { &range.start });
         Ok(self.ranges.get(i).and_then(bound))
     }

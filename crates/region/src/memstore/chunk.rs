@@ -144,14 +144,14 @@ fn has_huge_pages(len: usize) -> bool {
     len.is_multiple_of(HUGE_PAGE_BYTES)
 }
 
-/// Spare chunks of one size, kept for the next segment.
+/// SpareChunks chunks of one size, kept for the next segment.
 ///
 /// Bound: at most `spare_max` chunks are kept, those that lie ready included, and no more than `bytes_max` leaves beside those
 /// that are out; what comes back beyond that is freed. See the module for those that are out.
 pub struct ChunkPool {
     sizes: ChunkSizes,
     /// `out_bytes` grows under its lock.
-    spare: Mutex<Spare>,
+    spare: Mutex<SpareChunks>,
     spare_max: usize,
     bytes_max: usize,
     /// Chunks to have ready at first.
@@ -161,10 +161,10 @@ pub struct ChunkPool {
 }
 
 #[derive(Default)]
-struct Spare {
+struct SpareChunks {
     /// Used before, or touched.
     chunks: Vec<Chunk>,
-    takes: Takes,
+    takes: TakeHistory,
     /// The fewest chunks that lay here since [`ChunkPool::begin_idle_period`]: so many nobody has needed.
     idle: usize,
     /// A segment that had filled a chunk took one, and few are left.
@@ -176,7 +176,7 @@ struct Spare {
 
 /// How many chunks segments take in a while.
 #[derive(Debug, Default)]
-pub(super) struct Takes {
+pub(super) struct TakeHistory {
     since: Option<Instant>,
     /// Since then, and in the period before.
     now: usize,
@@ -185,7 +185,7 @@ pub(super) struct Takes {
     looks: u32,
 }
 
-impl Takes {
+impl TakeHistory {
     pub(super) fn note(&mut self, at: Instant) {
         self.roll(at);
         self.now += 1;
@@ -220,7 +220,7 @@ impl ChunkPool {
 
     /// As [`ChunkPool::of`], with so many bytes for all chunks together.
     pub fn within(sizes: ChunkSizes, spare_max: usize, initial: usize, bytes_max: usize) -> Arc<Self> {
-        let (spare, out_bytes) = (Mutex::new(Spare::default()), AtomicUsize::new(0));
+        let (spare, out_bytes) = (Mutex::new(SpareChunks::default()), AtomicUsize::new(0));
         Arc::new(Self { sizes, spare, spare_max, bytes_max, initial: initial.min(spare_max), out_bytes })
     }
 
@@ -283,12 +283,12 @@ impl ChunkPool {
         spare.idle = spare.chunks.len();
         spare.takes.looks += 1;
         if spare.takes.looks >= IDLE_LOOKS {
-            spare.takes = Takes::default();
+            spare.takes = TakeHistory::default();
         }
     }
 
     /// Counts a chunk that goes out, and takes out of `spare` what there is no room for beside it, to be freed.
-    fn goes_out(&self, spare: &mut Spare, bytes: usize) -> Vec<Chunk> {
+    fn goes_out(&self, spare: &mut SpareChunks, bytes: usize) -> Vec<Chunk> {
         self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
         let kept = self.room().min(spare.chunks.len());
         let surplus = spare.chunks.split_off(kept);
@@ -379,7 +379,7 @@ impl ChunkPool {
     }
 
     /// How many chunks are to lie ready.
-    fn ready_chunks(&self, spare: &Spare) -> usize {
+    fn ready_chunks(&self, spare: &SpareChunks) -> usize {
         let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
         let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
         spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max).min(self.room())
@@ -407,7 +407,7 @@ impl ChunkPool {
         Chunk::new(bytes)
     }
 
-    /// Takes back what one of the others gave.
+    /// TakeHistory back what one of the others gave.
     pub(super) fn give_back(&self, mut chunk: Chunk) {
         self.out_bytes.fetch_sub(chunk.len, Ordering::Relaxed);
         if chunk.len != self.sizes.chunk_bytes {

@@ -133,7 +133,7 @@ fn parsed(key: &str, text: &str, default: f64) -> f64 {
 
 /// What is next to do with a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum MemStoreCompactionAction {
     /// Make the lists in it flat, then merge so many of the newest segments (none or at least two).
     Merge(usize),
     /// Rewrite all of it.
@@ -148,13 +148,13 @@ const PROBABILITY_STEP: f64 = 1.02;
 
 /// Decides what in-memory flushes do, by experience.
 #[derive(Debug)]
-pub(crate) struct Strategy {
+pub(crate) struct MemStoreCompactionStrategy {
     config: InMemoryConfig,
     probability: f64,
     drawn: u64,
 }
 
-impl Strategy {
+impl MemStoreCompactionStrategy {
     pub(crate) fn new(config: InMemoryConfig) -> Self {
         Self { probability: config.adaptive_probability, config, drawn: 0 }
     }
@@ -165,17 +165,18 @@ impl Strategy {
     }
 
     /// Bytes and kinds of the pipeline, the oldest first, to what is to be done.
-    pub(crate) fn next(&mut self, pipeline: &[Arc<Segment>]) -> Action {
+    pub(crate) fn next(&mut self, pipeline: &[Arc<Segment>]) -> MemStoreCompactionAction {
         let compacts = match self.config.compaction {
             InMemoryCompaction::Eager => true,
             InMemoryCompaction::Adaptive => {
-                unique_part(pipeline) < 1.0 - self.config.adaptive_threshold && self.draw() < self.probability
+                unique_fraction(pipeline) < 1.0 - self.config.adaptive_threshold
+                    && self.draw() < self.probability
             }
             InMemoryCompaction::Basic | InMemoryCompaction::None => false,
         };
         match compacts {
-            true => Action::Compact,
-            false => Action::Merge(self.merged(pipeline)),
+            true => MemStoreCompactionAction::Compact,
+            false => MemStoreCompactionAction::Merge(self.merged(pipeline)),
         }
     }
 
@@ -216,8 +217,9 @@ impl Strategy {
 }
 
 /// Which part of the cells of a pipeline are alone in their column, by its largest segment of which that is known.
-fn unique_part(pipeline: &[Arc<Segment>]) -> f64 {
-    let known = pipeline.iter().filter_map(|segment| Some((segment.size().cells, segment.unique_part()?)));
+fn unique_fraction(pipeline: &[Arc<Segment>]) -> f64 {
+    let known =
+        pipeline.iter().filter_map(|segment| Some((segment.size().cells, segment.unique_fraction()?)));
     known.max_by_key(|(cells, _)| *cells).map_or(1.0, |(_, part)| part)
 }
 
@@ -242,28 +244,29 @@ mod tests {
         segment
     }
 
-    fn strategy(compaction: InMemoryCompaction) -> Strategy {
-        Strategy::new(InMemoryConfig { compaction, ..InMemoryConfig::default() })
+    fn strategy(compaction: InMemoryCompaction) -> MemStoreCompactionStrategy {
+        MemStoreCompactionStrategy::new(InMemoryConfig { compaction, ..InMemoryConfig::default() })
     }
 
     #[test]
     fn a_merge_takes_a_large_segment_along_only_when_it_pays() {
         let mut basic = strategy(InMemoryCompaction::Basic);
         let sizes = |sizes: &[u64]| sizes.iter().map(|n| segment(*n, *n)).collect::<Vec<_>>();
-        assert_eq!(basic.next(&sizes(&[9])), Action::Merge(0));
-        assert_eq!(basic.next(&sizes(&[9, 9])), Action::Merge(0));
-        assert_eq!(basic.next(&sizes(&[100, 9, 9])), Action::Merge(2));
-        assert_eq!(basic.next(&sizes(&[60, 9, 9])), Action::Merge(3));
-        assert_eq!(basic.next(&sizes(&[9, 9, 9, 9])), Action::Merge(4));
+        assert_eq!(basic.next(&sizes(&[9])), MemStoreCompactionAction::Merge(0));
+        assert_eq!(basic.next(&sizes(&[9, 9])), MemStoreCompactionAction::Merge(0));
+        assert_eq!(basic.next(&sizes(&[100, 9, 9])), MemStoreCompactionAction::Merge(2));
+        assert_eq!(basic.next(&sizes(&[60, 9, 9])), MemStoreCompactionAction::Merge(3));
+        assert_eq!(basic.next(&sizes(&[9, 9, 9, 9])), MemStoreCompactionAction::Merge(4));
     }
 
     #[test]
     fn adaptive_compacts_where_cells_share_columns_and_learns() {
         let mut adaptive = strategy(InMemoryCompaction::Adaptive);
         let (unique, shared) = (vec![segment(100, 100)], vec![segment(100, 5)]);
-        assert!((0..50).all(|_| adaptive.next(&unique) == Action::Merge(0)));
-        let compactions =
-            |adaptive: &mut Strategy| (0..100).filter(|_| adaptive.next(&shared) == Action::Compact).count();
+        assert!((0..50).all(|_| adaptive.next(&unique) == MemStoreCompactionAction::Merge(0)));
+        let compactions = |adaptive: &mut MemStoreCompactionStrategy| {
+            (0..100).filter(|_| adaptive.next(&shared) == MemStoreCompactionAction::Compact).count()
+        };
         assert!((45..=55).contains(&compactions(&mut adaptive)), "half of them, as configured");
         (0..100).for_each(|_| adaptive.learn(100, 90));
         assert!(compactions(&mut adaptive) < 20, "it did not pay");

@@ -26,9 +26,9 @@ const HEADER_BYTES: usize = SEQ_ID_BYTES + size_of::<u32>();
 
 /// How an entry tells which bytes a record is at: so many of its lower bits are the offset in a chunk.
 #[derive(Clone, Copy)]
-struct EntryBits(u32);
+struct EntryLayout(u32);
 
-impl EntryBits {
+impl EntryLayout {
     /// For chunks of so many bytes, 4 GiB at most.
     fn of(chunk_bytes: usize) -> Self {
         Self(chunk_bytes.next_power_of_two().trailing_zeros().min(u32::BITS - 1))
@@ -55,19 +55,19 @@ impl EntryBits {
 }
 
 /// A chunk that goes back to its pool.
-struct Pooled {
+struct PooledChunk {
     /// `None` only while it is dropped.
     chunk: Option<Chunk>,
     pool: Arc<ChunkPool>,
 }
 
-impl Pooled {
+impl PooledChunk {
     fn chunk(&self) -> &Chunk {
         self.chunk.as_ref().expect("taken in drop only")
     }
 }
 
-impl Drop for Pooled {
+impl Drop for PooledChunk {
     fn drop(&mut self) {
         self.chunk.take().into_iter().for_each(|chunk| self.pool.give_back(chunk));
     }
@@ -79,9 +79,9 @@ pub(super) type Cursor = *const u32;
 /// See the module.
 pub(super) struct FlatIndex {
     comparator: CellComparator,
-    bits: EntryBits,
+    bits: EntryLayout,
     entries: Box<[u32]>,
-    chunks: Box<[Arc<Pooled>]>,
+    chunks: Box<[Arc<PooledChunk>]>,
     /// Where each chunk begins; the same order.
     bases: Box<[NonNull<u8>]>,
     /// The chunk that may have room left.
@@ -96,9 +96,9 @@ unsafe impl Sync for FlatIndex {}
 impl FlatIndex {
     fn new(
         comparator: CellComparator,
-        bits: EntryBits,
+        bits: EntryLayout,
         entries: Vec<u32>,
-        chunks: Vec<Arc<Pooled>>,
+        chunks: Vec<Arc<PooledChunk>>,
         open: Option<usize>,
     ) -> Self {
         let bases = chunks.iter().map(|chunk| chunk.chunk().base()).collect();
@@ -233,7 +233,7 @@ impl FlatIndex {
 }
 
 /// The place of a chunk in a list, to which it is added when it is not there.
-fn number_of(chunks: &mut Vec<Arc<Pooled>>, chunk: &Arc<Pooled>) -> usize {
+fn number_of(chunks: &mut Vec<Arc<PooledChunk>>, chunk: &Arc<PooledChunk>) -> usize {
     chunks.iter().position(|other| Arc::ptr_eq(other, chunk)).unwrap_or_else(|| {
         chunks.push(Arc::clone(chunk));
         chunks.len() - 1
@@ -244,12 +244,12 @@ fn number_of(chunks: &mut Vec<Arc<Pooled>>, chunk: &Arc<Pooled>) -> usize {
 pub(super) struct FlatBuilder {
     pool: Arc<ChunkPool>,
     comparator: CellComparator,
-    bits: EntryBits,
+    bits: EntryLayout,
     entries: Vec<u32>,
-    chunks: Vec<Arc<Pooled>>,
+    chunks: Vec<Arc<PooledChunk>>,
     open: Option<usize>,
     /// The chunk to go on with.
-    before: Option<Arc<Pooled>>,
+    before: Option<Arc<PooledChunk>>,
 }
 
 impl FlatBuilder {
@@ -262,7 +262,7 @@ impl FlatBuilder {
     ) -> Self {
         let before = before.and_then(|index| Some(Arc::clone(&index.chunks[index.open?])));
         let entries = Vec::with_capacity(cells);
-        let bits = EntryBits::of(pool.sizes().chunk_bytes);
+        let bits = EntryLayout::of(pool.sizes().chunk_bytes);
         Self { pool: Arc::clone(pool), comparator, bits, entries, chunks: Vec::new(), open: None, before }
     }
 
@@ -300,11 +300,11 @@ impl FlatBuilder {
         }
     }
 
-    fn pooled(&self, chunk: Chunk) -> Arc<Pooled> {
-        Arc::new(Pooled { chunk: Some(chunk), pool: Arc::clone(&self.pool) })
+    fn pooled(&self, chunk: Chunk) -> Arc<PooledChunk> {
+        Arc::new(PooledChunk { chunk: Some(chunk), pool: Arc::clone(&self.pool) })
     }
 
-    fn add(&mut self, chunk: Arc<Pooled>) -> Option<usize> {
+    fn add(&mut self, chunk: Arc<PooledChunk>) -> Option<usize> {
         let number = self.chunks.len();
         (number < self.bits.chunks_max()).then(|| self.chunks.push(chunk))?;
         Some(number)

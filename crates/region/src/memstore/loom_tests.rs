@@ -20,7 +20,7 @@ macro_rules! core_with_links {
         mod $name {
             mod sync {
                 pub(super) use super::super::machine::{
-                    AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, Written,
+                    AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, PublicationCheck,
                 };
                 use super::super::machine::{Link, Links};
 
@@ -46,11 +46,11 @@ macro_rules! core_with_links {
             #[path = "chunk.rs"]
             #[allow(dead_code, reason = "a scenario needs a part of it")]
             mod chunk;
-            #[path = "digest.rs"]
-            #[allow(dead_code, reason = "its own tests are elsewhere")]
-            mod digest;
             #[path = "record.rs"]
             mod record;
+            #[path = "row_prefix_code.rs"]
+            #[allow(dead_code, reason = "its own tests are elsewhere")]
+            mod row_prefix_code;
             #[path = "loom_tests/scenarios.rs"]
             #[allow(dead_code, reason = "not every scenario is run in every way")]
             pub(super) mod scenarios;

@@ -24,7 +24,7 @@ const CHUNK_BYTES_BOUNDS: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 pub struct ChunkPoolConfig {
     /// How large its chunks are.
     pub sizes: ChunkSizes,
-    /// Spare chunks that it keeps at most.
+    /// SpareChunks chunks that it keeps at most.
     pub spare_max: usize,
     /// Chunks that it has ready at first.
     pub initial: usize,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use evenkeel_common::{CellComparator, CellRef};
 
-use super::digest::RowDigest;
 use super::flat::{FlatBuilder, FlatIndex};
-use super::skip_list::{Approach, SkipList};
+use super::row_prefix_code::RowPrefixEncoder;
+use super::skip_list::{InterleavedDescent, SkipList};
 use super::{ChunkPool, MemStoreSize};
 use crate::ops::TimeRange;
 
@@ -25,8 +25,8 @@ impl Cursor {
 }
 
 /// How a segment finds its cells.
-enum Index {
-    /// Takes writes.
+enum SegmentIndex {
+    /// TakeHistory writes.
     List(SkipList),
     /// Never changes.
     Flat(FlatIndex),
@@ -36,8 +36,8 @@ enum Index {
 macro_rules! each {
     ($self:ident, $index:ident => $call:expr) => {
         match &$self.index {
-            Index::List($index) => $call,
-            Index::Flat($index) => $call,
+            SegmentIndex::List($index) => $call,
+            SegmentIndex::Flat($index) => $call,
         }
     };
 }
@@ -47,7 +47,7 @@ const CELLS_TO_LEARN_FROM: u64 = 64;
 
 /// Cells of one store in memory. As long as it is a list it takes inserts from many threads; readers wait for nothing.
 pub struct Segment {
-    index: Index,
+    index: SegmentIndex,
     data_bytes: AtomicU64,
     heap_bytes: AtomicU64,
     cells: AtomicU64,
@@ -58,13 +58,13 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// An empty segment. Takes its first chunk with the first cell. Rows are found fastest when most lie between these two.
+    /// An empty segment. TakeHistory its first chunk with the first cell. Rows are found fastest when most lie between these two.
     pub fn new(comparator: CellComparator, (low, high): (&[u8], &[u8]), pool: Arc<ChunkPool>) -> Arc<Self> {
-        Self::of_list(SkipList::new(comparator, RowDigest::between(low, high), pool))
+        Self::of_list(SkipList::new(comparator, RowPrefixEncoder::between(low, high), pool))
     }
 
     fn of_list(list: SkipList) -> Arc<Self> {
-        Arc::new(Self::with(Index::List(list), MemStoreSize::default()))
+        Arc::new(Self::with(SegmentIndex::List(list), MemStoreSize::default()))
     }
 
     /// An empty segment for what comes after this one, which is expected to be in rows like those here.
@@ -72,11 +72,13 @@ impl Segment {
     /// # Panics
     /// When the segment is flat.
     pub fn next(&self) -> Arc<Self> {
-        let Index::List(list) = &self.index else { panic!("a flat segment is not what writes went to") };
+        let SegmentIndex::List(list) = &self.index else {
+            panic!("a flat segment is not what writes went to")
+        };
         Self::of_list(list.next_list(self.size().cells >= CELLS_TO_LEARN_FROM))
     }
 
-    fn with(index: Index, size: MemStoreSize) -> Self {
+    fn with(index: SegmentIndex, size: MemStoreSize) -> Self {
         Self {
             index,
             data_bytes: AtomicU64::new(size.data_bytes),
@@ -93,25 +95,25 @@ impl Segment {
     /// # Panics
     /// When the segment is flat.
     pub fn add(&self, cell: &CellRef<'_>) {
-        let Index::List(list) = &self.index else { panic!("a flat segment takes no writes") };
+        let SegmentIndex::List(list) = &self.index else { panic!("a flat segment takes no writes") };
         // Before the cell can be seen, so that no reader skips the segment for a range that the cell is in.
-        self.widen(cell.timestamp());
+        self.extend_time_range(cell.timestamp());
         let bytes = list.insert(cell);
         self.data_bytes.fetch_add(cell.key_value_len() as u64, Ordering::Relaxed);
         self.heap_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.cells.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How it digests rows while it takes writes.
+    /// How it codes rows while it takes writes.
     #[cfg(test)]
-    pub(super) fn row_digest(&self) -> Option<&RowDigest> {
+    pub(super) fn row_encoder(&self) -> Option<&RowPrefixEncoder> {
         match &self.index {
-            Index::List(list) => Some(list.row_digest()),
-            Index::Flat(_) => None,
+            SegmentIndex::List(list) => Some(list.row_encoder()),
+            SegmentIndex::Flat(_) => None,
         }
     }
 
-    fn widen(&self, timestamp: i64) {
+    fn extend_time_range(&self, timestamp: i64) {
         // Loads first: as good as every cell is inside, and lines that are only read do not move between cores.
         if timestamp < self.min_timestamp() {
             self.min_timestamp.fetch_min(timestamp, Ordering::Relaxed);
@@ -122,19 +124,19 @@ impl Segment {
     }
 
     /// Begins to look where a row would be inserted; `None` when that would not pay.
-    pub(crate) fn approach(self: &Arc<Self>, row: &[u8]) -> Option<SegmentApproach> {
+    pub(crate) fn begin_descent(self: &Arc<Self>, row: &[u8]) -> Option<SegmentDescent> {
         match &self.index {
-            Index::List(list) => {
-                Some(SegmentApproach { approach: list.approach(row)?, segment: Arc::clone(self) })
+            SegmentIndex::List(list) => {
+                Some(SegmentDescent { descent: list.begin_descent(row)?, segment: Arc::clone(self) })
             }
-            Index::Flat(_) => None,
+            SegmentIndex::Flat(_) => None,
         }
     }
 
     /// Hides every cell with this key and sequence id, for ever. The sizes stay: the bytes do. A flat segment has no such
     /// cell: it was made when all its cells were durable.
     pub fn take_back(&self, cell: &CellRef<'_>) {
-        if let Index::List(list) = &self.index {
+        if let SegmentIndex::List(list) = &self.index {
             list.hide(cell);
         }
     }
@@ -160,7 +162,7 @@ impl Segment {
 
     /// Whether it is flat, and so never changes.
     pub fn is_flat(&self) -> bool {
-        matches!(self.index, Index::Flat(_))
+        matches!(self.index, SegmentIndex::Flat(_))
     }
 
     /// The first cell of all.
@@ -185,25 +187,27 @@ impl Segment {
     }
 
     /// Which part of its cells are the only one of their column, as counted by [`Segment::count_columns`].
-    pub fn unique_part(&self) -> Option<f64> {
+    pub fn unique_fraction(&self) -> Option<f64> {
         let columns = self.columns.load(Ordering::Relaxed);
         (columns > 0).then(|| columns as f64 / self.size().cells.max(1) as f64)
     }
 
     /// Counts the columns of a flat segment.
     pub fn count_columns(&self) {
-        if let Index::Flat(index) = &self.index {
+        if let SegmentIndex::Flat(index) = &self.index {
             self.columns.store(index.count_columns() as u64, Ordering::Relaxed);
         }
     }
 
     /// The cells of two flat segments, this one the newer; `None` when one is not flat, or both are too much for one.
     pub fn merge_with(&self, older: &Self) -> Option<Arc<Self>> {
-        let (Index::Flat(new), Index::Flat(old)) = (&self.index, &older.index) else { return None };
-        let merged = Self::with(Index::Flat(new.merge_with(old)?), self.size() + older.size());
+        let (SegmentIndex::Flat(new), SegmentIndex::Flat(old)) = (&self.index, &older.index) else {
+            return None;
+        };
+        let merged = Self::with(SegmentIndex::Flat(new.merge_with(old)?), self.size() + older.size());
         for segment in [self, older].into_iter().filter(|segment| !segment.is_empty()) {
-            merged.widen(segment.min_timestamp());
-            merged.widen(segment.max_timestamp());
+            merged.extend_time_range(segment.min_timestamp());
+            merged.extend_time_range(segment.max_timestamp());
         }
         Some(Arc::new(merged))
     }
@@ -245,32 +249,32 @@ impl Segment {
     #[inline]
     pub(super) fn is_hidden(&self, at: Cursor) -> bool {
         match &self.index {
-            Index::List(list) => list.is_hidden(at.0.cast()),
-            Index::Flat(_) => false,
+            SegmentIndex::List(list) => list.is_hidden(at.0.cast()),
+            SegmentIndex::Flat(_) => false,
         }
     }
 }
 
 /// See [`SkipList::step`].
-pub(crate) struct SegmentApproach {
+pub(crate) struct SegmentDescent {
     segment: Arc<Segment>,
-    approach: Approach,
+    descent: InterleavedDescent,
 }
 
-impl SegmentApproach {
+impl SegmentDescent {
     /// Looks at one node on the way to `row`; whether there are more.
     #[inline]
     pub(crate) fn step(&mut self, row: &[u8]) -> bool {
         match &self.segment.index {
-            Index::List(list) => list.step(&mut self.approach, row),
-            Index::Flat(_) => false,
+            SegmentIndex::List(list) => list.step(&mut self.descent, row),
+            SegmentIndex::Flat(_) => false,
         }
     }
 
     /// Where it has come to.
     #[cfg(test)]
     pub(super) fn before(&self) -> Cursor {
-        Cursor(self.approach.before().cast())
+        Cursor(self.descent.before().cast())
     }
 }
 
@@ -298,20 +302,20 @@ impl FlatSegmentBuilder {
         before: Option<&Segment>,
     ) -> Self {
         let before = before.and_then(|segment| match &segment.index {
-            Index::Flat(index) => Some(index),
-            Index::List(_) => None,
+            SegmentIndex::Flat(index) => Some(index),
+            SegmentIndex::List(_) => None,
         });
         let index = FlatBuilder::new(pool, comparator, length::index(cells), before);
         // Its sizes and times; the index comes last.
         let empty = FlatBuilder::new(pool, comparator, 0, None).finish();
-        Self { index, segment: Segment::with(Index::Flat(empty), MemStoreSize::default()) }
+        Self { index, segment: Segment::with(SegmentIndex::Flat(empty), MemStoreSize::default()) }
     }
 
     /// Copies a cell in, which goes after all others; false when the segment can take no more.
     pub fn push(&mut self, cell: &CellRef<'_>) -> bool {
         let Some(bytes) = self.index.push(cell) else { return false };
         let segment = &mut self.segment;
-        segment.widen(cell.timestamp());
+        segment.extend_time_range(cell.timestamp());
         *segment.data_bytes.get_mut() += cell.key_value_len() as u64;
         *segment.heap_bytes.get_mut() += bytes as u64;
         *segment.cells.get_mut() += 1;
@@ -320,7 +324,7 @@ impl FlatSegmentBuilder {
 
     /// The segment.
     pub fn finish(mut self) -> Arc<Segment> {
-        self.segment.index = Index::Flat(self.index.finish());
+        self.segment.index = SegmentIndex::Flat(self.index.finish());
         Arc::new(self.segment)
     }
 }

@@ -5,12 +5,12 @@
 //! from the moment its bottom link is set, and complete by then: the link is stored with `Release` and followed with
 //! `Acquire`.
 //!
-//! A link says where the next node is and, in its upper bits, what the digest of that node's row is ([`RowDigest`]). So a
-//! walk goes from node to node by what it finds beside their links, and compares cells only where digests are equal. Both
+//! A link says where the next node is and, in its upper bits, what the code of that node's row is ([`RowPrefixEncoder`]). So a
+//! walk goes from node to node by what it finds beside their links, and compares cells only where codes are equal. Both
 //! are one word: who reads the one has read the other of the same node.
 //!
 //! A walk need not begin at the head. Tall nodes, of two levels and more, leave a link in a table of *hints*, which is
-//! indexed by the upper bits of digests. A search takes a hint that leads to before its key, climbs from there as long as
+//! indexed by the upper bits of codes. A search takes a hint that leads to before its key, climbs from there as long as
 //! there are taller nodes on its way, and goes down: it passes as many nodes as a search in a list of the cells between
 //! would. The table is replaced by a larger one as the list grows. What it says is never needed, only good to have: a hint
 //! that was lost costs the next search a longer way.
@@ -27,10 +27,10 @@ use evenkeel_common::{CellComparator, CellRef};
 
 use super::arena::Arena;
 use super::chunk::{ADDRESS_BITS, ALIGN, ChunkPool};
-use super::digest::{DIGEST_BITS, DIGEST_MAX, RowDigest};
 use super::record::write_key_value;
+use super::row_prefix_code::{PREFIX_CODE_BITS, PREFIX_CODE_MAX, RowPrefixEncoder};
 use super::sync::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, HINT_BITS_MIN, Ordering, Written, prefetch,
+    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, HINT_BITS_MIN, Ordering, PublicationCheck, prefetch,
 };
 
 /// Levels of the tallest node; with one in four nodes a level higher, enough for 4^12 cells.
@@ -44,7 +44,7 @@ pub(super) struct Node {
     /// Set once, when the write that the cell belongs to has failed. Whoever may see the cell by its read point reads
     /// after that write was declared complete, and so after this was set.
     hidden: AtomicBool,
-    written: Written,
+    published: PublicationCheck,
     // `height` links and the KeyValue follow.
 }
 
@@ -52,33 +52,33 @@ const HEADER_BYTES: usize = size_of::<Node>();
 const LINK_BYTES: usize = size_of::<AtomicU64>();
 const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicU64>()));
 
-/// Where a node is, without the bits that are 0 in all such addresses, and in the bits above the digest of its row.
+/// Where a node is, without the bits that are 0 in all such addresses, and in the bits above the code of its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Link(u64);
 
 /// Bits of an address that differ.
 const PLACE_BITS: u32 = ADDRESS_BITS - ALIGN.trailing_zeros();
-const _: () = assert!(PLACE_BITS + DIGEST_BITS <= u64::BITS);
+const _: () = assert!(PLACE_BITS + PREFIX_CODE_BITS <= u64::BITS);
 
 impl Link {
     /// Behind the last node.
     const END: Self = Self(0);
 
-    fn to(node: NonNull<Node>, digest: u32) -> Self {
+    fn to(node: NonNull<Node>, code: u32) -> Self {
         let address = node.as_ptr().expose_provenance() as u64;
-        Self(address >> ALIGN.trailing_zeros() | u64::from(digest) << PLACE_BITS)
+        Self(address >> ALIGN.trailing_zeros() | u64::from(code) << PLACE_BITS)
     }
 
     /// The node; null at the end.
     #[inline]
     fn node(self) -> *const Node {
         with_exposed_provenance_mut::<Node>(length::index(
-            (self.0 << DIGEST_BITS) >> (DIGEST_BITS - ALIGN.trailing_zeros()),
+            (self.0 << PREFIX_CODE_BITS) >> (PREFIX_CODE_BITS - ALIGN.trailing_zeros()),
         ))
     }
 
     #[inline]
-    fn digest(self) -> u32 {
+    fn code(self) -> u32 {
         (self.0 >> PLACE_BITS) as u32
     }
 
@@ -94,7 +94,7 @@ pub(super) type Cursor = *const Node;
 pub(super) struct SkipList {
     arena: Arena,
     comparator: CellComparator,
-    row_digest: RowDigest,
+    row_encoder: RowPrefixEncoder,
     head: [AtomicU64; HEIGHT_MAX],
     height: AtomicUsize,
     heights_drawn: AtomicUsize,
@@ -109,8 +109,8 @@ pub(super) struct SkipList {
 
 /// A table has no more hints than 2 to this power.
 const HINT_BITS_MAX: u32 = 16;
-const _: () = assert!(HINT_BITS_MAX <= DIGEST_BITS);
-/// Hints looked at, from that of a key's own digest backwards.
+const _: () = assert!(HINT_BITS_MAX <= PREFIX_CODE_BITS);
+/// Hints looked at, from that of a key's own code backwards.
 const HINTS_TRIED: usize = 4;
 
 /// The neighbours of a place in the list on one level; a null `before` is the head.
@@ -125,12 +125,12 @@ const WHOLE: Gap = Gap { before: null(), after: Link::END };
 
 /// A descent by single steps, so that several may wait for memory together. It finds nothing: what it has passed is then
 /// near the processor, for the search that follows.
-pub(super) struct Approach {
+pub(super) struct InterleavedDescent {
     gap: Gap,
     level: usize,
-    digest: u32,
+    code: u32,
     stage: Stage,
-    /// The next node's row has been asked for, because its digest does not tell.
+    /// The next node's row has been asked for, because its code does not tell.
     compares: bool,
 }
 
@@ -142,7 +142,7 @@ enum Stage {
 }
 
 #[cfg(test)]
-impl Approach {
+impl InterleavedDescent {
     /// The last node before the row, when there is nothing more to look at.
     pub(super) fn before(&self) -> Cursor {
         self.gap.before
@@ -150,16 +150,20 @@ impl Approach {
 }
 
 /// A lower list (4^5 cells) is near the processor anyway.
-const APPROACH_HEIGHT_MIN: usize = 6;
+const DESCENT_HEIGHT_MIN: usize = 6;
 
 impl SkipList {
     /// An empty list. Rows are digested for the default order of rows alone.
-    pub(super) fn new(comparator: CellComparator, row_digest: RowDigest, pool: Arc<ChunkPool>) -> Self {
+    pub(super) fn new(
+        comparator: CellComparator,
+        row_encoder: RowPrefixEncoder,
+        pool: Arc<ChunkPool>,
+    ) -> Self {
         let orders_by_bytes = comparator == CellComparator::Default;
         Self {
             arena: Arena::new(pool),
             comparator,
-            row_digest: if orders_by_bytes { row_digest } else { RowDigest::none() },
+            row_encoder: if orders_by_bytes { row_encoder } else { RowPrefixEncoder::none() },
             head: std::array::from_fn(|_| AtomicU64::new(Link::END.0)),
             height: AtomicUsize::new(1),
             heights_drawn: AtomicUsize::new(0),
@@ -177,17 +181,17 @@ impl SkipList {
     /// An empty list for what comes after this one: in rows like those here, or as they were expected here.
     pub(super) fn next_list(&self, like_those_here: bool) -> Self {
         let row = |at| self.cell(at).map_or(&[][..], |cell| cell.row());
-        let row_digest = match like_those_here {
-            true => RowDigest::between(row(self.first()), row(self.last())),
-            false => self.row_digest.clone(),
+        let row_encoder = match like_those_here {
+            true => RowPrefixEncoder::between(row(self.first()), row(self.last())),
+            false => self.row_encoder.clone(),
         };
-        Self::new(self.comparator, row_digest, Arc::clone(self.arena.pool()))
+        Self::new(self.comparator, row_encoder, Arc::clone(self.arena.pool()))
     }
 
     /// How rows are digested.
     #[cfg(test)]
-    pub(super) fn row_digest(&self) -> &RowDigest {
-        &self.row_digest
+    pub(super) fn row_encoder(&self) -> &RowPrefixEncoder {
+        &self.row_encoder
     }
 
     /// The order of the cells.
@@ -199,14 +203,14 @@ impl SkipList {
     pub(super) fn insert(&self, cell: &CellRef<'_>) -> usize {
         let height = self.draw_height();
         let bytes = node_bytes(height, cell);
-        let digest = self.row_digest.of(cell.row());
+        let code = self.row_encoder.code_of(cell.row());
         let node = self.new_node(cell, height, bytes);
-        let gaps = self.find_gaps(cell, digest, height);
+        let gaps = self.find_gaps(cell, code, height);
         for (level, gap) in gaps.into_iter().enumerate().take(height) {
-            self.link_in(node, level, gap, cell, digest);
+            self.link_in(node, level, gap, cell, code);
         }
         self.height.fetch_max(height, Ordering::Relaxed);
-        if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, digest)) }
+        if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, code)) }
     }
 
     /// Leaves a hint at a tall node that is linked on all its levels; gives the bytes of a new table, if one was needed.
@@ -215,9 +219,9 @@ impl SkipList {
         let Some((bits, hints)) = self.hints() else {
             return if tall >> HINT_BITS_MIN > 0 { self.make_hints(HINT_BITS_MIN) } else { 0 };
         };
-        let hint = &hints[hint_of(node.digest(), bits)];
+        let hint = &hints[hint_of(node.code(), bits)];
         let known = Link(hint.load(Ordering::Relaxed));
-        if known.is_end() || known.digest() <= node.digest() {
+        if known.is_end() || known.code() <= node.code() {
             hint.store(node.0, Ordering::Release);
         }
         if tall >> bits > 1 && bits < HINT_BITS_MAX { self.make_hints(bits + 1) } else { 0 }
@@ -245,7 +249,7 @@ impl SkipList {
             before.iter().flat_map(|(_, hints)| *hints).map(|hint| Link(hint.load(Ordering::Acquire)));
         for link in known.filter(|link| !link.is_end()) {
             // SAFETY: as above; the place is below 2 to the power of `bits`.
-            unsafe { (*table.add(1 + hint_of(link.digest(), bits))).store(link.0, Ordering::Release) };
+            unsafe { (*table.add(1 + hint_of(link.code(), bits))).store(link.0, Ordering::Release) };
         }
         self.hints.store(table, Ordering::Release);
         self.makes_hints.store(false, Ordering::Release);
@@ -263,28 +267,28 @@ impl SkipList {
         }
     }
 
-    /// A tall node that is before all cells with this digest, and maybe not far; null for none known.
+    /// A tall node that is before all cells with this code, and maybe not far; null for none known.
     #[inline]
-    fn hint(&self, digest: u32) -> *const Node {
+    fn hint(&self, code: u32) -> *const Node {
         let Some((bits, hints)) = self.hints() else { return null() };
-        let at = hint_of(digest, bits);
+        let at = hint_of(code, bits);
         let near = hints[(at + 1).saturating_sub(HINTS_TRIED)..=at].iter().rev();
         let mut near = near.map(|hint| Link(hint.load(Ordering::Acquire)));
-        let leads_before = |link: &Link| !link.is_end() && link.digest() < digest;
+        let leads_before = |link: &Link| !link.is_end() && link.code() < code;
         near.find(leads_before).map_or(null(), Link::node)
     }
 
     /// The node from which to go down, and on how many levels: the tallest on the way from a hint, or the head.
     #[inline]
-    fn start(&self, digest: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
-        let mut before = self.hint(digest);
+    fn start(&self, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
+        let mut before = self.hint(code);
         if before.is_null() {
             return (WHOLE, self.height.load(Ordering::Relaxed));
         }
         loop {
             let height = self.height_of(before);
             let after = self.next(before, height - 1);
-            if !self.goes_before(after, digest, goes_before) {
+            if !self.goes_before(after, code, goes_before) {
                 return (Gap { before, after: Link::END }, height);
             }
             before = after.node();
@@ -296,20 +300,20 @@ impl SkipList {
     fn height_of(&self, node: *const Node) -> usize {
         // SAFETY: a node of this list, which was complete before it could be reached and lives as long as `self`.
         unsafe {
-            (*node).written.seen();
+            (*node).published.observe();
             usize::from((*node).height)
         }
     }
 
-    fn link_in(&self, node: NonNull<Node>, level: usize, mut gap: Gap, cell: &CellRef<'_>, digest: u32) {
-        let to = Link::to(node, digest);
+    fn link_in(&self, node: NonNull<Node>, level: usize, mut gap: Gap, cell: &CellRef<'_>, code: u32) {
+        let to = Link::to(node, code);
         loop {
             self.link(node.as_ptr(), level).store(gap.after.0, Ordering::Relaxed);
             let link = self.link(gap.before, level);
             if link.compare_exchange(gap.after.0, to.0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
-            gap = self.find_gap(gap, level, cell, digest);
+            gap = self.find_gap(gap, level, cell, code);
         }
     }
 
@@ -342,7 +346,7 @@ impl SkipList {
 
     /// The last cell.
     pub(super) fn last(&self) -> Cursor {
-        self.descend(DIGEST_MAX, |_| true).before
+        self.descend(PREFIX_CODE_MAX, |_| true).before
     }
 
     /// The first cell.
@@ -370,35 +374,29 @@ impl SkipList {
     /// The bottom gap around a key.
     fn gap_of(&self, key: &CellRef<'_>) -> Gap {
         let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
-        self.descend(self.row_digest.of(key.row()), goes_before)
+        self.descend(self.row_encoder.code_of(key.row()), goes_before)
     }
 
-    /// The bottom gap such that everything before it goes before, and nothing after it: by its digest, or where that is
-    /// `digest` by `goes_before`.
-    fn descend(&self, digest: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
-        let (mut gap, levels) = self.start(digest, &goes_before);
+    /// The bottom gap such that everything before it goes before, and nothing after it: by its code, or where that is
+    /// `code` by `goes_before`.
+    fn descend(&self, code: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
+        let (mut gap, levels) = self.start(code, &goes_before);
         for level in (0..levels).rev() {
-            gap = self.walk(gap, level, digest, &goes_before);
+            gap = self.walk(gap, level, code, &goes_before);
         }
         gap
     }
 
     /// The gap on a level, within one of a level above: what ends that one is known to go after.
     #[inline]
-    fn walk(
-        &self,
-        within: Gap,
-        level: usize,
-        digest: u32,
-        goes_before: &impl Fn(&CellRef<'_>) -> bool,
-    ) -> Gap {
+    fn walk(&self, within: Gap, level: usize, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
         let mut before = within.before;
         loop {
             let after = self.next(before, level);
             if level > 0 {
-                self.ask_below(before, level - 1, digest);
+                self.ask_below(before, level - 1, code);
             }
-            if after == within.after || !self.goes_before(after, digest, goes_before) {
+            if after == within.after || !self.goes_before(after, code, goes_before) {
                 return Gap { before, after };
             }
             before = after.node();
@@ -407,16 +405,16 @@ impl SkipList {
 
     /// Asks for the node that a level below leads to, if it lies on the way.
     #[inline]
-    fn ask_below(&self, before: *const Node, level: usize, digest: u32) {
+    fn ask_below(&self, before: *const Node, level: usize, code: u32) {
         let below = Link(self.link(before, level).load(Ordering::Relaxed));
-        if below.digest() <= digest {
+        if below.code() <= code {
             prefetch(below.node());
         }
     }
 
     #[inline]
-    fn goes_before(&self, link: Link, digest: u32, goes_before: impl FnOnce(&CellRef<'_>) -> bool) -> bool {
-        match link.digest().cmp(&digest) {
+    fn goes_before(&self, link: Link, code: u32, goes_before: impl FnOnce(&CellRef<'_>) -> bool) -> bool {
+        match link.code().cmp(&code) {
             Order::Less if link.is_end() => false,
             Order::Less => true,
             Order::Equal => self.cell(link.node()).is_some_and(|cell| goes_before(&cell)),
@@ -424,44 +422,44 @@ impl SkipList {
         }
     }
 
-    fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>, digest: u32) -> Gap {
+    fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>, code: u32) -> Gap {
         let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
-        self.walk(within, level, digest, &goes_before)
+        self.walk(within, level, code, &goes_before)
     }
 
-    fn find_gaps(&self, key: &CellRef<'_>, digest: u32, height: usize) -> [Gap; HEIGHT_MAX] {
+    fn find_gaps(&self, key: &CellRef<'_>, code: u32, height: usize) -> [Gap; HEIGHT_MAX] {
         let mut gaps = [WHOLE; HEIGHT_MAX];
         let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
-        let (mut gap, mut levels) = self.start(digest, &goes_before);
+        let (mut gap, mut levels) = self.start(code, &goes_before);
         if levels < height {
             (gap, levels) = (WHOLE, height.max(self.height.load(Ordering::Relaxed)));
         }
         for level in (0..levels).rev() {
-            gap = self.walk(gap, level, digest, &goes_before);
+            gap = self.walk(gap, level, code, &goes_before);
             gaps[level] = gap;
         }
         gaps
     }
 
     /// Begins to look where a row would be; `None` when there is little to look at.
-    pub(super) fn approach(&self, row: &[u8]) -> Option<Approach> {
+    pub(super) fn begin_descent(&self, row: &[u8]) -> Option<InterleavedDescent> {
         let height = self.height.load(Ordering::Relaxed);
-        if height < APPROACH_HEIGHT_MIN {
+        if height < DESCENT_HEIGHT_MIN {
             return None;
         }
-        let digest = self.row_digest.of(row);
+        let code = self.row_encoder.code_of(row);
         if let Some((bits, hints)) = self.hints() {
-            prefetch(&hints[hint_of(digest, bits)]);
+            prefetch(&hints[hint_of(code, bits)]);
         }
-        Some(Approach { gap: WHOLE, level: height - 1, digest, stage: Stage::Hint, compares: false })
+        Some(InterleavedDescent { gap: WHOLE, level: height - 1, code, stage: Stage::Hint, compares: false })
     }
 
     /// Looks at one node on the way to `row`, and asks for the next; whether there is one.
     #[inline]
-    pub(super) fn step(&self, approach: &mut Approach, row: &[u8]) -> bool {
-        let Approach { gap, level, digest, stage, compares } = approach;
+    pub(super) fn step(&self, descent: &mut InterleavedDescent, row: &[u8]) -> bool {
+        let InterleavedDescent { gap, level, code, stage, compares } = descent;
         if *stage == Stage::Hint {
-            gap.before = self.hint(*digest);
+            gap.before = self.hint(*code);
             prefetch(gap.before);
             *stage = if gap.before.is_null() { Stage::Descend } else { Stage::Climb };
             return true;
@@ -472,7 +470,7 @@ impl SkipList {
         loop {
             let after = self.next(gap.before, *level);
             let is_known = after.is_end() || after == gap.after;
-            if !is_known && after.digest() == *digest && !*compares {
+            if !is_known && after.code() == *code && !*compares {
                 *compares = true;
                 prefetch(after.node());
                 return true;
@@ -480,7 +478,7 @@ impl SkipList {
             *compares = false;
             let goes_before =
                 |cell: &CellRef<'_>| self.comparator.compare_rows(cell.row(), row) == Order::Less;
-            if !is_known && self.goes_before(after, *digest, goes_before) {
+            if !is_known && self.goes_before(after, *code, goes_before) {
                 gap.before = after.node();
                 prefetch(gap.before);
                 return true;
@@ -520,7 +518,7 @@ impl SkipList {
             key_value_len: length::must_u32(cell.key_value_len()),
             height: length::bounded_u16(height),
             hidden: AtomicBool::new(false),
-            written: Written::now(),
+            published: PublicationCheck::publish(),
         };
         // SAFETY: `bytes` bytes at `node` are ours alone, aligned to 8; header, links and KeyValue fit them exactly
         // (`node_bytes`), and each is written before anything reads it.
@@ -541,9 +539,9 @@ impl SkipList {
     }
 }
 
-/// Which hint is for a digest.
-fn hint_of(digest: u32, bits: u32) -> usize {
-    (digest >> (DIGEST_BITS - bits)) as usize
+/// Which hint is for a code.
+fn hint_of(code: u32, bits: u32) -> usize {
+    (code >> (PREFIX_CODE_BITS - bits)) as usize
 }
 
 fn node_bytes(height: usize, cell: &CellRef<'_>) -> usize {
@@ -566,7 +564,7 @@ fn mix(counter: u64) -> u64 {
 unsafe fn cell_of<'a>(node: *const Node) -> CellRef<'a> {
     // SAFETY: the caller's promise; the KeyValue lies behind `height` links and has `key_value_len` bytes.
     unsafe {
-        (*node).written.seen();
+        (*node).published.observe();
         let start = HEADER_BYTES + (*node).height as usize * LINK_BYTES;
         let bytes =
             std::slice::from_raw_parts(node.byte_add(start).cast::<u8>(), (*node).key_value_len as usize);

@@ -9,15 +9,15 @@ pub(super) use super::memory_hints::{prefetch, want_huge_pages};
 
 /// Stands beside bytes that are written plainly and read by other threads later. Nothing here; in the model it fails when
 /// a reader came to the bytes by no way on which their writing happened before.
-pub(super) struct Written;
+pub(super) struct PublicationCheck;
 
-impl Written {
-    pub(super) fn now() -> Self {
+impl PublicationCheck {
+    pub(super) fn publish() -> Self {
         Self
     }
 
     #[inline]
-    pub(super) fn seen(&self) {}
+    pub(super) fn observe(&self) {}
 }
 
 /// A list has hints once it has 2 to this power of tall nodes.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::{Chunk, FIRST_CHUNK_BYTES, LEAST_CHUNK_BYTES, Takes};
-use super::digest::RowDigest;
+use super::chunk::{Chunk, FIRST_CHUNK_BYTES, LEAST_CHUNK_BYTES, TakeHistory};
+use super::row_prefix_code::RowPrefixEncoder;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
 use crate::scanner::KeyValueScanner;
@@ -161,7 +161,7 @@ fn chunks_that_nobody_needs_for_some_looks_are_freed_but_for_a_few() {
 
 #[test]
 fn what_was_taken_long_ago_is_forgotten() {
-    let (mut takes, began) = (Takes::default(), Instant::now());
+    let (mut takes, began) = (TakeHistory::default(), Instant::now());
     let mut most_after = |seconds: u64, count: usize| {
         (0..count).for_each(|_| takes.note(began + Duration::from_secs(seconds)));
         takes.most()
@@ -308,7 +308,7 @@ fn flat_segments_answer_as_the_list_does_merged_or_not() {
     assert_eq!(last[0], last[1]);
     merged.count_columns();
     let columns = rows_of(&mut from_start(&list, ALL)).chunk_by(|a, b| a.0 == b.0).count();
-    assert_eq!(merged.unique_part(), Some(columns as f64 / CELLS as f64));
+    assert_eq!(merged.unique_fraction(), Some(columns as f64 / CELLS as f64));
 }
 
 #[test]
@@ -381,8 +381,8 @@ fn what_comes_after_a_segment_is_expected_in_its_rows() {
         assert_eq!(rows_of(&mut from_start(&segment, ALL)), expected, "{from}");
         segment = segment.next();
         let (low, high) = (&expected[0].0, &expected[expected.len() - 1].0);
-        assert_eq!(segment.row_digest(), Some(&RowDigest::between(low, high)));
-        assert_eq!(segment.next().row_digest(), segment.row_digest(), "too few cells to learn from");
+        assert_eq!(segment.row_encoder(), Some(&RowPrefixEncoder::between(low, high)));
+        assert_eq!(segment.next().row_encoder(), segment.row_encoder(), "too few cells to learn from");
     }
 }
 
@@ -471,13 +471,13 @@ fn rows_are_found_backwards() {
 fn an_approach_comes_to_where_a_row_would_be() {
     for ends in EXPECTED {
         let segment = Segment::new(CellComparator::Default, ends, ChunkPool::new(4));
-        assert!(segment.approach(b"row").is_none(), "there is nothing to look at");
+        assert!(segment.begin_descent(b"row").is_none(), "there is nothing to look at");
         (0..CELLS.max(10_000)).for_each(|n| segment.add(&cell(2 * (mix(n) % 9_000), 1, n).as_cell()));
         for n in 0..20_000 {
             let row = format!("row{n:06}").into_bytes();
-            let mut approach = segment.approach(&row).expect("a high list");
-            while approach.step(&row) {}
-            assert!(approach.before() == segment.before(&KeyBuf::first_on_row(&row).as_cell()), "{n}");
+            let mut begin_descent = segment.begin_descent(&row).expect("a high list");
+            while begin_descent.step(&row) {}
+            assert!(begin_descent.before() == segment.before(&KeyBuf::first_on_row(&row).as_cell()), "{n}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`HalfDone`]: a panic between a write number and its completion.
+//! [`AbortOnPanic`]: a panic between a write number and its completion.
 //!
 //! A number that is never completed keeps every later write of its region from being seen: they would wait for ever, on a server
 //! that looks alive. What was written of it is in the log or not, and in the MemStore in part, so nobody can complete it either.
@@ -7,12 +7,12 @@
 use super::Region;
 
 /// Tells the server, when it is dropped by a panic, that it cannot go on.
-pub(super) struct HalfDone<'a>(pub(super) &'a Region);
+pub(super) struct AbortOnPanic<'a>(pub(super) &'a Region);
 
-impl Drop for HalfDone<'_> {
+impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.env.events.cannot_go_on(self.0, "it panicked and left a change half done");
+            self.0.env.events.abort_server(self.0, "it panicked and left a change half done");
         }
     }
 }
@@ -38,7 +38,7 @@ mod tests {
             panic!("a bug");
         }
 
-        fn cannot_go_on(&self, _: &Region, reason: &str) {
+        fn abort_server(&self, _: &Region, reason: &str) {
             self.0.send(reason.to_owned()).expect("the test listens");
         }
     }

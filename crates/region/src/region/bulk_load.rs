@@ -32,7 +32,7 @@ use evenkeel_wal::markers::Marker;
 use md5::{Digest, Md5};
 use parking_lot::MutexGuard;
 
-use self::manifest::{Manifest, Move};
+use self::manifest::{FileMove, Manifest};
 use super::{Phase, Region};
 use crate::layout;
 use crate::store::{Store, StoreFile};
@@ -76,7 +76,7 @@ pub enum BulkLoadOutcome {
 
 /// What a load left to do.
 #[derive(Debug, Default)]
-pub(super) enum Unfinished {
+pub(super) enum UnfinishedLoad {
     #[default]
     Nothing,
     /// It failed and could not be undone.
@@ -86,7 +86,7 @@ pub(super) enum Unfinished {
 }
 
 /// A file on its way, and its store.
-struct Prepared<'a> {
+struct PreparedFile<'a> {
     store: &'a Arc<Store>,
     from: PathBuf,
     stem: String,
@@ -102,7 +102,7 @@ impl Region {
     /// once the region opens next.
     pub fn bulk_load(self: &Arc<Self>, load: &BulkLoad) -> Result<BulkLoadOutcome> {
         let _one = self.bulk_loading.lock();
-        self.settle(&self.flushing.lock())?;
+        self.finish_pending_load(&self.flushing.lock())?;
         self.check_serving()?;
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         let stores = load.files.iter().map(|file| self.bulk_store(&file.family));
@@ -123,7 +123,7 @@ impl Region {
         }
         let mut prepared = Vec::new();
         let outcome = prepare(&left, &mut prepared).and_then(|()| self.commit_load(load, &mut prepared));
-        if outcome.is_err() && matches!(*self.unfinished.lock(), Unfinished::Nothing) {
+        if outcome.is_err() && matches!(*self.unfinished.lock(), UnfinishedLoad::Nothing) {
             discard_copies(&prepared);
         }
         outcome.map(|()| BulkLoadOutcome::Loaded)
@@ -134,15 +134,15 @@ impl Region {
     }
 
     /// Does what the last load left to do, for a caller that holds the flush lock.
-    pub(super) fn settle(&self, _no_flush: &MutexGuard<'_, ()>) -> Result<()> {
+    pub(super) fn finish_pending_load(&self, _no_flush: &MutexGuard<'_, ()>) -> Result<()> {
         let fs = &*self.env.stores.fs;
         let mut unfinished = self.unfinished.lock();
         match &*unfinished {
-            Unfinished::Nothing => {}
-            Unfinished::Undo(manifest) => manifest.undo(fs)?,
-            Unfinished::Forget(manifest) => manifest.forget(fs)?,
+            UnfinishedLoad::Nothing => {}
+            UnfinishedLoad::Undo(manifest) => manifest.undo(fs)?,
+            UnfinishedLoad::Forget(manifest) => manifest.forget(fs)?,
         }
-        *unfinished = Unfinished::Nothing;
+        *unfinished = UnfinishedLoad::Nothing;
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Region {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn commit_load(self: &Arc<Self>, load: &BulkLoad, prepared: &mut [Prepared<'_>]) -> Result<()> {
+    fn commit_load(self: &Arc<Self>, load: &BulkLoad, prepared: &mut [PreparedFile<'_>]) -> Result<()> {
         let _no_flush = self.flushing.lock();
         self.check_serving()?;
         let seq_id = load.assign_seq_id.then(|| self.flush_below()).transpose()?;
@@ -172,7 +172,7 @@ impl Region {
         prepared.sort_by(|a, b| a.store.family().name().cmp(b.store.family().name()));
         let manifest = self.manifest(load, prepared, seq_id)?;
         let fs = &*self.env.stores.fs;
-        let placed = (manifest.write(fs).and_then(|()| manifest.carry_out(fs)))
+        let placed = (manifest.write(fs).and_then(|()| manifest.apply(fs)))
             .and_then(|()| open_all(prepared, &manifest));
         let opened = match placed {
             Ok(opened) => opened,
@@ -182,13 +182,13 @@ impl Region {
             for (one, file) in prepared.iter().zip(opened) {
                 one.store.add_files(vec![file]);
             }
-            self.forget_rows();
+            self.invalidate_row_cache();
         });
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
         if let Err(error) = manifest.forget(fs) {
             tracing::warn!(region = %self.info.name_text(), %error, "the note of a finished bulk load stays for now");
-            *self.unfinished.lock() = Unfinished::Forget(manifest);
+            *self.unfinished.lock() = UnfinishedLoad::Forget(manifest);
         }
         logged.map_err(|error| error.context("files are loaded, and the log does not say so"))
     }
@@ -197,22 +197,27 @@ impl Region {
         tracing::error!(region = %self.info.name_text(), %error, "a bulk load failed");
         if let Err(undo) = manifest.undo(&*self.env.stores.fs) {
             tracing::error!(region = %self.info.name_text(), error = %undo, "a bulk load cannot be undone yet");
-            *self.unfinished.lock() = Unfinished::Undo(manifest);
+            *self.unfinished.lock() = UnfinishedLoad::Undo(manifest);
         }
         error
     }
 
-    fn manifest(&self, load: &BulkLoad, prepared: &[Prepared<'_>], seq_id: Option<u64>) -> Result<Manifest> {
-        let name = |one: &Prepared<'_>| match seq_id {
+    fn manifest(
+        &self,
+        load: &BulkLoad,
+        prepared: &[PreparedFile<'_>],
+        seq_id: Option<u64>,
+    ) -> Result<Manifest> {
+        let name = |one: &PreparedFile<'_>| match seq_id {
             Some(seq_id) => format!("{}_SeqId_{seq_id}_", one.stem),
             None => one.stem.clone(),
         };
-        let to_move = |one: &Prepared<'_>| Move {
+        let to_move = |one: &PreparedFile<'_>| FileMove {
             family: one.store.family().name().to_vec().into(),
             from: one.from.clone(),
             name: name(one),
         };
-        let moves: Vec<Move> = prepared.iter().map(to_move).collect();
+        let moves: Vec<FileMove> = prepared.iter().map(to_move).collect();
         let marker = pb::BulkLoadDescriptor {
             table_name: self.info.table().into(),
             encoded_region_name: self.encoded_name.clone(),
@@ -224,8 +229,8 @@ impl Region {
         Ok(Manifest::new(layout::region_dir(&self.env.stores.root, &self.info), moves, marker))
     }
 
-    fn store_descriptors(&self, moves: &[Move]) -> Result<Vec<pb::StoreDescriptor>> {
-        let of_family = |moves: &[Move]| -> Result<pb::StoreDescriptor> {
+    fn store_descriptors(&self, moves: &[FileMove]) -> Result<Vec<pb::StoreDescriptor>> {
+        let of_family = |moves: &[FileMove]| -> Result<pb::StoreDescriptor> {
             // One size for all files of a family: HBase notes the last one's.
             let last = moves.last().map(|one| self.env.stores.fs.status(&one.from)).transpose()?;
             let family = moves.first().map(|one| one.family.clone()).unwrap_or_default();
@@ -263,23 +268,23 @@ fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
 /// Copies what must stay where it is, and syncs what its writer may not have synced. What was made is in `prepared`, also after an error.
 fn prepare<'a>(
     files: &[(&BulkFile, &'a Arc<Store>, String)],
-    prepared: &mut Vec<Prepared<'a>>,
+    prepared: &mut Vec<PreparedFile<'a>>,
 ) -> Result<()> {
     for (file, store, stem) in files {
         let from = match file.keep_source {
             true => store.copy_in(&file.source, stem)?,
             false => store.sync_staged(&file.source).map(|()| file.source.clone())?,
         };
-        prepared.push(Prepared { store, from, stem: stem.clone(), is_copy: file.keep_source });
+        prepared.push(PreparedFile { store, from, stem: stem.clone(), is_copy: file.keep_source });
     }
     Ok(())
 }
 
-fn discard_copies(prepared: &[Prepared<'_>]) {
+fn discard_copies(prepared: &[PreparedFile<'_>]) {
     prepared.iter().filter(|one| one.is_copy).for_each(|one| one.store.discard_copy(&one.from));
 }
 
-fn open_all(prepared: &[Prepared<'_>], manifest: &Manifest) -> Result<Vec<Arc<StoreFile>>> {
-    let open = |(one, to): (&Prepared<'_>, &Move)| one.store.open_file(&to.name);
+fn open_all(prepared: &[PreparedFile<'_>], manifest: &Manifest) -> Result<Vec<Arc<StoreFile>>> {
+    let open = |(one, to): (&PreparedFile<'_>, &FileMove)| one.store.open_file(&to.name);
     prepared.iter().zip(&manifest.moves).map(open).collect()
 }

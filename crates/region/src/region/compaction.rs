@@ -7,7 +7,7 @@ use evenkeel_common::Result;
 use evenkeel_common::thread::catch;
 
 use super::{Phase, Region};
-use crate::store::{CompactionResult, Patience, Store};
+use crate::store::{BackgroundPriority, CompactionResult, Store};
 
 impl Region {
     /// Whether some store has enough files to compact.
@@ -29,20 +29,20 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::compact`].
-    pub fn compact_patiently(
+    pub fn compact_in_background(
         self: &Arc<Self>,
         family: Option<&[u8]>,
         major: bool,
-        patience: &dyn Patience,
+        priority: &dyn BackgroundPriority,
     ) -> Result<bool> {
-        self.compact_with(family, major, Some(patience))
+        self.compact_with(family, major, Some(priority))
     }
 
     fn compact_with(
         self: &Arc<Self>,
         family: Option<&[u8]>,
         major: bool,
-        patience: Option<&dyn Patience>,
+        priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
         let _one = self.compacting.lock();
         if *self.updates.read() == Phase::Closed {
@@ -52,7 +52,7 @@ impl Region {
         let mut done = false;
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
-            done |= catch(what, || self.compact_store(store, major, patience))?;
+            done |= catch(what, || self.compact_store(store, major, priority))?;
         }
         Ok(done)
     }
@@ -61,10 +61,10 @@ impl Region {
         &self,
         store: &Arc<Store>,
         major: bool,
-        patience: Option<&dyn Patience>,
+        priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
-        let result = store.compact_patiently(&request, self.mvcc.read_point(), patience)?;
+        let result = store.compact_in_background(&request, self.mvcc.read_point(), priority)?;
         let files = store.install_compaction(&result)?;
         let names: Vec<_> = files.iter().map(|file| file.name().to_owned()).collect();
         self.mark_compaction(store, &result, &names)?;
@@ -73,7 +73,7 @@ impl Region {
             store.swap_compaction(request, files);
             if drops_markers {
                 // What they hid of the MemStore is hidden no more.
-                self.forget_rows();
+                self.invalidate_row_cache();
             }
         });
         if let Err(error) = store.archive_replaced() {
@@ -113,7 +113,7 @@ impl Region {
         self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
     }
 
-    /// When the oldest file that a major compaction wrote was written, milliseconds since 1970; 0 when there is none.
+    /// When the oldest file that a major compaction throttle was written, milliseconds since 1970; 0 when there is none.
     pub fn last_major_compaction_ms(&self) -> i64 {
         let files = self.stores.iter().flat_map(|store| store.files());
         files.filter(|file| file.is_major).map(|file| file.modified_ms).min().unwrap_or(0)

@@ -22,17 +22,17 @@ use evenkeel_common::thread::catch;
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::abort_on_panic::HalfDone;
+use super::abort_on_panic::AbortOnPanic;
 use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
-use crate::store::{Patience, StoreFile};
+use crate::store::{BackgroundPriority, StoreFile};
 
 /// The files that the snapshot of each store became, below `.tmp`.
-type Flushed = Vec<Vec<PathBuf>>;
+type FlushedFiles = Vec<Vec<PathBuf>>;
 
 /// Which sequence id stands for "everything up to here" in a flush's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FlushNumber {
+pub(super) enum FlushSeqId {
     /// A new one, after all writes so far.
     Next,
     /// The last one replayed: the edit after it may have the next one already.
@@ -72,28 +72,28 @@ impl FlushLock {
         self.lock.is_locked()
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 }
 
-/// Patience that ends when somebody waits for the flush: a close, a bulk load, or a user.
-struct UntilWanted<'a> {
-    patience: &'a dyn Patience,
+/// BackgroundPriority that ends when somebody waits for the flush: a close, a bulk load, or a user.
+struct UntilAwaited<'a> {
+    priority: &'a dyn BackgroundPriority,
     lock: &'a FlushLock,
 }
 
-impl Patience for UntilWanted<'_> {
+impl BackgroundPriority for UntilAwaited<'_> {
     fn is_urgent(&self) -> bool {
-        self.lock.is_wanted() || self.patience.is_urgent()
+        self.lock.is_awaited() || self.priority.is_urgent()
     }
 
-    fn yield_to_others(&self) {
-        self.patience.yield_to_others();
+    fn lower_priority(&self) {
+        self.priority.lower_priority();
     }
 
-    fn wrote(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
-        self.patience.wrote(bytes, is_urgent);
+    fn throttle(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
+        self.priority.throttle(bytes, is_urgent);
     }
 }
 
@@ -110,39 +110,42 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::flush`].
-    pub fn flush_patiently(self: &Arc<Self>, patience: &dyn Patience) -> Result<FlushOutcome> {
-        self.flush_with(Some(patience))
+    pub fn flush_in_background(self: &Arc<Self>, priority: &dyn BackgroundPriority) -> Result<FlushOutcome> {
+        self.flush_with(Some(priority))
     }
 
-    fn flush_with(self: &Arc<Self>, patience: Option<&dyn Patience>) -> Result<FlushOutcome> {
-        let _one = match patience {
+    fn flush_with(self: &Arc<Self>, priority: Option<&dyn BackgroundPriority>) -> Result<FlushOutcome> {
+        let _one = match priority {
             Some(_) => self.flushing.lock_in_turn(),
             None => self.flushing.lock(),
         };
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
-        let until_wanted = patience.map(|patience| UntilWanted { patience, lock: &self.flushing });
-        self.flush_locked(FlushNumber::Next, until_wanted.as_ref().map(|patience| patience as &dyn Patience))
+        let until_awaited = priority.map(|priority| UntilAwaited { priority, lock: &self.flushing });
+        self.flush_locked(
+            FlushSeqId::Next,
+            until_awaited.as_ref().map(|priority| priority as &dyn BackgroundPriority),
+        )
     }
 
     /// As [`Region::flush`], for a caller that holds the flush lock.
     pub(super) fn flush_locked(
         self: &Arc<Self>,
-        number: FlushNumber,
-        patience: Option<&dyn Patience>,
+        number: FlushSeqId,
+        priority: Option<&dyn BackgroundPriority>,
     ) -> Result<FlushOutcome> {
         if self.is_memstore_empty() {
             self.forget_edits();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
-        let _unless_done = HalfDone(self);
+        let _unless_done = AbortOnPanic(self);
         let started = Instant::now();
         let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
         let (cells, heap_bytes) = (size.cells, size.heap_bytes);
-        let write = || self.write_snapshots(seq_id, patience).and_then(|files| self.install_snapshots(files));
+        let write = || self.write_snapshots(seq_id, priority).and_then(|files| self.install_snapshots(files));
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
                 self.commit_snapshots(seq_id, files, number);
@@ -167,7 +170,7 @@ impl Region {
                 self.mvcc.wait_for(seq_id);
                 return Ok(seq_id);
             }
-            let outcome = self.flush_locked(FlushNumber::Next, None)?;
+            let outcome = self.flush_locked(FlushSeqId::Next, None)?;
             if outcome.flushed {
                 return Ok(outcome.seq_id);
             }
@@ -205,14 +208,14 @@ impl Region {
     }
 
     /// Gives the flush's sequence id, and when the oldest edit that it is to write was made.
-    fn take_snapshots(&self, number: FlushNumber) -> (u64, i64) {
+    fn take_snapshots(&self, number: FlushSeqId) -> (u64, i64) {
         let _updates = self.updates.write();
         self.env.wal.start_flush(&self.encoded_name, &self.family_names());
         let seq_id = match number {
-            FlushNumber::Next => self.mvcc.begin(|_| ()).0,
-            FlushNumber::Current => self.mvcc.write_point(),
+            FlushSeqId::Next => self.mvcc.begin(|_| ()).0,
+            FlushSeqId::Current => self.mvcc.write_point(),
         };
-        if number == FlushNumber::Next {
+        if number == FlushSeqId::Next {
             self.log_flush(FlushAction::StartFlush, seq_id, &[]);
         }
         self.with_new_epoch(|| {
@@ -225,33 +228,37 @@ impl Region {
         (seq_id, oldest_edit_ms)
     }
 
-    fn write_snapshots(&self, seq_id: u64, patience: Option<&dyn Patience>) -> Result<Flushed> {
+    fn write_snapshots(
+        &self,
+        seq_id: u64,
+        priority: Option<&dyn BackgroundPriority>,
+    ) -> Result<FlushedFiles> {
         let read_point = self.mvcc.read_point();
-        self.stores.iter().map(|store| store.flush_snapshot(seq_id, read_point, patience)).collect()
+        self.stores.iter().map(|store| store.flush_snapshot(seq_id, read_point, priority)).collect()
     }
 
     /// One swap of every store's lists, which cannot fail.
-    fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushNumber) {
+    fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushSeqId) {
         let swap = || self.stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
         self.first_flush_lead.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
-        if number == FlushNumber::Next {
+        if number == FlushSeqId::Next {
             self.log_flush(FlushAction::CommitFlush, seq_id, &names);
         }
         self.env.wal.complete_flush(&self.encoded_name, &self.family_names(), seq_id);
     }
 
-    fn abort_snapshots(&self, seq_id: u64, number: FlushNumber) {
+    fn abort_snapshots(&self, seq_id: u64, number: FlushSeqId) {
         self.stores.iter().for_each(|s| s.abort_flush());
-        if number == FlushNumber::Next {
+        if number == FlushSeqId::Next {
             self.log_flush(FlushAction::AbortFlush, seq_id, &[]);
         }
         self.env.wal.abort_flush(&self.encoded_name);
     }
 
     /// Files into place.
-    fn install_snapshots(&self, files: Flushed) -> Result<Vec<Vec<Arc<StoreFile>>>> {
+    fn install_snapshots(&self, files: FlushedFiles) -> Result<Vec<Vec<Arc<StoreFile>>>> {
         self.stores.iter().zip(files).map(|(store, files)| store.install_flush(&files)).collect()
     }
 }

@@ -13,7 +13,7 @@ use super::Region;
 use crate::store::Store;
 
 /// When in-memory flushes are due.
-pub(super) struct InMemoryFlushes {
+pub(super) struct InMemoryFlushSchedule {
     /// `None` when no family has them.
     threshold_bytes: Option<u64>,
     /// Asked for and not begun.
@@ -22,7 +22,7 @@ pub(super) struct InMemoryFlushes {
     running: Mutex<()>,
 }
 
-impl InMemoryFlushes {
+impl InMemoryFlushSchedule {
     pub(super) fn new(stores: &[Arc<Store>], threshold_bytes: u64) -> Self {
         let some = stores.iter().any(|store| store.compacts_in_memory());
         Self {
@@ -36,7 +36,7 @@ impl InMemoryFlushes {
 impl Region {
     /// Asks for an in-memory flush when one is due and none was asked for.
     #[inline]
-    pub(super) fn ask_for_in_memory_flush(self: &Arc<Self>) {
+    pub(super) fn request_in_memory_flush(self: &Arc<Self>) {
         let Some(bytes) = self.in_memory.threshold_bytes else { return };
         if !self.in_memory.asked.load(Ordering::Relaxed)
             && self.stores.iter().any(|store| store.wants_in_memory_flush(bytes))

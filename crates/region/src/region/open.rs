@@ -28,8 +28,8 @@ use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
 use super::bulk_load::manifest;
-use super::flush::{FlushLock, FlushNumber};
-use super::in_memory_flush::InMemoryFlushes;
+use super::flush::{FlushLock, FlushSeqId};
+use super::in_memory_flush::InMemoryFlushSchedule;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;
@@ -71,7 +71,7 @@ impl Region {
             info,
             table,
             comparator,
-            in_memory: InMemoryFlushes::new(&stores, in_memory_bytes),
+            in_memory: InMemoryFlushSchedule::new(&stores, in_memory_bytes),
             stores,
             mvcc: Arc::new(Mvcc::new(start)),
             updates: RwLock::new(Phase::Open),
@@ -120,7 +120,7 @@ impl Region {
             damaged.extend(is_damaged.then_some(file));
         }
         if cells > 0 {
-            self.flush_locked(FlushNumber::Current, None)?;
+            self.flush_locked(FlushSeqId::Current, None)?;
         }
         damaged.into_iter().try_for_each(|file| self.put_edits_aside(file))?;
         for file in &files {
@@ -164,7 +164,7 @@ impl Region {
             }
             self.mvcc.advance_to(entry.seq_id);
             if self.needs_flush() {
-                self.flush_locked(FlushNumber::Current, None)?;
+                self.flush_locked(FlushSeqId::Current, None)?;
             }
         }
         if let Some(WalEnd::Torn { bytes }) = reader.end() {
@@ -252,14 +252,14 @@ impl Region {
         let _no_compaction = self.compacting.lock();
         let no_flush = self.flushing.lock();
         if !abort {
-            self.settle(&no_flush)?;
+            self.finish_pending_load(&no_flush)?;
         }
         self.refuse_work()?;
         if abort {
             return Ok(());
         }
         self.mvcc.wait_for(self.mvcc.write_point());
-        if let Err(error) = self.flush_locked(FlushNumber::Next, None).and_then(|_| self.log_close()) {
+        if let Err(error) = self.flush_locked(FlushSeqId::Next, None).and_then(|_| self.log_close()) {
             *self.updates.write() = Phase::Open;
             tracing::error!(region = %self.info.name_text(), %error, "region cannot be closed");
             return Err(error);

@@ -5,7 +5,7 @@
 //! next row, when that gives what a new one would give: the Get is of the last one's kind, the stores have the same
 //! segments and files, and the clock shows the same time. The read point is always taken anew.
 //!
-//! Who knows the rows that come next says so ([`RowReader::look_ahead`]), so that what they need of the memory is asked for
+//! Who knows the rows that come next says so ([`RowReader::prefetch_rows`]), so that what they need of the memory is asked for
 //! together; for those of a scanner that is made anew it is asked for again.
 
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Region {
         self.open_with_views(&mut scan, read_point).map(|open| open.scanner)
     }
 
-    fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> Result<Open> {
+    fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> Result<OpenScanner> {
         scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
         if scan.raw && scan.families.iter().any(|family| family.qualifiers.is_some()) {
             return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan"));
@@ -86,7 +86,7 @@ impl Region {
         let (read_point, views) = self.view(scan, read_point);
         let now_ms = self.env.stores.clock.now_ms();
         let scanner = RegionScanner::new(&views, scan, read_point, self.comparator, now_ms)?;
-        Ok(Open { scanner, views, now_ms })
+        Ok(OpenScanner { scanner, views, now_ms })
     }
 
     fn read_point_of(&self, scan: &Scan) -> Option<u64> {
@@ -126,7 +126,7 @@ impl Region {
                 let kind = kind.filter(|_| scan.is_plain_get());
                 let read_point = self.read_point_of(&scan);
                 let open = self.open_with_views(&mut scan, read_point)?;
-                none.insert(LastGet { kind, scan, open, ahead: 0 })
+                none.insert(LastGet { kind, scan, open, prefetched: 0 })
             }
         };
         Ok(&mut last.open.scanner)
@@ -163,7 +163,7 @@ impl Region {
 }
 
 /// A scanner, and what it reads.
-struct Open {
+struct OpenScanner {
     scanner: RegionScanner,
     views: StoreViews,
     now_ms: i64,
@@ -183,9 +183,9 @@ struct LastGet {
     kind: Option<usize>,
     /// As it was made: of the first row that it read.
     scan: Scan,
-    open: Open,
+    open: OpenScanner,
     /// So many of the rows that come next have been looked for.
-    ahead: usize,
+    prefetched: usize,
 }
 
 impl RowReader<'_> {
@@ -227,16 +227,16 @@ impl RowReader<'_> {
 
     /// Looks for the rows that will be read next, which are of this kind as the last one read was; does nothing when it
     /// looked for the first of them before, nor where a row cache may have them.
-    pub fn look_ahead<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+    pub fn prefetch_rows<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         if self.region.row_cache.is_some() {
             return;
         }
         let Some(last) = self.last.as_mut().filter(|last| last.kind == Some(kind)) else { return };
-        last.ahead = match last.ahead.checked_sub(1) {
+        last.prefetched = match last.prefetched.checked_sub(1) {
             Some(left) => left,
             None => {
                 let rows = rows.take(PREFETCH_ROWS_MAX);
-                last.open.scanner.look_ahead(rows.clone());
+                last.open.scanner.prefetch_rows(rows.clone());
                 rows.count().saturating_sub(1)
             }
         };
@@ -257,13 +257,13 @@ impl RowReader<'_> {
             return region.scanner_at(last, kind, row, scan)?.next(out, context).map(drop);
         };
         let scan = scan()?;
-        let Some(cached) = rows.place(&scan) else {
+        let Some(cached) = rows.slot_of(&scan) else {
             return region.scanner_at(last, kind, row, || Ok(scan))?.next(out, context).map(drop);
         };
         if cached.find(&scan, out) {
             return Ok(());
         }
-        let shape = cached.shape(&scan);
+        let requested = cached.requested(&scan);
         // What is kept is copied anyway.
         let mut read = CellBuffer::new();
         let scanner = region.scanner_at(last, kind, row, || Ok(scan))?;
@@ -271,7 +271,7 @@ impl RowReader<'_> {
         if context.gave_up() {
             return Ok(());
         }
-        cached.keep(&read, shape, scanner.read_point(), scanner.saw_markers());
+        cached.fill(&read, requested, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())
     }

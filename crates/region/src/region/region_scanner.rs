@@ -28,20 +28,20 @@ pub struct RegionScanner {
     /// Whether the filter must see whole rows.
     whole_rows: bool,
     read_point: u64,
-    stop: Stop,
+    stop: StopRow,
     /// The cell that the stores have come to is before the stop.
     before_stop: bool,
     batch: usize,
     /// The row at hand, or the last one.
     row: Vec<u8>,
-    place: Place,
+    position: RowPosition,
 }
 
 /// A stop row of so many bytes is kept without an allocation.
 const ROW_BYTES_IN_PLACE: usize = 64;
 
 /// Where a scan ends.
-struct Stop {
+struct StopRow {
     /// Empty for the end of the table, or its beginning when reversed.
     row: SmallVec<[u8; ROW_BYTES_IN_PLACE]>,
     include_row: bool,
@@ -49,7 +49,7 @@ struct Stop {
     comparator: CellComparator,
 }
 
-impl Stop {
+impl StopRow {
     fn is_before(&self, row: &[u8]) -> bool {
         if self.row.is_empty() {
             return false;
@@ -65,7 +65,7 @@ impl Stop {
 
 /// Where in a row the last call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RowPosition {
     RowStart,
     /// In the stores that the filter needs.
     InStores,
@@ -74,7 +74,7 @@ enum Place {
 }
 
 /// What became of a row.
-enum Row {
+enum RowOutcome {
     /// Its cells are in the buffer.
     Taken,
     LeftOut,
@@ -121,7 +121,7 @@ impl RegionScanner {
             comparator,
             read_point,
             before_stop: false,
-            stop: Stop {
+            stop: StopRow {
                 row: SmallVec::from_slice(&scan.stop_row),
                 include_row: scan.include_stop_row,
                 reversed: scan.reversed,
@@ -129,7 +129,7 @@ impl RegionScanner {
             },
             batch: usize::try_from(scan.batch).unwrap_or(0),
             row: Vec::new(),
-            place: Place::RowStart,
+            position: RowPosition::RowStart,
         })
     }
 
@@ -155,13 +155,13 @@ impl RegionScanner {
         })?;
         self.stop.row.clear();
         self.stop.row.extend_from_slice(row);
-        (self.read_point, self.place, self.before_stop) = (read_point, Place::RowStart, false);
+        (self.read_point, self.position, self.before_stop) = (read_point, RowPosition::RowStart, false);
         Ok(())
     }
 
     /// Of a plain Get: looks for rows that it will be sent to soon. It stays where it is.
-    pub fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
-        self.stores.runs_mut().iter_mut().for_each(|store| store.look_ahead(rows.clone()));
+    pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.stores.runs_mut().iter_mut().for_each(|store| store.prefetch_rows(rows.clone()));
     }
 
     /// What the scanner sees: cells whose sequence ids are not beyond this.
@@ -221,13 +221,13 @@ impl RegionScanner {
             if context.time_reached_at_row() {
                 return Ok(self.cut_by_time());
             }
-            if self.place == Place::RowStart && !self.enter_row(out)? {
+            if self.position == RowPosition::RowStart && !self.enter_row(out)? {
                 return Ok(NextState::NoMoreRows);
             }
             match self.read_row(out, context)? {
-                Row::Cut(state) => return Ok(state),
-                Row::Taken => return Ok(self.state_after_row(context)),
-                Row::LeftOut => context.rows_filtered += 1,
+                RowOutcome::Cut(state) => return Ok(state),
+                RowOutcome::Taken => return Ok(self.state_after_row(context)),
+                RowOutcome::LeftOut => context.rows_filtered += 1,
             }
             self.reset_filter();
             if self.is_filter_done() {
@@ -240,7 +240,11 @@ impl RegionScanner {
     }
 
     fn cut_by_time(&self) -> NextState {
-        if self.place == Place::RowStart { NextState::TimeLimitRowEnd } else { NextState::TimeLimitMidRow }
+        if self.position == RowPosition::RowStart {
+            NextState::TimeLimitRowEnd
+        } else {
+            NextState::TimeLimitMidRow
+        }
     }
 
     /// Goes to the next row; false when there is none.
@@ -262,46 +266,47 @@ impl RegionScanner {
     }
 
     /// Reads the row at hand, from its start or from where the last call ended.
-    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<Row> {
+    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<RowOutcome> {
         let from = out.len();
-        if self.place == Place::RowStart {
+        if self.position == RowPosition::RowStart {
             context.rows_scanned += 1;
             if self.is_row_key_filtered()? {
                 self.skip_row()?;
-                return Ok(Row::LeftOut);
+                return Ok(RowOutcome::LeftOut);
             }
         }
-        if self.place != Place::InJoined {
-            let had_cells = self.place == Place::InStores;
-            self.place = Place::InStores;
+        if self.position != RowPosition::InJoined {
+            let had_cells = self.position == RowPosition::InStores;
+            self.position = RowPosition::InStores;
             if let Some(state) = populate(&mut self.stores, &mut self.filter, &self.row, out, context)? {
                 return self.cut(state);
             }
-            self.place = Place::RowStart;
+            self.position = RowPosition::RowStart;
             let is_empty = out.len() == from && !had_cells;
             if is_empty || self.is_row_filtered(out, from, context)? {
-                return Ok(Row::LeftOut);
+                return Ok(RowOutcome::LeftOut);
             }
         }
         if self.seek_joined()? {
-            self.place = Place::InJoined;
+            self.position = RowPosition::InJoined;
             let limit = populate(&mut self.joined, &mut self.filter, &self.row, out, context)?;
             sort_from(out, from, self.comparator);
             if let Some(state) = limit {
                 return self.cut(state);
             }
         }
-        let was_joined = std::mem::replace(&mut self.place, Place::RowStart) == Place::InJoined;
-        Ok(if out.len() == from && !was_joined { Row::LeftOut } else { Row::Taken })
+        let was_joined =
+            std::mem::replace(&mut self.position, RowPosition::RowStart) == RowPosition::InJoined;
+        Ok(if out.len() == from && !was_joined { RowOutcome::LeftOut } else { RowOutcome::Taken })
     }
 
-    fn cut(&self, state: NextState) -> Result<Row> {
+    fn cut(&self, state: NextState) -> Result<RowOutcome> {
         if self.whole_rows {
             return Err(HBaseError::do_not_retry(
                 "Filter whose hasFilterRow() returns true is incompatible with scans that must stop mid-row because of a limit",
             ));
         }
-        Ok(Row::Cut(state))
+        Ok(RowOutcome::Cut(state))
     }
 
     fn is_row_key_filtered(&mut self) -> Result<bool> {

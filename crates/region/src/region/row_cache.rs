@@ -3,7 +3,7 @@
 //! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of those that were asked for,
 //! by one Get or by several.
 //! It answers every Get of these columns, or of some of them, that wants one version, any time and no filter. All others
-//! read the stores, as do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows with
+//! read the stores, as do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. WrittenRows with
 //! tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not kept. A row of a family with a time
 //! to live is kept until the first of its cells expires.
 //!
@@ -50,7 +50,7 @@ use evenkeel_block_cache::{BlockCache, BlockKey, BucketCache, FileId};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, TableDescriptor};
 
-use self::entry::{Answer, Entry};
+use self::entry::{CoverageMatch, Entry};
 use crate::ops::Scan;
 use crate::store::StoreEnv;
 
@@ -68,7 +68,7 @@ pub(super) struct RowCache {
     /// Of this opening of the region.
     id: u128,
     generation: AtomicU64,
-    families: Vec<Family>,
+    families: Vec<FamilyRules>,
     /// The highest number of a write to a row, by its hash.
     notes: Box<[AtomicU64]>,
     /// Whether there was ever an entry.
@@ -76,7 +76,7 @@ pub(super) struct RowCache {
 }
 
 /// What matters of a family.
-struct Family {
+struct FamilyRules {
     name: Vec<u8>,
     ttl_ms: i64,
     /// Whether entries can answer for it.
@@ -86,14 +86,14 @@ struct Family {
 }
 
 /// Where the row of a Get is, if it is cached.
-pub(super) struct Place<'a> {
+pub(super) struct CacheSlot<'a> {
     cache: &'a RowCache,
     rows: &'a BucketCache,
     key: BlockKey,
 }
 
-/// Rows that a write changes: the hash of each, and its cells.
-pub(super) struct Rows {
+/// WrittenRows that a write changes: the hash of each, and its cells.
+pub(super) struct WrittenRows {
     cache: Arc<RowCache>,
     rows: Vec<(u64, Range<usize>)>,
 }
@@ -113,7 +113,7 @@ impl RowCache {
         if !is_wanted || env.cache.rows().is_none() {
             return None;
         }
-        let family = |family: &evenkeel_common::ColumnFamilyDescriptor| Family {
+        let family = |family: &evenkeel_common::ColumnFamilyDescriptor| FamilyRules {
             name: family.name().to_vec(),
             ttl_ms: family.ttl_ms(),
             is_served: !family.new_version_behavior()
@@ -133,7 +133,7 @@ impl RowCache {
 
     /// Where the answer to a Get may be; `None` when it is none that entries answer.
     #[inline]
-    pub fn place(&self, scan: &Scan) -> Option<Place<'_>> {
+    pub fn slot_of(&self, scan: &Scan) -> Option<CacheSlot<'_>> {
         let is_plain = scan.max_versions == 1
             && scan.filter.is_none()
             && scan.time_range.is_all()
@@ -148,23 +148,23 @@ impl RowCache {
             return None;
         }
         let rows = self.blocks.rows()?;
-        Some(Place { cache: self, rows, key: self.key(self.hash(&scan.start_row)) })
+        Some(CacheSlot { cache: self, rows, key: self.key(self.hash(&scan.start_row)) })
     }
 
     /// Ends the use of every entry.
-    pub fn forget_all(&self) {
+    pub fn invalidate_all(&self) {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// As [`RowCache::forget_all`], and gives their space back; returns how many there were.
+    /// As [`RowCache::invalidate_all`], and gives their space back; returns how many there were.
     pub fn evict_all(&self) -> usize {
         let old = self.key(0).file;
-        self.forget_all();
+        self.invalidate_all();
         self.blocks.rows().map_or(0, |rows| rows.evict_file(old))
     }
 
     /// The rows of a write's cells.
-    pub fn rows_of(self: &Arc<Self>, cells: &[KeyValue]) -> Rows {
+    pub fn rows_of(self: &Arc<Self>, cells: &[KeyValue]) -> WrittenRows {
         let mut rows: Vec<(u64, Range<usize>)> = Vec::new();
         for (at, cell) in cells.iter().enumerate() {
             let row = cell.as_cell().row();
@@ -173,18 +173,18 @@ impl RowCache {
                 _ => rows.push((self.hash(row), at..at + 1)),
             }
         }
-        Rows { cache: Arc::clone(self), rows }
+        WrittenRows { cache: Arc::clone(self), rows }
     }
 
     /// Whether all families that a scan asks for are there, and such.
-    fn all_asked(&self, scan: &Scan, such: impl Fn(&Family) -> bool) -> bool {
+    fn all_asked(&self, scan: &Scan, such: impl Fn(&FamilyRules) -> bool) -> bool {
         if scan.families.is_empty() {
             return self.families.iter().all(such);
         }
         scan.families.iter().all(|asked| self.family(&asked.family).is_some_and(&such))
     }
 
-    fn family(&self, name: &[u8]) -> Option<&Family> {
+    fn family(&self, name: &[u8]) -> Option<&FamilyRules> {
         self.families.iter().find(|family| family.name == name)
     }
 
@@ -218,7 +218,7 @@ impl RowCache {
     }
 }
 
-impl Place<'_> {
+impl CacheSlot<'_> {
     /// Adds the answer to a Get to `out`; whether it is here.
     #[inline]
     pub fn find(&self, scan: &Scan, out: &mut CellBuffer) -> bool {
@@ -235,30 +235,36 @@ impl Place<'_> {
             return false;
         }
         match entry.covers(scan) {
-            Answer::Whole => entry.all(out),
-            Answer::Part => entry.select(scan, out),
-            Answer::Unknown => return false,
+            CoverageMatch::Whole => entry.all(out),
+            CoverageMatch::Part => entry.select(scan, out),
+            CoverageMatch::Unknown => return false,
         }
         true
     }
 
-    /// What a Get asks for, as [`Place::keep`] wants it; `None` when nothing is to be kept.
-    pub fn shape(&self, scan: &Scan) -> Option<Shape> {
+    /// What a Get asks for, as [`CacheSlot::fill`] wants it; `None` when nothing is to be kept.
+    pub fn requested(&self, scan: &Scan) -> Option<RequestedColumns> {
         let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.is_kept);
-        is_kept.then(|| Shape { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
+        is_kept.then(|| RequestedColumns { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
     }
 
     /// Keeps a row that was read at a read point, unless a write has come since.
-    pub fn keep(&self, cells: &CellBuffer, shape: Option<Shape>, read_point: u64, saw_markers: bool) {
-        let Some(shape) = shape.filter(|_| !cells.has_tags()) else { return };
+    pub fn fill(
+        &self,
+        cells: &CellBuffer,
+        requested: Option<RequestedColumns>,
+        read_point: u64,
+        saw_markers: bool,
+    ) {
+        let Some(requested) = requested.filter(|_| !cells.has_tags()) else { return };
         let Some(bytes) = cells.as_contiguous() else { return };
         let expiries =
             cells.iter().map(|cell| cell.timestamp().saturating_add(self.cache.ttl_ms(cell.family())));
         let entry = Entry {
             expires_ms: expiries.min().unwrap_or(i64::MAX),
             saw_markers,
-            row: &shape.row,
-            coverage: &shape.coverage,
+            row: &requested.row,
+            coverage: &requested.coverage,
             cells: bytes,
         };
         if entry.len() > ENTRY_BYTES_MAX {
@@ -266,14 +272,14 @@ impl Place<'_> {
         }
         self.cache.is_used.store(true, SeqCst);
         let note = self.cache.note_of(self.key.offset);
-        let bytes = self.with_what_is_there(&entry).unwrap_or_else(|| entry.encode());
+        let bytes = self.merged_with_cached(&entry).unwrap_or_else(|| entry.encode());
         self.rows.insert_row(&self.key, bytes, || note.load(SeqCst) <= read_point);
     }
 
     /// The entry with other columns that are cached of the row, if that is not too large: Gets of some columns and of others
     /// are not to replace each other's. What is open now knows of every write that the read point sees, for each held it
     /// before it was visible; if there is a later one, nothing is kept.
-    fn with_what_is_there(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+    fn merged_with_cached(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
         let block = self.rows.get_row(&self.key)?;
         let there = Entry::parse(block.data()).filter(|there| there.row == entry.row)?;
         let is_part = !there.coverage.is_empty() && !entry.coverage.is_empty();
@@ -285,12 +291,12 @@ impl Place<'_> {
 }
 
 /// The row of a Get, and what it asks for there.
-pub(super) struct Shape {
+pub(super) struct RequestedColumns {
     row: bytes::Bytes,
     coverage: Vec<u8>,
 }
 
-impl Rows {
+impl WrittenRows {
     /// Notes the number of the write. Numbers come in order.
     pub fn note(&self, number: u64) {
         self.rows.iter().for_each(|(hash, _)| self.cache.note_of(*hash).store(number, SeqCst));

@@ -20,7 +20,7 @@ use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, Ke
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
-use super::abort_on_panic::HalfDone;
+use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
 use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
 use super::row_lock::{LockMode, RowGuard};
@@ -358,7 +358,7 @@ impl Region {
         if *updates != Phase::Open {
             return Err(self.not_serving().into());
         }
-        let _unless_done = HalfDone(self);
+        let _unless_done = AbortOnPanic(self);
         let in_order = |number| {
             rows.iter().for_each(|rows| rows.note(number));
             let Some(level) = level else { return Ok(None) };
@@ -386,7 +386,7 @@ impl Region {
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
-        self.ask_for_in_memory_flush();
+        self.request_in_memory_flush();
         Ok(Applied { number, logged, cells: begun.applied(), held })
     }
 

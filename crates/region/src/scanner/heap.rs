@@ -11,14 +11,14 @@ use evenkeel_common::{CellComparator, CellRef, Result};
 use super::KeyValueScanner;
 
 /// What a heap is made of.
-pub trait Run {
+pub trait SortedRun {
     /// The cell the run stands at.
     fn peek(&self) -> Option<&CellRef<'_>>;
     /// Whether the run is at its end.
     fn is_at_end(&self) -> bool;
 }
 
-impl<S: KeyValueScanner> Run for S {
+impl<S: KeyValueScanner> SortedRun for S {
     #[inline]
     fn peek(&self) -> Option<&CellRef<'_>> {
         KeyValueScanner::peek(self)
@@ -42,7 +42,7 @@ pub struct KeyValueHeap<R> {
     row: Vec<u8>,
 }
 
-impl<R: Run> KeyValueHeap<R> {
+impl<R: SortedRun> KeyValueHeap<R> {
     /// Merges runs that stand where they should begin.
     pub fn new(runs: Vec<R>, comparator: CellComparator, reversed: bool) -> Self {
         let mut heap =

@@ -121,7 +121,7 @@ pub struct CompactionMode {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ScanKind {
     User(UserScan),
     Raw(UserScan),
     Compaction(CompactionMode),
@@ -162,7 +162,7 @@ enum Trackers {
 /// The matcher of one scan of one store. See the module.
 #[derive(Debug)]
 pub struct QueryMatcher {
-    kind: Kind,
+    kind: ScanKind,
     trackers: Trackers,
     comparator: CellComparator,
     keep_deleted_cells: KeepDeletedCells,
@@ -202,7 +202,7 @@ impl QueryMatcher {
                 columns: ColumnTracker::new(columns, limits),
             }
         };
-        let kind = if scan.raw { Kind::Raw(user) } else { Kind::User(user) };
+        let kind = if scan.raw { ScanKind::Raw(user) } else { ScanKind::User(user) };
         Self::new(info, kind, trackers, oldest_unexpired, now_ms)
     }
 
@@ -216,11 +216,11 @@ impl QueryMatcher {
             Trackers::Normal { deletes: DeleteTracker::default(), columns: ColumnTracker::new(None, limits) }
         };
         let keep_all = info.new_version_behavior && !mode.drop_deletes;
-        let kind = if keep_all { Kind::KeepAll } else { Kind::Compaction(mode) };
+        let kind = if keep_all { ScanKind::KeepAll } else { ScanKind::Compaction(mode) };
         Self::new(info, kind, trackers, oldest_unexpired, now_ms)
     }
 
-    fn new(info: &ScanInfo, kind: Kind, trackers: Trackers, oldest_unexpired: i64, now_ms: i64) -> Self {
+    fn new(info: &ScanInfo, kind: ScanKind, trackers: Trackers, oldest_unexpired: i64, now_ms: i64) -> Self {
         Self {
             kind,
             trackers,
@@ -238,14 +238,14 @@ impl QueryMatcher {
     /// Of a Get: as it was when it was made, for another row.
     pub fn restart(&mut self) {
         self.clear_row();
-        if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
+        if let ScanKind::User(user) | ScanKind::Raw(user) = &mut self.kind {
             user.saw_markers = false;
         }
     }
 
     /// Whether a user scan came by any marker so far.
     pub fn saw_markers(&self) -> bool {
-        matches!(&self.kind, Kind::User(user) if user.saw_markers)
+        matches!(&self.kind, ScanKind::User(user) if user.saw_markers)
     }
 
     /// Bytes of the columns asked for and of what is known of the row at hand.
@@ -271,7 +271,7 @@ impl QueryMatcher {
         self.has_row = true;
         self.trackers.reset();
         self.hidden_column.known = false;
-        if let Kind::User(user) | Kind::Raw(user) = &mut self.kind {
+        if let ScanKind::User(user) | ScanKind::Raw(user) = &mut self.kind {
             user.filtered.in_column = false;
         }
     }
@@ -295,7 +295,7 @@ impl QueryMatcher {
 
     /// Whether the scan goes on after the current row.
     pub fn more_rows_may_exist(&self) -> bool {
-        let (Kind::User(user) | Kind::Raw(user)) = &self.kind else { return true };
+        let (ScanKind::User(user) | ScanKind::Raw(user)) = &self.kind else { return true };
         if user.is_get {
             return false;
         }
@@ -321,20 +321,20 @@ impl QueryMatcher {
         if !is_first && !self.is_on_row(cell.row()) {
             return Ok(MatchCode::Done);
         }
-        if matches!(self.kind, Kind::KeepAll) {
+        if matches!(self.kind, ScanKind::KeepAll) {
             return Ok(MatchCode::Include);
         }
         if let Some(code) = self.check_age(cell) {
             return Ok(code);
         }
         match &mut self.kind {
-            Kind::Compaction(mode) => {
+            ScanKind::Compaction(mode) => {
                 let mode = *mode;
                 self.match_compaction(cell, mode).map(step_only)
             }
-            Kind::Raw(user) => match_column(user, &mut self.trackers, cell, filter),
-            Kind::User(user) => match_user(user, &mut self.trackers, cell, filter),
-            Kind::KeepAll => Ok(MatchCode::Include),
+            ScanKind::Raw(user) => match_column(user, &mut self.trackers, cell, filter),
+            ScanKind::User(user) => match_user(user, &mut self.trackers, cell, filter),
+            ScanKind::KeepAll => Ok(MatchCode::Include),
         }
     }
 

@@ -8,7 +8,7 @@ use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result};
 
-use super::heap::{KeyValueHeap, Run};
+use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
 use super::{KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
 use crate::ops::Scan;
@@ -23,7 +23,7 @@ const LEAF_BYTES: u64 = 1 << 10;
 
 /// Where a scan of a store begins and how it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Start<'a> {
+pub struct ScanStart<'a> {
     /// The first row; empty for the first of all (the last when reversed).
     pub row: &'a [u8],
     /// Whether `row` itself is wanted.
@@ -38,7 +38,7 @@ pub struct Start<'a> {
     pub row_bytes_max: u64,
 }
 
-impl<'a> Start<'a> {
+impl<'a> ScanStart<'a> {
     /// The beginning of a scan.
     pub fn of(scan: &'a Scan) -> Self {
         Self {
@@ -52,21 +52,27 @@ impl<'a> Start<'a> {
     }
 
     /// From the first cell to the last.
-    pub const ALL: Start<'static> =
-        Start { row: b"", include_row: true, reversed: false, limit: -1, offset: 0, row_bytes_max: u64::MAX };
+    pub const ALL: ScanStart<'static> = ScanStart {
+        row: b"",
+        include_row: true,
+        reversed: false,
+        limit: -1,
+        offset: 0,
+        row_bytes_max: u64::MAX,
+    };
 }
 
 /// Brings leaves to where a scan begins.
-pub(crate) struct Seek<'a> {
-    start: Start<'a>,
+pub(crate) struct LeafSeeker<'a> {
+    start: ScanStart<'a>,
     key: KeyBuf,
     /// Of the cells that were found.
     bytes: u64,
 }
 
-impl<'a> Seek<'a> {
+impl<'a> LeafSeeker<'a> {
     /// To this start; `key` is memory to use.
-    pub fn new(start: Start<'a>, mut key: KeyBuf) -> Self {
+    pub fn new(start: ScanStart<'a>, mut key: KeyBuf) -> Self {
         match start.include_row {
             true => set_first_on_row(&mut key, start.row),
             false => set_last_on_row(&mut key, start.row),
@@ -78,7 +84,7 @@ impl<'a> Seek<'a> {
     ///
     /// # Errors
     /// When a block cannot be read, or `RowTooBigException` when the leaves before had too much already.
-    pub fn bring(&mut self, leaf: &mut impl KeyValueScanner) -> Result<()> {
+    pub fn seek_leaf(&mut self, leaf: &mut impl KeyValueScanner) -> Result<()> {
         let start = &self.start;
         if self.bytes >= start.row_bytes_max {
             let message =
@@ -119,10 +125,10 @@ impl<L: LeafScanner> StoreScanner<L> {
         mut leaves: Vec<L>,
         matcher: QueryMatcher,
         comparator: CellComparator,
-        start: Start<'_>,
+        start: ScanStart<'_>,
     ) -> Result<Self> {
-        let mut seek = Seek::new(start, KeyBuf::default());
-        leaves.iter_mut().try_for_each(|leaf| seek.bring(leaf))?;
+        let mut seek = LeafSeeker::new(start, KeyBuf::default());
+        leaves.iter_mut().try_for_each(|leaf| seek.seek_leaf(leaf))?;
         Ok(Self::at(leaves, matcher, comparator, seek))
     }
 
@@ -131,7 +137,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         leaves: Vec<L>,
         matcher: QueryMatcher,
         comparator: CellComparator,
-        seek: Seek<'_>,
+        seek: LeafSeeker<'_>,
     ) -> Self {
         let start = seek.start;
         Self {
@@ -156,10 +162,10 @@ impl<L: LeafScanner> StoreScanner<L> {
     pub(crate) fn go_to_row(
         &mut self,
         row: &[u8],
-        arrange: impl FnOnce(&mut Vec<L>, &mut Seek<'_>) -> Result<()>,
+        arrange: impl FnOnce(&mut Vec<L>, &mut LeafSeeker<'_>) -> Result<()>,
     ) -> Result<()> {
-        let start = Start { row, row_bytes_max: self.row_bytes_max, ..Start::ALL };
-        let mut seek = Seek::new(start, std::mem::take(&mut self.key));
+        let start = ScanStart { row, row_bytes_max: self.row_bytes_max, ..ScanStart::ALL };
+        let mut seek = LeafSeeker::new(start, std::mem::take(&mut self.key));
         self.heap.rearrange(|leaves| arrange(leaves, &mut seek))?;
         self.key = seek.key;
         self.matcher.restart();
@@ -168,8 +174,8 @@ impl<L: LeafScanner> StoreScanner<L> {
     }
 
     /// Of a Get: looks for rows that it will be sent to soon. It stays where it is.
-    pub(crate) fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
-        self.heap.runs_mut().iter_mut().for_each(|leaf| leaf.look_ahead(rows.clone()));
+    pub(crate) fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.heap.runs_mut().iter_mut().for_each(|leaf| leaf.prefetch_rows(rows.clone()));
     }
 
     /// Whether a marker was among what was read so far.
@@ -343,7 +349,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     }
 }
 
-impl<L: LeafScanner> Run for StoreScanner<L> {
+impl<L: LeafScanner> SortedRun for StoreScanner<L> {
     #[inline]
     fn peek(&self) -> Option<&CellRef<'_>> {
         if self.done { None } else { self.heap.peek() }

@@ -1,4 +1,4 @@
-//! [`Patience`]: a flush or a compaction that nobody waits for yields the processors.
+//! [`BackgroundPriority`]: a flush or a compaction that nobody waits for yields the processors.
 //!
 //! Either takes all that a core can do, and requests wait for what it takes: two flushes beside a compaction leave less than a
 //! third of one core to all connections. So its cells are written by a thread of lower priority, in beats (64 KiB of a
@@ -27,41 +27,41 @@ use evenkeel_common::Result;
 use evenkeel_common::thread::spawn_scoped;
 
 /// What reads or writes fewer bytes is over before a thread of its own would be worth it.
-pub(super) const BYTES_MIN: u64 = 1 << 20;
+pub(super) const BACKGROUND_BYTES_MIN: u64 = 1 << 20;
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum BackgroundWork {
     Flush,
     Compaction,
 }
 
-impl Work {
+impl BackgroundWork {
     /// The longest time that it is written patiently.
-    fn patience_max(self) -> Option<Duration> {
+    fn background_time_max(self) -> Option<Duration> {
         (self == Self::Flush).then_some(Duration::from_secs(10))
     }
 
     /// The name of the thread that yields. (Linux shows 15 bytes of it.)
     fn thread_name(self) -> &'static str {
         match self {
-            Self::Flush => "flush-patient",
-            Self::Compaction => "compact-patient",
+            Self::Flush => "flush-lowprio",
+            Self::Compaction => "compact-lowprio",
         }
     }
 }
 
 /// How a flush or a compaction shares the processors with what goes on beside it.
-pub trait Patience: Sync {
+pub trait BackgroundPriority: Sync {
     /// Whether somebody waits: for the memory that a flush gives back, for fewer files, for the end. Asked before each
     /// beat, on the thread that is to run it.
     fn is_urgent(&self) -> bool;
 
     /// Lowers the priority of the calling thread, which ends with what it writes.
-    fn yield_to_others(&self);
+    fn lower_priority(&self);
 
     /// Hears how many bytes of a flush were just written, and may hold the writer until `is_urgent`.
-    fn wrote(&self, _bytes: u64, _is_urgent: &dyn Fn() -> bool) {}
+    fn throttle(&self, _bytes: u64, _is_urgent: &dyn Fn() -> bool) {}
 }
 
 /// Runs `beat` until it says that there is no more: on a thread that yields to others as long as nothing is urgent, then on this
@@ -69,26 +69,26 @@ pub trait Patience: Sync {
 ///
 /// # Errors
 /// What a beat says; it is the last one then.
-pub(super) fn run(
-    work: Work,
-    patience: &dyn Patience,
-    beat: impl FnMut() -> Result<bool> + Send,
+pub(super) fn run_in_background(
+    work: BackgroundWork,
+    priority: &dyn BackgroundPriority,
+    slice: impl FnMut() -> Result<bool> + Send,
 ) -> Result<()> {
-    run_until(work.patience_max().map(|max| Instant::now() + max), work, patience, beat)
+    run_until(work.background_time_max().map(|max| Instant::now() + max), work, priority, slice)
 }
 
 fn run_until(
     end: Option<Instant>,
-    work: Work,
-    patience: &dyn Patience,
-    mut beat: impl FnMut() -> Result<bool> + Send,
+    work: BackgroundWork,
+    priority: &dyn BackgroundPriority,
+    mut slice: impl FnMut() -> Result<bool> + Send,
 ) -> Result<()> {
-    let is_patient = || !patience.is_urgent() && end.is_none_or(|end| Instant::now() < end);
-    if is_patient()
+    let in_background = || !priority.is_urgent() && end.is_none_or(|end| Instant::now() < end);
+    if in_background()
         && !on_another_thread(work.thread_name(), || {
-            patience.yield_to_others();
-            while is_patient() {
-                if !beat()? {
+            priority.lower_priority();
+            while in_background() {
+                if !slice()? {
                     return Ok(false);
                 }
             }
@@ -97,13 +97,13 @@ fn run_until(
     {
         return Ok(());
     }
-    while beat()? {}
+    while slice()? {}
     Ok(())
 }
 
 /// Runs `beats` on a thread of its own; whether there are more. There are, too, when it cannot be made.
-fn on_another_thread(name: &str, beats: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
-    std::thread::scope(|scope| match spawn_scoped(scope, name, beats) {
+fn on_another_thread(name: &str, slices: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
+    std::thread::scope(|scope| match spawn_scoped(scope, name, slices) {
         Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         Err(_) => Ok(true),
     })
@@ -144,7 +144,7 @@ mod tests {
 
         /// How many of five beats ran on the thread that yields, before those that ran here.
         fn patient_of_five(&self, end: Option<Instant>) -> usize {
-            run_until(end, Work::Flush, self, || Ok(self.beat() < 5)).expect("no beat fails");
+            run_until(end, BackgroundWork::Flush, self, || Ok(self.beat() < 5)).expect("no beat fails");
             let (ran, yielding) = (self.ran.lock(), self.yielding.lock());
             assert!(ran.len() == 5 && yielding.len() <= 1 && !yielding.contains(&current().id()));
             let patient = ran.iter().take_while(|thread| yielding.contains(thread)).count();
@@ -153,12 +153,12 @@ mod tests {
         }
     }
 
-    impl Patience for Beats {
+    impl BackgroundPriority for Beats {
         fn is_urgent(&self) -> bool {
             self.done.load(Ordering::Relaxed) >= self.urgent_after
         }
 
-        fn yield_to_others(&self) {
+        fn lower_priority(&self) {
             self.yielding.lock().push(current().id());
         }
     }
@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn patience_has_an_end() {
         assert_eq!(Beats::urgent_after(usize::MAX).patient_of_five(Some(Instant::now())), 0);
-        let long = [Work::Flush, Work::Compaction].map(Work::patience_max);
+        let long =
+            [BackgroundWork::Flush, BackgroundWork::Compaction].map(BackgroundWork::background_time_max);
         assert!(long[0].is_some_and(|long| long > Duration::from_secs(1)) && long[1].is_none());
     }
 
@@ -183,7 +184,7 @@ mod tests {
     fn a_beat_that_fails_is_the_last_one() {
         for urgent_after in [0, usize::MAX] {
             let beats = Beats::urgent_after(urgent_after);
-            let outcome = run_until(None, Work::Compaction, &beats, || match beats.beat() {
+            let outcome = run_until(None, BackgroundWork::Compaction, &beats, || match beats.beat() {
                 3 => Err(HBaseError::new(ErrorKind::Io, "the disk is full".to_owned())),
                 _ => Ok(true),
             });

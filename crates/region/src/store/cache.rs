@@ -101,18 +101,18 @@ impl StoreCacheConfig {
 /// Files that wait to be read into the cache. No more than this; later ones are not prefetched.
 const QUEUE_FILES_MAX: usize = 100_000;
 
-struct Waiting {
+struct PrefetchEntry {
     file: Weak<StoreFile>,
     due: Instant,
 }
 
 #[derive(Default)]
-struct Queue {
-    files: VecDeque<Waiting>,
+struct PrefetchQueue {
+    files: VecDeque<PrefetchEntry>,
     is_running: bool,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { files: VecDeque::new(), is_running: false });
+static QUEUE: Mutex<PrefetchQueue> = Mutex::new(PrefetchQueue { files: VecDeque::new(), is_running: false });
 static ADDED: Condvar = Condvar::new();
 
 impl Store {
@@ -127,7 +127,7 @@ impl Store {
             return;
         }
         let due = Instant::now() + Duration::from_millis(cache.prefetch_delay_ms);
-        queue.files.push_back(Waiting { file: Arc::downgrade(file), due });
+        queue.files.push_back(PrefetchEntry { file: Arc::downgrade(file), due });
         if !queue.is_running {
             queue.is_running = spawn_restarted("prefetch", run).is_ok();
         }

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use self::policy::date_tiered::{self, DatedFile};
+use self::policy::date_tiered::{self, DateTieredFile};
 use self::policy::exploring::select;
 use self::policy::stripe::{self, StripeFile, Stripes};
-use self::policy::{Candidate, Plan, Wish};
-use super::file_writer::Split;
-use super::{Engine, OffPeakTurn, Store, StoreFile};
+use self::policy::{CandidateFile, CompactionPlan, SelectionContext};
+use super::file_writer::FileSplit;
+use super::{Engine, OffPeakPermit, Store, StoreFile};
 
 /// Files to compact. They are busy until this is dropped.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub struct CompactionRequest {
     is_major: bool,
     is_all_files: bool,
     drops_deletes: bool,
-    split: Split,
+    split: FileSplit,
     compacting: Arc<Mutex<HashSet<String>>>,
     /// Held while the files were chosen by the off-peak ratio.
-    off_peak: Option<OffPeakTurn>,
+    off_peak: Option<OffPeakPermit>,
 }
 
 impl CompactionRequest {
@@ -112,7 +112,7 @@ impl Store {
     pub fn next_compaction_bytes(&self, major: bool) -> u64 {
         let files = self.state.load().files.clone();
         let busy = busy_files(&files, &self.compacting.lock());
-        let off_peak = !major && self.env.pace.is_off_peak_turn_free();
+        let off_peak = !major && self.env.compaction_throughput.is_off_peak_permit_free();
         let plan = self.plan(&files, busy, major, off_peak);
         plan.map_or(0, |plan| plan.files.iter().map(|i| files[busy + i].bytes()).sum())
     }
@@ -122,7 +122,7 @@ impl Store {
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
         let busy = busy_files(&files, &compacting);
-        let turn = if major { None } else { self.env.pace.off_peak_turn() };
+        let turn = if major { None } else { self.env.compaction_throughput.off_peak_permit() };
         let plan = self.plan(&files, busy, major, turn.is_some())?;
         let chosen: Vec<_> = plan.files.iter().map(|i| Arc::clone(&files[busy + i])).collect();
         compacting.extend(chosen.iter().map(|file| file.name().to_owned()));
@@ -139,36 +139,42 @@ impl Store {
     }
 
     /// What to compact of the store's files, oldest first, of which the first `busy` cannot be. Indexes are of the others.
-    fn plan(&self, files: &[Arc<StoreFile>], busy: usize, major: bool, off_peak: bool) -> Option<Plan> {
+    fn plan(
+        &self,
+        files: &[Arc<StoreFile>],
+        busy: usize,
+        major: bool,
+        off_peak: bool,
+    ) -> Option<CompactionPlan> {
         let free = &files[busy..];
-        let wish = Wish {
+        let context = SelectionContext {
             major,
             major_is_due: self.is_major_due(free),
             may_be_stuck: free.len() + usize::from(busy > 0) >= self.config.blocking_files,
             busy,
             off_peak,
         };
-        self.plan_of_engine(free, wish)
+        self.plan_of_engine(free, context)
     }
 
     /// What the store's engine chooses among files that are not busy, oldest first.
-    fn plan_of_engine(&self, files: &[Arc<StoreFile>], wish: Wish) -> Option<Plan> {
+    fn plan_of_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
         let now_ms = self.env.clock.now_ms();
         match self.config.engine.engine {
             Engine::Default => {
                 let candidates: Vec<_> = files.iter().map(candidate).collect();
-                let selection = select(&candidates, &self.config, wish);
+                let selection = select(&candidates, &self.config, context);
                 let (files, is_major) = (selection.files, selection.is_major);
-                (!files.is_empty()).then(|| Plan { files, is_major, ..Plan::default() })
+                (!files.is_empty()).then(|| CompactionPlan { files, is_major, ..CompactionPlan::default() })
             }
             Engine::Stripe => {
                 let files: Vec<_> = files.iter().map(stripe_file).collect();
-                stripe::select(&files, &self.config, wish, self.oldest_unexpired_of_files(now_ms))
+                stripe::select(&files, &self.config, context, self.oldest_unexpired_of_files(now_ms))
             }
             Engine::DateTiered => {
-                let files: Vec<_> = files.iter().map(dated_file).collect();
+                let files: Vec<_> = files.iter().map(date_tiered_file).collect();
                 let oldest_unexpired = self.oldest_unexpired_of_files(now_ms).unwrap_or(i64::MIN);
-                date_tiered::select(&files, &self.config, wish, now_ms, oldest_unexpired)
+                date_tiered::select(&files, &self.config, context, now_ms, oldest_unexpired)
             }
         }
     }
@@ -202,16 +208,16 @@ impl Store {
                 Stripes::of(&files).files_of_a_row()
             }
             Engine::DateTiered => {
-                let files: Vec<_> = files.iter().map(dated_file).collect();
+                let files: Vec<_> = files.iter().map(date_tiered_file).collect();
                 date_tiered::files_of_fullest_window(&files, &self.config, self.env.clock.now_ms())
             }
         }
     }
 
     /// How the so many cells of a flush are divided among files.
-    pub(super) fn split_of_flush(&self, files: &[Arc<StoreFile>], cells: u64) -> Split {
+    pub(super) fn split_of_flush(&self, files: &[Arc<StoreFile>], cells: u64) -> FileSplit {
         if self.config.engine.engine != Engine::Stripe {
-            return Split::One;
+            return FileSplit::One;
         }
         let files: Vec<_> = files.iter().map(stripe_file).collect();
         stripe::split_of_flush(&files, cells, &self.config)
@@ -261,8 +267,8 @@ fn busy_files(files: &[Arc<StoreFile>], compacting: &HashSet<String>) -> usize {
     files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1)
 }
 
-fn candidate(file: &Arc<StoreFile>) -> Candidate {
-    Candidate {
+fn candidate(file: &Arc<StoreFile>) -> CandidateFile {
+    CandidateFile {
         bytes: file.bytes(),
         is_reference: file.is_reference(),
         is_excluded: file.is_excluded_from_minor(),
@@ -278,8 +284,8 @@ fn stripe_file(file: &Arc<StoreFile>) -> StripeFile {
     }
 }
 
-fn dated_file(file: &Arc<StoreFile>) -> DatedFile {
-    DatedFile {
+fn date_tiered_file(file: &Arc<StoreFile>) -> DateTieredFile {
+    DateTieredFile {
         base: candidate(file),
         times: file.reader().time_range(),
         is_major: file.reader().is_major_compaction() && !file.is_bulk_loaded(),

@@ -1,6 +1,6 @@
 //! [`StoreFile`], an open file of a store, and [`StoreFileScanner`], a cursor over it.
 
-mod bloom_use;
+mod bloom_bypass;
 pub(super) mod name;
 
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ use evenkeel_hfile::{
     HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, keys,
 };
 
-use self::bloom_use::BloomUse;
+use self::bloom_bypass::BloomBypass;
 use self::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
 use crate::layout;
@@ -35,7 +35,7 @@ pub struct StoreFile {
     /// When a bulk load's file was made; the greatest number for others.
     bulk_load_ms: i64,
     modified_ms: i64,
-    bloom_use: BloomUse,
+    bloom_bypass: BloomBypass,
 }
 
 impl StoreFile {
@@ -104,7 +104,7 @@ impl StoreFile {
             is_reference: matches!(kind, FileName::Reference { .. }),
             bulk_load_ms: bulk_load_ms.unwrap_or(i64::MAX),
             modified_ms: status.modified_ms,
-            bloom_use: BloomUse::default(),
+            bloom_bypass: BloomBypass::default(),
             reader,
         }
     }
@@ -168,8 +168,8 @@ impl StoreFile {
     }
 
     /// Whether its bloom filter is worth asking.
-    pub(super) fn bloom_use(&self) -> &BloomUse {
-        &self.bloom_use
+    pub(super) fn bloom_bypass(&self) -> &BloomBypass {
+        &self.bloom_bypass
     }
 
     /// What others see of it.
@@ -338,8 +338,8 @@ impl KeyValueScanner for StoreFileScanner {
 
 impl LeafScanner for StoreFileScanner {
     /// Looks for those rows that are in the file, as far as its bloom filter can tell; see [`HFileScanner::prefetch_rows`].
-    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
-        let asks = self.file.reader.has_bloom() && !self.file.bloom_use.rests();
+    fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        let asks = self.file.reader.has_bloom() && !self.file.bloom_bypass.is_bypassed();
         self.scanner.prefetch_rows(rows, asks);
     }
 

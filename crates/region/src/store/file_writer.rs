@@ -24,8 +24,8 @@ use evenkeel_hfile::{
     InputResidency, ReadBack, StoreFileMeta, WrittenFile,
 };
 
-use super::background_priority::{self as patience, Work};
-use super::{CompactionPace, Patience, Store, StoreLeaf};
+use super::background_priority::{BackgroundWork, run_in_background};
+use super::{BackgroundPriority, CompactionThroughputController, Store, StoreLeaf};
 use crate::layout;
 use crate::scanner::{ScannerContext, StoreScanner};
 
@@ -33,22 +33,22 @@ use crate::scanner::{ScannerContext, StoreScanner};
 const CELLS_PER_STEP: usize = 256;
 
 /// What a flush writes before it looks again whether it is urgent, about: less than a millisecond.
-const BEAT_BYTES: u64 = 64 << 10;
+const SLICE_BYTES: u64 = 64 << 10;
 
 /// How fast files are written.
 #[derive(Clone, Copy)]
-pub(super) enum Pace<'a> {
+pub(super) enum WriteSchedule<'a> {
     /// As fast as this thread can.
-    Free,
+    Unlimited,
     /// As a flush that yields as long as it is not urgent.
-    Flush(&'a dyn Patience),
+    Flush(&'a dyn BackgroundPriority),
     /// At the pace that all compactions of the server share; it may yield besides.
-    Compaction(&'a CompactionPace, Option<&'a dyn Patience>),
+    Compaction(&'a CompactionThroughputController, Option<&'a dyn BackgroundPriority>),
 }
 
 /// How a new file is written, and which of its blocks are kept in the cache as they are written.
 #[derive(Clone)]
-pub(super) struct NewFile {
+pub(super) struct NewFileOptions {
     pub context: HFileContext,
     pub residency: Arc<InputResidency>,
     pub data: CacheOnWritePolicy,
@@ -58,7 +58,7 @@ pub(super) struct NewFile {
 
 /// How the cells of a compaction are divided among files. Rows are never cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Split {
+pub(super) enum FileSplit {
     /// Not at all.
     #[default]
     One,
@@ -74,21 +74,21 @@ pub(super) enum Split {
 
 /// Files of one flush or compaction.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenFiles {
     /// In `.tmp`, in the order in which they are put in place.
     pub paths: Vec<PathBuf>,
     pub cells: u64,
 }
 
 /// Why files were not written.
-enum Failure {
+enum WriteFailure {
     /// They could not be, or what they are made of could not be read.
     Write(HBaseError),
     /// One of them is not what was written.
     ReadBack(PathBuf, HBaseError),
 }
 
-impl From<HBaseError> for Failure {
+impl From<HBaseError> for WriteFailure {
     fn from(error: HBaseError) -> Self {
         Self::Write(error)
     }
@@ -96,10 +96,10 @@ impl From<HBaseError> for Failure {
 
 /// What is to be written: how, what the file info says, and how the cells are divided.
 #[derive(Clone)]
-pub(super) struct Order {
-    pub file: NewFile,
+pub(super) struct WriteJob {
+    pub file: NewFileOptions,
     pub meta: StoreFileMeta,
-    pub split: Split,
+    pub split: FileSplit,
     /// What a file but the last says instead of `meta.max_seq_id`: up to where all edits were in files before.
     pub max_seq_id_of_parts: Option<u64>,
     /// Cells up to this sequence id lose theirs.
@@ -116,20 +116,20 @@ impl Store {
     pub(super) fn write_files(
         &self,
         scanner: &dyn Fn() -> Result<StoreScanner<StoreLeaf>>,
-        mut order: Order,
-        pace: Pace<'_>,
-    ) -> Result<Written> {
+        mut job: WriteJob,
+        schedule: WriteSchedule<'_>,
+    ) -> Result<WrittenFiles> {
         self.env.fs.mkdirs(&self.dirs.tmp)?;
-        match self.write_and_read_back(scanner()?, order.clone(), pace) {
+        match self.write_and_read_back(scanner()?, job.clone(), schedule) {
             Ok(written) => return Ok(written),
-            Err(Failure::Write(error)) => return Err(error),
-            Err(Failure::ReadBack(path, error)) => self.put_aside(&path, &error),
+            Err(WriteFailure::Write(error)) => return Err(error),
+            Err(WriteFailure::ReadBack(path, error)) => self.put_aside(&path, &error),
         }
-        order.file.make_plain();
-        match self.write_and_read_back(scanner()?, order, pace) {
+        job.file.disable_encoding();
+        match self.write_and_read_back(scanner()?, job, schedule) {
             Ok(written) => Ok(written),
-            Err(Failure::Write(error)) => Err(error),
-            Err(Failure::ReadBack(path, error)) => {
+            Err(WriteFailure::Write(error)) => Err(error),
+            Err(WriteFailure::ReadBack(path, error)) => {
                 self.put_aside(&path, &error);
                 Err(error)
             }
@@ -139,16 +139,21 @@ impl Store {
     fn write_and_read_back(
         &self,
         scanner: StoreScanner<StoreLeaf>,
-        order: Order,
-        pace: Pace<'_>,
-    ) -> Result<Written, Failure> {
-        let mut outputs =
-            Outputs { store: self, order, open: Vec::new(), written: Written::default(), unread: Vec::new() };
-        let done = outputs.write_all(scanner, pace).and_then(|()| outputs.finish());
-        match done.map_err(Failure::Write).and_then(|()| outputs.read_back(pace)) {
+        job: WriteJob,
+        schedule: WriteSchedule<'_>,
+    ) -> Result<WrittenFiles, WriteFailure> {
+        let mut outputs = MultiFileWriter {
+            store: self,
+            job,
+            open: Vec::new(),
+            written: WrittenFiles::default(),
+            unread: Vec::new(),
+        };
+        let done = outputs.write_all(scanner, schedule).and_then(|()| outputs.finish());
+        match done.map_err(WriteFailure::Write).and_then(|()| outputs.read_back(schedule)) {
             Ok(()) => Ok(outputs.written),
             Err(failure) => {
-                if let Failure::ReadBack(path, _) = &failure {
+                if let WriteFailure::ReadBack(path, _) = &failure {
                     outputs.written.paths.retain(|other| other != path);
                     self.forget_blocks(path);
                 }
@@ -159,11 +164,11 @@ impl Store {
     }
 
     /// Reads a file back that was just written.
-    fn read_back(&self, path: &Path, written: WrittenFile, pace: Pace<'_>) -> Result<()> {
+    fn read_back(&self, path: &Path, written: WrittenFile, schedule: WriteSchedule<'_>) -> Result<()> {
         let mut file = ReadBack::open(&*self.env.fs, path, written)?;
-        let mut beat = || -> Result<bool> {
+        let mut slice = || -> Result<bool> {
             let mut bytes = 0;
-            while bytes < BEAT_BYTES {
+            while bytes < SLICE_BYTES {
                 match file.step()? {
                     Some(more) => bytes += more,
                     None => return Ok(false),
@@ -171,22 +176,24 @@ impl Store {
             }
             Ok(true)
         };
-        match pace {
-            Pace::Free => {
-                while beat()? {}
+        match schedule {
+            WriteSchedule::Unlimited => {
+                while slice()? {}
                 Ok(())
             }
-            Pace::Flush(patience) => patience::run(Work::Flush, patience, beat),
-            Pace::Compaction(pace, patience) => {
-                let mut paced = || match beat()? {
-                    true if pace.writes().wrote(0, || self.cancelled.load(Ordering::Relaxed)) => Ok(true),
+            WriteSchedule::Flush(priority) => run_in_background(BackgroundWork::Flush, priority, slice),
+            WriteSchedule::Compaction(throughput, priority) => {
+                let mut throttled = || match slice()? {
+                    true if throughput.controller().control(0, || self.cancelled.load(Ordering::Relaxed)) => {
+                        Ok(true)
+                    }
                     true => Err(self.error("the compaction is cancelled")),
                     false => Ok(false),
                 };
-                match patience {
-                    Some(patience) => patience::run(Work::Compaction, patience, paced),
+                match priority {
+                    Some(priority) => run_in_background(BackgroundWork::Compaction, priority, throttled),
                     None => {
-                        while paced()? {}
+                        while throttled()? {}
                         Ok(())
                     }
                 }
@@ -213,7 +220,7 @@ impl Store {
         }
     }
 
-    fn cache_on_write(&self, path: &Path, file: &NewFile) -> CacheOnWrite {
+    fn cache_on_write(&self, path: &Path, file: &NewFileOptions) -> CacheOnWrite {
         let keeps_data = self.env.cache.keeps(BlockCategory::Data);
         CacheOnWrite {
             cache: Arc::clone(&self.env.cache),
@@ -238,26 +245,26 @@ fn file_id(path: &Path) -> FileId {
     FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
 }
 
-impl NewFile {
+impl NewFileOptions {
     /// Its blocks are to be as cells are in memory.
-    fn make_plain(&mut self) {
+    fn disable_encoding(&mut self) {
         self.context.encoding = DataBlockEncoding::None;
         self.context.compression = Compression::None;
     }
 }
 
-struct Outputs<'a> {
+struct MultiFileWriter<'a> {
     store: &'a Store,
-    order: Order,
+    job: WriteJob,
     /// Of stripes the last; of windows, all that have cells.
-    open: Vec<Part>,
-    written: Written,
+    open: Vec<OpenFile>,
+    written: WrittenFiles,
     /// What the files of `written` are to be; none once they were read back.
     unread: Vec<WrittenFile>,
 }
 
 /// A file being written.
-struct Part {
+struct OpenFile {
     writer: HFileWriter,
     path: PathBuf,
     /// Which of the stripes or windows it is.
@@ -270,7 +277,7 @@ struct Part {
 }
 
 /// Cells on their way from a scanner to files.
-struct Input {
+struct InputCursor {
     scanner: StoreScanner<StoreLeaf>,
     /// Empty between two steps.
     cells: CellBuffer,
@@ -278,54 +285,60 @@ struct Input {
     /// Bytes of cells written so far.
     written: u64,
     /// Bytes that the pace of compactions knows of.
-    paced: u64,
+    throttled: u64,
 }
 
-impl Outputs<'_> {
-    fn write_all(&mut self, scanner: StoreScanner<StoreLeaf>, pace: Pace<'_>) -> Result<()> {
-        let mut input = Input {
+impl MultiFileWriter<'_> {
+    fn write_all(&mut self, scanner: StoreScanner<StoreLeaf>, schedule: WriteSchedule<'_>) -> Result<()> {
+        let mut input = InputCursor {
             scanner,
             cells: CellBuffer::new(),
             limits: ScannerContext::unlimited().with_batch(CELLS_PER_STEP).with_pauses(),
             written: 0,
-            paced: 0,
+            throttled: 0,
         };
-        match pace {
-            Pace::Free => {
-                while self.write_beat(&mut input)?.1 {}
+        match schedule {
+            WriteSchedule::Unlimited => {
+                while self.write_slice(&mut input)?.1 {}
                 Ok(())
             }
-            Pace::Flush(patience) => patience::run(Work::Flush, patience, || {
-                let (bytes, is_more) = self.write_beat(&mut input)?;
-                patience.wrote(bytes, &|| patience.is_urgent());
+            WriteSchedule::Flush(priority) => run_in_background(BackgroundWork::Flush, priority, || {
+                let (bytes, is_more) = self.write_slice(&mut input)?;
+                priority.throttle(bytes, &|| priority.is_urgent());
                 Ok(is_more)
             }),
-            Pace::Compaction(pace, None) => {
-                while self.write_paced(&mut input, pace)? {}
+            WriteSchedule::Compaction(throughput, None) => {
+                while self.write_throttled(&mut input, throughput)? {}
                 Ok(())
             }
-            Pace::Compaction(pace, Some(patience)) => {
-                patience::run(Work::Compaction, patience, || self.write_paced(&mut input, pace))
+            WriteSchedule::Compaction(throughput, Some(priority)) => {
+                run_in_background(BackgroundWork::Compaction, priority, || {
+                    self.write_throttled(&mut input, throughput)
+                })
             }
         }
     }
 
     /// Writes a step of a compaction, and waits until it may go on; false once there is no more.
-    fn write_paced(&mut self, input: &mut Input, pace: &CompactionPace) -> Result<bool> {
+    fn write_throttled(
+        &mut self,
+        input: &mut InputCursor,
+        throughput: &CompactionThroughputController,
+    ) -> Result<bool> {
         let Some(bytes) = self.write_step(input)? else { return Ok(false) };
         input.written += bytes;
         let so_far = input.written.max(input.limits.block_size);
-        let bytes = so_far - std::mem::replace(&mut input.paced, so_far);
-        match pace.writes().wrote(bytes, || self.store.cancelled.load(Ordering::Relaxed)) {
+        let bytes = so_far - std::mem::replace(&mut input.throttled, so_far);
+        match throughput.controller().control(bytes, || self.store.cancelled.load(Ordering::Relaxed)) {
             true => Ok(true),
             false => Err(self.store.error("the compaction is cancelled")),
         }
     }
 
-    /// Writes about [`BEAT_BYTES`]; how many these were, and whether there is more.
-    fn write_beat(&mut self, input: &mut Input) -> Result<(u64, bool)> {
+    /// Writes about [`SLICE_BYTES`]; how many these were, and whether there is more.
+    fn write_slice(&mut self, input: &mut InputCursor) -> Result<(u64, bool)> {
         let mut bytes = 0;
-        while bytes < BEAT_BYTES {
+        while bytes < SLICE_BYTES {
             match self.write_step(input)? {
                 Some(more) => bytes += more,
                 None => return Ok((bytes, false)),
@@ -336,8 +349,8 @@ impl Outputs<'_> {
 
     /// Writes a row, or a part of it, of which all cells may have been dropped; how many bytes these were, `None` when there
     /// is no more.
-    fn write_step(&mut self, input: &mut Input) -> Result<Option<u64>> {
-        let Input { scanner, cells, limits, .. } = input;
+    fn write_step(&mut self, input: &mut InputCursor) -> Result<Option<u64>> {
+        let InputCursor { scanner, cells, limits, .. } = input;
         if scanner.is_done() {
             return Ok(None);
         }
@@ -345,7 +358,7 @@ impl Outputs<'_> {
         scanner.next(cells, limits, &mut None)?;
         for cell in cells.iter() {
             let part = self.part_of(&cell)?;
-            match self.order.forget_seq_ids_to {
+            match self.job.forget_seq_ids_to {
                 Some(limit) if cell.seq_id() <= limit => {
                     self.open[part].writer.append(&cell.with_seq_id(0))?;
                 }
@@ -360,23 +373,23 @@ impl Outputs<'_> {
 
     /// The index of the open part that a cell belongs to.
     fn part_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
-        match &self.order.split {
-            Split::One if !self.open.is_empty() => Ok(0),
-            Split::One => self.begin(0, Bytes::new(), Bytes::new()),
-            Split::Windows(starts) => {
+        match &self.job.split {
+            FileSplit::One if !self.open.is_empty() => Ok(0),
+            FileSplit::One => self.begin(0, Bytes::new(), Bytes::new()),
+            FileSplit::Windows(starts) => {
                 let at = starts.partition_point(|start| *start <= cell.timestamp()).saturating_sub(1);
                 match self.open.iter().position(|part| part.at == at) {
                     Some(part) => Ok(part),
                     None => self.begin(at, Bytes::new(), Bytes::new()),
                 }
             }
-            Split::Stripes { .. } => self.stripe_of(cell),
-            Split::NewStripes { .. } => self.new_stripe_of(cell),
+            FileSplit::Stripes { .. } => self.stripe_of(cell),
+            FileSplit::NewStripes { .. } => self.new_stripe_of(cell),
         }
     }
 
     fn stripe_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
-        let Split::Stripes { boundaries, is_exact } = &self.order.split else { return Ok(0) };
+        let FileSplit::Stripes { boundaries, is_exact } = &self.job.split else { return Ok(0) };
         let comparator = self.store.info.comparator;
         let ends = boundaries.get(1..).unwrap_or_default();
         if let Some(part) = self.open.last()
@@ -400,7 +413,7 @@ impl Outputs<'_> {
     }
 
     fn new_stripe_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
-        let Split::NewStripes { start, end, cells_each, count } = &self.order.split else { return Ok(0) };
+        let FileSplit::NewStripes { start, end, cells_each, count } = &self.job.split else { return Ok(0) };
         let (cells_each, count, end) = (*cells_each, *count, end.clone());
         let finished = self.written.paths.len();
         let Some(part) = self.open.last_mut() else {
@@ -425,13 +438,13 @@ impl Outputs<'_> {
     fn begin(&mut self, at: usize, start: Bytes, end: Bytes) -> Result<usize> {
         let store = self.store;
         let path = store.dirs.tmp.join(uuid::Uuid::new_v4().simple().to_string());
-        let file = &self.order.file;
+        let file = &self.job.file;
         let mut writer = HFileWriter::create(&*store.env.fs, &path, file.context.clone())?;
         if store.config.verify_writes {
             writer.digest_cells();
         }
         writer.cache_on_write(store.cache_on_write(&path, file));
-        self.open.push(Part { writer, path, at, start, end, last_row: None });
+        self.open.push(OpenFile { writer, path, at, start, end, last_row: None });
         Ok(self.open.len() - 1)
     }
 
@@ -441,12 +454,12 @@ impl Outputs<'_> {
             return Ok(());
         }
         let part = self.open.remove(0);
-        let mut meta = self.order.meta.clone();
+        let mut meta = self.job.meta.clone();
         if !is_last {
             meta.compacted_files.clear();
-            meta.max_seq_id = self.order.max_seq_id_of_parts.or(meta.max_seq_id);
+            meta.max_seq_id = self.job.max_seq_id_of_parts.or(meta.max_seq_id);
         }
-        if matches!(self.order.split, Split::Stripes { .. } | Split::NewStripes { .. }) {
+        if matches!(self.job.split, FileSplit::Stripes { .. } | FileSplit::NewStripes { .. }) {
             meta.stripe = Some((part.start, part.end));
         }
         self.written.paths.push(part.path);
@@ -455,27 +468,27 @@ impl Outputs<'_> {
     }
 
     /// Reads the files back, unless a setting says not to.
-    fn read_back(&mut self, pace: Pace<'_>) -> Result<(), Failure> {
+    fn read_back(&mut self, schedule: WriteSchedule<'_>) -> Result<(), WriteFailure> {
         let unread = std::mem::take(&mut self.unread);
         if !self.store.config.verify_writes {
             return Ok(());
         }
         for (path, written) in self.written.paths.iter().zip(unread) {
-            self.store.read_back(path, written, pace).map_err(|error| match error.kind() {
-                ErrorKind::CorruptHFile => Failure::ReadBack(path.clone(), error),
-                _ => Failure::Write(error),
+            self.store.read_back(path, written, schedule).map_err(|error| match error.kind() {
+                ErrorKind::CorruptHFile => WriteFailure::ReadBack(path.clone(), error),
+                _ => WriteFailure::Write(error),
             })?;
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        if self.open.is_empty() && !self.order.meta.compacted_files.is_empty() {
+        if self.open.is_empty() && !self.job.meta.compacted_files.is_empty() {
             let (start, end) = self.rows_of_nothing();
             self.begin(0, start, end)?;
         }
-        if let (Split::Stripes { boundaries, is_exact: false }, Some(part)) =
-            (&self.order.split, self.open.last_mut())
+        if let (FileSplit::Stripes { boundaries, is_exact: false }, Some(part)) =
+            (&self.job.split, self.open.last_mut())
         {
             part.end = boundaries.last().cloned().unwrap_or_default();
         }
@@ -489,9 +502,9 @@ impl Outputs<'_> {
     /// The rows of a file without cells, which must be those of a stripe nonetheless.
     fn rows_of_nothing(&self) -> (Bytes, Bytes) {
         let nth = |boundaries: &[Bytes], at: usize| boundaries.get(at).cloned().unwrap_or_default();
-        match &self.order.split {
-            Split::NewStripes { start, end, .. } => (start.clone(), end.clone()),
-            Split::Stripes { boundaries, is_exact: true } => {
+        match &self.job.split {
+            FileSplit::NewStripes { start, end, .. } => (start.clone(), end.clone()),
+            FileSplit::Stripes { boundaries, is_exact: true } => {
                 let last = boundaries.len().saturating_sub(2);
                 (nth(boundaries, last), nth(boundaries, last + 1))
             }

@@ -15,12 +15,13 @@ use evenkeel_hfile::{
     BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, StoreFileMeta,
 };
 
-use super::file_writer::{NewFile, Order, Pace};
-use super::{Patience, Store, StoreFile, StoreLeaf, background_priority as patience, sorted};
+use super::background_priority::BACKGROUND_BYTES_MIN;
+use super::file_writer::{NewFileOptions, WriteJob, WriteSchedule};
+use super::{BackgroundPriority, Store, StoreFile, StoreLeaf, sorted};
 use crate::memstore::SegmentScanner;
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{CompactionMode, QueryMatcher};
-use crate::scanner::store_scanner::Start;
+use crate::scanner::store_scanner::ScanStart;
 
 impl Store {
     /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
@@ -49,7 +50,7 @@ impl Store {
         &self,
         flush_seq_id: u64,
         smallest_read_point: u64,
-        patience: Option<&dyn Patience>,
+        priority: Option<&dyn BackgroundPriority>,
     ) -> Result<Vec<PathBuf>> {
         let state = self.state.load();
         let (frozen, size) = (state.frozen.clone(), self.snapshot_size());
@@ -69,19 +70,19 @@ impl Store {
         let meta = StoreFileMeta { max_seq_id: Some(flush_seq_id), ..StoreFileMeta::default() };
         let file = self.flushed_file(context);
         let max_seq_id_of_parts = Some(self.max_seq_id());
-        let order = Order { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
-        let pace = match patience {
-            Some(patience) if size.data_bytes >= patience::BYTES_MIN => Pace::Flush(patience),
-            _ => Pace::Free,
+        let job = WriteJob { file, meta, split, max_seq_id_of_parts, forget_seq_ids_to: None };
+        let schedule = match priority {
+            Some(priority) if size.data_bytes >= BACKGROUND_BYTES_MIN => WriteSchedule::Flush(priority),
+            _ => WriteSchedule::Unlimited,
         };
-        let written = self.write_files(&scanner, order, pace)?.paths;
+        let written = self.write_files(&scanner, job, schedule)?.paths;
         self.flushed.lock().clone_from(&written);
         Ok(written)
     }
 
-    fn flushed_file(&self, context: HFileContext) -> NewFile {
+    fn flushed_file(&self, context: HFileContext) -> NewFileOptions {
         let cache = self.config.cache;
-        NewFile {
+        NewFileOptions {
             context,
             residency: Arc::default(),
             data: CacheOnWritePolicy::when(cache.data_on_write, CacheOnWritePolicy::Never),
@@ -177,7 +178,7 @@ impl Store {
         mode: CompactionMode,
     ) -> Result<StoreScanner<StoreLeaf>> {
         let matcher = QueryMatcher::for_compaction(&self.info, mode, self.env.clock.now_ms());
-        StoreScanner::new(leaves, matcher, self.info.comparator, Start::ALL)
+        StoreScanner::new(leaves, matcher, self.info.comparator, ScanStart::ALL)
     }
 
     /// Settings of new files, by the family's attributes.

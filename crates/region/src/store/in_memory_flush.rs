@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 
 use super::{Store, StoreLeaf};
 use crate::memstore::{
-    Action, FlatSegmentBuilder, InMemoryCompaction, InMemoryConfig, Segment, SegmentScanner, Strategy,
+    FlatSegmentBuilder, InMemoryCompaction, InMemoryConfig, MemStoreCompactionAction,
+    MemStoreCompactionStrategy, Segment, SegmentScanner,
 };
 use crate::scanner::matcher::CompactionMode;
 use crate::scanner::{KeyValueScanner, ScannerContext};
@@ -28,18 +29,20 @@ use crate::scanner::{KeyValueScanner, ScannerContext};
 const CELLS_PER_STEP: usize = 1024;
 
 /// The in-memory flushes of a store. The region runs one at a time.
-pub(super) struct InMemory {
+pub(super) struct InMemoryFlushState {
     /// What they have learnt.
-    strategy: Mutex<Strategy>,
+    strategy: Mutex<MemStoreCompactionStrategy>,
     /// A flush has begun: what was learnt is of another MemStore.
     forget: AtomicBool,
 }
 
-impl InMemory {
+impl InMemoryFlushState {
     /// `None` for families without.
     pub(super) fn new(config: InMemoryConfig) -> Option<Self> {
-        (config.compaction != InMemoryCompaction::None)
-            .then(|| Self { strategy: Mutex::new(Strategy::new(config)), forget: AtomicBool::new(false) })
+        (config.compaction != InMemoryCompaction::None).then(|| Self {
+            strategy: Mutex::new(MemStoreCompactionStrategy::new(config)),
+            forget: AtomicBool::new(false),
+        })
     }
 
     /// A flush takes the pipeline.
@@ -49,7 +52,7 @@ impl InMemory {
 }
 
 /// A flat segment and what it is to replace.
-pub struct InMemoryChange {
+pub struct SegmentReplacement {
     inputs: Vec<Arc<Segment>>,
     /// `None` when nothing is left.
     output: Option<Arc<Segment>>,
@@ -57,7 +60,7 @@ pub struct InMemoryChange {
     drops: bool,
 }
 
-impl InMemoryChange {
+impl SegmentReplacement {
     /// Whether it holds fewer cells than what it replaces, so that readers must not straddle the swap.
     pub fn drops_cells(&self) -> bool {
         self.drops
@@ -92,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// None that is known: what is in memory can be read.
-    pub fn plan_in_memory(&self, smallest_read_point: u64) -> Result<Option<InMemoryChange>> {
+    pub fn plan_in_memory(&self, smallest_read_point: u64) -> Result<Option<SegmentReplacement>> {
         let Some(in_memory) = &self.in_memory else { return Ok(None) };
         let pipeline = self.state.load().pipeline.clone();
         if pipeline.is_empty() {
@@ -105,11 +108,13 @@ impl Store {
         let action = strategy.next(&pipeline);
         let counts = strategy.counts_columns();
         let change = match action {
-            Action::Merge(count) => self.merge(pipeline, count),
-            Action::Compact => self.rewrite(pipeline, smallest_read_point)?.inspect(|change| {
-                let cells = |segments: &[Arc<Segment>]| segments.iter().map(|s| s.size().cells).sum();
-                strategy.learn(cells(&change.inputs), cells(change.output.as_slice()));
-            }),
+            MemStoreCompactionAction::Merge(count) => self.merge(pipeline, count),
+            MemStoreCompactionAction::Compact => {
+                self.rewrite(pipeline, smallest_read_point)?.inspect(|change| {
+                    let cells = |segments: &[Arc<Segment>]| segments.iter().map(|s| s.size().cells).sum();
+                    strategy.learn(cells(&change.inputs), cells(change.output.as_slice()));
+                })
+            }
         };
         if let Some(output) = change.as_ref().filter(|_| counts).and_then(|change| change.output.as_ref()) {
             output.count_columns();
@@ -118,7 +123,7 @@ impl Store {
     }
 
     /// The newest `count` segments, or those that are lists still, as one.
-    fn merge(&self, pipeline: Vec<Arc<Segment>>, count: usize) -> Option<InMemoryChange> {
+    fn merge(&self, pipeline: Vec<Arc<Segment>>, count: usize) -> Option<SegmentReplacement> {
         let lists = pipeline.iter().rev().take_while(|segment| !segment.is_flat()).count();
         let count = count.max(lists);
         let (kept, inputs) = pipeline.split_at(pipeline.len() - count);
@@ -132,7 +137,7 @@ impl Store {
             None => Some(Some(older)),
             Some(newer) => newer.merge_with(&older).map(Some),
         })?;
-        (count > 0).then(|| InMemoryChange { inputs: inputs.to_vec(), output, drops: false })
+        (count > 0).then(|| SegmentReplacement { inputs: inputs.to_vec(), output, drops: false })
     }
 
     /// The cells of a list, those taken back aside.
@@ -155,7 +160,11 @@ impl Store {
     }
 
     /// All cells but what a flush would drop.
-    fn rewrite(&self, inputs: Vec<Arc<Segment>>, smallest_read_point: u64) -> Result<Option<InMemoryChange>> {
+    fn rewrite(
+        &self,
+        inputs: Vec<Arc<Segment>>,
+        smallest_read_point: u64,
+    ) -> Result<Option<SegmentReplacement>> {
         let leaf =
             |segment: &Arc<Segment>| StoreLeaf::Segment(SegmentScanner::new(Arc::clone(segment), u64::MAX));
         let mode =
@@ -175,7 +184,7 @@ impl Store {
             std::thread::yield_now();
         }
         let output = Some(builder.finish()).filter(|segment| !segment.is_empty());
-        Ok(Some(InMemoryChange { inputs, output, drops: true }))
+        Ok(Some(SegmentReplacement { inputs, output, drops: true }))
     }
 
     fn flat_builder(&self, cells: u64, before: Option<&Segment>) -> FlatSegmentBuilder {
@@ -183,7 +192,7 @@ impl Store {
     }
 
     /// Puts a change into place. False, and nothing done, when a flush has taken what it is made of.
-    pub fn swap_in_memory(&self, change: InMemoryChange) -> bool {
+    pub fn swap_in_memory(&self, change: SegmentReplacement) -> bool {
         let mut swapped = false;
         self.replace_state(|state| {
             let same =

@@ -96,8 +96,8 @@ impl KeyValueScanner for StoreLeaf {
 }
 
 impl LeafScanner for StoreLeaf {
-    fn look_ahead<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
-        each!(self, leaf => leaf.look_ahead(rows));
+    fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
+        each!(self, leaf => leaf.prefetch_rows(rows));
     }
 
     fn share_value(&self) -> Option<Bytes> {

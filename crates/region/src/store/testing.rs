@@ -22,7 +22,7 @@ pub(crate) const NOW_MS: i64 = 1_000_000;
 pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
     let clock = ManualClock::at(NOW_MS);
     let env = StoreEnv {
-        pace: std::sync::Arc::default(),
+        compaction_throughput: std::sync::Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -165,7 +165,7 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     test.flush(u64::MAX);
     let before = names(&test.store);
     let rows = test.scan(Scan::default());
-    test.env.pace.set_limit(Some(1));
+    test.env.compaction_throughput.set_limit(Some(1));
     let request = test.store.select_compaction(true).expect("two files");
     // A busy machine may be late, but not always.
     let ended_in = (0..10).map(|_| {
@@ -186,7 +186,7 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     assert_eq!((names(&test.store), test.scan(Scan::default())), (before, rows));
     assert!(test.env.fs.list(&test.store.dirs.tmp).expect("listed").is_empty());
     test.store.cancel_compactions(false);
-    test.env.pace.set_limit(None);
+    test.env.compaction_throughput.set_limit(None);
     assert_eq!(test.compact(true, u64::MAX).map(|(files, _)| files.len()), Some(2));
 }
 
@@ -236,7 +236,7 @@ fn paced_bytes(rows: u64, expired: u64) -> u64 {
     test.clock.advance_ms(60_000);
     test.compact(true, u64::MAX).expect("compacted");
     assert_eq!(test.scan(Scan::default()).len() as u64, rows - expired);
-    test.env.pace.writes().bytes()
+    test.env.compaction_throughput.controller().bytes()
 }
 
 /// Dropped cells have been read. Those that are kept count once, not as read and written.
@@ -573,7 +573,7 @@ fn many_stripes_or_windows_weigh_on_nobody() {
 fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
     for engine in ENGINES {
         let mut test = TestStore::new(engine);
-        test.env.pace.set_off_peak(true);
+        test.env.compaction_throughput.set_off_peak(true);
         test.clock.set_ms(9000);
         for _ in 0..3 {
             test.add("r", "q", 8500, CellType::Put, "v");

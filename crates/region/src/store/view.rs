@@ -12,11 +12,11 @@ use crate::memstore::{Segment, SegmentScanner};
 use crate::ops::{ReadType, Scan, TimeRange};
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
-use crate::scanner::store_scanner::{Seek, Start};
+use crate::scanner::store_scanner::{LeafSeeker, ScanStart};
 
 /// The state of a store. Never changed, only replaced.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct StoreState {
     /// Takes writes.
     pub active: Arc<Segment>,
     /// Put behind the active one by in-memory flushes, the oldest first.
@@ -27,7 +27,7 @@ pub(super) struct State {
     pub files: Vec<Arc<StoreFile>>,
 }
 
-impl State {
+impl StoreState {
     pub(super) fn new(active: Arc<Segment>) -> Self {
         Self { active, pipeline: Vec::new(), frozen: Vec::new(), files: Vec::new() }
     }
@@ -42,14 +42,14 @@ impl State {
 #[derive(Clone)]
 pub struct StoreView {
     store: Arc<Store>,
-    state: Arc<State>,
+    state: Arc<StoreState>,
 }
 
 /// Views of the stores that one reader reads; one, as most Gets need, lies in place.
 pub type StoreViews = SmallVec<[StoreView; 1]>;
 
 impl StoreView {
-    pub(super) fn new(store: Arc<Store>, state: Arc<State>) -> Self {
+    pub(super) fn new(store: Arc<Store>, state: Arc<StoreState>) -> Self {
         Self { store, state }
     }
 
@@ -70,12 +70,12 @@ impl StoreView {
         now_ms: i64,
     ) -> Result<StoreScanner<StoreLeaf>> {
         let info = &self.store.info;
-        let start = Start { row_bytes_max: self.store.config.row_bytes_max, ..Start::of(scan) };
-        let mut seek = Seek::new(start, KeyBuf::default());
+        let start = ScanStart { row_bytes_max: self.store.config.row_bytes_max, ..ScanStart::of(scan) };
+        let mut seek = LeafSeeker::new(start, KeyBuf::default());
         let mut leaves = Vec::with_capacity(self.state.segments().count() + self.state.files.len());
-        let rows = Rows { from: &scan.start_row, to: &scan.stop_row, reversed: scan.reversed };
-        let wanted = Wanted::new(info, scan, rows, columns, now_ms);
-        self.bring(&mut leaves, &wanted, read_point, &mut seek)?;
+        let rows = RowRange { from: &scan.start_row, to: &scan.stop_row, reversed: scan.reversed };
+        let wanted = LeafPruner::new(info, scan, rows, columns, now_ms);
+        self.seek_leaves(&mut leaves, &wanted, read_point, &mut seek)?;
         let matcher = QueryMatcher::for_scan(info, scan, columns, now_ms);
         Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
     }
@@ -94,9 +94,9 @@ impl StoreView {
         read_point: u64,
         now_ms: i64,
     ) -> Result<()> {
-        let rows = Rows { from: row, to: row, reversed: false };
-        let wanted = Wanted::new(&self.store.info, scan, rows, columns, now_ms);
-        scanner.go_to_row(row, |leaves, seek| self.bring(leaves, &wanted, read_point, seek))
+        let rows = RowRange { from: row, to: row, reversed: false };
+        let wanted = LeafPruner::new(&self.store.info, scan, rows, columns, now_ms);
+        scanner.go_to_row(row, |leaves, seek| self.seek_leaves(leaves, &wanted, read_point, seek))
     }
 
     /// Whether a reader that starts now would read the same segments and files.
@@ -106,12 +106,12 @@ impl StoreView {
 
     /// Brings the leaves that are wanted, the newest first, to where a scan begins. Those that are there already are used
     /// again, or at no cell when they are not wanted.
-    fn bring(
+    fn seek_leaves(
         &self,
         leaves: &mut Vec<StoreLeaf>,
-        wanted: &Wanted<'_>,
+        wanted: &LeafPruner<'_>,
         read_point: u64,
-        seek: &mut Seek<'_>,
+        seek: &mut LeafSeeker<'_>,
     ) -> Result<()> {
         let options = ScanOptions {
             cache_blocks: wanted.scan.cache_blocks && self.store.config.cache.data_on_read,
@@ -121,56 +121,56 @@ impl StoreView {
         let mut at = 0;
         for segment in self.state.segments() {
             let is_there = leaves.get(at).is_some_and(|leaf| leaf.is_of_segment(segment));
-            let is_wanted = wanted.may_be_in_segment(segment);
+            let is_wanted = wanted.may_match_segment(segment);
             if is_wanted && !is_there {
                 leaves.insert(at, StoreLeaf::Segment(SegmentScanner::new(Arc::clone(segment), read_point)));
             }
-            at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
+            at += seek_or_rewind(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
         for file in self.state.files.iter().rev() {
             let leaf = leaves.get_mut(at).and_then(|leaf| leaf.of_file(file));
             let is_there = leaf.is_some();
-            let is_wanted = wanted.may_be_in_file(file, leaf)?;
+            let is_wanted = wanted.may_match_file(file, leaf)?;
             if is_wanted && !is_there {
                 let scanner = StoreFileScanner::new(Arc::clone(file), options, read_point);
                 leaves.insert(at, StoreLeaf::File(Box::new(scanner)));
             }
-            at += bring_or_leave(leaves, at, is_wanted, is_there, read_point, seek)?;
+            at += seek_or_rewind(leaves, at, is_wanted, is_there, read_point, seek)?;
         }
         Ok(())
     }
 }
 
 /// What becomes of a leaf at its place in the list, if it has one; how many places that is.
-fn bring_or_leave(
+fn seek_or_rewind(
     leaves: &mut [StoreLeaf],
     at: usize,
     is_wanted: bool,
     was_there: bool,
     read_point: u64,
-    seek: &mut Seek<'_>,
+    seek: &mut LeafSeeker<'_>,
 ) -> Result<usize> {
     if was_there {
         leaves[at].rewind(read_point);
     }
     if is_wanted {
-        seek.bring(&mut leaves[at])?;
+        seek.seek_leaf(&mut leaves[at])?;
     }
     Ok(usize::from(was_there || is_wanted))
 }
 
 /// Where a scan begins and ends, either of which is open when it is empty.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
+struct RowRange<'a> {
     from: &'a [u8],
     to: &'a [u8],
     reversed: bool,
 }
 
 /// What decides whether a segment or file can have a part in an answer.
-struct Wanted<'a> {
+struct LeafPruner<'a> {
     scan: &'a Scan,
-    rows: Rows<'a>,
+    rows: RowRange<'a>,
     column: Option<&'a [u8]>,
     is_get: bool,
     comparator: CellComparator,
@@ -179,11 +179,11 @@ struct Wanted<'a> {
     oldest_unexpired: i64,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> LeafPruner<'a> {
     fn new(
         info: &ScanInfo,
         scan: &'a Scan,
-        rows: Rows<'a>,
+        rows: RowRange<'a>,
         columns: Option<&'a [Bytes]>,
         now_ms: i64,
     ) -> Self {
@@ -206,32 +206,32 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn may_be_in_segment(&self, segment: &Segment) -> bool {
+    fn may_match_segment(&self, segment: &Segment) -> bool {
         !segment.is_empty() && segment.may_contain(&self.range, self.oldest_unexpired)
     }
 
     /// `leaf` is a scanner of the file, if there is one.
-    fn may_be_in_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
-        if !self.may_be_in_times(file) {
+    fn may_match_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+        if !self.time_range_overlaps(file) {
             return Ok(false);
         }
         if self.is_get && file.reader().has_bloom() {
-            let ask = || Ok(self.may_be_in_rows(file) && self.is_in_bloom(file, leaf)?);
-            return file.bloom_use().may_contain(ask);
+            let ask = || Ok(self.row_range_overlaps(file) && self.bloom_may_contain_row(file, leaf)?);
+            return file.bloom_bypass().may_contain(ask);
         }
-        Ok(self.may_be_in_rows(file) && self.may_have_prefix(file)?)
+        Ok(self.row_range_overlaps(file) && self.bloom_may_contain_prefix(file)?)
     }
 
-    fn may_be_in_times(&self, file: &StoreFile) -> bool {
+    fn time_range_overlaps(&self, file: &StoreFile) -> bool {
         let Some((min, max)) = file.reader().time_range() else { return true };
         max >= self.oldest_unexpired && max >= self.range.min && self.range.compare(min) <= 0
     }
 
-    fn may_be_in_rows(&self, file: &StoreFile) -> bool {
+    fn row_range_overlaps(&self, file: &StoreFile) -> bool {
         let (Some(first), Some(last)) = (file.reader().first_key(), file.reader().last_key()) else {
             return false;
         };
-        let Rows { from, to, reversed } = self.rows;
+        let RowRange { from, to, reversed } = self.rows;
         let (from, to) = if reversed { (to, from) } else { (from, to) };
         let starts_after =
             !from.is_empty() && self.comparator.compare_rows(from, last.as_cell().row()).is_gt();
@@ -240,7 +240,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// Of a Get: whether the bloom filter does not say that the file has nothing of the row, or of its one column.
-    fn is_in_bloom(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+    fn bloom_may_contain_row(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
         match (self.column, leaf) {
             (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
@@ -252,7 +252,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// Of a scan: whether a bloom filter of prefixes does not say that the file has nothing of the one that all its rows have.
-    fn may_have_prefix(&self, file: &StoreFile) -> Result<bool> {
+    fn bloom_may_contain_prefix(&self, file: &StoreFile) -> Result<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
         let shared = row.iter().zip(self.rows.to).take_while(|(a, b)| a == b).count();

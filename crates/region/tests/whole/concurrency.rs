@@ -352,7 +352,7 @@ fn closing_does_not_wait_for_a_compaction() {
             cluster.region().flush().expect("flushed");
         }
         let before = cluster.all();
-        cluster.pace.set_limit(Some(1000));
+        cluster.compaction_throughput.set_limit(Some(1000));
         // A busy machine may be late, but not always.
         let at_once = (0..10).map(|_| close_in_a_compaction(&mut cluster, engine, &before));
         assert!(at_once.into_iter().any(|time| time < Duration::from_millis(50)), "{engine}: closes late");

@@ -16,7 +16,7 @@ use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::scanner::ScannerContext;
-use evenkeel_region::store::{CompactionPace, StoreConfig, StoreEnv};
+use evenkeel_region::store::{CompactionThroughputController, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
 
 use crate::watched::Watch;
@@ -32,7 +32,7 @@ pub struct Cluster {
     pub clock: Arc<ManualClock>,
     pub wal_config: WalConfig,
     /// How fast compactions write.
-    pub pace: Arc<CompactionPace>,
+    pub compaction_throughput: Arc<CompactionThroughputController>,
     pub table: TableDescriptor,
     /// Of the lives from the next one on.
     pub cache: Arc<dyn BlockCache>,
@@ -84,7 +84,7 @@ impl Cluster {
             watch: Watch::default(),
             clock: ManualClock::at(NOW_MS),
             wal_config,
-            pace: Arc::default(),
+            compaction_throughput: Arc::default(),
             table,
             cache: Arc::new(NoCache),
             in_memory: InMemoryCompaction::None,
@@ -173,7 +173,7 @@ impl Cluster {
         };
         let env = RegionEnv {
             stores: StoreEnv {
-                pace: Arc::clone(&self.pace),
+                compaction_throughput: Arc::clone(&self.compaction_throughput),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),

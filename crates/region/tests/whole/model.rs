@@ -327,7 +327,7 @@ fn run_rows(seed: u64) {
         let kind = random.below(KINDS);
         let expected: Vec<_> = (0..3).map(|_| format!("r{}", random.below(5))).collect();
         for next in 0..expected.len() {
-            rows.look_ahead(kind as usize, expected[next..].iter().map(String::as_bytes));
+            rows.prefetch_rows(kind as usize, expected[next..].iter().map(String::as_bytes));
             // Now and then another row is read than was looked for.
             let is_expected = random.below(8) > 0;
             let state = random.0;

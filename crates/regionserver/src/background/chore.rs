@@ -132,7 +132,7 @@ impl RegionServer {
         self.background.retry_flushes(Instant::now());
         let low_bytes = self.config.global_memstore_low_bytes.max(1);
         let flush_pressure = self.memory.bytes() as f64 / low_bytes as f64;
-        self.background.flush_pace().set_limit(self.config.flush.limit(flush_pressure));
+        self.background.flush_throughput().set_limit(self.config.flush.limit(flush_pressure));
         if is_due(&self.schedule.tuning_ms, now_ms, self.config.compaction.period_ms) {
             self.tune_compactions(&regions, now_ms);
         }
@@ -194,9 +194,9 @@ impl RegionServer {
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {
         let pressure = compaction_pressure(regions);
         let off_peak = self.config.compaction.is_off_peak(now_ms);
-        let pace = self.background.pace();
-        pace.set_off_peak(off_peak);
-        pace.set_limit(self.config.compaction.limit(pressure, off_peak));
+        let throughput = self.background.compaction_throughput();
+        throughput.set_off_peak(off_peak);
+        throughput.set_limit(self.config.compaction.limit(pressure, off_peak));
     }
 
     /// Asks for compactions that are due by time: a region that is not written to is not flushed either, and nothing else

@@ -9,7 +9,7 @@
 //!   many or their answers are likely large, since the answers of a turn are written when they come to some size.
 //! * **Writes**: their rows are looked up side by side, then the writes are made one after another. Made as they are
 //!   decoded, each would walk its region's skip list alone and wait for memory at every node (see
-//!   [`region::look_ahead`]). This delays no answer: the answers wait for the log, which is woken when the
+//!   [`region::prefetch_write_positions`]). This delays no answer: the answers wait for the log, which is woken when the
 //!   batch ends.
 //!
 //! A write that would have to wait continues on a handler thread, and so do the writes that are not made when the turn's
@@ -148,7 +148,7 @@ impl ClientRunner {
         }
         wakes.get_or_insert_with(WakeBatch::begin);
         if writes.len() > 1 {
-            region::look_ahead(writes.iter().filter_map(Write::place));
+            region::prefetch_write_positions(writes.iter().filter_map(Write::place));
         }
         let mut end = None;
         let mut is_over = false;

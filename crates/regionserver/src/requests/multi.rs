@@ -182,7 +182,7 @@ fn look_ahead(server: &RegionServer, actions: &[RegionAction]) {
     let written = actions.iter().filter(|action| written_rows(action).next().is_some());
     let regions: Vec<_> =
         written.filter_map(|action| Some((server.region(&action.region).ok()?, action))).collect();
-    region::look_ahead(
+    region::prefetch_write_positions(
         regions.iter().flat_map(|(region, action)| written_rows(action).map(|row| (&**region, row))),
     );
 }
@@ -351,7 +351,7 @@ impl Run<'_> {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
-                        rows.look_ahead(*kind, rows_of_kind(&of_region.actions[slot..], *kind));
+                        rows.prefetch_rows(*kind, rows_of_kind(&of_region.actions[slot..], *kind));
                         let outcome = self.get(at, slot, &mut rows, row, *kind);
                         if self.context.gave_up() {
                             return rows.forget();

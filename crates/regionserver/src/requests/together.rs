@@ -2,7 +2,7 @@
 //!
 //! Those of one turn of a connection are mostly alike but for the row: a batch in all but the message. So they are read as
 //! a batch is. Those of one region, with nothing different but the row, are of one *kind*; those of a kind are read one
-//! after the other by one reader, which looks ahead for the rows that come next ([`RowReader::look_ahead`]).
+//! after the other by one reader, which looks ahead for the rows that come next ([`RowReader::prefetch_rows`]).
 //!
 //! A reader holds on to files and blocks, but no longer than it takes to read the Gets of its kind.
 
@@ -138,7 +138,7 @@ impl Kind {
         context: &mut ScannerContext,
     ) -> Result<(Reply<pb::GetResponse>, u64)> {
         let reads = reader.get_or_insert_with(|| self.region.row_reader());
-        reads.look_ahead(0, next);
+        reads.prefetch_rows(0, next);
         let outcome = get::one(server, reads, (row, 0), &self.get, caller, context);
         match outcome {
             _ if context.gave_up() => reads.forget(),

@@ -7,7 +7,7 @@ use evenkeel_common::ColumnFamilyDescriptor;
 use evenkeel_common::priority::{BACKGROUND_NICE, REDUCED_NICE, nice_above_process};
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
 use evenkeel_region::region::Region;
-use evenkeel_region::store::WritePace;
+use evenkeel_region::store::ThroughputController;
 use evenkeel_wal::WalConfig;
 
 use crate::RegionServerConfig;
@@ -229,8 +229,8 @@ fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
     let (fs, server, region) = with_small_region();
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
-    assert_eq!(made.0.wait_for_arrival(), "flush-patient");
-    wait_for_nice("flush-patient", nice_above_process(BACKGROUND_NICE));
+    assert_eq!(made.0.wait_for_arrival(), "flush-lowprio");
+    wait_for_nice("flush-lowprio", nice_above_process(BACKGROUND_NICE));
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     made.0.open();
     assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
@@ -240,7 +240,7 @@ fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
     made.0.open();
-    assert_eq!(written.0.wait_for_arrival(), "flush-patient", "there is room again");
+    assert_eq!(written.0.wait_for_arrival(), "flush-lowprio", "there is room again");
     written.0.open();
 }
 
@@ -249,7 +249,7 @@ fn flushes_stop_yielding_when_writers_to_a_region_are_held() {
     let (fs, server, region) = with_small_region();
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 4500);
-    assert_eq!(made.0.wait_for_arrival(), "flush-patient", "nobody has looked");
+    assert_eq!(made.0.wait_for_arrival(), "flush-lowprio", "nobody has looked");
     server.server.run_chore();
     made.0.open();
     assert!(["flush-0", "flush-1"].contains(&&*written.0.wait_for_arrival()));
@@ -261,7 +261,7 @@ fn flushes_stop_yielding_when_somebody_waits_for_their_end() {
     let (fs, _server, region) = with_small_region();
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
-    assert_eq!(made.0.wait_for_arrival(), "flush-patient");
+    assert_eq!(made.0.wait_for_arrival(), "flush-lowprio");
     std::thread::scope(|scope| {
         let close = scope.spawn(|| region.close(false));
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -305,8 +305,8 @@ fn compaction_of_two_files(
 fn a_compaction_that_runs_yields_less_when_files_pile_up() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
-    assert_eq!(made.0.wait_for_arrival(), "compact-patient");
-    wait_for_nice("compact-patient", nice_above_process(BACKGROUND_NICE));
+    assert_eq!(made.0.wait_for_arrival(), "compact-lowprio");
+    wait_for_nice("compact-lowprio", nice_above_process(BACKGROUND_NICE));
     server.server.background().compactions_are_wanted(0.25);
     made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-small-0");
@@ -319,7 +319,7 @@ fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     server.server.background().compactions_are_wanted(0.24);
     made.0.open();
-    assert_eq!(written.0.wait_for_arrival(), "compact-patient");
+    assert_eq!(written.0.wait_for_arrival(), "compact-lowprio");
     written.0.open();
 }
 
@@ -345,7 +345,7 @@ fn compacts(files: u8) -> String {
 
 #[test]
 fn a_compaction_yields_less_from_a_quarter_of_the_way_to_files_that_hold_up_flushes() {
-    assert_eq!([compacts(6), compacts(7)], ["compact-patient", "compact-small-0"]);
+    assert_eq!([compacts(6), compacts(7)], ["compact-lowprio", "compact-small-0"]);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn compactions_yield_the_processor_and_flushers_do_not() {
 }
 
 /// A test that fails does not wait for the flush.
-struct NoLimitAtLast<'a>(&'a WritePace);
+struct NoLimitAtLast<'a>(&'a ThroughputController);
 
 impl Drop for NoLimitAtLast<'_> {
     fn drop(&mut self) {
@@ -379,16 +379,16 @@ impl Drop for NoLimitAtLast<'_> {
 fn a_flush_keeps_its_limit_until_memory_is_short() {
     let (_fs, server, region) = with_small_region();
     let background = server.server.background();
-    let pace = background.flush_pace();
-    pace.set_limit(Some(128 << 10));
+    let throughput = background.flush_throughput();
+    throughput.set_limit(Some(128 << 10));
     put_kib(&region, 2100);
     let deadline = Instant::now() + Duration::from_secs(30);
-    while pace.waited() < Duration::from_millis(300) {
+    while throughput.waited() < Duration::from_millis(300) {
         assert!(Instant::now() < deadline, "the flush does not wait");
         std::thread::sleep(Duration::from_millis(1));
     }
-    pace.set_limit(Some(1 << 10));
-    let _at_last = NoLimitAtLast(pace);
+    throughput.set_limit(Some(1 << 10));
+    let _at_last = NoLimitAtLast(throughput);
     assert_eq!(region.load().store_files, 0);
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     wait_for_flushes(&server);

@@ -108,7 +108,7 @@ fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
     let server = TestServer::new(RegionServerConfig { flush, ..Default::default() });
     let limit = || {
         server.server.run_chore();
-        server.server.background().flush_pace().limit()
+        server.server.background().flush_throughput().limit()
     };
     assert_eq!(limit(), Some(1000));
     let region = server.open(b"", b"", table().with("MEMSTORE_FLUSHSIZE", "2147483648"));

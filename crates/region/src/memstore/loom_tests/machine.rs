@@ -20,16 +20,16 @@ impl<T> Mutex<T> {
 }
 
 /// A cell of no bytes that loom watches.
-pub(super) struct Written(loom::cell::UnsafeCell<()>);
+pub(super) struct PublicationCheck(loom::cell::UnsafeCell<()>);
 
-impl Written {
-    pub(super) fn now() -> Self {
+impl PublicationCheck {
+    pub(super) fn publish() -> Self {
         let cell = loom::cell::UnsafeCell::new(());
         cell.with_mut(|_| ());
         Self(cell)
     }
 
-    pub(super) fn seen(&self) {
+    pub(super) fn observe(&self) {
         self.0.with(|_| ());
     }
 }

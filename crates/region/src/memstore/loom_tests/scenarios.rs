@@ -7,12 +7,12 @@ use loom::thread;
 
 use super::arena::Arena;
 use super::chunk::{CHUNK_BYTES, ChunkPool, SHARED_BYTES_MAX};
-use super::digest::RowDigest;
+use super::row_prefix_code::RowPrefixEncoder;
 use super::skip_list::SkipList;
 use super::sync::{AtomicUsize, Ordering};
 
 fn list() -> Arc<SkipList> {
-    Arc::new(SkipList::new(CellComparator::Default, RowDigest::between(b"a", b"z"), ChunkPool::new(0)))
+    Arc::new(SkipList::new(CellComparator::Default, RowPrefixEncoder::between(b"a", b"z"), ChunkPool::new(0)))
 }
 
 fn put(row: &str, seq_id: u64) -> KeyValue {

@@ -21,14 +21,14 @@ use evenkeel_fs::FileSystem;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
 
-use crate::layout::{self, BULK_LOAD_NOTE_PREFIX as PREFIX};
+use crate::layout::{self, BULK_LOAD_MANIFEST_PREFIX as PREFIX};
 
 /// The largest note that is read back.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file and the place it goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::region) struct Move {
+pub(in crate::region) struct FileMove {
     pub family: Bytes,
     pub from: PathBuf,
     pub name: String,
@@ -39,13 +39,13 @@ pub(in crate::region) struct Move {
 pub(in crate::region) struct Manifest {
     region_dir: PathBuf,
     path: PathBuf,
-    pub moves: Vec<Move>,
+    pub moves: Vec<FileMove>,
     pub marker: pb::BulkLoadDescriptor,
 }
 
 impl Manifest {
     /// A note for the region in `region_dir`. The marker's stores are the moves', in their order.
-    pub fn new(region_dir: PathBuf, moves: Vec<Move>, marker: pb::BulkLoadDescriptor) -> Self {
+    pub fn new(region_dir: PathBuf, moves: Vec<FileMove>, marker: pb::BulkLoadDescriptor) -> Self {
         let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
         Self { path: region_dir.join(layout::TMP_DIR).join(name), region_dir, moves, marker }
     }
@@ -55,7 +55,7 @@ impl Manifest {
     /// # Errors
     /// What the file system says. Whether it is there is not certain then, unless [`Manifest::forget`] succeeds.
     pub fn write(&self, fs: &dyn FileSystem) -> Result<()> {
-        let family_path = |one: &Move| -> Result<pb::bulk_load_h_file_request::FamilyPath> {
+        let family_path = |one: &FileMove| -> Result<pb::bulk_load_h_file_request::FamilyPath> {
             let path = one.from.to_str().ok_or_else(|| not_text(&one.from))?.to_owned();
             Ok(pb::bulk_load_h_file_request::FamilyPath { family: one.family.clone(), path })
         };
@@ -80,7 +80,7 @@ impl Manifest {
         {
             return Err(bad(&"its two halves do not agree"));
         }
-        let to_move = |(source, name): (pb::bulk_load_h_file_request::FamilyPath, &String)| Move {
+        let to_move = |(source, name): (pb::bulk_load_h_file_request::FamilyPath, &String)| FileMove {
             family: source.family,
             from: source.path.into(),
             name: name.clone(),
@@ -93,7 +93,7 @@ impl Manifest {
     ///
     /// # Errors
     /// What the file system says; [`Manifest::undo`], or this again, is what is left to do.
-    pub fn carry_out(&self, fs: &dyn FileSystem) -> Result<()> {
+    pub fn apply(&self, fs: &dyn FileSystem) -> Result<()> {
         for one in self.moves.iter() {
             if fs.exists(&one.from)? {
                 let to = self.target(one);
@@ -127,7 +127,7 @@ impl Manifest {
         Ok(fs.delete(&self.path).map(drop)?)
     }
 
-    fn target(&self, one: &Move) -> PathBuf {
+    fn target(&self, one: &FileMove) -> PathBuf {
         self.region_dir.join(&*String::from_utf8_lossy(&one.family)).join(&one.name)
     }
 }
@@ -151,7 +151,7 @@ pub(in crate::region) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> R
             continue;
         }
         let manifest = Manifest::read(fs, region_dir, note.path)?;
-        manifest.carry_out(fs)?;
+        manifest.apply(fs)?;
         tracing::info!(note = %manifest.path.display(), "a bulk load that was under way is finished");
         finished.push(manifest);
     }

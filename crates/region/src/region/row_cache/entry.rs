@@ -35,7 +35,7 @@ pub(super) struct Entry<'a> {
 
 /// How an entry answers a Get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CoverageMatch {
     /// With all it has.
     Whole,
     /// With some of it.
@@ -76,25 +76,25 @@ impl<'a> Entry<'a> {
 
     /// Whether it has what a Get of its row asks for.
     #[inline]
-    pub fn covers(&self, scan: &Scan) -> Answer {
+    pub fn covers(&self, scan: &Scan) -> CoverageMatch {
         if self.coverage.is_empty() {
-            return if scan.families.is_empty() { Answer::Whole } else { Answer::Part };
+            return if scan.families.is_empty() { CoverageMatch::Whole } else { CoverageMatch::Part };
         }
         if scan.families.is_empty() {
-            return Answer::Unknown;
+            return CoverageMatch::Unknown;
         }
         let mut whole = self.families().count() == scan.families.len();
         for asked in &scan.families {
             let Some(known) = self.families().find(|known| known.name == asked.family) else {
-                return Answer::Unknown;
+                return CoverageMatch::Unknown;
             };
             match known.covers(asked) {
-                Answer::Whole => {}
-                Answer::Part => whole = false,
-                Answer::Unknown => return Answer::Unknown,
+                CoverageMatch::Whole => {}
+                CoverageMatch::Part => whole = false,
+                CoverageMatch::Unknown => return CoverageMatch::Unknown,
             }
         }
-        if whole { Answer::Whole } else { Answer::Part }
+        if whole { CoverageMatch::Whole } else { CoverageMatch::Part }
     }
 
     /// Adds all its cells to `out`.
@@ -228,22 +228,22 @@ impl<'a> KnownFamily<'a> {
         self.count == ALL || self.qualifiers().any(|known| known == qualifier)
     }
 
-    fn covers(&self, asked: &FamilyColumns) -> Answer {
+    fn covers(&self, asked: &FamilyColumns) -> CoverageMatch {
         match &asked.qualifiers {
-            None if self.count == ALL => Answer::Whole,
-            None => Answer::Unknown,
-            Some(_) if self.count == ALL => Answer::Part,
+            None if self.count == ALL => CoverageMatch::Whole,
+            None => CoverageMatch::Unknown,
+            Some(_) if self.count == ALL => CoverageMatch::Part,
             Some(asked) => self.covers_columns(asked),
         }
     }
 
     /// Both are sorted.
-    fn covers_columns(&self, asked: &[bytes::Bytes]) -> Answer {
+    fn covers_columns(&self, asked: &[bytes::Bytes]) -> CoverageMatch {
         let mut known = self.qualifiers();
         match asked.iter().all(|asked| known.any(|known| known == asked)) {
-            true if asked.len() == self.count as usize => Answer::Whole,
-            true => Answer::Part,
-            false => Answer::Unknown,
+            true if asked.len() == self.count as usize => CoverageMatch::Whole,
+            true => CoverageMatch::Part,
+            false => CoverageMatch::Unknown,
         }
     }
 }

@@ -9,12 +9,12 @@ use evenkeel_hfile::{CacheOnWritePolicy, HFileContext, InputResidency, ScanOptio
 
 use super::{CompactionRequest, CompactionResult};
 use crate::scanner::matcher::CompactionMode;
-use crate::store::background_priority as patience;
-use crate::store::file_writer::{NewFile, Order, Pace, Written};
-use crate::store::{Patience, Store, StoreFile, StoreFileScanner, StoreLeaf, sorted};
+use crate::store::background_priority::BACKGROUND_BYTES_MIN;
+use crate::store::file_writer::{NewFileOptions, WriteJob, WriteSchedule, WrittenFiles};
+use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, sorted};
 
 /// What the files of a request have in common.
-struct Facts {
+struct InputSummary {
     max_seq_id: u64,
     includes_mvcc: bool,
     includes_tags: bool,
@@ -30,21 +30,21 @@ impl Store {
     /// # Errors
     /// When a file cannot be read or written, or what an earlier one left cannot be removed; nothing changed then.
     pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
-        self.compact_patiently(request, smallest_read_point, None)
+        self.compact_in_background(request, smallest_read_point, None)
     }
 
-    /// As [`Store::compact`]; with patience, it yields to others as long as nobody waits for fewer files.
+    /// As [`Store::compact`]; with priority, it yields to others as long as nobody waits for fewer files.
     ///
     /// # Errors
     /// As [`Store::compact`].
-    pub fn compact_patiently(
+    pub fn compact_in_background(
         &self,
         request: &CompactionRequest,
         smallest_read_point: u64,
-        patience: Option<&dyn Patience>,
+        priority: Option<&dyn BackgroundPriority>,
     ) -> Result<CompactionResult> {
         self.discard_leftovers()?;
-        let facts = self.facts(request, smallest_read_point);
+        let summary = self.summarize(request, smallest_read_point);
         let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
         let residency = Arc::<InputResidency>::default();
         let leaf = |file: &Arc<StoreFile>| {
@@ -55,29 +55,37 @@ impl Store {
         let mode = CompactionMode {
             drop_deletes: request.drops_deletes,
             smallest_read_point,
-            earliest_put_timestamp: facts.earliest_put_timestamp,
+            earliest_put_timestamp: summary.earliest_put_timestamp,
         };
         let scanner = || self.compaction_scanner(request.files.iter().rev().map(leaf).collect(), mode);
-        let context = self.hfile_context(facts.includes_mvcc, facts.includes_tags)?;
+        let context = self.hfile_context(summary.includes_mvcc, summary.includes_tags)?;
         let meta = StoreFileMeta {
-            max_seq_id: Some(facts.max_seq_id),
+            max_seq_id: Some(summary.max_seq_id),
             major_compaction: request.is_major,
             compacted_files: self.replaced_by(request),
             stripe: None,
         };
         let file = self.compacted_file(context, request.bytes(), Arc::clone(&residency));
-        let (split, forget_seq_ids_to) = (request.split.clone(), facts.forget_seq_ids_to);
-        let order = Order { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
-        let patience = patience.filter(|_| request.bytes() >= patience::BYTES_MIN);
-        let Written { paths, cells } =
-            self.write_files(&scanner, order, Pace::Compaction(&self.env.pace, patience))?;
+        let (split, forget_seq_ids_to) = (request.split.clone(), summary.forget_seq_ids_to);
+        let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
+        let priority = priority.filter(|_| request.bytes() >= BACKGROUND_BYTES_MIN);
+        let WrittenFiles { paths, cells } = self.write_files(
+            &scanner,
+            job,
+            WriteSchedule::Compaction(&self.env.compaction_throughput, priority),
+        )?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
     /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
     /// chunks that lead to it: the blocks it replaces leave the cache soon after. Where data blocks are not kept, nothing
     /// tells which of the others are warm, and all of them are kept.
-    fn compacted_file(&self, context: HFileContext, bytes: u64, residency: Arc<InputResidency>) -> NewFile {
+    fn compacted_file(
+        &self,
+        context: HFileContext,
+        bytes: u64,
+        residency: Arc<InputResidency>,
+    ) -> NewFileOptions {
         let cache = self.config.cache;
         let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
         let keeps_data = cache.data_on_read && self.env.cache.keeps(BlockCategory::Data);
@@ -85,7 +93,7 @@ impl Store {
             true => (CacheOnWritePolicy::IfInputsCached, CacheOnWritePolicy::IfInputsCached),
             false => (CacheOnWritePolicy::Never, CacheOnWritePolicy::Always),
         };
-        NewFile {
+        NewFileOptions {
             context,
             residency,
             data: CacheOnWritePolicy::when(all, warm),
@@ -103,14 +111,14 @@ impl Store {
         names
     }
 
-    fn facts(&self, request: &CompactionRequest, smallest_read_point: u64) -> Facts {
+    fn summarize(&self, request: &CompactionRequest, smallest_read_point: u64) -> InputSummary {
         let readers = || request.files.iter().map(|file| file.reader());
         let kept_from = self.env.clock.now_ms().saturating_sub(self.config.keep_seq_id_ms);
         let old = request.files.iter().filter(|file| file.modified_ms() < kept_from);
         let forget = old.map(|file| file.max_cell_seq_id()).max().filter(|_| request.is_all_files);
         let may_forget = !self.info.new_version_behavior;
         let earliest = readers().map(|reader| reader.earliest_put_timestamp().unwrap_or(i64::MIN)).min();
-        Facts {
+        InputSummary {
             max_seq_id: request.files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0),
             includes_mvcc: request.files.iter().any(|file| file.max_cell_seq_id() > 0),
             includes_tags: readers()

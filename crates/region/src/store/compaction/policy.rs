@@ -4,11 +4,11 @@ pub(in crate::store) mod date_tiered;
 pub(in crate::store) mod exploring;
 pub(in crate::store) mod stripe;
 
-use crate::store::file_writer::Split;
+use crate::store::file_writer::FileSplit;
 
 /// What selection needs to know of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::store) struct Candidate {
+pub(in crate::store) struct CandidateFile {
     pub bytes: u64,
     pub is_reference: bool,
     /// Minor compactions leave it alone.
@@ -17,7 +17,7 @@ pub(in crate::store) struct Candidate {
 
 /// How a compaction was asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::store) struct Wish {
+pub(in crate::store) struct SelectionContext {
     /// A user wants all files merged.
     pub major: bool,
     /// Time for a major compaction has come.
@@ -32,11 +32,11 @@ pub(in crate::store) struct Wish {
 
 /// What an engine chose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Plan {
+pub(in crate::store) struct CompactionPlan {
     /// Indexes of files, the oldest first.
     pub files: Vec<usize>,
     pub is_major: bool,
     /// No other file has cells of these rows: markers have done their work.
     pub drops_deletes: bool,
-    pub split: Split,
+    pub split: FileSplit,
 }

@@ -13,9 +13,9 @@
 //! Storage policies of windows (`...storage.policy.enable`) are of HDFS and do nothing here.
 
 use super::exploring::{explore, skip_large};
-use super::{Candidate, Plan, Wish};
+use super::{CandidateFile, CompactionPlan, SelectionContext};
 use crate::store::StoreConfig;
-use crate::store::file_writer::Split;
+use crate::store::file_writer::FileSplit;
 use evenkeel_common::length;
 
 /// `hbase.hstore.compaction.date.tiered.*`.
@@ -133,8 +133,8 @@ impl Window {
 
 /// What is to be known of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::store) struct DatedFile {
-    pub base: Candidate,
+pub(in crate::store) struct DateTieredFile {
+    pub base: CandidateFile,
     /// The smallest and the greatest timestamp; `None` without cells.
     pub times: Option<(i64, i64)>,
     /// A major compaction wrote it, and nobody loaded it.
@@ -143,39 +143,39 @@ pub(in crate::store) struct DatedFile {
 
 /// Chooses among files that are not busy, oldest first.
 pub(in crate::store) fn select(
-    files: &[DatedFile],
+    files: &[DateTieredFile],
     config: &StoreConfig,
-    wish: Wish,
+    context: SelectionContext,
     now_ms: i64,
     oldest_unexpired: i64,
-) -> Option<Plan> {
+) -> Option<CompactionPlan> {
     let settings = &config.engine.date_tiered;
     let bases: Vec<_> = files.iter().map(|file| file.base).collect();
     let all: Vec<usize> = (0..files.len()).collect();
-    let forced = wish.major && wish.busy == 0;
-    let candidates = if forced { all } else { skip_large(&bases, config, all, wish.off_peak) };
-    let is_all = wish.busy == 0 && candidates.len() == files.len();
-    let is_due = || wish.major_is_due && is_all && is_worth_it(files, settings, now_ms, oldest_unexpired);
+    let forced = context.major && context.busy == 0;
+    let candidates = if forced { all } else { skip_large(&bases, config, all, context.off_peak) };
+    let is_all = context.busy == 0 && candidates.len() == files.len();
+    let is_due = || context.major_is_due && is_all && is_worth_it(files, settings, now_ms, oldest_unexpired);
     let is_trying = forced || (candidates.len() < config.compaction_files_max && is_due());
     let after_split = candidates.iter().any(|at| bases[*at].is_reference);
     let mut plan = if is_trying || after_split {
         let earliest = candidates.iter().filter_map(|at| files[*at].times).map(|(min, _)| min).min();
-        let split = Split::Windows(settings.boundaries(earliest.unwrap_or(i64::MAX), now_ms));
-        Plan { files: candidates, split, ..Plan::default() }
+        let split = FileSplit::Windows(settings.boundaries(earliest.unwrap_or(i64::MAX), now_ms));
+        CompactionPlan { files: candidates, split, ..CompactionPlan::default() }
     } else {
-        minor(files, &bases, &candidates, config, wish, now_ms)?
+        minor(files, &bases, &candidates, config, context, now_ms)?
     };
     if !forced {
         plan.files.truncate(config.compaction_files_max);
     }
-    let is_whole = wish.busy == 0 && plan.files.len() == files.len();
+    let is_whole = context.busy == 0 && plan.files.len() == files.len();
     (plan.is_major, plan.drops_deletes) = (is_trying && is_whole, is_whole);
     Some(plan).filter(|plan| !plan.files.is_empty())
 }
 
 /// Whether a major compaction would change anything: cells have expired, or the files are not one a window.
 fn is_worth_it(
-    files: &[DatedFile],
+    files: &[DateTieredFile],
     settings: &DateTieredSettings,
     now_ms: i64,
     oldest_unexpired: i64,
@@ -196,7 +196,7 @@ fn is_worth_it(
 /// How many files the fullest window has, each file being of the window of its newest cell. Those that are too old to be
 /// merged do not count.
 pub(in crate::store) fn files_of_fullest_window(
-    files: &[DatedFile],
+    files: &[DateTieredFile],
     config: &StoreConfig,
     now_ms: i64,
 ) -> usize {
@@ -213,13 +213,13 @@ pub(in crate::store) fn files_of_fullest_window(
 
 /// Files of the newest window in which there are enough.
 fn minor(
-    files: &[DatedFile],
-    bases: &[Candidate],
+    files: &[DateTieredFile],
+    bases: &[CandidateFile],
     candidates: &[usize],
     config: &StoreConfig,
-    wish: Wish,
+    context: SelectionContext,
     now_ms: i64,
-) -> Option<Plan> {
+) -> Option<CompactionPlan> {
     let settings = &config.engine.date_tiered;
     let too_old = now_ms.checked_sub(settings.file_age_max_ms).unwrap_or(i64::MIN);
     let mut newest_so_far = i64::MIN;
@@ -238,7 +238,7 @@ fn minor(
         let in_window = left.iter().rev().take_while(|(_, newest)| !window.is_after(*newest)).count();
         let of_window: Vec<_> = left.drain(left.len() - in_window..).map(|(at, _)| at).collect();
         if of_window.len() >= files_min
-            && let Some(plan) = within(&window, bases, &of_window, files_min, config, wish)
+            && let Some(plan) = within(&window, bases, &of_window, files_min, config, context)
         {
             return Some(plan);
         }
@@ -249,20 +249,20 @@ fn minor(
 
 fn within(
     window: &Window,
-    bases: &[Candidate],
+    bases: &[CandidateFile],
     of_window: &[usize],
     files_min: usize,
     config: &StoreConfig,
-    wish: Wish,
-) -> Option<Plan> {
+    context: SelectionContext,
+) -> Option<CompactionPlan> {
     let limits = StoreConfig { compaction_files_min: files_min, ..config.clone() };
-    let files = match wish.may_be_stuck {
+    let files = match context.may_be_stuck {
         true => of_window.to_vec(),
-        false => explore(bases, &limits, of_window, wish),
+        false => explore(bases, &limits, of_window, context),
     };
     let is_one = files.len() != of_window.len() || config.engine.date_tiered.single_output;
-    let split = if is_one { Split::One } else { Split::Windows(vec![i64::MIN, window.start()]) };
-    (!files.is_empty()).then(|| Plan { files, split, ..Plan::default() })
+    let split = if is_one { FileSplit::One } else { FileSplit::Windows(vec![i64::MIN, window.start()]) };
+    (!files.is_empty()).then(|| CompactionPlan { files, split, ..CompactionPlan::default() })
 }
 
 #[cfg(test)]
@@ -281,9 +281,9 @@ mod tests {
         config
     }
 
-    fn files(times: &[(i64, i64)], bytes: &[u64]) -> Vec<DatedFile> {
-        let file = |(times, bytes): (&(i64, i64), &u64)| DatedFile {
-            base: Candidate { bytes: *bytes, ..Candidate::default() },
+    fn files(times: &[(i64, i64)], bytes: &[u64]) -> Vec<DateTieredFile> {
+        let file = |(times, bytes): (&(i64, i64), &u64)| DateTieredFile {
+            base: CandidateFile { bytes: *bytes, ..CandidateFile::default() },
             times: Some(*times),
             is_major: false,
         };
@@ -294,8 +294,8 @@ mod tests {
         max.iter().map(|max| (0, *max)).collect()
     }
 
-    fn choose(files: &[DatedFile], now_ms: i64) -> Option<Vec<usize>> {
-        select(files, &config(&[]), Wish::default(), now_ms, i64::MIN).map(|plan| plan.files)
+    fn choose(files: &[DateTieredFile], now_ms: i64) -> Option<Vec<usize>> {
+        select(files, &config(&[]), SelectionContext::default(), now_ms, i64::MIN).map(|plan| plan.files)
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn files_pile_up_in_a_window_not_over_all_of_them() {
-        let fullest = |files: &[DatedFile]| files_of_fullest_window(files, &config(&[]), 119);
+        let fullest = |files: &[DateTieredFile]| files_of_fullest_window(files, &config(&[]), 119);
         let one_a_window: Vec<_> = (14..20).map(|n| (6 * n, 6 * n + 5)).collect();
         assert_eq!(fullest(&files(&one_a_window, &[10; 6])), 2, "[72, 96) is one window");
         assert_eq!(fullest(&files(&to(&[115, 116, 117, 118]), &[10; 4])), 4);
@@ -348,17 +348,17 @@ mod tests {
     #[test]
     fn a_major_compaction_writes_a_file_a_window() {
         let three = files(&[(0, 5), (20, 60), (150, 190)], &[1, 1, 1]);
-        let major = Wish { major: true, ..Wish::default() };
+        let major = SelectionContext { major: true, ..SelectionContext::default() };
         let plan = select(&three, &config(&[]), major, 194, i64::MIN).expect("all");
         assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
-        let Split::Windows(starts) = plan.split else { panic!("{:?}", plan.split) };
+        let FileSplit::Windows(starts) = plan.split else { panic!("{:?}", plan.split) };
         assert!(starts[0] == i64::MIN && starts.is_sorted() && starts.contains(&192));
     }
 
     #[test]
     fn a_major_compaction_that_would_change_nothing_does_not_come_by_itself() {
-        let due = Wish { major_is_due: true, ..Wish::default() };
-        let plan = |files: &[DatedFile], unexpired| select(files, &config(&[]), due, 17, unexpired);
+        let due = SelectionContext { major_is_due: true, ..SelectionContext::default() };
+        let plan = |files: &[DateTieredFile], unexpired| select(files, &config(&[]), due, 17, unexpired);
         let mut two = files(&[(7, 10), (12, 14)], &[100, 1]);
         assert!(plan(&two, i64::MIN).is_some_and(|plan| plan.is_major), "no major compaction wrote them");
         two.iter_mut().for_each(|file| file.is_major = true);
@@ -372,8 +372,8 @@ mod tests {
     fn two_outputs_when_the_whole_window_is_merged_and_asked_for() {
         let three = files(&to(&[12, 13, 14]), &[10, 10, 10]);
         let config = config(&[(SINGLE_OUTPUT, "false")]);
-        let plan = select(&three, &config, Wish::default(), 17, i64::MIN).expect("three");
-        assert_eq!(plan.split, Split::Windows(vec![i64::MIN, 12]));
+        let plan = select(&three, &config, SelectionContext::default(), 17, i64::MIN).expect("three");
+        assert_eq!(plan.split, FileSplit::Windows(vec![i64::MIN, 12]));
     }
 
     #[test]
@@ -383,10 +383,13 @@ mod tests {
                 [&[][..], &[(WINDOW, "1"), (PER_TIER, "1")], &[(FILE_AGE_MAX, "9223372036854775807")]]
             {
                 let (three, config) = (files(&[(min, max); 3], &[10; 3]), config(settings));
-                for wish in [Wish::default(), Wish { major: true, ..Wish::default() }] {
+                for context in [
+                    SelectionContext::default(),
+                    SelectionContext { major: true, ..SelectionContext::default() },
+                ] {
                     for now_ms in [0, 17, 1_800_000_000_000] {
-                        let plan = select(&three, &config, wish, now_ms, i64::MIN);
-                        assert!(!wish.major || plan.is_some_and(|plan| plan.files.len() == 3));
+                        let plan = select(&three, &config, context, now_ms, i64::MIN);
+                        assert!(!context.major || plan.is_some_and(|plan| plan.files.len() == 3));
                     }
                 }
             }

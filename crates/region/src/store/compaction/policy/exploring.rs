@@ -4,7 +4,7 @@
 //! file. Of all runs of neighbours that are *in ratio* (no file is much larger than the others together, so that no
 //! large file is rewritten for the sake of a few small ones), the one with the most files wins, then the smallest.
 
-use super::{Candidate, Wish};
+use super::{CandidateFile, SelectionContext};
 use crate::store::StoreConfig;
 
 /// Indexes of the chosen candidates, and whether this is a major compaction.
@@ -15,18 +15,22 @@ pub(in crate::store) struct Selection {
 }
 
 /// Chooses among files that are not busy, oldest first.
-pub(in crate::store) fn select(files: &[Candidate], config: &StoreConfig, wish: Wish) -> Selection {
+pub(in crate::store) fn select(
+    files: &[CandidateFile],
+    config: &StoreConfig,
+    context: SelectionContext,
+) -> Selection {
     let all: Vec<usize> = (0..files.len()).collect();
-    let forced = wish.major && wish.busy == 0;
-    let candidates = if forced { all } else { skip_large(files, config, all, wish.off_peak) };
-    let is_all = wish.busy == 0 && candidates.len() == files.len();
+    let forced = context.major && context.busy == 0;
+    let candidates = if forced { all } else { skip_large(files, config, all, context.off_peak) };
+    let is_all = context.busy == 0 && candidates.len() == files.len();
     let trying_major =
-        forced || (wish.major_is_due && is_all && candidates.len() < config.compaction_files_max);
+        forced || (context.major_is_due && is_all && candidates.len() < config.compaction_files_max);
     let after_split = candidates.iter().any(|i| files[*i].is_reference);
     let mut chosen = candidates;
     if !trying_major && !after_split {
         chosen.retain(|i| !files[*i].is_excluded);
-        chosen = explore(files, config, &chosen, wish);
+        chosen = explore(files, config, &chosen, context);
         if chosen.len() < config.compaction_files_min {
             chosen.clear();
         }
@@ -34,13 +38,13 @@ pub(in crate::store) fn select(files: &[Candidate], config: &StoreConfig, wish: 
     if !forced {
         chosen.truncate(config.compaction_files_max);
     }
-    let is_major = trying_major && wish.busy == 0 && chosen.len() == files.len();
+    let is_major = trying_major && context.busy == 0 && chosen.len() == files.len();
     Selection { files: chosen, is_major }
 }
 
 /// Leaves out large files at the old end.
 pub(in crate::store) fn skip_large(
-    files: &[Candidate],
+    files: &[CandidateFile],
     config: &StoreConfig,
     mut candidates: Vec<usize>,
     off_peak: bool,
@@ -54,21 +58,21 @@ pub(in crate::store) fn skip_large(
 
 /// The best run of neighbours among candidates; none when there is none, unless any is better.
 pub(in crate::store) fn explore(
-    files: &[Candidate],
+    files: &[CandidateFile],
     config: &StoreConfig,
     candidates: &[usize],
-    wish: Wish,
+    context: SelectionContext,
 ) -> Vec<usize> {
-    let may_be_stuck = wish.may_be_stuck;
-    let ratio = if wish.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
+    let may_be_stuck = context.may_be_stuck;
+    let ratio = if context.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
     let bytes_max =
-        if wish.off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
+        if context.off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
     let sizes: Vec<u64> = candidates.iter().map(|i| files[*i].bytes).collect();
-    let (mut best, mut smallest) = (None::<Run>, None::<Run>);
+    let (mut best, mut smallest) = (None::<FileRange>, None::<FileRange>);
     for start in 0..sizes.len() {
         let longest = sizes.len().min(start.saturating_add(config.compaction_files_max));
         for end in start.saturating_add(config.compaction_files_min)..=longest {
-            let run = Run { start, end, bytes: sizes[start..end].iter().sum() };
+            let run = FileRange { start, end, bytes: sizes[start..end].iter().sum() };
             if may_be_stuck && smallest.is_none_or(|smallest| run.bytes < smallest.bytes) {
                 smallest = Some(run);
             }
@@ -84,7 +88,7 @@ pub(in crate::store) fn explore(
 
 /// Neighbours among the candidates.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct FileRange {
     start: usize,
     end: usize,
     bytes: u64,
@@ -93,7 +97,7 @@ struct Run {
 /// How much better files per byte must be to matter.
 const BETTER_BY: f64 = 1.05;
 
-impl Run {
+impl FileRange {
     fn len(&self) -> usize {
         self.end - self.start
     }
@@ -120,7 +124,7 @@ impl Run {
 mod tests {
     use super::*;
 
-    fn choose(sizes: &[u64], min_bytes: u64, wish: Wish) -> Vec<u64> {
+    fn choose(sizes: &[u64], min_bytes: u64, context: SelectionContext) -> Vec<u64> {
         let config = StoreConfig {
             compaction_bytes_min: min_bytes,
             compaction_files_max: 5,
@@ -128,8 +132,8 @@ mod tests {
             ..StoreConfig::default()
         };
         let files: Vec<_> =
-            sizes.iter().map(|bytes| Candidate { bytes: *bytes, ..Candidate::default() }).collect();
-        select(&files, &config, wish).files.into_iter().map(|i| sizes[i]).collect()
+            sizes.iter().map(|bytes| CandidateFile { bytes: *bytes, ..CandidateFile::default() }).collect();
+        select(&files, &config, context).files.into_iter().map(|i| sizes[i]).collect()
     }
 
     #[test]
@@ -146,46 +150,60 @@ mod tests {
             (none, 10, none),
         ];
         for (sizes, min_bytes, expected) in cases {
-            assert_eq!(choose(sizes, *min_bytes, Wish::default()), *expected, "{sizes:?}");
+            assert_eq!(choose(sizes, *min_bytes, SelectionContext::default()), *expected, "{sizes:?}");
         }
     }
 
     #[test]
     fn when_stuck_the_smallest_run_will_do() {
-        let wish = Wish { may_be_stuck: true, ..Wish::default() };
-        assert_eq!(choose(&[1000, 100, 10, 1], 0, wish), [100, 10, 1]);
+        let context = SelectionContext { may_be_stuck: true, ..SelectionContext::default() };
+        assert_eq!(choose(&[1000, 100, 10, 1], 0, context), [100, 10, 1]);
     }
 
     #[test]
     fn a_user_gets_everything_and_a_due_major_only_what_fits() {
         let sizes = [9, 8, 7, 6, 5, 4];
-        assert_eq!(choose(&sizes, 10, Wish { major: true, ..Wish::default() }), sizes);
-        assert_eq!(choose(&[900, 1], 10, Wish { major_is_due: true, ..Wish::default() }), [900, 1]);
-        let busy = Wish { major: true, busy: 1, ..Wish::default() };
+        assert_eq!(
+            choose(&sizes, 10, SelectionContext { major: true, ..SelectionContext::default() }),
+            sizes
+        );
+        assert_eq!(
+            choose(&[900, 1], 10, SelectionContext { major_is_due: true, ..SelectionContext::default() }),
+            [900, 1]
+        );
+        let busy = SelectionContext { major: true, busy: 1, ..SelectionContext::default() };
         assert!(choose(&[900, 1], 10, busy).is_empty(), "not while others are busy");
     }
 
     #[test]
     fn off_peak_hours_have_a_ratio_of_their_own() {
         let sizes = [100, 50, 25, 12, 12];
-        assert!(choose(&sizes, 10, Wish::default()).is_empty());
-        assert_eq!(choose(&sizes, 10, Wish { off_peak: true, ..Wish::default() }), sizes);
+        assert!(choose(&sizes, 10, SelectionContext::default()).is_empty());
+        assert_eq!(
+            choose(&sizes, 10, SelectionContext { off_peak: true, ..SelectionContext::default() }),
+            sizes
+        );
     }
 
     #[test]
     fn references_go_first_whatever_the_ratio() {
         let config = StoreConfig::default();
-        let reference = Candidate { bytes: 1 << 40, is_reference: true, is_excluded: false };
-        let selection = select(&[reference], &config, Wish::default());
+        let reference = CandidateFile { bytes: 1 << 40, is_reference: true, is_excluded: false };
+        let selection = select(&[reference], &config, SelectionContext::default());
         assert_eq!((selection.files, selection.is_major), (vec![0], false));
     }
 
     #[test]
     fn minor_compactions_leave_out_what_is_excluded_or_too_large() {
         let config = StoreConfig { compaction_bytes_max: 50, ..StoreConfig::default() };
-        let plain = Candidate { bytes: 5, ..Candidate::default() };
-        let files =
-            [Candidate { bytes: 60, ..plain }, plain, Candidate { is_excluded: true, ..plain }, plain, plain];
-        assert_eq!(select(&files, &config, Wish::default()).files, [1, 3, 4]);
+        let plain = CandidateFile { bytes: 5, ..CandidateFile::default() };
+        let files = [
+            CandidateFile { bytes: 60, ..plain },
+            plain,
+            CandidateFile { is_excluded: true, ..plain },
+            plain,
+            plain,
+        ];
+        assert_eq!(select(&files, &config, SelectionContext::default()).files, [1, 3, 4]);
     }
 }

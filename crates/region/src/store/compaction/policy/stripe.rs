@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::exploring::explore;
-use super::{Candidate, Plan, Wish};
+use super::{CandidateFile, CompactionPlan, SelectionContext};
 use crate::store::StoreConfig;
-use crate::store::file_writer::Split;
+use crate::store::file_writer::FileSplit;
 
 /// `hbase.store.stripe.*`; `None` is for what follows from other settings.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ impl StripeSettings {
 /// What is to be known of a file.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store) struct StripeFile {
-    pub base: Candidate,
+    pub base: CandidateFile,
     pub cells: u64,
     /// Of its cells; `None` without cells.
     pub max_timestamp: Option<i64>,
@@ -255,77 +255,77 @@ impl Stripes {
 pub(in crate::store) fn select(
     files: &[StripeFile],
     config: &StoreConfig,
-    wish: Wish,
+    context: SelectionContext,
     oldest_unexpired: Option<i64>,
-) -> Option<Plan> {
-    if wish.busy > 0 || files.is_empty() {
+) -> Option<CompactionPlan> {
+    if context.busy > 0 || files.is_empty() {
         return None;
     }
     let stripes = Stripes::of(files);
-    let choice = Choice { files, stripes: &stripes, config, wish, oldest_unexpired };
-    if wish.major || files.iter().any(|file| file.base.is_reference) {
-        return Some(choice.all());
+    let selection = StripeSelection { files, stripes: &stripes, config, context, oldest_unexpired };
+    if context.major || files.iter().any(|file| file.base.is_reference) {
+        return Some(selection.all());
     }
     let expired = |at: &usize| files[*at].has_expired(oldest_unexpired);
     let level0 = &stripes.level0;
     if level0.len() >= config.engine.stripe.level0_files_min
         || (!level0.is_empty() && level0.iter().all(expired))
     {
-        let plan = choice.level0();
+        let plan = selection.level0();
         if plan.is_some() {
             return plan;
         }
     }
-    choice.expired().or_else(|| choice.within_a_stripe())
+    selection.expired().or_else(|| selection.within_a_stripe())
 }
 
 /// How the so many cells of a flush are divided among files, beside these (`StripeCompactionPolicy.selectFlush`).
-pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> Split {
+pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> FileSplit {
     let settings = &config.engine.stripe;
     if settings.flushes_to_level0 {
-        return Split::One;
+        return FileSplit::One;
     }
     let stripes = Stripes::of(files);
     if stripes.stripes.is_empty() {
         let (start, end, count) = (Bytes::new(), Bytes::new(), settings.initial_count);
-        return Split::NewStripes { start, end, cells_each: (cells / count as u64).max(1), count };
+        return FileSplit::NewStripes { start, end, cells_each: (cells / count as u64).max(1), count };
     }
-    Split::Stripes { boundaries: stripes.boundaries(), is_exact: true }
+    FileSplit::Stripes { boundaries: stripes.boundaries(), is_exact: true }
 }
 
-struct Choice<'a> {
+struct StripeSelection<'a> {
     files: &'a [StripeFile],
     stripes: &'a Stripes,
     config: &'a StoreConfig,
-    wish: Wish,
+    context: SelectionContext,
     oldest_unexpired: Option<i64>,
 }
 
-impl Choice<'_> {
+impl StripeSelection<'_> {
     fn settings(&self) -> &StripeSettings {
         &self.config.engine.stripe
     }
 
-    fn all(&self) -> Plan {
+    fn all(&self) -> CompactionPlan {
         let files: Vec<_> = (0..self.files.len()).collect();
         let split = match self.stripes.stripes.len() {
             0 => self.first_stripes(&files),
             1 if self.bytes(&files) >= self.settings().split_bytes(self.config) => {
                 self.new_stripes(&files, self.settings().split_parts, Bytes::new(), Bytes::new())
             }
-            _ => Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: false },
+            _ => FileSplit::Stripes { boundaries: self.stripes.boundaries(), is_exact: false },
         };
-        Plan { files, is_major: self.wish.major, drops_deletes: true, split }
+        CompactionPlan { files, is_major: self.context.major, drops_deletes: true, split }
     }
 
     /// Level 0 into the stripes, or into the first ones.
-    fn level0(&self) -> Option<Plan> {
+    fn level0(&self) -> Option<CompactionPlan> {
         let level0 = &self.stripes.level0;
         let within = self.settings().within(self.config);
         let bytes = self.bytes(level0);
         let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
             // As many as there is room for, whatever their ratio.
-            true => self.explore(level0, Wish { may_be_stuck: true, ..self.wish }),
+            true => self.explore(level0, SelectionContext { may_be_stuck: true, ..self.context }),
             false => level0.clone(),
         };
         if files.is_empty() {
@@ -335,24 +335,24 @@ impl Choice<'_> {
         let split = if self.stripes.stripes.is_empty() {
             self.first_stripes(&files)
         } else {
-            Split::Stripes { boundaries: self.stripes.boundaries(), is_exact: true }
+            FileSplit::Stripes { boundaries: self.stripes.boundaries(), is_exact: true }
         };
-        Some(Plan { files, is_major: false, drops_deletes: is_all, split })
+        Some(CompactionPlan { files, is_major: false, drops_deletes: is_all, split })
     }
 
-    fn first_stripes(&self, files: &[usize]) -> Split {
+    fn first_stripes(&self, files: &[usize]) -> FileSplit {
         let initial = self.settings().initial_count as f64;
         self.new_stripes(files, initial, Bytes::new(), Bytes::new())
     }
 
-    fn new_stripes(&self, files: &[usize], parts: f64, start: Bytes, end: Bytes) -> Split {
+    fn new_stripes(&self, files: &[usize], parts: f64, start: Bytes, end: Bytes) -> FileSplit {
         let files: Vec<_> = files.iter().map(|at| &self.files[*at]).collect();
         let (cells_each, count) = self.settings().new_stripes(&files, parts, self.config);
-        Split::NewStripes { start, end, cells_each, count }
+        FileSplit::NewStripes { start, end, cells_each, count }
     }
 
     /// The longest run of stripes in which nothing is left to read becomes one; a single one, with its neighbour.
-    fn expired(&self) -> Option<Plan> {
+    fn expired(&self) -> Option<CompactionPlan> {
         let stripes = &self.stripes.stripes;
         let expired = |stripe: &Stripe| {
             stripe.files.iter().all(|at| self.files[*at].has_expired(self.oldest_unexpired))
@@ -366,15 +366,16 @@ impl Choice<'_> {
         let mut files: Vec<_> = run.iter().flat_map(|stripe| stripe.files.iter().copied()).collect();
         files.sort_unstable();
         let split = one_stripe(run[0].start.clone(), run[run.len() - 1].end.clone());
-        Some(Plan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
+        Some(CompactionPlan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
     }
 
     /// Of the best choices within each stripe the one with the most files, then with the fewest bytes. That the store has
     /// many files says nothing of one stripe: eight quiet ones are many, too.
-    fn within_a_stripe(&self) -> Option<Plan> {
+    fn within_a_stripe(&self) -> Option<CompactionPlan> {
         let bytes = |files: &[usize]| self.bytes(files);
-        let wish = Wish { may_be_stuck: false, ..self.wish };
-        let choices = self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, wish)));
+        let context = SelectionContext { may_be_stuck: false, ..self.context };
+        let choices =
+            self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, context)));
         let (stripe, files) = choices
             .filter(|(_, files)| !files.is_empty())
             .min_by_key(|(_, files)| (std::cmp::Reverse(files.len()), bytes(files)))?;
@@ -386,23 +387,23 @@ impl Choice<'_> {
             one_stripe(start, end)
         };
         let drops_deletes = is_whole && self.stripes.level0.is_empty();
-        Some(Plan { files, is_major: false, drops_deletes, split })
+        Some(CompactionPlan { files, is_major: false, drops_deletes, split })
     }
 
     fn bytes(&self, files: &[usize]) -> u64 {
         files.iter().map(|at| self.files[*at].base.bytes).sum()
     }
 
-    fn explore(&self, candidates: &[usize], wish: Wish) -> Vec<usize> {
+    fn explore(&self, candidates: &[usize], context: SelectionContext) -> Vec<usize> {
         let bases: Vec<_> = self.files.iter().map(|file| file.base).collect();
-        let mut chosen = explore(&bases, &self.settings().within(self.config), candidates, wish);
+        let mut chosen = explore(&bases, &self.settings().within(self.config), candidates, context);
         chosen.truncate(self.settings().within(self.config).compaction_files_max);
         chosen
     }
 }
 
-fn one_stripe(start: Bytes, end: Bytes) -> Split {
-    Split::NewStripes { start, end, cells_each: u64::MAX, count: 1 }
+fn one_stripe(start: Bytes, end: Bytes) -> FileSplit {
+    FileSplit::NewStripes { start, end, cells_each: u64::MAX, count: 1 }
 }
 
 #[cfg(test)]
@@ -411,7 +412,7 @@ mod tests {
 
     fn file(bytes: u64, rows: Option<(&'static str, &'static str)>) -> StripeFile {
         StripeFile {
-            base: Candidate { bytes, ..Candidate::default() },
+            base: CandidateFile { bytes, ..CandidateFile::default() },
             cells: bytes,
             max_timestamp: Some(1000),
             rows: rows.map(|(start, end)| (start.into(), end.into())),
@@ -424,8 +425,8 @@ mod tests {
         config
     }
 
-    fn choose(files: &[StripeFile], config: &StoreConfig) -> Option<Plan> {
-        select(files, config, Wish::default(), None)
+    fn choose(files: &[StripeFile], config: &StoreConfig) -> Option<CompactionPlan> {
+        select(files, config, SelectionContext::default(), None)
     }
 
     fn shape(files: &[StripeFile]) -> (Vec<usize>, Vec<Vec<usize>>) {
@@ -454,28 +455,28 @@ mod tests {
         assert_eq!(choose(&[file(90, None)], &config), None);
         let plan = choose(&[file(90, None), file(90, None)], &config).expect("two files");
         let (start, end) = (Bytes::new(), Bytes::new());
-        assert_eq!(plan.split, Split::NewStripes { start, end, cells_each: 60, count: 3 });
+        assert_eq!(plan.split, FileSplit::NewStripes { start, end, cells_each: 60, count: 3 });
         assert!(plan.drops_deletes && !plan.is_major);
 
         let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None), file(1, None)];
         let plan = choose(&files, &config).expect("two files in level 0");
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], false));
         let boundaries = vec![Bytes::new(), "m".into(), Bytes::new()];
-        assert_eq!(plan.split, Split::Stripes { boundaries, is_exact: true });
+        assert_eq!(plan.split, FileSplit::Stripes { boundaries, is_exact: true });
     }
 
     #[test]
     fn a_flush_goes_to_the_stripes_or_begins_the_first() {
         let begun = config(&[(INITIAL_COUNT, "3")]);
         let (start, end) = (Bytes::new(), Bytes::new());
-        let first = Split::NewStripes { start, end, cells_each: 33, count: 3 };
+        let first = FileSplit::NewStripes { start, end, cells_each: 33, count: 3 };
         assert_eq!(split_of_flush(&[file(9, None)], 100, &begun), first);
         let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
         let boundaries = vec![Bytes::new(), "m".into(), Bytes::new()];
-        assert_eq!(split_of_flush(&files, 100, &begun), Split::Stripes { boundaries, is_exact: true });
+        assert_eq!(split_of_flush(&files, 100, &begun), FileSplit::Stripes { boundaries, is_exact: true });
         for (value, to_level0) in [("TRUE", true), ("false", false), ("yes", false)] {
             let split = split_of_flush(&files, 100, &config(&[(FLUSH_TO_LEVEL0, value)]));
-            assert_eq!(split == Split::One, to_level0, "{value}");
+            assert_eq!(split == FileSplit::One, to_level0, "{value}");
         }
     }
 
@@ -489,7 +490,7 @@ mod tests {
         // 180 bytes of parts of 60: three parts, not the two that were asked for.
         let large = choose(&files, &config(&[(SPLIT_BYTES, "120")])).expect("three files");
         let (start, end) = ("m".into(), Bytes::new());
-        assert_eq!(large.split, Split::NewStripes { start, end, cells_each: 60, count: 3 });
+        assert_eq!(large.split, FileSplit::NewStripes { start, end, cells_each: 60, count: 3 });
 
         let files = [file(9, Some(("", "m"))), right(), right(), right(), file(1, None)];
         let plan = choose(&files, &config(&[])).expect("three files");
@@ -502,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_large_file_is_not_rewritten_for_small_ones_however_many_stripes_there_are() {
-        let stuck = Wish { may_be_stuck: true, ..Wish::default() };
+        let stuck = SelectionContext { may_be_stuck: true, ..SelectionContext::default() };
         let mut files = vec![file(2 << 30, Some(("", "b"))), file(9, Some(("b", "")))];
         files.extend([file(5 << 20, Some(("", "b"))), file(5 << 20, Some(("", "b")))]);
         let config = StoreConfig { compaction_bytes_min: 1 << 20, ..config(&[]) };
@@ -526,20 +527,23 @@ mod tests {
         let old = |rows| StripeFile { max_timestamp: Some(10), ..file(5, Some(rows)) };
         let empty = |rows| StripeFile { max_timestamp: None, cells: 0, ..file(5, Some(rows)) };
         let files = [old(("", "b")), file(5, Some(("b", "d"))), old(("d", "f")), empty(("f", ""))];
-        let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("two have expired");
+        let plan =
+            select(&files, &config(&[]), SelectionContext::default(), Some(500)).expect("two have expired");
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], true));
         assert_eq!(plan.split, one_stripe("d".into(), Bytes::new()));
         let with_level0 = [&files[..], &[file(1, None)]].concat();
-        let plan = select(&with_level0, &config(&[]), Wish::default(), Some(500)).expect("the same two");
+        let plan =
+            select(&with_level0, &config(&[]), SelectionContext::default(), Some(500)).expect("the same two");
         assert_eq!((plan.files, plan.drops_deletes), (vec![2, 3], false), "level 0 may hold what they hide");
-        let plan = select(&files[..2], &config(&[]), Wish::default(), Some(500));
+        let plan = select(&files[..2], &config(&[]), SelectionContext::default(), Some(500));
         assert_eq!(plan, None, "they do not cover all rows");
         let files = [old(("", "b")), file(5, Some(("b", "")))];
-        let plan = select(&files, &config(&[]), Wish::default(), Some(500)).expect("with its neighbour");
+        let plan =
+            select(&files, &config(&[]), SelectionContext::default(), Some(500)).expect("with its neighbour");
         assert_eq!((plan.files, plan.split), (vec![0, 1], one_stripe(Bytes::new(), Bytes::new())));
         let files = [file(5, Some(("", "b"))), old(("b", ""))];
         assert_eq!(
-            select(&files, &config(&[]), Wish::default(), Some(500)),
+            select(&files, &config(&[]), SelectionContext::default(), Some(500)),
             None,
             "the last has no neighbour"
         );
@@ -548,16 +552,16 @@ mod tests {
     #[test]
     fn a_user_and_a_split_region_get_everything_compacted() {
         let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
-        let major = Wish { major: true, ..Wish::default() };
+        let major = SelectionContext { major: true, ..SelectionContext::default() };
         let plan = select(&files, &config(&[]), major, None).expect("all");
         assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
-        assert_eq!(select(&files, &config(&[]), Wish { busy: 1, ..major }, None), None);
+        assert_eq!(select(&files, &config(&[]), SelectionContext { busy: 1, ..major }, None), None);
         // A single one is split when it is large: all rows are in it.
         let alone = [file(80, Some(("", ""))), file(20, None)];
         for (split_bytes, splits) in [("100", true), ("101", false)] {
             let plan = select(&alone, &config(&[(SPLIT_BYTES, split_bytes)]), major, None).expect("all");
             let (start, end) = (Bytes::new(), Bytes::new());
-            let new = Split::NewStripes { start, end, cells_each: 50, count: 2 };
+            let new = FileSplit::NewStripes { start, end, cells_each: 50, count: 2 };
             assert_eq!(plan.split == new, splits, "{:?}", plan.split);
         }
         let mut half = file(9, None);
