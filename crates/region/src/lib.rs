@@ -1,19 +1,20 @@
 //! Regions: the rows of one key range of one table, from the MemStore down to store files.
 //!
-//! Each folder uses only those below it (`layers.rs` holds it to that):
+//! Each folder uses only the folders below it (`layers.rs` checks that):
 //!
 //! ```text
 //! region      the region itself: writes, reads, flushes, compactions, bulk loads
 //!   store         one family: its MemStore, its files, flush and compaction
 //!     memstore        the cells that are not in a file yet
-//!       scanner           from sorted cells to visible ones: the heap, the matcher, the trait of what they merge
-//!         ops                 what a region is asked: scans, mutations, conditions
+//!       scanner           sorted cells to visible ones: the heap, the matcher, the leaf trait
+//!         ops                 requests to a region: scans, mutations, conditions
 //!           filter                HBase's filters and comparators
-//!     layout          where things are below the root directory
-//!     archive         how files leave it
+//!     layout          paths below the root directory
+//!     archive         moves files that are no longer served to the archive
 //! ```
 //!
-//! MemStore segments and store files implement [`scanner::LeafScanner`]; what merges them knows neither.
+//! MemStore segments and store files implement [`scanner::LeafScanner`]. The code that merges them
+//! knows only that trait.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]

@@ -1,29 +1,35 @@
-//! A region: the one room where a write becomes durable and visible, and from which rows are read.
+//! A region: writes become durable and visible here, and rows are read from here.
 //!
-//! **One Get** ([`Region::get`]): check the row, take a consistent view (read point, MemStore segments, store files),
-//! let a [`RegionScanner`] merge it into a [`CellBuffer`]. No lock is taken.
+//! **One Get** ([`Region::get`]): check the row, take a consistent view (read point, MemStore
+//! segments, store files), let a [`RegionScanner`] merge it into a [`CellBuffer`]. No lock is
+//! taken.
 //!
-//! **One Put** ([`Region::mutate`], in `write.rs`): row lock -> cells get their timestamps -> *updates lock* shared ->
-//! write number and WAL append in one step -> cells into the MemStore's arena -> locks released -> the WAL's group
-//! commit calls back -> write number complete -> reply. No thread waits for the disk.
+//! **One Put** ([`Region::mutate`], in `write.rs`): row lock -> cells get their timestamps ->
+//! *updates lock* shared -> write number and WAL append in one step -> cells into the MemStore's
+//! arena -> locks released -> the WAL's group commit calls back -> write number complete -> reply.
+//! No thread waits for the disk.
 //!
-//! **One flush** (`flush.rs`): updates lock alone for a pointer swap -> wait until everything in the snapshot is in the
-//! WAL -> write files beside -> rename -> swap the file list.
+//! **One flush** (`flush.rs`): updates lock exclusive for a pointer swap -> wait until everything
+//! in the snapshot is in the WAL -> write files to the temporary directory -> rename -> swap the
+//! file list.
 //!
-//! Lock order: row locks, then bulk load's, then flush's, then updates lock, then the write number's. Nothing that does I/O happens under the last two.
+//! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the lock of
+//! write numbers. No I/O happens under the last two.
 //!
-//! **One in-memory flush** (`in_memory_flush.rs`): a pointer swap, no lock -> wait until what was taken is durable -> make it
-//! flat -> swap. Writers and readers wait for none of it.
+//! **One in-memory flush** (`in_memory_flush.rs`): a pointer swap without a lock -> wait until the
+//! swapped segment is durable -> make it flat -> swap. Writers and readers wait for none of it.
 //!
-//! **One bulk load** (`bulk_load.rs`): check the files -> flush -> note down what goes where, the moment from which on it
-//! happens, whatever dies -> rename -> swap the file lists of all families at once.
+//! **One bulk load** (`bulk_load.rs`): check the files -> flush -> write a manifest of all moves,
+//! which commits the load even across a crash -> rename -> swap the file lists of all families at
+//! once.
 //!
-//! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without all this; writes tell it
-//! before they are visible.
+//! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without any
+//! of this. Writes update it before they become visible.
 //!
-//! **Views without registration.** A flush or compaction drops versions that no reader at or above the current read
-//! point needs. A reader that took its read point before and its file list after such a change would miss them. So
-//! every swap makes the *epoch* odd before and even after, and a reader whose epoch changed takes its view again.
+//! **Views without registration.** A flush or compaction drops versions that no reader at or above
+//! the current read point needs. A reader that took its read point before such a change and its
+//! file list after it would miss them. So every swap makes the *epoch* odd before and even after,
+//! and a reader that sees the epoch change takes its view again.
 
 mod abort_on_panic;
 mod blocking_writes;
@@ -75,10 +81,10 @@ pub use self::write::Tried;
 use crate::memstore::MemStoreSize;
 use crate::store::{Store, StoreEnv};
 
-/// Limits of a region; defaults and keys are HBase's.
+/// Limits of a region. Defaults and keys are HBase's.
 #[derive(Clone, Debug)]
 pub struct RegionConfig {
-    /// `hbase.hregion.memstore.flush.size`: MemStore bytes at which a flush is asked for.
+    /// `hbase.hregion.memstore.flush.size`: MemStore bytes at which a flush is requested.
     pub flush_bytes: u64,
     /// `hbase.hregion.memstore.block.multiplier`: times `flush_bytes` at which writes are refused.
     pub block_multiplier: u64,
@@ -99,21 +105,22 @@ impl Default for RegionConfig {
     }
 }
 
-/// What a region tells its server. Called on the path of a write: must only note it down.
+/// Events that a region reports to its server. Called on the write path: an implementation must
+/// only record the event.
 pub trait RegionEvents: Send + Sync {
     /// The MemStore is large enough to flush.
     fn flush_wanted(&self, region: &Arc<Region>);
 
-    /// A part of the MemStore is large enough for an in-memory flush ([`Region::flush_in_memory`]). Told once, until that
-    /// begins. Whoever does nothing about it has a MemStore without.
+    /// A part of the MemStore is large enough for an in-memory flush ([`Region::flush_in_memory`]).
+    /// Reported once until that flush begins. A server that ignores it does no in-memory flushes.
     fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
 
-    /// A panic has left a write or a flush of the region half done, so that later ones would wait for it for ever. The server
-    /// ends: what was acknowledged is in the log.
+    /// A panic left a write or a flush of the region half done, so that later ones would wait for
+    /// it forever. The server must abort; every acknowledged write is in the log.
     fn abort_server(&self, _region: &Region, _reason: &str) {}
 }
 
-/// Hears nothing.
+/// Ignores every event.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoEvents;
 
@@ -121,11 +128,11 @@ impl RegionEvents for NoEvents {
     fn flush_wanted(&self, _: &Arc<Region>) {}
 }
 
-/// What the regions of one server share.
+/// Shared by the regions of one server.
 pub struct RegionEnv {
-    /// File system, root directory, block cache, clock: what stores need.
+    /// File system, root directory, block cache and clock, which stores need.
     pub stores: StoreEnv,
-    /// The log of user regions, or hbase:meta's for that region.
+    /// The log of user regions, or the log of hbase:meta for that region.
     pub wal: Arc<Wal>,
     /// Limits.
     pub config: RegionConfig,
@@ -133,11 +140,11 @@ pub struct RegionEnv {
     pub server: evenkeel_common::ServerName,
     /// Nonces of the whole server.
     pub nonces: Arc<NonceManager>,
-    /// Who hears about flushes that are due.
+    /// Receives the regions' events.
     pub events: Arc<dyn RegionEvents>,
 }
 
-/// Whether a region takes work.
+/// Whether a region accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
@@ -153,7 +160,7 @@ pub struct RequestCounts {
     pub writes: AtomicU64,
 }
 
-/// Sizes and counts for reports, as of one moment.
+/// Sizes and counts for reports, taken at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct RegionLoad {
     /// Families.
@@ -168,7 +175,7 @@ pub struct RegionLoad {
     pub reads: u64,
     /// Write requests.
     pub writes: u64,
-    /// All edits up to here are in store files.
+    /// All edits up to this sequence id are in store files.
     pub max_flushed_seq_id: u64,
 }
 
@@ -176,7 +183,7 @@ pub struct RegionLoad {
 pub struct Region {
     env: Arc<RegionEnv>,
     info: RegionInfo,
-    /// The encoded name as the log wants it.
+    /// The encoded name in the form that the log needs.
     encoded_name: Bytes,
     table: Arc<TableDescriptor>,
     comparator: CellComparator,
@@ -184,34 +191,36 @@ pub struct Region {
     stores: Vec<Arc<Store>>,
     mvcc: Arc<Mvcc>,
     row_locks: RowLocks,
-    /// What Gets answered, when the table wants that kept.
+    /// Cached answers of Gets, if the table asks for a row cache.
     row_cache: Option<Arc<RowCache>>,
-    /// Shared by writes while they take a number and fill the MemStore; alone for a flush's swap and a close.
+    /// Held shared by writes while they take a number and fill the MemStore; held exclusively by a
+    /// flush's swap and by a close.
     updates: RwLock<Phase>,
     in_memory: in_memory_flush::InMemoryFlushSchedule,
-    /// One flush or commit of a bulk load at a time.
+    /// Serialises flushes and commits of bulk loads.
     flushing: FlushLock,
-    /// One compaction at a time.
+    /// Serialises compactions.
     compacting: Mutex<()>,
-    /// One bulk load at a time.
+    /// Serialises bulk loads.
     bulk_loading: Mutex<()>,
-    /// What the last bulk load could not finish. Changed under the flush lock.
+    /// The rest of the last bulk load, if it could not finish. Changed under the flush lock.
     unfinished: Mutex<bulk_load::UnfinishedLoad>,
-    /// Odd while the lists that readers take are being changed.
+    /// Odd while the lists that readers take are being swapped.
     epoch: AtomicU64,
     /// Held while the epoch is odd.
     swapping: Mutex<()>,
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
-    /// How many bytes earlier than at its size the first flush is wanted; 0 from then on.
+    /// The first flush is requested this many bytes below the flush size; 0 after that flush.
     first_flush_lead: AtomicU64,
-    /// When the first edit came that no flush has taken; `i64::MAX` for none. Set under the updates lock.
+    /// When the oldest edit was made that no flush has taken; `i64::MAX` for none. Set under the
+    /// updates lock.
     oldest_edit_ms: AtomicI64,
     counts: RequestCounts,
 }
 
 impl Region {
-    /// Which region.
+    /// The region's name and range.
     pub fn info(&self) -> &RegionInfo {
         &self.info
     }
@@ -231,7 +240,7 @@ impl Region {
         &self.stores
     }
 
-    /// The sequence id at which it opened.
+    /// The sequence id with which the region opened.
     pub fn open_seq_num(&self) -> u64 {
         self.open_seq_num.load(Ordering::Relaxed)
     }
@@ -241,7 +250,7 @@ impl Region {
         self.max_flushed_seq_id.load(Ordering::Relaxed)
     }
 
-    /// What readers see now.
+    /// The sequence id up to which readers see edits now.
     pub fn read_point(&self) -> u64 {
         self.mvcc.read_point()
     }
@@ -256,19 +265,20 @@ impl Region {
         self.memstore_size().data_bytes
     }
 
-    /// What the MemStore holds, snapshots included. Limits are on `heap_bytes`, as HBase's are on heap and off-heap size
-    /// descents; reports give `data_bytes`.
+    /// Sizes of the MemStore, snapshots included. Limits apply to `heap_bytes`, as HBase's apply to
+    /// the sum of heap and off-heap size; reports show `data_bytes`.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.stores.iter().map(|s| s.memstore_size()).sum()
     }
 
-    /// Bytes of the segments that a flush has frozen, as limits count them.
+    /// Bytes of the segments that a flush has frozen, in the unit of the limits.
     pub fn snapshot_bytes(&self) -> u64 {
         self.stores.iter().map(|s| s.snapshot_size().heap_bytes).sum()
     }
 
-    /// Bytes of the memory that the MemStore takes, chunks that are not full among them; and of it, that of the segments that
-    /// a flush has frozen. For who measures now and then: it looks at every chunk.
+    /// Bytes of the MemStore's chunks, partly filled ones included, and the part of them that
+    /// belongs to segments frozen by a flush. It walks every chunk, so call it only for periodic
+    /// measurement.
     pub fn chunk_bytes(&self) -> (u64, u64) {
         let of_stores = self.stores.iter().map(|store| store.chunk_bytes());
         of_stores.fold((0, 0), |(all, frozen), (more, more_frozen)| (all + more, frozen + more_frozen))
@@ -279,49 +289,52 @@ impl Region {
         &self.env.stores.fs
     }
 
-    /// Whether the MemStore is large enough to flush.
+    /// Returns true if the MemStore is large enough to flush.
     ///
-    /// The first flush after opening comes up to a quarter earlier, by the region's name: regions that are written to
-    /// evenly, as those of a new table are, would otherwise be full at the same moment, then and ever after.
+    /// The first flush after an open is requested up to a quarter earlier, by a hash of the
+    /// region's name. Otherwise regions that are written evenly, such as those of a new table,
+    /// would all fill at the same moment, time and again.
     pub fn needs_flush(&self) -> bool {
         self.memstore_size().heap_bytes >= self.flush_bytes() - self.first_flush_lead.load(Ordering::Relaxed)
     }
 
-    /// How near this region is to a limit on writes: 0 far from any, 1 at it. Its unflushed bytes count from half of where
-    /// writes are refused, the files of a store from `hbase.hstore.blockingStoreFiles` to twice as many.
+    /// How near this region is to a limit on writes: 0 is far from any, 1 is at the limit.
+    /// Unflushed bytes count from half of the size at which writes are refused; the files of a
+    /// store count from `hbase.hstore.blockingStoreFiles` to twice as many.
     pub fn write_pressure(&self) -> f64 {
         let of_files = self.stores.iter().map(|store| store.blocking_pressure()).fold(0.0, f64::max);
         self.memory_pressure().max(of_files)
     }
 
-    /// The part of [`Region::write_pressure`] that a flush takes away: that of unflushed bytes.
+    /// The part of [`Region::write_pressure`] that a flush relieves: the unflushed bytes.
     pub fn memory_pressure(&self) -> f64 {
         let limit = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
         let over = self.memstore_size().heap_bytes.saturating_sub(limit / 2);
         over as f64 / (limit / 2).max(1) as f64
     }
 
-    /// When the oldest write was made that is only in memory and that no flush under way is writing; `None` when there is
-    /// none. Milliseconds since 1970.
+    /// When the oldest write was made that is only in memory and not in a flush under way, in
+    /// milliseconds since 1970; `None` if there is none.
     pub fn oldest_edit_ms(&self) -> Option<i64> {
         let oldest_ms = Some(self.oldest_edit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX);
         oldest_ms.filter(|_| self.stores.iter().any(|store| store.memstore_size().cells > 0))
     }
 
-    /// How many writes were made since the last flush, or since the region was opened if there was none; 0 when none of them
-    /// is in memory only. Counted by sequence ids, of which markers in the log have some, too.
+    /// The number of writes since the last flush, or since the open if there was none; 0 if none of
+    /// them is only in memory. It counts sequence ids, and markers in the log take some of those,
+    /// too.
     pub fn changes_since_flush(&self) -> u64 {
         let has_edits = self.stores.iter().any(|store| store.memstore_size().cells > 0);
         let changes = self.mvcc.read_point().saturating_sub(self.max_flushed_seq_id());
         if has_edits { changes } else { 0 }
     }
 
-    /// Whether a flush is under way.
+    /// Returns true if a flush is under way.
     pub fn is_flushing(&self) -> bool {
         self.flushing.is_locked()
     }
 
-    /// Whether somebody waits for the end of a flush.
+    /// Returns true if a caller waits for the end of a flush.
     pub fn is_flush_wanted(&self) -> bool {
         self.flushing.is_awaited()
     }
@@ -378,21 +391,21 @@ impl Region {
         HBaseError::not_serving(&self.info.name_text(), &self.env.server.to_string())
     }
 
-    /// Ends the use of every row that is cached: what is read may be other than before, without a write.
+    /// Invalidates every cached row, because reads may change without a write.
     fn invalidate_row_cache(&self) {
         if let Some(rows) = &self.row_cache {
             rows.invalidate_all();
         }
     }
 
-    /// Evicts every row that is cached; returns how many there were.
+    /// Evicts every cached row and returns how many there were.
     pub fn evict_rows(&self) -> usize {
         self.row_cache.as_ref().map_or(0, |rows| rows.evict_all())
     }
 
-    /// Runs `swap` with the epoch odd, so that readers who straddle it start again.
+    /// Runs `swap` with the epoch odd, so that readers that overlap it take their view again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
-        /// Makes the epoch even again, also when `swap` panics: readers would wait for ever.
+        /// Makes the epoch even again, also if `swap` panics. Otherwise readers would wait forever.
         struct Odd<'a>(&'a AtomicU64);
         impl Drop for Odd<'_> {
             fn drop(&mut self) {

@@ -1,28 +1,31 @@
-//! Scanners: from the sorted cells of MemStore segments and store files to the rows a client asked for.
+//! Scanners: from the sorted cells of MemStore segments and store files to the visible cells of a
+//! store.
 //!
 //! ```text
-//! RegionScanner      rows: filter, limits, essential families       one a Get or Scan (`region::region_scanner`)
-//!   StoreScanner     columns and versions: deletes, TTL, seeks      one a family
-//!     KeyValueHeap   the least of many sorted runs
-//!       leaf         SegmentScanner, StoreFileScanner               one a segment or file
+//! RegionScanner      rows: filter, limits, essential families    one a Get or Scan (in `region`)
+//!   StoreScanner     columns and versions: deletes, TTL, seeks   one a family
+//!     KeyValueHeap   merges sorted runs
+//!       leaf         SegmentScanner, StoreFileScanner            one a segment or file
 //! ```
 //!
-//! A cell is looked at through a [`CellRef`] borrowed from the leaf it lies in, and copied once, into the reply's
-//! [`CellBuffer`](evenkeel_common::CellBuffer), when it is part of the answer. Nothing is allocated per cell: what a
-//! matcher remembers (a row, a qualifier) goes into buffers that are reused.
+//! A cell is a [`CellRef`] borrowed from its leaf. It is copied once, into the reply's
+//! [`CellBuffer`](evenkeel_common::CellBuffer), if it is part of the answer. Nothing is allocated
+//! per cell: a matcher's state (a row, a qualifier) lies in buffers that are reused.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`context`] | [`ScannerContext`]: how far one call may go, and how far it went; [`NextState`] |
+//! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
-//! | [`matcher`] | which cells of a store are visible, kept by a flush, or kept by a compaction |
+//! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
 //! | [`store_scanner`] | [`StoreScanner`] |
+//! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
 //!
-//! **Views.** A scanner holds the segments and files that its stores had when it was made. A flush or a compaction in
-//! the meantime changes nothing for it; files that a compaction replaced are archived when no scanner holds them.
+//! **Views.** A scanner holds the segments and files that its stores had when it was made. A later
+//! flush or compaction does not affect it. Files that a compaction replaced are archived once no
+//! scanner holds them.
 //!
-//! **Read point.** Leaves pass over cells whose sequence id is beyond the scanner's read point, so everything above
-//! them sees one state of the region.
+//! **Read point.** Leaves skip cells whose sequence id is above the scanner's read point, so
+//! everything above them sees one state of the region.
 
 pub mod context;
 pub mod heap;
@@ -42,48 +45,49 @@ pub use store_scanner::StoreScanner;
 
 /// A cursor over one sorted run of cells.
 ///
-/// Rows go up; "before" and "after" are in the order of the comparator. A cursor past either end stands at no cell.
+/// "Before" and "after" follow the comparator's order, in which rows ascend. A cursor past either
+/// end has no current cell.
 pub trait KeyValueScanner: Send {
-    /// The cell it stands at.
+    /// The current cell.
     fn peek(&self) -> Option<&CellRef<'_>>;
 
-    /// Whether it stands at no cell; cheaper than looking at the cell.
+    /// Returns true if there is no current cell. Cheaper than looking at the cell.
     fn is_at_end(&self) -> bool {
         self.peek().is_none()
     }
 
-    /// Goes to the next cell.
+    /// Moves to the next cell.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// `IOException` or `CorruptHFileException` if a block cannot be read.
     fn advance(&mut self) -> Result<()>;
 
-    /// Goes to the first cell that is not before `key`.
+    /// Moves to the first cell that is not before `key`.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
     fn seek(&mut self, key: &CellRef<'_>) -> Result<()>;
 
-    /// As [`KeyValueScanner::seek`], but never back: cheap when `key` is near.
+    /// As [`KeyValueScanner::seek`], but only forward. Cheap if `key` is near.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
     fn reseek(&mut self, key: &CellRef<'_>) -> Result<()>;
 
-    /// Goes to the first cell of the last row that is before `row`.
+    /// Moves to the first cell of the last row before `row`.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
     fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()>;
 
-    /// Goes to the first cell of the last row.
+    /// Moves to the first cell of the last row.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
     fn seek_to_last_row(&mut self) -> Result<()>;
 
-    /// Goes to the first cell of `key`'s row that is not before `key`; when there is none, to the first cell of the
-    /// row before.
+    /// Moves to the first cell of `key`'s row that is not before `key`; if there is none, to the
+    /// first cell of the previous row.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
@@ -96,23 +100,23 @@ pub trait KeyValueScanner: Send {
     }
 }
 
-/// A scanner at the bottom of a [`KeyValueHeap`], of one MemStore segment or one store file: all that this folder knows of
-/// either.
+/// A scanner at the bottom of a [`KeyValueHeap`], over one MemStore segment or one store file. This
+/// folder knows neither of the two, only this trait.
 pub trait LeafScanner: KeyValueScanner {
-    /// Looks for rows that will be sought soon.
+    /// Prefetches rows that will be sought soon. The position does not change.
     fn prefetch_rows<'a>(&mut self, _rows: impl Iterator<Item = &'a [u8]> + Clone) {}
 
-    /// The value of the cell it stands at without a copy, when its block can be shared.
+    /// The current cell's value without a copy, if its block can be shared.
     fn share_value(&self) -> Option<Bytes> {
         None
     }
 
-    /// Bytes of the blocks that it holds on to; cells of a segment are the MemStore's.
+    /// Bytes of the blocks it pins. Cells of a segment belong to the MemStore and do not count.
     fn held_bytes(&self) -> u64 {
         0
     }
 
-    /// Bytes of the block it stands in, when that was entered since this was last asked; else 0.
+    /// Bytes of the current block, if it was entered since the last call; otherwise 0.
     #[inline]
     fn take_entered_bytes(&mut self) -> u64 {
         0

@@ -1,12 +1,13 @@
-//! Reads: a Get, Gets one after the other, and scanners.
+//! Reads: single Gets, sequences of Gets, and scanners.
 //!
-//! Gets of one batch, or of one turn of a connection, are mostly alike but for the row. Making and dropping a scanner
-//! (views, leaves, trackers) is the larger part of a cached Get, so a [`RowReader`] keeps the last one and has it read the
-//! next row, when that gives what a new one would give: the Get is of the last one's kind, the stores have the same
-//! segments and files, and the clock shows the same time. The read point is always taken anew.
+//! The Gets of one batch, or of one turn of a connection, usually differ only in the row. Making
+//! and dropping a scanner (views, leaves, trackers) is the larger part of a cached Get. So a
+//! [`RowReader`] keeps its last scanner and reuses it for the next row if a new one would read the
+//! same: the Get is of the same kind, the stores have the same segments and files, and the clock
+//! shows the same millisecond. The read point is always taken again.
 //!
-//! Who knows the rows that come next says so ([`RowReader::prefetch_rows`]), so that what they need of the memory is asked for
-//! together; for those of a scanner that is made anew it is asked for again.
+//! A caller that knows the next rows announces them ([`RowReader::prefetch_rows`]), so that their
+//! memory accesses overlap. A new scanner prefetches them again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,24 +22,25 @@ use crate::ops::Scan;
 use crate::scanner::ScannerContext;
 use crate::store::{StoreView, StoreViews};
 
-/// A read point at which every write is visible, also those that are not durable yet.
+/// A read point at which every write is visible, including writes that are not durable yet.
 const UNCOMMITTED: u64 = u64::MAX - 1;
 
-/// How often a view is tried before the thread waits for those who change what is in it.
+/// Attempts at a consistent view before the thread blocks on the lock of the updater.
 const TRIES_BEFORE_WAIT: u32 = 16;
 
 impl Region {
     /// Reads one row.
     ///
     /// # Errors
-    /// `WrongRegionException`, `NoSuchColumnFamilyException`, or what reading files or the filter says.
+    /// `WrongRegionException`, `NoSuchColumnFamilyException`, `IOException` from store files, and
+    /// any error of the filter.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
         self.row_reader().get(scan, &mut row, &mut ScannerContext::unlimited())?;
         Ok(row)
     }
 
-    /// For Gets one after the other.
+    /// A reader for a sequence of Gets.
     pub fn row_reader(&self) -> RowReader<'_> {
         RowReader { region: self, last: None, reads: 0 }
     }
@@ -46,28 +48,28 @@ impl Region {
     /// Starts a scan of the part of its range that lies in this region.
     ///
     /// # Errors
-    /// `NoSuchColumnFamilyException`, or what reading files says.
+    /// `NoSuchColumnFamilyException`, and `IOException` from store files.
     pub fn scanner(self: &Arc<Self>, scan: Scan) -> Result<RegionScanner> {
         let read_point = self.read_point_of(&scan);
         self.open_scanner(scan, read_point)
     }
 
-    /// The segments of MemStores that only readers such as this one keep: they were flushed since it began. Each by a number
-    /// of its own, with the bytes of its chunks. `is_served`: whether the region is; all segments of one that is not are kept
-    /// by readers alone.
+    /// The MemStore segments that only scanners keep alive: they were flushed since this scanner
+    /// began. Each is given as an identifier and the bytes of its chunks. If the region is no
+    /// longer served (`is_served` is false), that holds for all segments.
     pub fn segments_kept_by(&self, scanner: &RegionScanner, is_served: bool) -> Vec<(usize, u64)> {
         let is_ours = |segment: &Arc<Segment>| self.stores.iter().any(|store| store.has_segment(segment));
         let kept = scanner.segments().filter(|segment| !is_served || !is_ours(segment));
         kept.map(|segment| (Arc::as_ptr(segment).addr(), segment.chunk_bytes())).collect()
     }
 
-    /// Reads one row as it is now, for a write that holds the row's lock alone and has waited for those before it to be
-    /// durable.
+    /// Reads the current row for a write that holds the row's exclusive lock and has waited until
+    /// earlier writes are durable.
     pub(super) fn read_row_now(&self, scan: Scan) -> Result<CellBuffer> {
         self.read_row(scan, Some(UNCOMMITTED))
     }
 
-    /// Reads one row; without a read point, what is visible now.
+    /// Reads one row, at the current read point unless one is given.
     pub(super) fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
         self.open_scanner(scan, read_point)?.next(&mut row, &mut ScannerContext::unlimited())?;
@@ -93,8 +95,8 @@ impl Region {
         if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
     }
 
-    /// Has the scanner of a Get read another row; `false` when a new scanner would read something else. After an error it is
-    /// of no use.
+    /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read
+    /// something else. Do not use the scanner after an error.
     fn read_again(&self, last: &mut LastGet, row: &Bytes) -> Result<bool> {
         let LastGet { scan, open, .. } = last;
         if self.env.stores.clock.now_ms() != open.now_ms {
@@ -105,7 +107,7 @@ impl Region {
         open.scanner.go_to_row(&open.views, scan, row, read_point, open.now_ms).map(|()| true)
     }
 
-    /// A scanner at the row: that of the last Get, or a new one.
+    /// A scanner at the row: the last Get's, or a new one.
     fn scanner_at<'a>(
         &self,
         last: &'a mut Option<LastGet>,
@@ -132,7 +134,8 @@ impl Region {
         Ok(&mut last.open.scanner)
     }
 
-    /// A read point for views that were taken before, if they are what [`Region::view`] would give now.
+    /// Returns a read point for existing views, if [`Region::view`] would return the same views
+    /// now.
     fn view_again(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
@@ -140,7 +143,8 @@ impl Region {
         (are_current && self.epoch.load(Ordering::Acquire) == epoch).then_some(point)
     }
 
-    /// A read point, and the segments and files of every store asked for that together hold all that it sees.
+    /// Returns a read point and the views of the stores asked for, which together hold everything
+    /// visible at that point.
     fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, StoreViews) {
         let mut tries = 0;
         loop {
@@ -155,14 +159,14 @@ impl Region {
             if tries < TRIES_BEFORE_WAIT {
                 std::hint::spin_loop();
             } else {
-                // Who changes the lists may have lost the processor, to this very thread.
+                // The updater may have been preempted by this thread, so block instead of spinning.
                 drop(self.swapping.lock());
             }
         }
     }
 }
 
-/// A scanner, and what it reads.
+/// A scanner and the views it reads.
 struct OpenScanner {
     scanner: RegionScanner,
     views: StoreViews,
@@ -177,43 +181,45 @@ pub struct RowReader<'a> {
     reads: u64,
 }
 
-/// A Get, and what read its row.
+/// A Get and the scanner that read its row.
 struct LastGet {
-    /// Its kind, when it is one that can be read again.
+    /// The Get's kind, if its scanner may be reused.
     kind: Option<usize>,
-    /// As it was made: of the first row that it read.
+    /// The scan of the first row that the scanner read.
     scan: Scan,
     open: OpenScanner,
-    /// So many of the rows that come next have been looked for.
+    /// How many of the next rows have been prefetched.
     prefetched: usize,
 }
 
 impl RowReader<'_> {
-    /// Counts what was read so far as reads of the region. What was not counted yet is when it is dropped.
+    /// Adds the rows read so far to the region's read count. Dropping the reader does the same.
     pub fn count(&mut self) {
         let reads = std::mem::take(&mut self.reads);
         self.region.counts.reads.fetch_add(reads, Ordering::Relaxed);
     }
 
-    /// Forgets what was read and not counted: it will be read anew.
+    /// Leaves uncounted reads out of the count, because they will be repeated.
     pub fn forget(&mut self) {
         self.reads = 0;
     }
 
-    /// As [`Region::get`], to the end of `out`, which may share values with blocks; `context` tells how much was read.
+    /// As [`Region::get`], but appends to `out`, which may share values with blocks. `context`
+    /// reports how much was read.
     ///
     /// # Errors
-    /// As [`Region::get`]; `out` may have a part of the row then, and so it may when `context` says that the read gave up.
+    /// As [`Region::get`]. After an error, and if `context` reports that the read gave up, `out`
+    /// may hold a part of the row.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
         let row = scan.start_row.clone();
         self.read(None, &row, || Ok(scan), out, context)
     }
 
-    /// As [`RowReader::get`], for a Get of a kind: Gets of one kind differ in nothing but the row. `scan` makes it, unless
-    /// it can do without.
+    /// As [`RowReader::get`], for a Get of a kind: the Gets of one kind differ only in the row.
+    /// `scan` is called only if a new scanner is needed.
     ///
     /// # Errors
-    /// As [`RowReader::get`], and what `scan` says.
+    /// As [`RowReader::get`], and any error of `scan`.
     pub fn get_of_kind(
         &mut self,
         kind: usize,
@@ -225,8 +231,8 @@ impl RowReader<'_> {
         self.read(Some(kind), row, scan, out, context)
     }
 
-    /// Looks for the rows that will be read next, which are of this kind as the last one read was; does nothing when it
-    /// looked for the first of them before, nor where a row cache may have them.
+    /// Prefetches the rows that will be read next, if the last Get was of this kind. Does nothing
+    /// if the first of them was prefetched before, or if the table has a row cache.
     pub fn prefetch_rows<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         if self.region.row_cache.is_some() {
             return;
@@ -264,7 +270,7 @@ impl RowReader<'_> {
             return Ok(());
         }
         let requested = cached.requested(&scan);
-        // What is kept is copied anyway.
+        // The cache copies what it keeps, so this copy costs nothing extra.
         let mut read = CellBuffer::new();
         let scanner = region.scanner_at(last, kind, row, || Ok(scan))?;
         scanner.next(&mut read, context)?;
@@ -278,8 +284,8 @@ impl RowReader<'_> {
 }
 
 impl Drop for RowReader<'_> {
-    /// Counts what was read, unless it is to be read anew. Of a batch of which a later region has to wait, the regions before it
-    /// are counted twice.
+    /// Counts the reads, unless they will be repeated. If a later region of a batch has to wait,
+    /// the regions before it are counted twice.
     fn drop(&mut self) {
         if self.reads > 0 && !turns::was_refused() {
             self.count();
@@ -294,7 +300,7 @@ mod tests {
     use super::*;
     use crate::region::testing::region;
 
-    /// What this thread has used of a processor, in the kernel's hundredths of a second.
+    /// Processor time that this thread has used, in the kernel's hundredths of a second.
     fn used() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("linux");
         let after_name = stat.rsplit(") ").next().expect("fields");

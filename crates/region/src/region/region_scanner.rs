@@ -1,9 +1,10 @@
 //! [`RegionScanner`]: the rows of a Get or Scan, from all stores of a region.
 //!
-//! A row's life: its key is shown to the filter; the stores that the filter needs give their cells; the filter sees the
-//! whole row, if it wants to; stores that were left for later (`load_families_on_demand`) add theirs; the filter is
-//! reset. A limit may end a call in the middle of a row, unless the filter wants whole rows; the next call goes on
-//! there, and the filter is neither reset nor shown the row's key again.
+//! For each row, in this order: the filter sees the row's key; the stores that the filter needs add
+//! their cells; the filter sees the whole row, if it asks for that; stores that were deferred
+//! (`load_families_on_demand`) add their cells; the filter is reset. A limit may end a call within
+//! a row, unless the filter needs whole rows. The next call resumes there, without a reset and
+//! without showing the row's key again.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,31 +19,32 @@ use crate::scanner::matcher::FilterSlot;
 use crate::scanner::{LimitScope, NextState, ScannerContext, StoreScanner};
 use crate::store::{StoreLeaf, StoreView, StoreViews};
 
-/// Reads rows for one Get or Scan. Sees the state of the region at its read point, whatever happens meanwhile.
+/// Reads rows for one Get or Scan. It sees the region's state at its read point, regardless of
+/// later changes.
 pub struct RegionScanner {
     stores: KeyValueHeap<StoreScanner<StoreLeaf>>,
-    /// Stores that are read only for rows that the filter took.
+    /// Stores that are read only for rows that the filter accepted.
     joined: KeyValueHeap<StoreScanner<StoreLeaf>>,
     filter: FilterSlot,
     comparator: CellComparator,
-    /// Whether the filter must see whole rows.
+    /// True if the filter must see whole rows.
     whole_rows: bool,
     read_point: u64,
     stop: StopRow,
-    /// The cell that the stores have come to is before the stop.
+    /// True if the current cell is known to be before the stop row.
     before_stop: bool,
     batch: usize,
-    /// The row at hand, or the last one.
+    /// The current row, or the last one.
     row: Vec<u8>,
     position: RowPosition,
 }
 
-/// A stop row of so many bytes is kept without an allocation.
+/// A stop row of up to this many bytes is kept without an allocation.
 const ROW_BYTES_IN_PLACE: usize = 64;
 
 /// Where a scan ends.
 struct StopRow {
-    /// Empty for the end of the table, or its beginning when reversed.
+    /// Empty for the end of the table, or for its beginning if reversed.
     row: SmallVec<[u8; ROW_BYTES_IN_PLACE]>,
     include_row: bool,
     reversed: bool,
@@ -69,11 +71,11 @@ enum RowPosition {
     RowStart,
     /// In the stores that the filter needs.
     InStores,
-    /// In the others: the filter took the row.
+    /// In the deferred stores: the filter accepted the row.
     InJoined,
 }
 
-/// What became of a row.
+/// The outcome of reading a row.
 enum RowOutcome {
     /// Its cells are in the buffer.
     Taken,
@@ -83,11 +85,12 @@ enum RowOutcome {
 }
 
 impl RegionScanner {
-    /// A scanner over views of stores, sorted by family. Families that the scan asks for and the region does not have give
-    /// nothing. Takes the scan's filter.
+    /// A scanner over views of stores, sorted by family. Families that the scan asks for and the
+    /// region does not have contribute nothing. Takes the scan's filter.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// `IOException` from store files; `DoNotRetryIOException` for a reversed scan that loads
+    /// families on demand.
     pub fn new(
         stores: &StoreViews,
         scan: &mut Scan,
@@ -133,11 +136,12 @@ impl RegionScanner {
         })
     }
 
-    /// Reads another row: `scan` is the plain Get ([`Scan::is_plain_get`]) that it was made for, over the same views at the same
-    /// time of the clock. After an error the scanner is of no use.
+    /// Reads another row. `scan` is the plain Get ([`Scan::is_plain_get`]) that the scanner was
+    /// made for, over the same views and at the same clock time. Do not use the scanner after an
+    /// error.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// `IOException` from store files.
     pub fn go_to_row(
         &mut self,
         views: &StoreViews,
@@ -159,48 +163,49 @@ impl RegionScanner {
         Ok(())
     }
 
-    /// Of a plain Get: looks for rows that it will be sent to soon. It stays where it is.
+    /// Prefetches rows that a plain Get's scanner will be sent to soon. The scanner's position does
+    /// not change.
     pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         self.stores.runs_mut().iter_mut().for_each(|store| store.prefetch_rows(rows.clone()));
     }
 
-    /// What the scanner sees: cells whose sequence ids are not beyond this.
+    /// The highest sequence id that the scanner sees.
     pub fn read_point(&self) -> u64 {
         self.read_point
     }
 
-    /// Bytes of what it is made of and of the blocks that it holds on to, without the filter's.
+    /// Bytes of the scanner and of the blocks it pins, without the filter.
     pub fn held_bytes(&self) -> u64 {
         let stores = self.stores.runs().iter().chain(self.joined.runs());
         let own = size_of::<Self>() + self.row.capacity() + self.stop.row.len();
         stores.map(StoreScanner::held_bytes).sum::<u64>() + own as u64
     }
 
-    /// The segments of MemStores that it reads.
+    /// The MemStore segments that it reads.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.stores.runs().iter().chain(self.joined.runs()).flat_map(StoreScanner::segments)
     }
 
-    /// Whether a marker was among what was read so far.
+    /// Returns true if it has read any delete marker.
     pub fn saw_markers(&self) -> bool {
         self.stores.runs().iter().chain(self.joined.runs()).any(StoreScanner::saw_markers)
     }
 
-    /// Whether the filter wants no more rows.
+    /// Returns true if the filter ends the scan.
     pub fn is_filter_done(&self) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.filter_all_remaining())
     }
 
-    /// The row that the scanner has come to: the cursor of a scan that found nothing yet.
+    /// The row at the scanner's position: the cursor of a scan without results so far.
     pub fn peeked_row(&self) -> Option<&[u8]> {
         self.stores.peek().map(|cell| cell.row())
     }
 
-    /// Appends the next result (a row, or a part of one) to `out`. A scan's batch is a limit too.
+    /// Appends the next result (a row or a part of one) to `out`. A scan's batch is a limit, too.
     ///
     /// # Errors
-    /// When a block cannot be read, what the filter says, or `DoNotRetryIOException` when a batch would cut a row that
-    /// the filter wants whole.
+    /// `IOException` from store files, any error of the filter, and `DoNotRetryIOException` if a
+    /// batch would cut a row that the filter needs whole.
     pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
         if self.batch > 0 {
             context.batch = self.batch;
@@ -247,7 +252,7 @@ impl RegionScanner {
         }
     }
 
-    /// Goes to the next row; false when there is none.
+    /// Goes to the next row. Returns false if there is none.
     fn enter_row(&mut self, out: &mut CellBuffer) -> Result<bool> {
         let known = std::mem::take(&mut self.before_stop);
         if let Some(cell) = self.stores.peek()
@@ -265,7 +270,7 @@ impl RegionScanner {
         Ok(false)
     }
 
-    /// Reads the row at hand, from its start or from where the last call ended.
+    /// Reads the current row, from its start or from where the last call ended.
     fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<RowOutcome> {
         let from = out.len();
         if self.position == RowPosition::RowStart {
@@ -316,7 +321,8 @@ impl RegionScanner {
         }
     }
 
-    /// Lets the filter look at the row's cells, which start at `from`; whether it refuses the row.
+    /// Shows the filter the row's cells, which start at `from`. Returns true if the filter rejects
+    /// the row.
     fn is_row_filtered(
         &mut self,
         out: &mut CellBuffer,
@@ -341,7 +347,7 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves the row at hand, where the stores stand, without looking at its cells.
+    /// Leaves the current row without looking at its cells.
     fn skip_row(&mut self) -> Result<()> {
         while let Some(store) = self.stores.current_mut() {
             store.skip_row()?;
@@ -354,7 +360,7 @@ impl RegionScanner {
         Ok(())
     }
 
-    /// Brings the joined stores to the row at hand; whether they have cells there.
+    /// Seeks the deferred stores to the current row. Returns true if they have cells there.
     fn seek_joined(&mut self) -> Result<bool> {
         if self.joined.has_no_runs() {
             return Ok(false);
@@ -422,7 +428,7 @@ fn bytes_from(cells: &CellBuffer, from: usize) -> u64 {
     (from..cells.len()).map(|i| cells.get(i).key_value_len() as u64).sum()
 }
 
-/// Sorts the cells from `from` on: those of joined stores belong between the others.
+/// Sorts the cells from `from` on: cells of deferred stores belong between the others.
 fn sort_from(cells: &mut CellBuffer, from: usize, comparator: CellComparator) {
     let is_sorted =
         (from + 1..cells.len()).all(|i| comparator.compare(&cells.get(i - 1), &cells.get(i)).is_le());

@@ -1,4 +1,4 @@
-//! Column trackers: which columns are wanted, and how many versions of them were seen.
+//! Column trackers: which columns are wanted, and how many of their versions were seen.
 
 use std::cmp::Ordering;
 
@@ -9,14 +9,14 @@ use evenkeel_common::{CellRef, HBaseError, Result};
 use super::matcher::MatchCode;
 use crate::ops::Columns;
 
-/// How many versions of a column count.
+/// How many versions of a column are returned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VersionLimits {
-    /// At most.
+    /// The maximum.
     pub max: u32,
-    /// At least, although expired.
+    /// The minimum, kept even if expired.
     pub min: u32,
-    /// What is older has expired.
+    /// Older versions have expired.
     pub oldest_unexpired: i64,
 }
 
@@ -25,13 +25,13 @@ impl VersionLimits {
         timestamp < self.oldest_unexpired
     }
 
-    /// Whether nothing this old, and nothing older, can count.
+    /// Returns true if neither this timestamp nor an older one can count.
     fn ends_at(&self, timestamp: i64) -> bool {
         self.min == 0 && self.is_expired(timestamp)
     }
 }
 
-/// One of the two ways to ask for columns.
+/// Tracks either explicitly requested columns or all columns.
 #[derive(Debug)]
 pub(super) enum ColumnTracker {
     Explicit(ExplicitColumnTracker),
@@ -48,7 +48,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Bytes of the columns asked for, or of the one at hand.
+    /// Bytes of the requested columns, or of the current one.
     pub(super) fn held_bytes(&self) -> u64 {
         match self {
             Self::Explicit(tracker) => size_of_val(&tracker.columns[..]) as u64,
@@ -63,12 +63,12 @@ impl ColumnTracker {
         }
     }
 
-    /// Whether every wanted column was served.
+    /// Returns true if every wanted column was served.
     pub(super) fn done(&self) -> bool {
         matches!(self, Self::Explicit(tracker) if tracker.wanted().is_none())
     }
 
-    /// Whether a cell this old ends its column.
+    /// Returns true if a cell of this timestamp ends its column.
     pub(super) fn ends_column(&self, timestamp: i64) -> bool {
         match self {
             Self::Explicit(tracker) => tracker.limits.ends_at(timestamp),
@@ -76,7 +76,7 @@ impl ColumnTracker {
         }
     }
 
-    /// The next column to look for; `None` when all are wanted, or no more are.
+    /// The next column to seek; `None` if all columns are wanted, or no more are.
     pub(super) fn hint(&self) -> Option<&[u8]> {
         match self {
             Self::Explicit(tracker) => tracker.wanted().map(|column| &column[..]),
@@ -84,7 +84,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Whether the cell's column is wanted.
+    /// Returns `Include` if the cell's column is wanted, otherwise where to go.
     #[inline(always)]
     pub(super) fn check_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         match self {
@@ -93,7 +93,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Whether the cell's version is wanted; counts it, unless `ignore_count`.
+    /// Returns whether the cell's version is wanted, and counts it unless `ignore_count`.
     #[inline(always)]
     pub(super) fn check_versions(&mut self, cell: &CellRef<'_>, ignore_count: bool) -> Result<MatchCode> {
         match self {
@@ -102,7 +102,7 @@ impl ColumnTracker {
         }
     }
 
-    /// The cell's column is served.
+    /// Marks the cell's column as served.
     pub(super) fn done_with_column(&mut self, cell: &CellRef<'_>) {
         if let Self::Explicit(tracker) = self {
             tracker.done_with_column(cell);
@@ -116,11 +116,11 @@ impl ColumnTracker {
     }
 }
 
-/// Some columns are wanted, in their order.
+/// Tracks a sorted list of wanted columns.
 #[derive(Debug)]
 pub(super) struct ExplicitColumnTracker {
     columns: Columns,
-    /// The column that is looked for.
+    /// Index of the next column to serve.
     index: usize,
     count: u32,
     last_timestamp: Option<i64>,
@@ -198,11 +198,11 @@ impl ExplicitColumnTracker {
     }
 }
 
-/// All columns are wanted.
+/// Tracks columns if all are wanted.
 #[derive(Debug)]
 pub(super) struct WildcardColumnTracker {
     in_column: bool,
-    /// The qualifier of the last cell, when `in_column`.
+    /// The qualifier of the last cell, if `in_column`.
     qualifier: Vec<u8>,
     count: u32,
     last: Option<(i64, u8)>,
@@ -247,7 +247,7 @@ impl WildcardColumnTracker {
         Ok(())
     }
 
-    /// Markers are kept as long as the put before them is; they are no versions themselves.
+    /// Markers are kept as long as the put before them is. They do not count as versions.
     fn count_version(&mut self, timestamp: i64, type_code: u8) -> MatchCode {
         self.count += u32::from(!is_delete_code(type_code));
         let kept = self.count <= self.limits.min || !self.limits.is_expired(timestamp);

@@ -1,90 +1,91 @@
-//! [`ScannerContext`]: how far one call of a scanner may go, and how far it went.
+//! [`ScannerContext`]: the limits of one scanner call, and the progress towards them.
 
 use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellRef, turns};
 
-/// Cells looked at between two looks at the clock within a row, or between two pauses: less than a millisecond, mostly.
+/// Cells between two clock checks within a row, or between two pauses: mostly less than a
+/// millisecond of work.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
-/// A cell that is added, or a block that is entered, of more bytes than this counts as several cells looked at.
+/// A cell or a block of more bytes than this counts as several cells.
 const BYTES_PER_CELL: u64 = 512;
-/// Rows looked at between two looks at the clock.
+/// Rows between two clock checks.
 const ROWS_PER_TIME_CHECK: u64 = 32;
 
 /// Where a limit may end a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitScope {
-    /// Only when a row is complete.
+    /// Only at the end of a row.
     #[default]
     BetweenRows,
     /// Also within a row.
     BetweenCells,
 }
 
-/// Why a call of `RegionScanner::next` came back.
+/// Why a call of `RegionScanner::next` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextState {
-    /// A row is complete, and there may be more rows. May have added no cell when a filter ended the row.
+    /// A row is complete, and there may be more rows. No cell was added if a filter ended the row.
     MoreRows,
-    /// The scan is complete; what was added is its last row.
+    /// The scan is complete; its last row was added.
     NoMoreRows,
-    /// As many cells as a result may have; the row has more.
+    /// The result has as many cells as allowed; the row has more.
     BatchLimit,
-    /// Enough bytes; the row has more.
+    /// The size limit is reached; the row has more.
     SizeLimitMidRow,
-    /// Enough bytes; the row (if any cell was added) is complete.
+    /// The size limit is reached; the row (if any cell was added) is complete.
     SizeLimitRowEnd,
-    /// Out of time; the row has more.
+    /// The deadline has passed; the row has more.
     TimeLimitMidRow,
-    /// Out of time; the row (if any cell was added) is complete.
+    /// The deadline has passed; the row (if any cell was added) is complete.
     TimeLimitRowEnd,
 }
 
 impl NextState {
-    /// Whether there may be more to read.
+    /// Returns true if there may be more to read.
     pub fn has_more(self) -> bool {
         self != Self::NoMoreRows
     }
 
-    /// Whether the row goes on in the next call.
+    /// Returns true if the next call continues the row.
     pub fn is_mid_row(self) -> bool {
         matches!(self, Self::BatchLimit | Self::SizeLimitMidRow | Self::TimeLimitMidRow)
     }
 
-    /// Whether a limit of the call as a whole was reached.
+    /// Returns true if a limit of the whole call was reached.
     pub fn is_limit(self) -> bool {
         !matches!(self, Self::MoreRows | Self::NoMoreRows | Self::BatchLimit)
     }
 }
 
-/// Limits of a call and progress towards them. One context serves all `next` calls of one RPC: bytes and time add up,
-/// the cells of a result start anew with each.
+/// Limits of a call and progress towards them. One context serves all `next` calls of one RPC:
+/// bytes and time add up, while the cells of a result count from zero in each call.
 #[derive(Clone, Debug)]
 pub struct ScannerContext {
-    /// Cells of a result at most; 0 for no limit.
+    /// The maximum number of cells of a result; 0 for no limit.
     pub batch: usize,
-    /// Bytes of cells at most.
+    /// The maximum bytes of cells.
     pub size_limit: u64,
     /// Where the size limit may end a call.
     pub size_scope: LimitScope,
-    /// Bytes of blocks at most.
+    /// The maximum bytes of blocks.
     pub block_size_limit: u64,
-    /// When the call must come back, at the latest.
+    /// When the call must return at the latest.
     pub deadline: Option<Instant>,
     /// Where the deadline may end a call.
     pub time_scope: LimitScope,
-    /// Whether a call comes back at each look at the clock within a row, whatever it has added.
+    /// True if a call returns at each clock check within a row, whatever it has added.
     pub pauses: bool,
-    /// How long the calls may compute, beginning with the first look at the clock. Then they give up, wherever they are: what
-    /// they have added is of no use, and neither is the scanner. `None` for no limit.
+    /// How long the calls may compute, from the first clock check on. After that they give up at
+    /// any point: their results and the scanner must be discarded. `None` for no limit.
     pub slice: Option<Duration>,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
     /// Bytes of blocks read so far.
     pub block_size: u64,
-    /// Rows looked at so far.
+    /// Rows read so far.
     pub rows_scanned: u64,
-    /// Rows that a filter left out so far, and rows with no visible cell.
+    /// Rows dropped so far, by a filter or for lack of a visible cell.
     pub rows_filtered: u64,
     pub(crate) cells: usize,
     cells_until_time_check: u32,
@@ -123,43 +124,44 @@ impl ScannerContext {
         }
     }
 
-    /// For work that must not take long where it is: it gives up after `slice` or a little more, see
-    /// [`ScannerContext::slice`]. One context serves all Gets that are read one after the other in the slice.
+    /// A context for work that must be short: calls give up shortly after `slice`, see
+    /// [`ScannerContext::slice`]. One context serves all Gets that are read in one slice.
     pub fn of_slice(slice: Option<Duration>) -> Self {
         Self { slice, ..Self::unlimited() }
     }
 
-    /// Whether the slice was used up, and a call gave up.
+    /// Returns true if the slice was used up and a call gave up.
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
 
-    /// At most `cells` cells a result; 0 for no limit.
+    /// Limits a result to `cells` cells; 0 for no limit.
     pub fn with_batch(mut self, cells: usize) -> Self {
         self.batch = cells;
         self
     }
 
-    /// At most about `bytes` bytes of cells.
+    /// Limits the bytes of cells to about `bytes`.
     pub fn with_size_limit(mut self, scope: LimitScope, bytes: u64) -> Self {
         (self.size_scope, self.size_limit) = (scope, bytes);
         self
     }
 
-    /// No longer than until `deadline`.
+    /// Limits the time to `deadline`.
     pub fn with_deadline(mut self, scope: LimitScope, deadline: Instant) -> Self {
         (self.time_scope, self.deadline) = (scope, Some(deadline));
         self
     }
 
-    /// Comes back also within a row of which nothing was added for long, so that its reader can be told to end. Of use to
-    /// who reads a store alone: it says no more than that the row goes on.
+    /// Returns also within a row to which nothing was added for long, so that the caller can cancel
+    /// it. Only for callers that read a store directly: the return value says no more than that the
+    /// row continues.
     pub fn with_pauses(mut self) -> Self {
         self.pauses = true;
         self
     }
 
-    /// A result begins: its cells count from nothing.
+    /// Starts a result: the count of its cells returns to zero.
     pub(crate) fn start_result(&mut self) {
         self.cells = 0;
     }
@@ -173,7 +175,7 @@ impl ScannerContext {
         }
     }
 
-    /// Bytes of a block that the scan has just come to.
+    /// Counts the bytes of a block that the scan has entered.
     #[inline]
     pub(crate) fn count_block(&mut self, bytes: u64) {
         self.block_size += bytes;
@@ -182,23 +184,24 @@ impl ScannerContext {
         }
     }
 
-    /// The next look at the clock comes sooner: bytes take time as cells do.
+    /// Brings the next clock check forward, because bytes take time as cells do.
     fn hasten_time_check(&mut self, bytes: u64) {
         let cells = u32::try_from(bytes / BYTES_PER_CELL).unwrap_or(u32::MAX);
         self.cells_until_time_check = self.cells_until_time_check.saturating_sub(cells).max(1);
     }
 
-    /// Whether the result has as many cells as it may.
+    /// Returns true if the result has as many cells as allowed.
     pub(crate) fn batch_reached(&self) -> bool {
         self.batch > 0 && self.cells >= self.batch
     }
 
-    /// Whether the size limit is reached and may end the call at a place of this kind.
+    /// Returns true if the size limit is reached and may end the call at this kind of place.
     pub fn size_reached(&self, at: LimitScope) -> bool {
         self.size_scope >= at && (self.size >= self.size_limit || self.block_size >= self.block_size_limit)
     }
 
-    /// Whether time is up and may end the call at a place of this kind. Looks at the clock.
+    /// Returns true if the deadline has passed and may end the call at this kind of place. Reads
+    /// the clock.
     pub fn time_reached(&mut self, at: LimitScope) -> bool {
         if self.slice_is_over() {
             return true;
@@ -210,7 +213,7 @@ impl ScannerContext {
         self.out_of_time
     }
 
-    /// Whether the slice is used up. The first look begins it.
+    /// Returns true if the slice is used up. The first call starts it.
     fn slice_is_over(&mut self) -> bool {
         let Some(slice) = self.slice else { return false };
         let now = Instant::now();
@@ -218,8 +221,9 @@ impl ScannerContext {
         self.gave_up
     }
 
-    /// As [`ScannerContext::time_reached`] between rows; looks at the clock before the first, and once in many. Others
-    /// may have a turn then, whose time counts too.
+    /// As [`ScannerContext::time_reached`] between rows. Checks the clock before the first row and
+    /// then every [`ROWS_PER_TIME_CHECK`] rows. Other scans may get their turn here, and that time
+    /// counts, too.
     #[inline]
     pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
@@ -232,13 +236,13 @@ impl ScannerContext {
         self.time_reached(at)
     }
 
-    /// As [`ScannerContext::time_reached`], but does not look at the clock again.
+    /// As [`ScannerContext::time_reached`], but without reading the clock.
     pub(crate) fn time_was_reached(&self, at: LimitScope) -> bool {
         self.gave_up || (self.time_scope >= at && self.out_of_time)
     }
 
-    /// As [`ScannerContext::time_reached`] within a row, or whether the call is to pause there; looks at the clock once in
-    /// many calls.
+    /// As [`ScannerContext::time_reached`] within a row; also true if the call pauses there. Checks
+    /// the clock once in many calls.
     pub(crate) fn time_reached_at_cell(&mut self) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {

@@ -1,37 +1,37 @@
-//! [`DeleteTracker`]: which markers of a row were seen, and what they hide.
+//! [`DeleteTracker`]: the delete markers of a row, and which cells they hide.
 
 use std::cmp::Ordering;
 
 use evenkeel_common::{CellRef, CellType, HBaseError, Result};
 
-/// Why a cell is hidden.
+/// Why a cell is hidden, if it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeleteResult {
-    /// It is not.
+    /// The cell is not hidden.
     NotDeleted,
-    /// With all older cells of its family.
+    /// A marker hides it and all older cells of its family.
     FamilyDeleted,
-    /// With every cell of its family of the same timestamp.
+    /// A marker hides every cell of its family with the same timestamp.
     FamilyVersionDeleted,
-    /// With all older cells of its column.
+    /// A marker hides it and all older cells of its column.
     ColumnDeleted,
-    /// Alone.
+    /// A marker hides this version only.
     VersionDeleted,
     /// There are enough newer versions (only with NEW_VERSION_BEHAVIOR).
     VersionMasked,
 }
 
-/// The markers of a row and family. Cells must come in order; within a column at most one column marker matters at a
-/// time, because markers sort before the puts that they hide.
+/// The markers of a row and family. Cells must come in order. At most one marker of a column
+/// matters at a time, because markers sort before the puts that they hide.
 #[derive(Debug, Default)]
 pub(super) struct DeleteTracker {
-    /// Any marker was seen.
+    /// True if any marker was added.
     any: bool,
     family_timestamp: Option<i64>,
-    /// Descending, as cells come.
+    /// In descending order, as cells come.
     family_versions: Vec<i64>,
     column: Option<ColumnMarker>,
-    /// The qualifier of `column`; apart, to keep its memory.
+    /// The qualifier of `column`, kept apart so that its memory is reused.
     qualifier: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ struct ColumnMarker {
 }
 
 impl DeleteTracker {
-    /// Bytes of the markers that it knows.
+    /// Bytes of the markers.
     pub(super) fn held_bytes(&self) -> u64 {
         (self.family_versions.capacity() * size_of::<i64>() + self.qualifier.capacity()) as u64
     }
@@ -62,7 +62,7 @@ impl DeleteTracker {
         self.column = None;
     }
 
-    /// Takes note of a marker.
+    /// Adds a marker.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
         self.any = true;
         let (timestamp, type_code) = (cell.timestamp(), cell.type_code());
@@ -94,10 +94,10 @@ impl DeleteTracker {
         self.qualifier.extend_from_slice(cell.qualifier());
     }
 
-    /// Whether a put is hidden by the markers before it.
+    /// Returns which marker, if any, hides a put.
     ///
     /// # Errors
-    /// `IOException` when cells come out of order.
+    /// `IOException` if cells are out of order.
     #[inline]
     pub(super) fn is_deleted(&mut self, cell: &CellRef<'_>) -> Result<DeleteResult> {
         if self.any { self.is_deleted_by_any(cell) } else { Ok(DeleteResult::NotDeleted) }

@@ -1,8 +1,8 @@
-//! [`KeyValueHeap`]: the least of many sorted runs.
+//! [`KeyValueHeap`]: merges sorted runs.
 //!
-//! The run that holds the least cell is *current* and stays out of the heap, so that as long as it keeps being the
-//! least, a step costs one comparison. Reversed, rows come in descending order and the cells of a row in ascending
-//! order, as ever: a run that comes to the end of a row goes to the row before.
+//! The run with the smallest cell is *current* and stays out of the heap. As long as it stays the
+//! smallest, a step costs one comparison. In a reversed heap, rows descend while the cells of a row
+//! ascend as always: a run at the end of a row moves to the previous row.
 
 use std::cmp::Ordering;
 
@@ -10,11 +10,11 @@ use evenkeel_common::{CellComparator, CellRef, Result};
 
 use super::KeyValueScanner;
 
-/// What a heap is made of.
+/// An input of a heap.
 pub trait SortedRun {
-    /// The cell the run stands at.
+    /// The run's current cell.
     fn peek(&self) -> Option<&CellRef<'_>>;
-    /// Whether the run is at its end.
+    /// Returns true if the run is at its end.
     fn is_at_end(&self) -> bool;
 }
 
@@ -30,7 +30,7 @@ impl<S: KeyValueScanner> SortedRun for S {
     }
 }
 
-/// Runs merged into one. Of equal cells the one of the run that was given first comes first.
+/// Several runs merged into one. Among equal cells, the run that was given first comes first.
 pub struct KeyValueHeap<R> {
     runs: Vec<R>,
     current: Option<usize>,
@@ -38,12 +38,12 @@ pub struct KeyValueHeap<R> {
     others: Vec<usize>,
     comparator: CellComparator,
     reversed: bool,
-    /// Only when reversed: the row being left.
+    /// The row being left, if reversed.
     row: Vec<u8>,
 }
 
 impl<R: SortedRun> KeyValueHeap<R> {
-    /// Merges runs that stand where they should begin.
+    /// Merges runs that are already at their start positions.
     pub fn new(runs: Vec<R>, comparator: CellComparator, reversed: bool) -> Self {
         let mut heap =
             Self { runs, current: None, others: Vec::new(), comparator, reversed, row: Vec::new() };
@@ -51,10 +51,11 @@ impl<R: SortedRun> KeyValueHeap<R> {
         heap
     }
 
-    /// Has the runs changed: moved to where they should begin anew, or more of them. After an error it is of no use.
+    /// Lets `change` move the runs to new positions or add some, then rebuilds the heap. Do not use
+    /// the heap after an error.
     ///
     /// # Errors
-    /// What `change` says.
+    /// Any error of `change`.
     pub fn rearrange<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> Result<T>) -> Result<T> {
         let outcome = change(&mut self.runs)?;
         self.begin();
@@ -62,7 +63,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
     }
 
     fn begin(&mut self) {
-        // One run, as most Gets have, makes no heap.
+        // A single run, as most Gets have, needs no heap.
         if let [only] = &self.runs[..] {
             self.others.clear();
             self.current = (!only.is_at_end()).then_some(0);
@@ -76,31 +77,31 @@ impl<R: SortedRun> KeyValueHeap<R> {
         self.settle();
     }
 
-    /// The least cell.
+    /// The smallest cell.
     #[inline]
     pub fn peek(&self) -> Option<&CellRef<'_>> {
         self.runs[self.current?].peek()
     }
 
-    /// Whether every run is at its end.
+    /// Returns true if every run is at its end.
     #[inline]
     pub fn is_at_end(&self) -> bool {
         self.current.is_none_or(|current| self.runs[current].is_at_end())
     }
 
-    /// Whether all runs but the current one are at their end.
+    /// Returns true if all runs but the current one are at their end.
     #[inline]
     pub fn is_last_run(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// The run that holds the least cell.
+    /// The run with the smallest cell.
     #[inline]
     pub fn current(&self) -> Option<&R> {
         Some(&self.runs[self.current?])
     }
 
-    /// The run that holds the least cell. After moving it, call [`KeyValueHeap::settle`].
+    /// The run with the smallest cell. Call [`KeyValueHeap::settle`] after moving it.
     pub fn current_mut(&mut self) -> Option<&mut R> {
         Some(&mut self.runs[self.current?])
     }
@@ -110,17 +111,17 @@ impl<R: SortedRun> KeyValueHeap<R> {
         &self.runs
     }
 
-    /// All runs, for what does not move them.
+    /// All runs, for calls that do not move them.
     pub fn runs_mut(&mut self) -> &mut [R] {
         &mut self.runs
     }
 
-    /// Whether there is nothing to merge.
+    /// Returns true if there is nothing to merge.
     pub fn has_no_runs(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Finds the least cell again after the current run moved on.
+    /// Finds the smallest cell again after the current run moved.
     #[inline]
     pub fn settle(&mut self) {
         let Some(current) = self.current else { return };
@@ -186,17 +187,17 @@ impl<R: SortedRun> KeyValueHeap<R> {
         }
     }
 
-    /// Whether the least cell comes before `key` in the direction of the heap.
+    /// Returns true if the smallest cell comes before `key` in the heap's direction.
     pub fn is_before(&self, key: &CellRef<'_>) -> bool {
         self.peek().is_some_and(|cell| self.compare(cell, key) == Ordering::Less)
     }
 }
 
 impl<S: KeyValueScanner> KeyValueHeap<S> {
-    /// Goes to the next cell.
+    /// Moves to the next cell.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
         let Some(current) = self.current else { return Ok(()) };
@@ -224,10 +225,10 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         Ok(())
     }
 
-    /// Goes on, in the direction of the heap, to the first cell that is not before `key`.
+    /// Moves, in the heap's direction, to the first cell that is not before `key`.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
         while self.is_before(key) {
             let Some(current) = self.current else { return Ok(()) };
@@ -241,10 +242,10 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         Ok(())
     }
 
-    /// Reversed: goes on to a row before `row`.
+    /// Moves a reversed heap to a row before `row`.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     pub fn leave_row_backwards(&mut self, row: &[u8]) -> Result<()> {
         debug_assert!(self.reversed);
         let comparator = self.comparator;

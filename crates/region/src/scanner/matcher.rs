@@ -1,19 +1,20 @@
-//! [`QueryMatcher`]: what to do with each cell of a store, in order.
+//! [`QueryMatcher`]: decides what to do with each cell of a store, in order.
 //!
-//! One matcher serves one scan of one store, row by row. For each cell it asks, in this order: is the row the current
-//! one; are all wanted columns served; is the cell older than anything that can count; has its own time to live passed;
-//! is it a marker; is it hidden by one; is it in the time range; is its column wanted; is its version; what does the
-//! filter say; are there enough versions of those that the filter took.
+//! One matcher serves one scan of one store, row by row. For each cell it asks, in this order: is
+//! it of the current row; were all wanted columns served; is it older than anything that can count;
+//! has its own time to live passed; is it a delete marker; does a marker hide it; is it in the time
+//! range; is its column wanted; is its version wanted; what does the filter say; has the filter
+//! accepted enough versions.
 //!
 //! | kind | markers | hidden cells |
 //! |---|---|---|
-//! | user scan | remembered, never returned | left out |
+//! | user scan | tracked, never returned | dropped |
 //! | raw scan | returned | returned |
-//! | flush, minor compaction | remembered and kept | dropped, unless a reader may need them |
-//! | major compaction | remembered and dropped, but for KEEP_DELETED_CELLS and the time to purge | dropped, as above |
+//! | flush, minor compaction | tracked and kept | dropped, unless a reader may need them |
+//! | major compaction | tracked and dropped (not with KEEP_DELETED_CELLS, nor if too young) | as above |
 //!
-//! What a compaction must not touch: cells beyond the smallest read point of open scanners count for nothing and are
-//! always kept.
+//! A compaction always keeps cells above the smallest read point of open scanners, and they do not
+//! count as versions.
 
 use std::cmp::Ordering;
 
@@ -26,40 +27,40 @@ use super::new_version::NewVersionTracker;
 use crate::filter::{Filter, ReturnCode};
 use crate::ops::{Scan, TimeRange};
 
-/// The filter of a scan, which all its stores share.
+/// A scan's filter, which all its stores share.
 pub type FilterSlot = Option<Box<dyn Filter>>;
 
-/// What to do with a cell.
+/// What to do with a cell, and where to go next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchCode {
-    /// Take it.
+    /// Take the cell.
     Include,
-    /// Take it; its column is done.
+    /// Take the cell; its column is done.
     IncludeAndSeekNextCol,
-    /// Take it; its row is done.
+    /// Take the cell; its row is done.
     IncludeAndSeekNextRow,
-    /// Leave it.
+    /// Drop the cell.
     Skip,
-    /// Leave it; its column is done.
+    /// Drop the cell; its column is done.
     SeekNextCol,
-    /// Leave it; its row is done.
+    /// Drop the cell; its row is done.
     SeekNextRow,
-    /// Leave it; the filter says where to go.
+    /// Drop the cell; the filter says where to seek.
     SeekNextUsingHint,
-    /// It is of another row.
+    /// The cell is of another row.
     Done,
-    /// The filter wants no more.
+    /// The filter ends the scan.
     DoneScan,
 }
 
 impl MatchCode {
-    /// Whether the cell is taken.
+    /// Returns true if the cell is taken.
     pub fn includes(self) -> bool {
         matches!(self, Self::Include | Self::IncludeAndSeekNextCol | Self::IncludeAndSeekNextRow)
     }
 }
 
-/// What a matcher needs to know of a family.
+/// The properties of a family that a matcher needs.
 #[derive(Clone, Debug)]
 pub struct ScanInfo {
     /// The family's name.
@@ -81,7 +82,7 @@ pub struct ScanInfo {
 }
 
 impl ScanInfo {
-    /// Of a family.
+    /// The properties of `family`.
     pub fn new(
         family: &ColumnFamilyDescriptor,
         comparator: CellComparator,
@@ -99,7 +100,7 @@ impl ScanInfo {
         }
     }
 
-    /// What is older than this has expired.
+    /// Cells older than this have expired.
     pub fn oldest_unexpired(&self, now_ms: i64) -> i64 {
         now_ms.saturating_sub(self.ttl_ms)
     }
@@ -112,9 +113,9 @@ impl ScanInfo {
 /// How a flush or compaction reads.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactionMode {
-    /// Every file of the store is read, so markers have done their work.
+    /// True if every file of the store is read: then no marker is needed for another file.
     pub drop_deletes: bool,
-    /// Nobody reads at a point before this.
+    /// No reader reads at a point below this.
     pub smallest_read_point: u64,
     /// No put of the files is older than this.
     pub earliest_put_timestamp: i64,
@@ -135,17 +136,17 @@ struct UserScan {
     range: TimeRange,
     is_get: bool,
     reversed: bool,
-    /// The last row, when the scan stops at one that it includes. Of a row that it does not include whoever asks for rows
-    /// knows that it is not to be entered, and a Get has no more than one.
+    /// The stop row, if the scan includes it. If it excludes it, the caller does not enter that
+    /// row; and a Get has only one row.
     last_row: Option<Bytes>,
     see_past_markers: bool,
-    /// With a filter: versions of a column at most, of those that it takes.
+    /// The maximum number of versions of a column that the filter accepts, if there is a filter.
     versions_after_filter: u32,
     filtered: FilteredVersions,
     saw_markers: bool,
 }
 
-/// Versions of a column that the filter took.
+/// Counts the versions of a column that the filter accepted.
 #[derive(Debug, Default)]
 struct FilteredVersions {
     count: u32,
@@ -171,7 +172,7 @@ pub struct QueryMatcher {
     now_ms: i64,
     has_row: bool,
     row: Vec<u8>,
-    /// Of a flush or compaction.
+    /// Used by flushes and compactions.
     hidden_column: HiddenColumn,
 }
 
@@ -235,7 +236,7 @@ impl QueryMatcher {
         }
     }
 
-    /// Of a Get: as it was when it was made, for another row.
+    /// Resets a Get's matcher for another row.
     pub fn restart(&mut self) {
         self.clear_row();
         if let ScanKind::User(user) | ScanKind::Raw(user) = &mut self.kind {
@@ -243,22 +244,22 @@ impl QueryMatcher {
         }
     }
 
-    /// Whether a user scan came by any marker so far.
+    /// Returns true if a user scan has met any marker.
     pub fn saw_markers(&self) -> bool {
         matches!(&self.kind, ScanKind::User(user) if user.saw_markers)
     }
 
-    /// Bytes of the columns asked for and of what is known of the row at hand.
+    /// Bytes of the requested columns and of the state of the current row.
     pub fn held_bytes(&self) -> u64 {
         self.trackers.held_bytes() + self.row.capacity() as u64
     }
 
-    /// The row that is being matched, when [`QueryMatcher::is_on_row`].
+    /// The current row. Valid if [`QueryMatcher::is_on_row`].
     pub fn row(&self) -> &[u8] {
         &self.row
     }
 
-    /// Whether this is the row that is being matched.
+    /// Returns true if `row` is the current row.
     #[inline]
     pub fn is_on_row(&self, row: &[u8]) -> bool {
         self.has_row && self.row == row
@@ -276,24 +277,24 @@ impl QueryMatcher {
         }
     }
 
-    /// Passes over a row, which is [`QueryMatcher::row`] from here on, and not matched.
+    /// Skips a row. [`QueryMatcher::row`] returns it afterwards, but it is not matched.
     pub fn pass_row(&mut self, row: &[u8]) {
         self.row.clear();
         self.row.extend_from_slice(row);
         self.has_row = false;
     }
 
-    /// Ends the row. Its bytes stay in [`QueryMatcher::row`].
+    /// Ends the row. [`QueryMatcher::row`] still returns it.
     pub fn clear_row(&mut self) {
         self.has_row = false;
     }
 
-    /// The next column to look for, when there is a particular one.
+    /// The next column to seek, if it is known.
     pub fn column_hint(&self) -> Option<&[u8]> {
         self.trackers.hint()
     }
 
-    /// Whether the scan goes on after the current row.
+    /// Returns true if the scan continues after the current row.
     pub fn more_rows_may_exist(&self) -> bool {
         let (ScanKind::User(user) | ScanKind::Raw(user)) = &self.kind else { return true };
         if user.is_get {
@@ -304,10 +305,10 @@ impl QueryMatcher {
         order == if user.reversed { Ordering::Greater } else { Ordering::Less }
     }
 
-    /// What to do with a cell; `is_first`: its row was set just now.
+    /// Decides what to do with a cell. `is_first` is true if the cell is the first of its row.
     ///
     /// # Errors
-    /// What the filter says, or `IOException` when cells come out of order.
+    /// Any error of the filter, and `IOException` if cells are out of order.
     #[inline]
     pub fn matches(
         &mut self,
@@ -392,7 +393,7 @@ impl QueryMatcher {
         }
     }
 
-    /// What a major compaction does with a marker; `None` when versions decide.
+    /// Decides whether a major compaction drops a marker. `None` if the version count decides.
     fn try_drop_marker(&mut self, cell: &CellRef<'_>, earliest_put: i64) -> Option<MatchCode> {
         let timestamp = cell.timestamp();
         let purge_ms = self.time_to_purge_deletes_ms;
@@ -406,8 +407,9 @@ impl QueryMatcher {
     }
 }
 
-/// The column of which nothing from here on is kept: a marker hides it all, or there are enough newer versions. Further
-/// markers in it go too, as in HBase, whose compactions seek to the next column at this point.
+/// The column of which a compaction keeps nothing more: a marker hides the rest, or there are
+/// enough newer versions. Later markers in it are dropped, too, as in HBase, whose compactions seek
+/// to the next column at this point.
 #[derive(Debug, Default)]
 struct HiddenColumn {
     known: bool,
@@ -415,7 +417,7 @@ struct HiddenColumn {
 }
 
 impl HiddenColumn {
-    /// Never of the empty qualifier: the family's markers lie there.
+    /// Never holds the empty qualifier, because the family's markers lie there.
     fn set(&mut self, qualifier: &[u8]) {
         self.known = !qualifier.is_empty();
         self.qualifier.clear();
@@ -427,7 +429,7 @@ impl HiddenColumn {
     }
 }
 
-/// A compaction reads every cell anyway, and must not jump over one that is beyond the smallest read point.
+/// A compaction reads every cell and must not skip one above the smallest read point.
 fn step_only(code: MatchCode) -> MatchCode {
     match code {
         MatchCode::SeekNextCol => MatchCode::Skip,
@@ -436,7 +438,7 @@ fn step_only(code: MatchCode) -> MatchCode {
     }
 }
 
-/// Whether a scan is of exactly one row.
+/// Returns true if the scan reads exactly one row.
 pub fn is_get(scan: &Scan) -> bool {
     scan.is_get
         || (scan.include_start_row
@@ -445,7 +447,7 @@ pub fn is_get(scan: &Scan) -> bool {
             && scan.start_row == scan.stop_row)
 }
 
-/// The last row of a scan that includes its stop row.
+/// The stop row of a scan, if the scan includes it.
 fn last_row(scan: &Scan) -> Option<Bytes> {
     (scan.include_stop_row && !scan.stop_row.is_empty()).then(|| scan.stop_row.clone())
 }
@@ -497,7 +499,7 @@ fn match_column(
     }
 }
 
-/// Of the matcher's code and the filter's, what leaves out more.
+/// Combines the matcher's code and the filter's: the one that drops more wins.
 fn merge_verdict(
     user: &mut UserScan,
     trackers: &mut Trackers,
@@ -590,7 +592,7 @@ impl Trackers {
         }
     }
 
-    /// `None` when a put is not hidden by a marker.
+    /// `None` if no marker hides the put.
     #[inline]
     fn check_deleted(&mut self, cell: &CellRef<'_>) -> Result<Option<MatchCode>> {
         match self {

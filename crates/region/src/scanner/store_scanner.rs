@@ -1,8 +1,8 @@
 //! [`StoreScanner`]: the visible cells of one family, row by row.
 //!
-//! Where to go from a cell is the matcher's to say, how to get there is decided here by cost: the next column or row
-//! is usually one or two cells away, so a few steps are tried before a seek. Cells with an empty qualifier are never
-//! jumped over, because family markers lie among them.
+//! The matcher decides where to go from a cell. How to get there is decided here, by cost: the next
+//! column or row is usually one or two cells away, so a few steps are tried before a seek. Cells
+//! with an empty qualifier are never skipped, because family markers lie among them.
 
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
@@ -18,28 +18,28 @@ const STEPS_TO_COLUMN: usize = 4;
 /// Steps tried before a seek to the next row.
 const STEPS_TO_ROW: usize = 8;
 
-/// What a leaf takes beside the blocks that it holds on to: an estimate from above.
+/// An upper estimate of a leaf's own memory, without the blocks it pins.
 const LEAF_BYTES: u64 = 1 << 10;
 
-/// Where a scan of a store begins and how it goes.
+/// Where a scan of a store starts, its direction and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStart<'a> {
-    /// The first row; empty for the first of all (the last when reversed).
+    /// The first row; empty for the very first (the last if reversed).
     pub row: &'a [u8],
-    /// Whether `row` itself is wanted.
+    /// False if `row` itself is excluded.
     pub include_row: bool,
     /// Rows in descending order.
     pub reversed: bool,
-    /// Cells of a row at most; negative for no limit.
+    /// The maximum number of cells of a row; negative for no limit.
     pub limit: i32,
-    /// Cells of a row to leave out first.
+    /// The number of cells to skip in each row.
     pub offset: i32,
-    /// `hbase.table.max.rowsize`: bytes of cells that one call may add.
+    /// `hbase.table.max.rowsize`: the maximum bytes of cells that one call may add.
     pub row_bytes_max: u64,
 }
 
 impl<'a> ScanStart<'a> {
-    /// The beginning of a scan.
+    /// The start of a scan.
     pub fn of(scan: &'a Scan) -> Self {
         Self {
             row: &scan.start_row,
@@ -62,16 +62,16 @@ impl<'a> ScanStart<'a> {
     };
 }
 
-/// Brings leaves to where a scan begins.
+/// Seeks leaves to the start of a scan.
 pub(crate) struct LeafSeeker<'a> {
     start: ScanStart<'a>,
     key: KeyBuf,
-    /// Of the cells that were found.
+    /// Bytes of the cells found so far.
     bytes: u64,
 }
 
 impl<'a> LeafSeeker<'a> {
-    /// To this start; `key` is memory to use.
+    /// Seeks to `start`. `key` is a buffer to reuse.
     pub fn new(start: ScanStart<'a>, mut key: KeyBuf) -> Self {
         match start.include_row {
             true => set_first_on_row(&mut key, start.row),
@@ -80,10 +80,11 @@ impl<'a> LeafSeeker<'a> {
         Self { start, key, bytes: 0 }
     }
 
-    /// Brings a leaf there.
+    /// Seeks one leaf.
     ///
     /// # Errors
-    /// When a block cannot be read, or `RowTooBigException` when the leaves before had too much already.
+    /// As [`KeyValueScanner::advance`], and `RowTooBigException` if the earlier leaves' cells are
+    /// too large already.
     pub fn seek_leaf(&mut self, leaf: &mut impl KeyValueScanner) -> Result<()> {
         let start = &self.start;
         if self.bytes >= start.row_bytes_max {
@@ -117,10 +118,10 @@ pub struct StoreScanner<L> {
 }
 
 impl<L: LeafScanner> StoreScanner<L> {
-    /// A scanner over leaves, which need not be anywhere yet, the newest first.
+    /// A scanner over leaves at any position, the newest first.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     pub fn new(
         mut leaves: Vec<L>,
         matcher: QueryMatcher,
@@ -132,7 +133,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(Self::at(leaves, matcher, comparator, seek))
     }
 
-    /// A scanner over leaves that were brought to where it begins.
+    /// A scanner over leaves that were already sought to its start.
     pub(crate) fn at(
         leaves: Vec<L>,
         matcher: QueryMatcher,
@@ -154,11 +155,12 @@ impl<L: LeafScanner> StoreScanner<L> {
         }
     }
 
-    /// Of a Get: reads another row. `arrange` brings the leaves there that may have a part of it, adds those that are
-    /// missing, and sees to it that the others are at no cell. After an error it is of no use.
+    /// Makes a Get's scanner read another row. `arrange` seeks the leaves that may hold a part of
+    /// it, adds missing ones, and rewinds the others to no cell. Do not use the scanner after an
+    /// error.
     ///
     /// # Errors
-    /// What `arrange` says.
+    /// Any error of `arrange`.
     pub(crate) fn go_to_row(
         &mut self,
         row: &[u8],
@@ -173,37 +175,37 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(())
     }
 
-    /// Of a Get: looks for rows that it will be sent to soon. It stays where it is.
+    /// Prefetches rows that a Get's scanner will be sent to soon. The position does not change.
     pub(crate) fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         self.heap.runs_mut().iter_mut().for_each(|leaf| leaf.prefetch_rows(rows.clone()));
     }
 
-    /// Whether a marker was among what was read so far.
+    /// Returns true if it has read any delete marker.
     pub fn saw_markers(&self) -> bool {
         self.matcher.saw_markers()
     }
 
-    /// Bytes of what it is made of and of the blocks that it holds on to.
+    /// Bytes of the scanner and of the blocks it pins.
     pub fn held_bytes(&self) -> u64 {
         let leaves = self.leaves().iter().map(|leaf| LEAF_BYTES + leaf.held_bytes()).sum::<u64>();
         leaves + self.matcher.held_bytes() + size_of::<Self>() as u64
     }
 
-    /// What it merges, the newest first.
+    /// The leaves that it merges, the newest first.
     pub(crate) fn leaves(&self) -> &[L] {
         self.heap.runs()
     }
 
-    /// Whether there is no more cell.
+    /// Returns true if there are no more cells.
     pub fn is_done(&self) -> bool {
         self.is_at_end()
     }
 
-    /// Appends the visible cells of the row at hand: all of them, or until a limit of `context` ends the call. Whether the
-    /// row is left behind.
+    /// Appends the visible cells of the current row: all of them, or until a limit of `context`
+    /// ends the call. Returns true if the scanner has left the row.
     ///
     /// # Errors
-    /// When a block cannot be read, what the filter says, or `RowTooBigException`.
+    /// As [`KeyValueScanner::advance`], any error of the filter, and `RowTooBigException`.
     pub fn next(
         &mut self,
         out: &mut CellBuffer,
@@ -249,7 +251,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         }
     }
 
-    /// Goes where `code` says; whether the row goes on.
+    /// Moves as `code` says. Returns true if the row continues.
     fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> Result<bool> {
         if code.includes()
             && self.limit >= 0
@@ -288,10 +290,10 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(false)
     }
 
-    /// Leaves the row at hand without looking at the rest of it.
+    /// Leaves the current row without looking at the rest of it.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     pub fn skip_row(&mut self) -> Result<()> {
         if let Some(cell) = self.heap.peek() {
             self.matcher.pass_row(cell.row());
@@ -300,7 +302,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.end_row().map(drop)
     }
 
-    /// From a cell of the matcher's row.
+    /// The current cell must be of the matcher's row.
     fn seek_or_skip_to_next_row(&mut self) -> Result<()> {
         if self.reversed {
             return self.heap.leave_row_backwards(self.matcher.row());
@@ -338,10 +340,10 @@ impl<L: LeafScanner> StoreScanner<L> {
         if ahead { self.heap.reseek(&hint.as_cell()) } else { self.heap.advance() }
     }
 
-    /// Goes on, in the direction of the scan, to `row`, or past it when it is not there.
+    /// Moves, in the scan's direction, to `row`, or past it if it does not exist.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// As [`KeyValueScanner::advance`].
     pub fn seek_to_row(&mut self, row: &[u8]) -> Result<()> {
         self.matcher.clear_row();
         set_first_on_row(&mut self.key, row);
@@ -361,17 +363,17 @@ impl<L: LeafScanner> SortedRun for StoreScanner<L> {
     }
 }
 
-/// As [`KeyBuf::first_on_row`], in memory that is there.
+/// As [`KeyBuf::first_on_row`], reusing the buffer.
 fn set_first_on_row(key: &mut KeyBuf, row: &[u8]) {
     key.set(row, b"", b"", LATEST_TIMESTAMP, Maximum);
 }
 
-/// As [`KeyBuf::last_on_row`], in memory that is there.
+/// As [`KeyBuf::last_on_row`], reusing the buffer.
 fn set_last_on_row(key: &mut KeyBuf, row: &[u8]) {
     key.set(row, b"", b"", OLDEST_TIMESTAMP, Minimum);
 }
 
-/// The first key of the column to go to from a cell.
+/// Sets `key` to the first key of the next column to read.
 fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
     match hint {
         Some(column) if column > cell.qualifier() => {

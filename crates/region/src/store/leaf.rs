@@ -1,4 +1,4 @@
-//! [`StoreLeaf`]: the scanners that a store has merged, of its segments and of its files.
+//! [`StoreLeaf`]: the leaf scanners of a store, over its segments and its files.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::scanner::{KeyValueScanner, LeafScanner, StoreScanner};
 
 /// A scanner of one segment or one file.
 pub enum StoreLeaf {
-    /// Of a segment of the MemStore.
+    /// A MemStore segment.
     Segment(SegmentScanner),
-    /// Of a store file.
+    /// A store file.
     File(Box<StoreFileScanner>),
 }
 
@@ -27,12 +27,12 @@ macro_rules! each {
 }
 
 impl StoreLeaf {
-    /// Whether it is of this segment.
+    /// Returns true if it scans this segment.
     pub(super) fn is_of_segment(&self, segment: &Arc<Segment>) -> bool {
         matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
     }
 
-    /// The scanner of this file, if it is one.
+    /// The scanner of this file, if this leaf is one.
     pub(super) fn of_file(&mut self, file: &Arc<StoreFile>) -> Option<&mut StoreFileScanner> {
         match self {
             Self::File(leaf) if leaf.is_of(file) => Some(leaf),
@@ -40,14 +40,14 @@ impl StoreLeaf {
         }
     }
 
-    /// Is at no cell from here on, and reads at this point once it is sought.
+    /// Moves to no cell. The next seek reads at `read_point`.
     pub(super) fn rewind(&mut self, read_point: u64) {
         each!(self, leaf => leaf.rewind(read_point));
     }
 }
 
 impl StoreScanner<StoreLeaf> {
-    /// The segments of the MemStore that it reads.
+    /// The MemStore segments that it reads.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.leaves().iter().filter_map(|leaf| match leaf {
             StoreLeaf::Segment(leaf) => Some(leaf.segment()),

@@ -1,4 +1,4 @@
-//! [`StoreView`]: what one reader reads, and which parts of it a scan needs.
+//! [`StoreView`]: the segments and files of one reader, and which of them a scan needs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
 use crate::scanner::store_scanner::{LeafSeeker, ScanStart};
 
-/// The state of a store. Never changed, only replaced.
+/// The state of a store. It is never modified, only replaced.
 #[derive(Clone, Debug)]
 pub(super) struct StoreState {
     /// Takes writes.
@@ -32,7 +32,7 @@ impl StoreState {
         Self { active, pipeline: Vec::new(), frozen: Vec::new(), files: Vec::new() }
     }
 
-    /// The newest first.
+    /// All segments, the newest first.
     pub(super) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         std::iter::once(&self.active).chain(self.pipeline.iter().rev()).chain(self.frozen.iter().rev())
     }
@@ -45,7 +45,7 @@ pub struct StoreView {
     state: Arc<StoreState>,
 }
 
-/// Views of the stores that one reader reads; one, as most Gets need, lies in place.
+/// Views of the stores that one reader reads. One view is stored inline, which most Gets need.
 pub type StoreViews = SmallVec<[StoreView; 1]>;
 
 impl StoreView {
@@ -58,10 +58,10 @@ impl StoreView {
         &self.store
     }
 
-    /// A scanner of the visible cells. `columns` are sorted and distinct; `None` for all.
+    /// A scanner of the visible cells. `columns` are sorted and distinct; `None` means all.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// `IOException` from store files.
     pub fn scanner(
         &self,
         scan: &Scan,
@@ -80,11 +80,12 @@ impl StoreView {
         Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
     }
 
-    /// Has a scanner of this view, made for a plain Get ([`Scan::is_plain_get`]), read another row: `scan` is that Get, at the
-    /// same time of the clock, and its own row does not matter. After an error the scanner is of no use.
+    /// Makes a scanner of this view read another row. The scanner was made for the plain Get `scan`
+    /// ([`Scan::is_plain_get`]) at the same clock time; the row of `scan` itself is ignored. Do not
+    /// use the scanner after an error.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// `IOException` from store files.
     pub fn go_to_row(
         &self,
         scanner: &mut StoreScanner<StoreLeaf>,
@@ -99,13 +100,13 @@ impl StoreView {
         scanner.go_to_row(row, |leaves, seek| self.seek_leaves(leaves, &wanted, read_point, seek))
     }
 
-    /// Whether a reader that starts now would read the same segments and files.
+    /// Returns true if a new reader would read the same segments and files.
     pub fn is_current(&self) -> bool {
         self.store.has_state(&self.state)
     }
 
-    /// Brings the leaves that are wanted, the newest first, to where a scan begins. Those that are there already are used
-    /// again, or at no cell when they are not wanted.
+    /// Seeks the leaves that the scan needs, the newest first. Existing leaves are reused; those
+    /// that are not needed are rewound to no cell.
     fn seek_leaves(
         &self,
         leaves: &mut Vec<StoreLeaf>,
@@ -141,7 +142,8 @@ impl StoreView {
     }
 }
 
-/// What becomes of a leaf at its place in the list, if it has one; how many places that is.
+/// Rewinds the leaf at `at` if it was there, and seeks it if it is needed. Returns 1 if there is a
+/// leaf at `at` now, otherwise 0.
 fn seek_or_rewind(
     leaves: &mut [StoreLeaf],
     at: usize,
@@ -159,7 +161,7 @@ fn seek_or_rewind(
     Ok(usize::from(was_there || is_wanted))
 }
 
-/// Where a scan begins and ends, either of which is open when it is empty.
+/// The rows of a scan. Either end is open if it is empty.
 #[derive(Clone, Copy)]
 struct RowRange<'a> {
     from: &'a [u8],
@@ -167,14 +169,14 @@ struct RowRange<'a> {
     reversed: bool,
 }
 
-/// What decides whether a segment or file can have a part in an answer.
+/// Decides whether a segment or file can contribute to a scan.
 struct LeafPruner<'a> {
     scan: &'a Scan,
     rows: RowRange<'a>,
     column: Option<&'a [u8]>,
     is_get: bool,
     comparator: CellComparator,
-    /// Timestamps that matter, markers that hide older cells included.
+    /// Timestamps that matter, including those of markers that hide older cells.
     range: TimeRange,
     oldest_unexpired: i64,
 }
@@ -188,7 +190,8 @@ impl<'a> LeafPruner<'a> {
         now_ms: i64,
     ) -> Self {
         let mut range = scan.time_range_of(&info.family);
-        // A marker after the range may hide a cell in it. With NEW_VERSION_BEHAVIOR, a put may push one out.
+        // A marker after the range may hide a cell in it. With NEW_VERSION_BEHAVIOR, a later put
+        // may displace one.
         let sees_past_markers =
             info.keep_deleted_cells != KeepDeletedCells::False && !info.new_version_behavior;
         if !scan.raw && !sees_past_markers {
@@ -210,7 +213,7 @@ impl<'a> LeafPruner<'a> {
         !segment.is_empty() && segment.may_contain(&self.range, self.oldest_unexpired)
     }
 
-    /// `leaf` is a scanner of the file, if there is one.
+    /// `leaf` is the existing scanner of the file, if there is one.
     fn may_match_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
         if !self.time_range_overlaps(file) {
             return Ok(false);
@@ -239,7 +242,7 @@ impl<'a> LeafPruner<'a> {
         !starts_after && !ends_before
     }
 
-    /// Of a Get: whether the bloom filter does not say that the file has nothing of the row, or of its one column.
+    /// Returns false if the bloom filter excludes the row of a Get, or its only column.
     fn bloom_may_contain_row(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
         match (self.column, leaf) {
@@ -251,7 +254,8 @@ impl<'a> LeafPruner<'a> {
         }
     }
 
-    /// Of a scan: whether a bloom filter of prefixes does not say that the file has nothing of the one that all its rows have.
+    /// Returns false if a bloom filter of row prefixes excludes the prefix that all rows of the
+    /// scan share.
     fn bloom_may_contain_prefix(&self, file: &StoreFile) -> Result<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
