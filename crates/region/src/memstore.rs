@@ -1,34 +1,38 @@
-//! The MemStore: what was written and is not in a file yet.
+//! The MemStore: cells that were written and are not in a file yet.
 //!
-//! A store's MemStore is a list of [`Segment`]s, the newest first: one *active* one that takes writes, the *pipeline* of
-//! those that an in-memory flush has put behind it, and those that a flush has frozen. The list itself is part of the
-//! store's state, an immutable snapshot that readers hold; see [`crate::store`].
+//! A store's MemStore is a list of [`Segment`]s, the newest first: the *active* segment, which
+//! takes writes; the *pipeline* of segments that in-memory flushes have put behind it; and the
+//! segments that a flush has frozen. The list is part of the store's state, an immutable snapshot
+//! that readers hold; see [`crate::store`].
 //!
-//! A segment that takes writes is a skip list whose nodes, index and cell bytes alike, lie in chunks of 2 MiB or as
-//! settings say (the first of 256 KiB) outside the general heap (HBase's MSLAB with the index inside). Nothing in it is
-//! ever freed, moved or changed but the links; dropping the segment gives whole chunks back.
+//! A segment that takes writes is a skip list. Its nodes, with index and cell bytes, lie in chunks
+//! of 2 MiB or as configured (the first has 256 KiB), outside the general heap, like HBase's MSLAB
+//! with the index inside. A node is never freed or moved, and only its links change. Dropping the
+//! segment returns whole chunks.
 //!
 //! ```text
-//! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0 | height x link | KeyValue bytes | padding to 8
-//! link = code of the next node's row, 19 bits | its address / 8, 45 bits
+//! node = u64 seq_id | u32 key_value_len | u16 height | u8 hidden | u8 0
+//!        | height x link | KeyValue bytes | padding to 8
+//! link = prefix code of the next node's row, 19 bits | its address / 8, 45 bits
 //! ```
 //!
 //! | type | noun |
 //! |---|---|
 //! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
-//! | `Arena` | chunks of one segment; hands out space by one atomic addition |
-//! | `SkipList` | sorted cells; inserts by compare-and-swap, readers wait for nothing |
-//! | `RowPrefixEncoder` | what of a row lies beside the links to its cells |
-//! | `FlatIndex` | sorted cells that never change: an array of where they are |
-//! | [`Segment`] | one of these two, its sizes and its time range |
-//! | [`FlatSegmentBuilder`] | cells in order to a flat segment |
-//! | [`InMemoryConfig`], `MemStoreCompactionStrategy` | what an in-memory flush does (`IN_MEMORY_COMPACTION`) |
-//! | [`SegmentScanner`] | a cursor that skips what its reader must not see |
+//! | `Arena` | the chunks of one segment; allocates by one atomic addition |
+//! | `SkipList` | sorted cells; inserts by compare-and-swap, wait-free for readers |
+//! | `RowPrefixEncoder` | encodes a row's prefix into the links to its cells |
+//! | `FlatIndex` | sorted cells that never change: an array of their locations |
+//! | [`Segment`] | a skip list or a flat index, with its sizes and its time range |
+//! | [`FlatSegmentBuilder`] | builds a flat segment of cells in order |
+//! | [`InMemoryConfig`], `MemStoreCompactionStrategy` | what an in-memory flush does |
+//! | [`SegmentScanner`] | a cursor that skips cells above its read point |
 //!
-//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and entries, exactly. Chunks round that
-//! up: the last one of a segment may have one cell, and each before it has less room left than the cell that came next wanted,
-//! 256 KiB at most unless settings say otherwise. A larger cell has a chunk of its own size. `Segment::chunk_bytes` counts the
-//! chunks, and the pool bounds those of all segments.
+//! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and
+//! entries, exactly. Chunks round that up. The last chunk of a segment may hold a single cell. Each
+//! earlier chunk has less free space than its next cell needed, at most 256 KiB unless configured
+//! otherwise. A larger cell has a chunk of its own size. `Segment::chunk_bytes` counts the chunks,
+//! and the pool bounds the chunks of all segments.
 
 mod arena;
 mod chunk;
@@ -58,14 +62,14 @@ pub use scanner::SegmentScanner;
 pub(crate) use segment::SegmentDescent;
 pub use segment::{FlatSegmentBuilder, Segment};
 
-/// How much a MemStore holds.
+/// The sizes of a MemStore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemStoreSize {
     /// Bytes of the cells as KeyValues.
     pub data_bytes: u64,
     /// Bytes of the nodes or records: cells, index and padding.
     pub heap_bytes: u64,
-    /// Cells.
+    /// The number of cells.
     pub cells: u64,
 }
 

@@ -1,7 +1,7 @@
-//! What a region is asked to do, free of any RPC message: [`Scan`] (a Get is a scan of one row), [`Mutation`],
-//! [`Condition`], and what comes back.
+//! What a region is asked to do, without RPC messages: [`Scan`] (a Get is a scan of one row),
+//! [`Mutation`], [`Condition`], and their results.
 //!
-//! The server room translates protobuf into these; tests and benchmarks build them directly.
+//! The server translates protobuf into these; tests and benchmarks build them directly.
 
 use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
@@ -12,12 +12,12 @@ use evenkeel_protocol::pb::CompareType;
 
 use crate::filter::{ByteArrayComparable, Filter};
 
-/// Timestamps from `min`, included, to `max`, excluded.
+/// Timestamps from `min` (inclusive) to `max` (exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The first timestamp inside.
+    /// The first timestamp in the range.
     pub min: i64,
-    /// The first timestamp outside.
+    /// The first timestamp after the range.
     pub max: i64,
 }
 
@@ -25,7 +25,7 @@ impl TimeRange {
     /// Every timestamp.
     pub const ALL: Self = Self { min: 0, max: i64::MAX };
 
-    /// Whether a timestamp is inside. `max == i64::MAX` leaves nothing out.
+    /// Returns true if the timestamp is in the range. `max == i64::MAX` excludes nothing.
     pub fn contains(&self, timestamp: i64) -> bool {
         timestamp >= self.min && (timestamp < self.max || self.max == i64::MAX)
     }
@@ -35,13 +35,13 @@ impl TimeRange {
         if timestamp < self.min { -1 } else { i32::from(timestamp >= self.max && self.max != i64::MAX) }
     }
 
-    /// Whether nothing is left out.
+    /// Returns true if no timestamp is excluded.
     pub fn is_all(&self) -> bool {
         self.min <= 0 && self.max == i64::MAX
     }
 }
 
-/// A family that is asked for, and which of its columns.
+/// A requested family, and which of its columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyColumns {
     /// The family.
@@ -50,16 +50,16 @@ pub struct FamilyColumns {
     pub qualifiers: Option<Columns>,
 }
 
-/// Qualifiers; one, as most Gets ask for, lies in place.
+/// Qualifiers. One is stored inline, which most Gets need.
 pub type Columns = SmallVec<[Bytes; 1]>;
 
-/// Families that are asked for; one lies in place.
+/// Requested families. One is stored inline.
 pub type Families = SmallVec<[FamilyColumns; 1]>;
 
 /// How a scan reads files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadType {
-    /// Positional reads first, a stream once it turns out long.
+    /// Positional reads first, then a stream if the scan turns out long.
     #[default]
     Default,
     /// Sequential, with read-ahead.
@@ -68,37 +68,37 @@ pub enum ReadType {
     Pread,
 }
 
-/// A read of a range of rows, or of one.
+/// A read of one row or a range of rows.
 pub struct Scan {
     /// Where to start; empty for the table's start (its end when reversed).
     pub start_row: Bytes,
-    /// Whether `start_row` itself is wanted.
+    /// False if `start_row` itself is excluded.
     pub include_start_row: bool,
     /// Where to stop; empty for the table's end (its start when reversed).
     pub stop_row: Bytes,
-    /// Whether `stop_row` itself is wanted.
+    /// True if `stop_row` itself is included.
     pub include_stop_row: bool,
     /// Rows in descending order.
     pub reversed: bool,
     /// Families and columns; empty for all families.
     pub families: Families,
-    /// Versions of a column at most.
+    /// The maximum number of versions of a column.
     pub max_versions: u32,
-    /// Timestamps that count.
+    /// The timestamps to read.
     pub time_range: TimeRange,
-    /// Time ranges of single families, instead of `time_range`.
+    /// Time ranges of single families, which override `time_range`.
     pub family_time_ranges: Vec<(Bytes, TimeRange)>,
-    /// Cells of a family and row at most; negative for no limit.
+    /// The maximum number of cells of a family and row; negative for no limit.
     pub store_limit: i32,
-    /// Cells of a family and row to leave out first.
+    /// The number of cells to skip in each family and row.
     pub store_offset: i32,
-    /// Cells of a result at most; 0 or negative for no limit.
+    /// The maximum number of cells of a result; 0 or negative for no limit.
     pub batch: i32,
-    /// Show delete markers and what they hide.
+    /// Return delete markers and the cells they hide.
     pub raw: bool,
-    /// Put blocks that were read into the cache.
+    /// Add the blocks that were read to the cache.
     pub cache_blocks: bool,
-    /// Leaves out what it does not want.
+    /// The filter, if any.
     pub filter: Option<Box<dyn Filter>>,
     /// See writes that are not complete yet.
     pub read_uncommitted: bool,
@@ -108,7 +108,7 @@ pub struct Scan {
     pub read_type: ReadType,
     /// Read families that the filter does not need only for rows that pass it.
     pub load_families_on_demand: bool,
-    /// This is a Get: one row, bloom filters asked.
+    /// This is a Get: one row, for which bloom filters are consulted.
     pub is_get: bool,
 }
 
@@ -152,7 +152,7 @@ impl Scan {
         }
     }
 
-    /// Whether it is a Get without a filter, whose answer depends on nothing that came before it.
+    /// Returns true for a Get without a filter, whose answer depends on no earlier read.
     pub fn is_plain_get(&self) -> bool {
         self.is_get
             && self.filter.is_none()
@@ -170,7 +170,8 @@ impl Scan {
             .map_or(self.time_range, |(_, range)| *range)
     }
 
-    /// The columns asked for of a family: `None` when the family is not asked for at all.
+    /// The requested columns of a family: `None` if the family is not requested, `Some(None)` for
+    /// all of its columns.
     pub fn columns_of(&self, family: &[u8]) -> Option<Option<&[Bytes]>> {
         if self.families.is_empty() {
             return Some(None);
@@ -179,7 +180,7 @@ impl Scan {
     }
 }
 
-/// The four kinds of write.
+/// The kinds of write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MutationKind {
     /// Values.
@@ -199,20 +200,22 @@ pub struct Mutation {
     pub kind: MutationKind,
     /// The row; every cell has the same.
     pub row: Bytes,
-    /// The cells, in the order given. A Put's or Append's timestamp may be [`LATEST_TIMESTAMP`]; an Increment's value is
-    /// the amount, 8 bytes big-endian; a Delete's type says what it deletes. A Delete of no cells deletes every family.
+    /// The cells, in the given order. A Put's or Append's timestamp may be [`LATEST_TIMESTAMP`]; an
+    /// Increment's value is the amount, 8 bytes big-endian; a Delete's type says what it deletes. A
+    /// Delete without cells deletes every family.
     pub cells: Vec<KeyValue>,
-    /// The timestamp of a Delete of no cells; otherwise not looked at.
+    /// The timestamp of a Delete without cells; otherwise ignored.
     pub timestamp: i64,
-    /// When it is acknowledged.
+    /// How durable the write must be before it is acknowledged.
     pub durability: Durability,
-    /// The mutation's time to live in milliseconds (attribute `_ttl`): becomes a tag of each cell of a Put or Increment.
+    /// The mutation's time to live in milliseconds (attribute `_ttl`). It becomes a tag of each
+    /// cell of a Put or Increment.
     pub ttl_ms: Option<i64>,
-    /// Which current values an Increment or Append starts from.
+    /// Which current values an Increment or Append reads.
     pub time_range: TimeRange,
-    /// Whether an Increment or Append returns its cells.
+    /// True if an Increment or Append returns its cells.
     pub return_results: bool,
-    /// The client's number for an Increment or Append that must not happen twice; 0 for none.
+    /// The client's number of an Increment or Append that must be applied once only; 0 for none.
     pub nonce: u64,
 }
 
@@ -233,49 +236,50 @@ impl Mutation {
     }
 }
 
-/// What must hold of a row before a write to it.
+/// A condition on a row that a write depends on.
 pub struct Condition {
     /// The row.
     pub row: Bytes,
-    /// What to test.
+    /// The test.
     pub test: ConditionTest,
-    /// Which timestamps count.
+    /// The timestamps to read.
     pub time_range: TimeRange,
 }
 
 /// The two forms of a condition.
 pub enum ConditionTest {
-    /// The newest cell of a column compares to a value; see [`Condition`] users for the rules of absent cells.
+    /// Compares the newest cell of a column to a value; see [`Condition`]'s users for absent cells.
     Column {
         /// The family.
         family: Bytes,
         /// The qualifier.
         qualifier: Bytes,
-        /// How.
+        /// The operator.
         op: CompareType,
-        /// With what.
+        /// The value to compare to.
         comparator: Box<dyn ByteArrayComparable>,
     },
-    /// The filter lets any cell of the row through.
+    /// Holds if the filter lets any cell of the row through.
     Filter(Box<dyn Filter>),
 }
 
-/// What a write gives back.
+/// The result of a write.
 #[derive(Debug, Default)]
 pub struct MutationResult {
     /// The new cells of an Increment or Append that returns them; otherwise `None`.
     pub cells: Option<CellBuffer>,
 }
 
-/// What a conditional write gives back.
+/// The result of a conditional write.
 #[derive(Debug, Default)]
 pub struct CheckAndMutateResult {
-    /// Whether the condition held and the write was made.
+    /// True if the condition held and the write was made.
     pub success: bool,
-    /// The new cells of the Increments and Appends in it, in order.
+    /// The new cells of its Increments and Appends, in order.
     pub cells: Option<CellBuffer>,
 }
 
-/// Called once with the outcome of a write when it is as durable as asked and visible to readers; on the caller's
-/// thread when nothing had to be waited for, otherwise on the WAL's, so it must be short.
+/// Called once with the outcome of a write, when it is as durable as requested and visible to
+/// readers. It runs on the caller's thread if the write did not wait, otherwise on the WAL's
+/// thread, so it must be short.
 pub type Completion<T> = Box<dyn FnOnce(Result<T, HBaseError>) + Send>;

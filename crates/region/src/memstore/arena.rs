@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::chunk::{ALIGN, Chunk, ChunkPool};
 use super::sync::{AtomicPtr, Mutex, Ordering};
 
-/// Memory that many threads take from at once and that is freed all together.
+/// Memory from which many threads allocate at once, and which is freed as a whole.
 ///
-/// Space comes from the current chunk by one atomic addition; only who finds it full takes the lock, to put a new one
-/// in its place. Invariant: a chunk that was ever current stays in `chunks` until the arena is dropped.
+/// An allocation is one atomic addition in the current chunk. A thread that finds the chunk full
+/// takes the lock and installs a new one. Invariant: a chunk that was ever current stays in
+/// `chunks` until the arena is dropped.
 pub(super) struct Arena {
     pool: Arc<ChunkPool>,
     current: AtomicPtr<Chunk>,
@@ -26,12 +27,12 @@ impl Arena {
         Self { pool, current: AtomicPtr::new(null_mut()), chunks: Mutex::new(Vec::new()) }
     }
 
-    /// Where its chunks come from.
+    /// The pool of its chunks.
     pub(super) fn pool(&self) -> &Arc<ChunkPool> {
         &self.pool
     }
 
-    /// Space for `bytes` bytes, aligned to 8, valid as long as the arena.
+    /// Allocates `bytes` bytes, aligned to 8, valid as long as the arena.
     pub(super) fn alloc(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
         if bytes > self.pool.sizes().shared_bytes_max {
@@ -54,13 +55,13 @@ impl Arena {
         space
     }
 
-    /// Bytes of its chunks, used up or not.
+    /// Bytes of its chunks, including free space.
     pub(super) fn chunk_bytes(&self) -> usize {
         // SAFETY: the pointers are owned, and freed when the arena is dropped.
         self.chunks.lock().iter().map(|chunk| unsafe { chunk.as_ref() }.len()).sum()
     }
 
-    /// Puts a chunk with room for `wanted` bytes in the place of one that is full.
+    /// Replaces a full chunk by one with room for `wanted` bytes.
     fn replace(&self, full: *mut Chunk, wanted: usize) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {
@@ -78,7 +79,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         for chunk in self.chunks.get_mut().drain(..) {
-            // SAFETY: made by `own`, and nobody else has it: the arena is being dropped.
+            // SAFETY: made by `own`; the arena is being dropped, so there is no other owner.
             self.pool.give_back(unsafe { *Box::from_raw(chunk.as_ptr()) });
         }
     }

@@ -1,18 +1,22 @@
-//! [`Chunk`]s, and the pool of spare ones.
+//! [`Chunk`]s and the pool of spare ones.
 //!
-//! A segment begins with a chunk of [`FIRST_CHUNK_BYTES`], which may be all that a quiet region ever uses, unless many lie spare.
-//! Those that follow are as large as the pool's sizes say, by default a huge page: without huge pages, who looks for a cell
-//! among many waits longer for the page tables than for the cells.
+//! A segment begins with a chunk of [`FIRST_CHUNK_BYTES`], which may be all that a quiet region
+//! ever uses, unless many chunks are spare. Later chunks have the pool's configured size, by
+//! default a huge page: without huge pages, a search among many cells waits longer for page tables
+//! than for cells.
 //!
-//! The system gives memory as it is first touched, a huge page zeroed at a time: a millisecond or several, which a writer
-//! would wait for. So one thread may keep chunks ready that were touched ([`ChunkPool::keep_ready`]). They are for
-//! segments that have filled their first chunk: memory that was touched is memory that is gone.
+//! The system supplies memory at the first touch, and zeroes a whole huge page: one or several
+//! milliseconds, for which a writer would wait. So a thread may keep *ready* chunks, which were
+//! touched before ([`ChunkPool::keep_ready`]). They are for segments that have filled their first
+//! chunk, because touched memory is used memory.
 //!
-//! Chunks that nobody needs for a while are freed, but for those few ([`ChunkPool::release_idle`]).
+//! Chunks that were not needed for a while are freed, except for the ready ones
+//! ([`ChunkPool::release_idle`]).
 //!
-//! A few are enough for one region. But regions of a table that are written evenly fill their chunks at the same time, again
-//! and again: then as many are kept ready as were taken in a minute, up to a quarter of the pool and to what the pool may
-//! have besides those that are out (but for the few).
+//! A few ready chunks are enough for one region. But the regions of an evenly written table fill
+//! their chunks at the same time, again and again. So the number of ready chunks follows the number
+//! taken in the last minute, up to a quarter of the pool and up to the room that the chunks in use
+//! leave in the pool.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -22,37 +26,39 @@ use std::time::{Duration, Instant};
 
 use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
 
-/// Bytes of a chunk, unless a setting says otherwise: a huge page of most machines.
+/// Default bytes of a chunk: a huge page of most machines.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// Bytes of the chunk that a segment begins with, unless all are smaller.
+/// Bytes of a segment's first chunk, unless all chunks are smaller.
 pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
-/// A cell of more bytes gets a chunk of its own, unless a setting says otherwise.
+/// Default bytes above which a cell gets a chunk of its own.
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a chunk of a pool that has given out all it may, unless a cell needs more.
+/// Bytes of a chunk once the pool has no room left, unless a cell needs more.
 pub(super) const LEAST_CHUNK_BYTES: usize = 16 << 10;
-/// Bytes of a huge page, of most machines.
+/// Bytes of a huge page of most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Chunks that are kept ready at least.
+/// The minimum number of ready chunks.
 const READY_CHUNKS: usize = 4;
-/// At most one of so many chunks of a pool is kept ready.
+/// At most one chunk in this many of a pool is ready.
 const READY_PART: usize = 4;
-/// How long what was taken is looked at for what will be; up to twice as long.
+/// The period over which takes are counted. Counts are used for up to two periods.
 const TAKES_PERIOD: Duration = Duration::from_secs(60);
-/// After so many looks at which nobody had taken a chunk, none are kept ready for what was taken before.
+/// After this many idle checks without a take, the count of earlier takes is forgotten.
 const IDLE_LOOKS: u32 = 6;
 /// The system's smallest page, or less.
 const PAGE_BYTES: usize = 4096;
-/// Space is handed out in multiples of this.
+/// Allocations are multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// Addresses of memory have no other bits, unless a process asks for them (five-level paging, 52-bit addresses).
+/// Addresses have no higher bits, unless a process asks for them (five-level paging, 52-bit
+/// addresses).
 pub(super) const ADDRESS_BITS: u32 = 48;
 
-/// How large chunks are. The defaults are HBase's.
+/// Sizes of chunks. The defaults are HBase's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkSizes {
     /// Bytes of a chunk, a positive multiple of 8 (`hbase.hregion.memstore.mslab.chunksize`).
     pub chunk_bytes: usize,
-    /// A cell of more bytes gets a chunk of its own; no more than a chunk has (`hbase.hregion.memstore.mslab.max.allocation`).
+    /// A larger cell gets a chunk of its own; at most `chunk_bytes`
+    /// (`hbase.hregion.memstore.mslab.max.allocation`).
     pub shared_bytes_max: usize,
 }
 
@@ -62,14 +68,14 @@ impl Default for ChunkSizes {
     }
 }
 
-/// A run of memory that is handed out front to back and freed as a whole.
+/// Memory that is allocated front to back and freed as a whole.
 pub(super) struct Chunk {
     base: NonNull<u8>,
     len: usize,
     used: AtomicUsize,
 }
 
-// SAFETY: a chunk owns its memory, and hands out each byte of it once.
+// SAFETY: a chunk owns its memory, and gives each byte of it to one caller.
 unsafe impl Send for Chunk {}
 // SAFETY: `used` is atomic and nothing else changes.
 unsafe impl Sync for Chunk {}
@@ -85,7 +91,7 @@ impl Chunk {
         Self { base, len, used: AtomicUsize::new(0) }
     }
 
-    /// `bytes` bytes (a multiple of [`ALIGN`]) that nobody else has, or `None` when the chunk has no such room.
+    /// Allocates `bytes` bytes (a multiple of [`ALIGN`]); `None` if the chunk has too little room.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let start = self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -96,27 +102,28 @@ impl Chunk {
         Some(unsafe { self.base.add(start) })
     }
 
-    /// Asks for huge pages where nothing has been touched yet. For chunks that will be filled: a page is resident as a whole.
+    /// Asks for huge pages for memory not touched yet. Only for chunks that will be filled, because
+    /// a huge page is resident as a whole.
     pub(super) fn want_huge_pages(&self) {
         if has_huge_pages(self.len) {
             want_huge_pages(self.base, self.len);
         }
     }
 
-    /// Has the system give the memory now.
+    /// Touches every page, so that the system supplies the memory now.
     fn touch(&mut self) {
         for at in (0..self.len).step_by(PAGE_BYTES) {
-            // SAFETY: inside the allocation, of which nobody else knows yet.
+            // SAFETY: inside the allocation, which no other code knows yet.
             unsafe { self.base.add(at).write_volatile(0) };
         }
     }
 
-    /// Bytes that it has, used or not.
+    /// Its bytes, including free space.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where its first byte is.
+    /// The address of its first byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -128,7 +135,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout.
+        // SAFETY: allocated in `new` with the same layout.
         unsafe { dealloc(self.base.as_ptr(), layout(self.len)) };
     }
 }
@@ -139,24 +146,25 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(len, align).expect("chunk lengths are far below isize::MAX")
 }
 
-/// Whether a chunk of so many bytes can lie in huge pages of its own.
+/// Returns true if a chunk of `len` bytes fills whole huge pages.
 fn has_huge_pages(len: usize) -> bool {
     len.is_multiple_of(HUGE_PAGE_BYTES)
 }
 
-/// SpareChunks chunks of one size, kept for the next segment.
+/// Spare chunks of one size, kept for later segments.
 ///
-/// Bound: at most `spare_max` chunks are kept, those that lie ready included, and no more than `bytes_max` leaves beside those
-/// that are out; what comes back beyond that is freed. See the module for those that are out.
+/// Bound: at most `spare_max` chunks are kept, the ready ones included, and no more than
+/// `bytes_max` allows beside the chunks in use. Chunks that come back beyond that are freed. The
+/// module's header describes the chunks in use.
 pub struct ChunkPool {
     sizes: ChunkSizes,
-    /// `out_bytes` grows under its lock.
+    /// `out_bytes` grows under this lock.
     spare: Mutex<SpareChunks>,
     spare_max: usize,
     bytes_max: usize,
-    /// Chunks to have ready at first.
+    /// The number of ready chunks at first.
     initial: usize,
-    /// Bytes of chunks that segments hold, those that are larger than usual included.
+    /// Bytes of the chunks in use by segments, including chunks larger than usual.
     out_bytes: AtomicUsize,
 }
 
@@ -165,23 +173,24 @@ struct SpareChunks {
     /// Used before, or touched.
     chunks: Vec<Chunk>,
     takes: TakeHistory,
-    /// The fewest chunks that lay here since [`ChunkPool::begin_idle_period`]: so many nobody has needed.
+    /// The smallest number of spare chunks since [`ChunkPool::begin_idle_period`]: this many were
+    /// not needed.
     idle: usize,
-    /// A segment that had filled a chunk took one, and few are left.
+    /// True if a segment that had filled a chunk took one and few are left.
     are_wanted: bool,
-    /// Who keeps chunks ready.
+    /// The thread that keeps chunks ready.
     keeper: Option<Thread>,
     keeper_stops: bool,
 }
 
-/// How many chunks segments take in a while.
+/// Counts the chunks that segments take per period.
 #[derive(Debug, Default)]
 pub(super) struct TakeHistory {
     since: Option<Instant>,
-    /// Since then, and in the period before.
+    /// Takes of the current period, and of the one before.
     now: usize,
     before: usize,
-    /// Looks for idle chunks since the last of them.
+    /// Idle checks since the last take.
     looks: u32,
 }
 
@@ -192,7 +201,7 @@ impl TakeHistory {
         self.looks = 0;
     }
 
-    /// Begins another period when this one is over.
+    /// Starts a new period if the current one is over.
     fn roll(&mut self, at: Instant) {
         let since = *self.since.get_or_insert(at);
         let periods = at.saturating_duration_since(since).as_secs() / TAKES_PERIOD.as_secs();
@@ -213,57 +222,57 @@ impl ChunkPool {
         Self::of(ChunkSizes::default(), spare_max, 0)
     }
 
-    /// A pool that keeps at most `spare_max` chunks; who keeps chunks ready begins with `initial` of these.
+    /// A pool that keeps at most `spare_max` chunks, of which `initial` are made ready at first.
     pub fn of(sizes: ChunkSizes, spare_max: usize, initial: usize) -> Arc<Self> {
         Self::within(sizes, spare_max, initial, usize::MAX)
     }
 
-    /// As [`ChunkPool::of`], with so many bytes for all chunks together.
+    /// As [`ChunkPool::of`], with at most `bytes_max` bytes of chunks in all.
     pub fn within(sizes: ChunkSizes, spare_max: usize, initial: usize, bytes_max: usize) -> Arc<Self> {
         let (spare, out_bytes) = (Mutex::new(SpareChunks::default()), AtomicUsize::new(0));
         Arc::new(Self { sizes, spare, spare_max, bytes_max, initial: initial.min(spare_max), out_bytes })
     }
 
-    /// How large its chunks are.
+    /// The sizes of its chunks.
     pub fn sizes(&self) -> ChunkSizes {
         self.sizes
     }
 
-    /// Chunks that lie ready.
+    /// The number of spare chunks.
     pub fn spare(&self) -> usize {
         self.spare.lock().chunks.len()
     }
 
-    /// Bytes of the chunks that segments hold now, used up or not.
+    /// Bytes of the chunks in use by segments, including free space.
     pub fn out_bytes(&self) -> usize {
         self.out_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all chunks: those that segments hold, and spare ones.
+    /// Bytes of all chunks, in use or spare.
     pub fn bytes(&self) -> usize {
-        // One that comes back meanwhile is counted late, and never twice.
+        // A chunk that comes back meanwhile is counted late, but never twice.
         let spare = self.spare.lock();
         self.out_bytes() + spare.chunks.len() * self.sizes.chunk_bytes
     }
 
-    /// Bytes that all chunks together may have.
+    /// The maximum bytes of all chunks.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Of the bytes that segments hold, those beyond the slack that a pool for MemStores of `memstore_bytes` has.
+    /// Bytes in use beyond the slack that a pool for MemStores of `memstore_bytes` has.
     pub fn beyond_slack(&self, memstore_bytes: u64) -> u64 {
         let slack = (self.bytes_max as u64).saturating_sub(memstore_bytes);
         (self.out_bytes() as u64).saturating_sub(slack)
     }
 
-    /// How many chunks there may be beside those that are out.
+    /// How many chunks fit beside those in use.
     fn room(&self) -> usize {
         self.bytes_max.saturating_sub(self.out_bytes()) / self.sizes.chunk_bytes
     }
 
-    /// Frees up to `chunks_max` spare chunks of those that nobody has needed since [`ChunkPool::begin_idle_period`], but for
-    /// those that lie ready; how many bytes.
+    /// Frees up to `chunks_max` spare chunks that were not needed since
+    /// [`ChunkPool::begin_idle_period`], but not the ready ones. Returns the bytes freed.
     pub fn release_idle(&self, chunks_max: usize) -> usize {
         let mut spare = self.spare.lock();
         spare.takes.roll(Instant::now());
@@ -277,7 +286,7 @@ impl ChunkPool {
         surplus.len() * self.sizes.chunk_bytes
     }
 
-    /// From here on spare chunks are idle until somebody takes them.
+    /// Starts a period: spare chunks count as idle until they are taken.
     pub fn begin_idle_period(&self) {
         let mut spare = self.spare.lock();
         spare.idle = spare.chunks.len();
@@ -287,7 +296,8 @@ impl ChunkPool {
         }
     }
 
-    /// Counts a chunk that goes out, and takes out of `spare` what there is no room for beside it, to be freed.
+    /// Counts a chunk as in use, and removes from `spare` the chunks that no longer fit, to be
+    /// freed.
     fn goes_out(&self, spare: &mut SpareChunks, bytes: usize) -> Vec<Chunk> {
         self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
         let kept = self.room().min(spare.chunks.len());
@@ -296,7 +306,7 @@ impl ChunkPool {
         surplus
     }
 
-    /// Bytes of a chunk for a cell that takes `wanted`: `usual` if there is room for that.
+    /// Bytes of the chunk for a cell of `wanted` bytes: `usual` if there is room for that.
     fn size_of_next(&self, usual: usize, wanted: usize) -> usize {
         match self.out_bytes().saturating_add(usual) <= self.bytes_max {
             true => usual,
@@ -304,7 +314,7 @@ impl ChunkPool {
         }
     }
 
-    /// A chunk with room for `wanted` bytes, no more than cells that share chunks have.
+    /// A chunk with room for `wanted` bytes, for a cell that shares chunks.
     pub(super) fn take(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
@@ -314,8 +324,8 @@ impl ChunkPool {
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
-    /// A segment's first chunk, with room for `wanted` bytes: a small one, or one that is spare and not one of those kept
-    /// ready.
+    /// A segment's first chunk, with room for `wanted` bytes: a small one, or a spare one that is
+    /// not among the ready ones.
     pub(super) fn take_first(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(Instant::now());
@@ -328,7 +338,7 @@ impl ChunkPool {
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
-    /// A chunk with room for `wanted` bytes, for a segment that has filled its first.
+    /// A chunk with room for `wanted` bytes, for a segment that has filled its first chunk.
     pub(super) fn take_another(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(Instant::now());
@@ -367,7 +377,7 @@ impl ChunkPool {
         }
     }
 
-    /// Makes one chunk ready; whether there was need for it.
+    /// Makes one chunk ready, if one is missing. Returns true if it did.
     pub(super) fn make_ready(&self) -> bool {
         let spare = self.spare.lock();
         if spare.chunks.len() >= self.ready_chunks(&spare) {
@@ -378,7 +388,7 @@ impl ChunkPool {
         true
     }
 
-    /// How many chunks are to lie ready.
+    /// The target number of ready chunks.
     fn ready_chunks(&self, spare: &SpareChunks) -> usize {
         let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
         let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
@@ -407,7 +417,7 @@ impl ChunkPool {
         Chunk::new(bytes)
     }
 
-    /// TakeHistory back what one of the others gave.
+    /// Takes a chunk back from a segment.
     pub(super) fn give_back(&self, mut chunk: Chunk) {
         self.out_bytes.fetch_sub(chunk.len, Ordering::Relaxed);
         if chunk.len != self.sizes.chunk_bytes {

@@ -1,15 +1,17 @@
-//! What an in-memory flush does with the segments behind the active one (HBase's CompactingMemStore).
+//! What an in-memory flush does with the segments behind the active one (HBase's
+//! CompactingMemStore).
 //!
 //! | `IN_MEMORY_COMPACTION` | the new segment | the pipeline |
 //! |---|---|---|
-//! | NONE | there is none: the active segment grows until the flush | |
-//! | BASIC | becomes flat | indexes are merged when there are too many; every cell stays |
-//! | EAGER | is rewritten together with all others, without what a flush would drop | is one segment |
-//! | ADAPTIVE | as BASIC, or as EAGER when many cells share columns and rewriting has paid before | |
+//! | NONE | none: the active segment grows until the flush | |
+//! | BASIC | becomes flat | indexes are merged if there are too many; every cell stays |
+//! | EAGER | is rewritten with all others, without what a flush would drop | is one segment |
+//! | ADAPTIVE | as BASIC; as EAGER if many cells share columns and rewriting has paid before | |
 //!
-//! HBase merges the whole pipeline whenever it is longer than `hbase.hregion.compacting.pipeline.segments.limit`, so that
-//! a flush of n in-memory flushes has merged n²/2 of them. Here a merge begins at the newest and takes an older segment
-//! along when it must, or when that one is not much larger than what is merged already.
+//! HBase merges the whole pipeline whenever it is longer than
+//! `hbase.hregion.compacting.pipeline.segments.limit`, so a flush after n in-memory flushes has
+//! merged n²/2 segments. Here a merge begins at the newest segment. It includes an older one only
+//! if it must, or if that one is not much larger than what is merged already.
 
 use evenkeel_common::length;
 use std::sync::Arc;

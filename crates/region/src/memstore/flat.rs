@@ -1,15 +1,18 @@
 //! [`FlatIndex`]: sorted cells that never change, without the links of a list.
 //!
 //! ```text
-//! record = u64 seq_id | u32 key_value_len | KeyValue bytes          in chunks of the pool, one after the other, unaligned
-//! entry  = u32: number of the chunk, above as many bits as an offset in a chunk has | offset in it
-//!                                                                   in an array, in the order of the cells
+//! record = u64 seq_id | u32 key_value_len | KeyValue bytes
+//!          in chunks of the pool, one after the other, unaligned
+//! entry  = u32: number of the chunk | offset in it, with as many bits as a chunk's offset needs
+//!          in an array, in the order of the cells
 //! ```
-//! A cell costs its KeyValue and 16 bytes. A chunk is full before the next one is taken, across segments: who builds
-//! an index goes on in the chunk that the newest one before has left open. Two indexes become one by merging their
-//! entries; the records stay where they are. A chunk goes back to the pool when no index points into it any more.
+//! A cell costs its KeyValue and 16 bytes. A chunk is filled before the next one is taken, across
+//! segments: a builder continues in the chunk that the newest older index has left open. Two
+//! indexes are merged by merging their entries; the records stay where they are. A chunk returns to
+//! the pool once no index points into it.
 //!
-//! Bound: 4 GiB of chunks, 2^11 of 2 MiB, and less with cells of a chunk of their own; what is larger stays a skip list.
+//! Bound: 4 GiB of chunks, which is 2^11 chunks of 2 MiB, and less with cells that have a chunk of
+//! their own. A larger segment stays a skip list.
 
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
@@ -24,12 +27,12 @@ use super::record::write_key_value;
 const SEQ_ID_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = SEQ_ID_BYTES + size_of::<u32>();
 
-/// How an entry tells which bytes a record is at: so many of its lower bits are the offset in a chunk.
+/// The layout of an entry: its lower bits, this many, are the offset in a chunk.
 #[derive(Clone, Copy)]
 struct EntryLayout(u32);
 
 impl EntryLayout {
-    /// For chunks of so many bytes, 4 GiB at most.
+    /// The layout for chunks of `chunk_bytes` bytes, at most 4 GiB.
     fn of(chunk_bytes: usize) -> Self {
         Self(chunk_bytes.next_power_of_two().trailing_zeros().min(u32::BITS - 1))
     }
@@ -54,9 +57,9 @@ impl EntryLayout {
     }
 }
 
-/// A chunk that goes back to its pool.
+/// A chunk that returns to its pool when it is dropped.
 struct PooledChunk {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     chunk: Option<Chunk>,
     pool: Arc<ChunkPool>,
 }
@@ -73,7 +76,7 @@ impl Drop for PooledChunk {
     }
 }
 
-/// A place in a `FlatIndex`: one of its entries, or none.
+/// An entry of a `FlatIndex`, or null.
 pub(super) type Cursor = *const u32;
 
 /// See the module.
@@ -82,7 +85,7 @@ pub(super) struct FlatIndex {
     bits: EntryLayout,
     entries: Box<[u32]>,
     chunks: Box<[Arc<PooledChunk>]>,
-    /// Where each chunk begins; the same order.
+    /// The addresses of the chunks, in the same order.
     bases: Box<[NonNull<u8>]>,
     /// The chunk that may have room left.
     open: Option<usize>,
@@ -110,12 +113,12 @@ impl FlatIndex {
         self.comparator
     }
 
-    /// How many cells there are.
+    /// The number of cells.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of its entries and of its chunks, used up or not. Two indexes may have one chunk in common.
+    /// Bytes of its entries and of its chunks, including free space. Two indexes may share a chunk.
     pub(super) fn chunk_bytes(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|chunk| chunk.chunk().len()).sum();
         chunks + size_of_val(&*self.entries)
@@ -144,7 +147,7 @@ impl FlatIndex {
     /// The cell after one of this index; a null cursor has none.
     #[inline]
     pub(super) fn after(&self, at: Cursor) -> Cursor {
-        // One past the last entry is an address of this array still.
+        // One past the last entry is still an address of this array.
         let next = at.wrapping_add(1);
         if at.is_null() || next == self.entries.as_ptr_range().end { std::ptr::null() } else { next }
     }
@@ -156,7 +159,7 @@ impl FlatIndex {
         unsafe { at.as_ref() }.map(|entry| self.record(*entry))
     }
 
-    /// How many cells are before `key`.
+    /// The number of cells before `key`.
     fn position_of(&self, key: &CellRef<'_>) -> usize {
         search::partition_point(0..self.len(), |i| {
             self.comparator.compare(&self.cell_at(i), key) == Order::Less
@@ -173,8 +176,8 @@ impl FlatIndex {
 
     #[inline]
     fn record(&self, entry: u32) -> CellRef<'_> {
-        // SAFETY: entries are made by `FlatBuilder::push` alone, which wrote a whole record there; nobody writes to those
-        // bytes again, and `chunks` keeps them.
+        // SAFETY: only `FlatBuilder::push` makes entries, after it wrote a whole record there;
+        // those bytes are never written again, and `chunks` keeps them alive.
         unsafe {
             let at = self.bases[self.bits.chunk(entry)].add(self.bits.offset(entry));
             let seq_id = at.cast::<u64>().read_unaligned();
@@ -184,14 +187,13 @@ impl FlatIndex {
         }
     }
 
-    /// The first position from `from` on at which `goes_before` no longer holds; it holds of a run there, if at all. Cheap when
-    /// the run is short.
+    /// The first position from `from` on at which `goes_before` is false. Cheap if it is near.
     fn end_of_run(&self, from: usize, goes_before: impl Fn(&CellRef<'_>) -> bool) -> usize {
         search::gallop(from..self.len(), |i| goes_before(&self.cell_at(i)))
     }
 
-    /// Cells of this index and of an older one; of those that compare equal, this one's first. `None` when they have too
-    /// many chunks.
+    /// Merges this index with an older one. Of cells that compare equal, this index's come first.
+    /// `None` if the result has too many chunks.
     pub(super) fn merge_with(&self, older: &Self) -> Option<Self> {
         let mut chunks = older.chunks.to_vec();
         let numbers: Vec<usize> = self.chunks.iter().map(|chunk| number_of(&mut chunks, chunk)).collect();
@@ -222,7 +224,7 @@ impl FlatIndex {
         Some(Self::new(self.comparator, bits, entries, chunks, open))
     }
 
-    /// How many different columns there are: rows, families and qualifiers.
+    /// The number of distinct columns: rows, families and qualifiers.
     pub(super) fn count_columns(&self) -> usize {
         let same = |pair: &&[u32]| {
             let [a, b] = [pair[0], pair[1]].map(|entry| self.record(entry));
@@ -232,7 +234,7 @@ impl FlatIndex {
     }
 }
 
-/// The place of a chunk in a list, to which it is added when it is not there.
+/// The index of a chunk in `chunks`; a missing chunk is added.
 fn number_of(chunks: &mut Vec<Arc<PooledChunk>>, chunk: &Arc<PooledChunk>) -> usize {
     chunks.iter().position(|other| Arc::ptr_eq(other, chunk)).unwrap_or_else(|| {
         chunks.push(Arc::clone(chunk));
@@ -240,7 +242,7 @@ fn number_of(chunks: &mut Vec<Arc<PooledChunk>>, chunk: &Arc<PooledChunk>) -> us
     })
 }
 
-/// Makes a [`FlatIndex`] of cells that come in order.
+/// Builds a [`FlatIndex`] of cells that come in order.
 pub(super) struct FlatBuilder {
     pool: Arc<ChunkPool>,
     comparator: CellComparator,
@@ -248,12 +250,12 @@ pub(super) struct FlatBuilder {
     entries: Vec<u32>,
     chunks: Vec<Arc<PooledChunk>>,
     open: Option<usize>,
-    /// The chunk to go on with.
+    /// The chunk to continue with.
     before: Option<Arc<PooledChunk>>,
 }
 
 impl FlatBuilder {
-    /// For about `cells` cells; begins in the chunk that `before` has left open.
+    /// A builder for about `cells` cells. It continues in the chunk that `before` has left open.
     pub(super) fn new(
         pool: &Arc<ChunkPool>,
         comparator: CellComparator,
@@ -266,8 +268,8 @@ impl FlatBuilder {
         Self { pool: Arc::clone(pool), comparator, bits, entries, chunks: Vec::new(), open: None, before }
     }
 
-    /// Copies a cell in, which goes after all others. Gives the bytes that it takes, its entry included; `None` when there
-    /// are too many chunks: then nothing was copied.
+    /// Copies a cell, which must sort after all others. Returns the bytes it takes, its entry
+    /// included; `None`, without copying, if there are too many chunks.
     pub(super) fn push(&mut self, cell: &CellRef<'_>) -> Option<usize> {
         let bytes = HEADER_BYTES + cell.key_value_len();
         let (entry, at) = self.take(bytes)?;

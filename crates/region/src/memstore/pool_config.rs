@@ -1,7 +1,8 @@
-//! [`ChunkPoolConfig`]: HBase's settings of the MSLAB, for the pool of chunks.
+//! [`ChunkPoolConfig`]: HBase's MSLAB settings, for the pool of chunks.
 //!
-//! `hbase.hregion.memstore.mslab.enabled` is of no effect: cells lie in chunks always. Nor is
-//! `hbase.hregion.memstore.mslab.indexchunksize.percent`: a list's index lies among its cells.
+//! `hbase.hregion.memstore.mslab.enabled` has no effect, because cells always lie in chunks. Nor
+//! has `hbase.hregion.memstore.mslab.indexchunksize.percent`, because a list's index lies among its
+//! cells.
 
 use evenkeel_common::length;
 use std::sync::Arc;
@@ -16,34 +17,34 @@ const MAX_ALLOCATION: &str = "hbase.hregion.memstore.mslab.max.allocation";
 const POOL_MAX: &str = "hbase.hregion.memstore.chunkpool.maxsize";
 const POOL_INITIAL: &str = "hbase.hregion.memstore.chunkpool.initialsize";
 
-/// Bytes of the smallest and the largest chunk that may be asked for.
+/// The smallest and the largest chunk that may be configured, in bytes.
 const CHUNK_BYTES_BOUNDS: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
-/// How a pool is made.
+/// The settings of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPoolConfig {
-    /// How large its chunks are.
+    /// The sizes of its chunks.
     pub sizes: ChunkSizes,
-    /// SpareChunks chunks that it keeps at most.
+    /// The maximum number of spare chunks.
     pub spare_max: usize,
-    /// Chunks that it has ready at first.
+    /// The number of ready chunks at first.
     pub initial: usize,
-    /// Bytes that all its chunks have together: those of MemStores, and [`chunk_slack_bytes`].
+    /// The maximum bytes of all chunks: those of MemStores, and [`chunk_slack_bytes`].
     pub bytes_max: usize,
 }
 
-/// What chunks of MemStores that have `memstore_bytes` together may have beyond that, because they are not full or lie
-/// ready: a 16th, but four chunks of 2 MiB where that is no more than an eighth.
+/// Bytes that chunks may have beyond `memstore_bytes` of MemStores, because they are not full or
+/// are spare: a 16th of it, but at least four chunks of 2 MiB, unless that is more than an eighth.
 pub fn chunk_slack_bytes(memstore_bytes: u64) -> u64 {
     (memstore_bytes / 16).max((memstore_bytes / 8).min(4 * CHUNK_BYTES as u64))
 }
 
 impl ChunkPoolConfig {
-    /// Reads HBase's keys, for MemStores that have `memstore_bytes` together.
+    /// Reads HBase's keys, for MemStores of `memstore_bytes` together.
     ///
     /// # Errors
-    /// A value that cannot be read, or that HBase refuses: a part of the memory below 0 or above 1, an allocation larger than
-    /// a chunk. A chunk below 4 KiB or above 256 MiB.
+    /// A value that cannot be parsed, or that HBase refuses: a fraction of the memory below 0 or
+    /// above 1, an allocation larger than a chunk. A chunk below 4 KiB or above 256 MiB.
     pub fn from_configuration(conf: &Configuration, memstore_bytes: u64) -> Result<Self, ConfigError> {
         let sizes = Self::sizes(conf)?;
         let part = |key: &str, default: f64| match conf.get_f64_or(key, default)? {

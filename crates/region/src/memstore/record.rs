@@ -1,4 +1,4 @@
-//! Cells as bytes in a chunk.
+//! Writes cells as KeyValues into a chunk.
 
 use std::ptr::NonNull;
 
@@ -19,8 +19,8 @@ pub(super) unsafe fn write_key_value(at: NonNull<u8>, cell: &CellRef<'_>) {
     ];
     let mut at = at.as_ptr();
     for part in parts {
-        // SAFETY: the parts add up to `key_value_len` bytes, which the caller vouches for; the source is a live slice
-        // elsewhere.
+        // SAFETY: the parts add up to `key_value_len` bytes, which the caller guarantees to be
+        // valid; the source is a live slice elsewhere.
         unsafe {
             at.copy_from_nonoverlapping(part.as_ptr(), part.len());
             at = at.add(part.len());

@@ -1,12 +1,14 @@
-//! [`RowPrefixEncoder`]: a few bits of a row that mostly tell which of two comes first.
+//! [`RowPrefixEncoder`]: encodes a row's prefix in a few bits that mostly order two rows.
 //!
-//! A walk down a skip list looks at a node only to compare its row, and waits for memory to do so. With a code of the
-//! row beside each link it knows beforehand, and goes to the nodes alone that lie on its way.
+//! A skip list search compares the row of each node it passes, and waits for memory to read it.
+//! With a code of the row beside each link, the search knows the order without reading the node,
+//! and reads only the nodes on its path.
 //!
-//! Rows of one region are alike: they begin with the same bytes, and many are alphabet of digits. So a code leaves out what
-//! two rows from both ends of the range have in common, reads what follows as a number whose digits are the bytes that such
-//! alphabet has, and keeps its upper bits. Rows outside of what was expected have the lowest code or the highest; they
-//! are compared in full, as rows with the same code always are. A poor guess costs time and nothing else.
+//! Rows of one region are alike: they share a prefix, and many are decimal or hexadecimal text. So
+//! a code skips the prefix that rows from both ends of the range share, reads the following bytes
+//! as a number in the base of their alphabet, and keeps its upper bits. Rows outside the expected
+//! range have the lowest or the highest code. Rows with equal codes are compared in full, so a poor
+//! guess costs time and never correctness.
 
 use evenkeel_common::length;
 
@@ -15,34 +17,35 @@ pub(super) const PREFIX_CODE_BITS: u32 = 19;
 /// The highest code.
 pub(super) const PREFIX_CODE_MAX: u32 = (1 << PREFIX_CODE_BITS) - 1;
 
-/// The first and last byte of kinds of alphabet, the narrower before the wider: decimal and hexadecimal digits, digits and
-/// letters, what is printed, anything.
+/// The first and last byte of each alphabet, narrower ones first: decimal digits, hexadecimal
+/// digits, digits and letters, printable characters, any byte.
 const ALPHABETS: [(u8, u8); 5] = [(b'0', b'9'), (b'0', b'f'), (b'0', b'z'), (b' ', b'~'), (0, u8::MAX)];
-/// Numbers of rows are below 2 to this power, so that sums and products of them fit.
+/// A row's number is below 2 to this power, so that sums and products do not overflow.
 const NUMBER_BITS: u32 = 40;
 
-/// How rows are digested. Rows in ascending order, byte by byte, have codes in ascending order, or equal ones.
+/// Encodes the rows of one list. Codes ascend with rows in byte order; different rows may have
+/// equal codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowPrefixEncoder {
-    /// What expected rows begin with.
+    /// The prefix that expected rows share.
     prefix: Box<[u8]>,
-    /// The lowest and highest byte that is expected behind it.
+    /// The lowest and highest byte expected after the prefix.
     alphabet: (u8, u8),
-    /// How many of those bytes make the number of a row.
+    /// How many bytes after the prefix make up a row's number.
     digits: u32,
-    /// The number of the first row that is expected.
+    /// The number of the first expected row.
     low: u64,
-    /// Bits of a number, less `low`, that are left out.
+    /// How many low bits of a number, less `low`, are dropped.
     shift: u32,
 }
 
 impl RowPrefixEncoder {
-    /// Tells nothing: all rows have one code.
+    /// An encoder that gives all rows the same code.
     pub(super) fn none() -> Self {
         Self { prefix: Box::default(), alphabet: ALPHABETS[ALPHABETS.len() - 1], digits: 0, low: 0, shift: 0 }
     }
 
-    /// For rows that are expected between these two; empty for no such end.
+    /// An encoder for rows expected between these two; empty for no such end.
     pub(super) fn between(low: &[u8], high: &[u8]) -> Self {
         let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
         let alphabet = alphabet_of(&low[common..], &high[common..]);
@@ -70,8 +73,8 @@ impl RowPrefixEncoder {
         length::low_u32(number.min(u64::from(PREFIX_CODE_MAX)))
     }
 
-    /// The first bytes of the rest of a row as a number. From the first byte on that is not of the alphabet, it has the lowest
-    /// digits or the highest; so it has where the row has ended.
+    /// The bytes after the prefix as a number. From the first byte outside the alphabet on, all
+    /// digits are the lowest or the highest; after the row's end they are the lowest.
     fn number(&self, rest: &[u8]) -> u64 {
         let ((min, max), radix) = (self.alphabet, radix(self.alphabet));
         let mut number = 0;
@@ -87,14 +90,14 @@ impl RowPrefixEncoder {
     }
 }
 
-/// The narrowest alphabet that all these bytes are of.
+/// The narrowest alphabet with all these bytes.
 fn alphabet_of(low: &[u8], high: &[u8]) -> (u8, u8) {
     let has = |(min, max): &(u8, u8)| low.iter().chain(high).all(|byte| (min..=max).contains(&byte));
     let known = !(low.is_empty() && high.is_empty());
     ALPHABETS.into_iter().find(has).filter(|_| known).unwrap_or((0, u8::MAX))
 }
 
-/// A row above all that begin with as many of the lowest bytes as `low` does: numbers of one length do.
+/// A row above all rows that begin with as many lowest bytes as `low`, as numbers of one length do.
 fn highest_like(low: &[u8], alphabet: (u8, u8)) -> Vec<u8> {
     let lowest = low.iter().take_while(|byte| **byte == alphabet.0);
     lowest.copied().chain([alphabet.1; NUMBER_BITS as usize]).collect()
@@ -108,7 +111,7 @@ fn radix((min, max): (u8, u8)) -> u64 {
 mod tests {
     use super::*;
 
-    /// Digests of rows in order are in order, whatever is expected; gives how many differ.
+    /// Checks that the codes of sorted rows are sorted, and returns how many differ.
     fn different(code: &RowPrefixEncoder, mut rows: Vec<Vec<u8>>) -> usize {
         rows.sort_unstable();
         let codes: Vec<_> = rows.iter().map(|row| code.code_of(row)).collect();

@@ -8,15 +8,15 @@ use super::Segment;
 use super::segment::Cursor;
 use crate::scanner::{KeyValueScanner, LeafScanner};
 
-/// Steps that [`SegmentScanner::reseek`] tries before it descends from the top of the list.
+/// Steps that [`SegmentScanner::reseek`] tries before it searches from the top of the list.
 const STEPS_BEFORE_DESCENT: usize = 4;
 
-/// A cursor over a segment that passes over cells beyond its read point.
+/// A cursor over a segment that skips cells above its read point.
 pub struct SegmentScanner {
     segment: Arc<Segment>,
     at: Cursor,
-    /// The cell at `at`. Borrows from `segment`, not for `'static`: only [`SegmentScanner::peek`] hands it out,
-    /// for no longer than `self` is borrowed.
+    /// The cell at `at`. It borrows from `segment`, not for `'static`: only
+    /// [`SegmentScanner::peek`] returns it, for no longer than `self` is borrowed.
     cell: Option<CellRef<'static>>,
     read_point: u64,
 }
@@ -25,12 +25,12 @@ pub struct SegmentScanner {
 unsafe impl Send for SegmentScanner {}
 
 impl SegmentScanner {
-    /// A cursor at no cell; seek before use.
+    /// A cursor without a current cell; seek before use.
     pub fn new(segment: Arc<Segment>, read_point: u64) -> Self {
         Self { segment, at: Cursor::NONE, cell: None, read_point }
     }
 
-    /// Whether it is of this segment.
+    /// Returns true if it scans this segment.
     pub fn is_of(&self, segment: &Arc<Segment>) -> bool {
         Arc::ptr_eq(&self.segment, segment)
     }
@@ -40,13 +40,13 @@ impl SegmentScanner {
         &self.segment
     }
 
-    /// Is at no cell from here on, and reads at this point once it is sought.
+    /// Moves to no cell. The next seek reads at `read_point`.
     pub fn rewind(&mut self, read_point: u64) {
         (self.at, self.cell) = (Cursor::NONE, None);
         self.read_point = read_point;
     }
 
-    /// Goes to `at`, or to the first visible cell after it.
+    /// Moves to `at`, or to the first visible cell after it.
     fn settle(&mut self, mut at: Cursor) {
         let mut cell = self.segment.cell(at);
         while cell.is_some_and(|cell| cell.seq_id() > self.read_point) || self.segment.is_hidden(at) {
@@ -58,7 +58,7 @@ impl SegmentScanner {
         self.cell = cell.map(|cell| unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) });
     }
 
-    /// Goes to the first visible cell of the row of `last`, or of a row before it.
+    /// Moves to the first visible cell of the row of `last`, or of an earlier row.
     fn settle_in_row_of(&mut self, mut last: Cursor) {
         let mut key = KeyBuf::default();
         loop {

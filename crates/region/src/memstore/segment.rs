@@ -12,7 +12,7 @@ use super::skip_list::{InterleavedDescent, SkipList};
 use super::{ChunkPool, MemStoreSize};
 use crate::ops::TimeRange;
 
-/// A place in a segment, or none. Made by a segment and good for that one only.
+/// A position in a segment, or none. Valid only for the segment that made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor(*const ());
 
@@ -24,15 +24,15 @@ impl Cursor {
     }
 }
 
-/// How a segment finds its cells.
+/// The index of a segment's cells.
 enum SegmentIndex {
-    /// TakeHistory writes.
+    /// Takes writes.
     List(SkipList),
     /// Never changes.
     Flat(FlatIndex),
 }
 
-/// Calls what both kinds of index have. Their cursors are thin pointers.
+/// Calls a method that both kinds of index have. Their cursors are thin pointers.
 macro_rules! each {
     ($self:ident, $index:ident => $call:expr) => {
         match &$self.index {
@@ -42,10 +42,11 @@ macro_rules! each {
     };
 }
 
-/// Rows of fewer cells tell little of those to come.
+/// A segment with fewer cells than this does not predict the rows of the next one.
 const CELLS_TO_LEARN_FROM: u64 = 64;
 
-/// Cells of one store in memory. As long as it is a list it takes inserts from many threads; readers wait for nothing.
+/// Cells of one store in memory. While it is a list, many threads insert at once, and readers wait
+/// for nothing.
 pub struct Segment {
     index: SegmentIndex,
     data_bytes: AtomicU64,
@@ -53,12 +54,13 @@ pub struct Segment {
     cells: AtomicU64,
     min_timestamp: AtomicI64,
     max_timestamp: AtomicI64,
-    /// Different columns; 0 for not known.
+    /// The number of distinct columns; 0 if unknown.
     columns: AtomicU64,
 }
 
 impl Segment {
-    /// An empty segment. TakeHistory its first chunk with the first cell. Rows are found fastest when most lie between these two.
+    /// An empty segment. It takes its first chunk with its first cell. Searches are fastest if most
+    /// rows lie between `low` and `high`.
     pub fn new(comparator: CellComparator, (low, high): (&[u8], &[u8]), pool: Arc<ChunkPool>) -> Arc<Self> {
         Self::of_list(SkipList::new(comparator, RowPrefixEncoder::between(low, high), pool))
     }
@@ -67,10 +69,10 @@ impl Segment {
         Arc::new(Self::with(SegmentIndex::List(list), MemStoreSize::default()))
     }
 
-    /// An empty segment for what comes after this one, which is expected to be in rows like those here.
+    /// An empty segment that follows this one, with similar rows expected.
     ///
     /// # Panics
-    /// When the segment is flat.
+    /// If the segment is flat.
     pub fn next(&self) -> Arc<Self> {
         let SegmentIndex::List(list) = &self.index else {
             panic!("a flat segment is not what writes went to")
@@ -93,10 +95,11 @@ impl Segment {
     /// Copies a cell in. It is visible to scanners whose read point has reached its sequence id.
     ///
     /// # Panics
-    /// When the segment is flat.
+    /// If the segment is flat.
     pub fn add(&self, cell: &CellRef<'_>) {
         let SegmentIndex::List(list) = &self.index else { panic!("a flat segment takes no writes") };
-        // Before the cell can be seen, so that no reader skips the segment for a range that the cell is in.
+        // Before the cell becomes visible, so that no reader skips the segment by a time range that
+        // contains it.
         self.extend_time_range(cell.timestamp());
         let bytes = list.insert(cell);
         self.data_bytes.fetch_add(cell.key_value_len() as u64, Ordering::Relaxed);
@@ -104,7 +107,7 @@ impl Segment {
         self.cells.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How it codes rows while it takes writes.
+    /// The encoder of its rows, while it takes writes.
     #[cfg(test)]
     pub(super) fn row_encoder(&self) -> Option<&RowPrefixEncoder> {
         match &self.index {
@@ -114,7 +117,8 @@ impl Segment {
     }
 
     fn extend_time_range(&self, timestamp: i64) {
-        // Loads first: as good as every cell is inside, and lines that are only read do not move between cores.
+        // Load first: nearly every cell is inside already, and a line that is only read does not
+        // move between cores.
         if timestamp < self.min_timestamp() {
             self.min_timestamp.fetch_min(timestamp, Ordering::Relaxed);
         }
@@ -123,7 +127,7 @@ impl Segment {
         }
     }
 
-    /// Begins to look where a row would be inserted; `None` when that would not pay.
+    /// Starts a descent to where a row would be inserted; `None` if that does not pay.
     pub(crate) fn begin_descent(self: &Arc<Self>, row: &[u8]) -> Option<SegmentDescent> {
         match &self.index {
             SegmentIndex::List(list) => {
@@ -133,15 +137,15 @@ impl Segment {
         }
     }
 
-    /// Hides every cell with this key and sequence id, for ever. The sizes stay: the bytes do. A flat segment has no such
-    /// cell: it was made when all its cells were durable.
+    /// Hides every cell with this key and sequence id, permanently. The sizes stay, because the
+    /// bytes do. A flat segment has no such cell: it was made when all its cells were durable.
     pub fn take_back(&self, cell: &CellRef<'_>) {
         if let SegmentIndex::List(list) = &self.index {
             list.hide(cell);
         }
     }
 
-    /// What the segment holds.
+    /// The segment's sizes.
     pub fn size(&self) -> MemStoreSize {
         MemStoreSize {
             data_bytes: self.data_bytes.load(Ordering::Relaxed),
@@ -150,43 +154,44 @@ impl Segment {
         }
     }
 
-    /// Bytes of the memory that it takes, chunks that are not full among them.
+    /// Bytes of its chunks, including free space.
     pub fn chunk_bytes(&self) -> u64 {
         each!(self, index => index.chunk_bytes()) as u64
     }
 
-    /// Whether there is no cell.
+    /// Returns true if there is no cell.
     pub fn is_empty(&self) -> bool {
         self.first_cursor().is_none()
     }
 
-    /// Whether it is flat, and so never changes.
+    /// Returns true if it is flat, and so never changes.
     pub fn is_flat(&self) -> bool {
         matches!(self.index, SegmentIndex::Flat(_))
     }
 
-    /// The first cell of all.
+    /// The first cell.
     pub fn first(&self) -> Option<CellRef<'_>> {
         self.cell(self.first_cursor())
     }
 
-    /// The least timestamp; `i64::MAX` when there is no cell.
+    /// The smallest timestamp; `i64::MAX` if there is no cell.
     pub fn min_timestamp(&self) -> i64 {
         self.min_timestamp.load(Ordering::Relaxed)
     }
 
-    /// The greatest timestamp; `i64::MIN` when there is no cell.
+    /// The greatest timestamp; `i64::MIN` if there is no cell.
     pub fn max_timestamp(&self) -> i64 {
         self.max_timestamp.load(Ordering::Relaxed)
     }
 
-    /// Whether any cell may be in `range` and not older than `oldest_unexpired`.
+    /// Returns true if a cell may be in `range` and not older than `oldest_unexpired`.
     pub fn may_contain(&self, range: &TimeRange, oldest_unexpired: i64) -> bool {
         let (min, max) = (self.min_timestamp(), self.max_timestamp());
         max >= oldest_unexpired && max >= range.min && range.compare(min) <= 0
     }
 
-    /// Which part of its cells are the only one of their column, as counted by [`Segment::count_columns`].
+    /// The fraction of its cells that are alone in their column, as counted by
+    /// [`Segment::count_columns`].
     pub fn unique_fraction(&self) -> Option<f64> {
         let columns = self.columns.load(Ordering::Relaxed);
         (columns > 0).then(|| columns as f64 / self.size().cells.max(1) as f64)
@@ -199,7 +204,8 @@ impl Segment {
         }
     }
 
-    /// The cells of two flat segments, this one the newer; `None` when one is not flat, or both are too much for one.
+    /// Merges two flat segments, this one being the newer. `None` if one is not flat, or if the
+    /// result is too large.
     pub fn merge_with(&self, older: &Self) -> Option<Arc<Self>> {
         let (SegmentIndex::Flat(new), SegmentIndex::Flat(old)) = (&self.index, &older.index) else {
             return None;
@@ -234,7 +240,7 @@ impl Segment {
         each!(self, index => Cursor(index.before(key).cast()))
     }
 
-    /// The cell after a cursor, which is not none.
+    /// The cell after a cursor, which must not be none.
     #[inline]
     pub(super) fn after(&self, at: Cursor) -> Cursor {
         each!(self, index => Cursor(index.after(at.0.cast()).cast()))
@@ -245,7 +251,7 @@ impl Segment {
         each!(self, index => index.cell(at.0.cast()))
     }
 
-    /// Whether the cell belongs to a write that failed.
+    /// Returns true if the cell belongs to a write that failed.
     #[inline]
     pub(super) fn is_hidden(&self, at: Cursor) -> bool {
         match &self.index {
@@ -262,7 +268,7 @@ pub(crate) struct SegmentDescent {
 }
 
 impl SegmentDescent {
-    /// Looks at one node on the way to `row`; whether there are more.
+    /// Visits one node on the way to `row`. Returns true if there are more.
     #[inline]
     pub(crate) fn step(&mut self, row: &[u8]) -> bool {
         match &self.segment.index {
@@ -271,7 +277,7 @@ impl SegmentDescent {
         }
     }
 
-    /// Where it has come to.
+    /// The current position.
     #[cfg(test)]
     pub(super) fn before(&self) -> Cursor {
         Cursor(self.descent.before().cast())
@@ -287,14 +293,15 @@ impl std::fmt::Debug for Segment {
     }
 }
 
-/// Makes a flat [`Segment`] of cells that come in order.
+/// Builds a flat [`Segment`] of cells that come in order.
 pub struct FlatSegmentBuilder {
     index: FlatBuilder,
     segment: Segment,
 }
 
 impl FlatSegmentBuilder {
-    /// For about `cells` cells; begins in the chunk that `before`, when it is flat, has left open.
+    /// A builder for about `cells` cells. If `before` is flat, it continues in the chunk that
+    /// `before` has left open.
     pub fn new(
         pool: &Arc<ChunkPool>,
         comparator: CellComparator,
@@ -306,12 +313,12 @@ impl FlatSegmentBuilder {
             SegmentIndex::List(_) => None,
         });
         let index = FlatBuilder::new(pool, comparator, length::index(cells), before);
-        // Its sizes and times; the index comes last.
+        // Its sizes and times are filled in by `push`, its index by `finish`.
         let empty = FlatBuilder::new(pool, comparator, 0, None).finish();
         Self { index, segment: Segment::with(SegmentIndex::Flat(empty), MemStoreSize::default()) }
     }
 
-    /// Copies a cell in, which goes after all others; false when the segment can take no more.
+    /// Copies a cell, which must sort after all others. Returns false if the segment is full.
     pub fn push(&mut self, cell: &CellRef<'_>) -> bool {
         let Some(bytes) = self.index.push(cell) else { return false };
         let segment = &mut self.segment;

@@ -1,22 +1,24 @@
 //! [`SkipList`]: sorted cells in an arena.
 //!
-//! Insert: make the node, find its neighbours on every level, then link it level by level from the bottom by
-//! compare-and-swap; whoever loses a race looks again from where it was, since nodes never go away. A node is visible
-//! from the moment its bottom link is set, and complete by then: the link is stored with `Release` and followed with
-//! `Acquire`.
+//! An insert makes the node, finds its neighbours on every level, and links it level by level from
+//! the bottom by compare-and-swap. A thread that loses a race searches again from the same
+//! position, because nodes are never removed. A node is visible once its bottom link is set, and it
+//! is complete by then: the link is stored with `Release` and followed with `Acquire`.
 //!
-//! A link says where the next node is and, in its upper bits, what the code of that node's row is ([`RowPrefixEncoder`]). So a
-//! walk goes from node to node by what it finds beside their links, and compares cells only where codes are equal. Both
-//! are one word: who reads the one has read the other of the same node.
+//! A link holds the address of the next node and, in its upper bits, the prefix code of that node's
+//! row ([`RowPrefixEncoder`]). So a search moves from node to node by the codes beside the links,
+//! and compares cells only if codes are equal. Both parts are one word, so a reader never sees the
+//! code of one node with the address of another.
 //!
-//! A walk need not begin at the head. Tall nodes, of two levels and more, leave a link in a table of *hints*, which is
-//! indexed by the upper bits of codes. A search takes a hint that leads to before its key, climbs from there as long as
-//! there are taller nodes on its way, and goes down: it passes as many nodes as a search in a list of the cells between
-//! would. The table is replaced by a larger one as the list grows. What it says is never needed, only good to have: a hint
-//! that was lost costs the next search a longer way.
+//! A search need not begin at the head. Tall nodes, of two levels or more, leave a link in a table
+//! of *hints*, indexed by the upper bits of codes. A search takes a hint to a node before its key,
+//! climbs from there while there are taller nodes on its path, and then descends. It passes as many
+//! nodes as a search in a list of only the cells in between. The table is replaced by a larger one
+//! as the list grows. Hints are optional: a lost hint only makes a later search longer.
 //!
-//! Two cells that compare equal (same key, same sequence id: a batch that writes one cell twice) both stay, the later
-//! one first, so that a reader that counts a timestamp once sees the later.
+//! Two cells that compare equal (same key and sequence id: a batch that writes one cell twice) both
+//! stay. The later one comes first, so that a reader that counts a timestamp once sees the later
+//! cell.
 
 use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
@@ -33,7 +35,8 @@ use super::sync::{
     AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, HINT_BITS_MIN, Ordering, PublicationCheck, prefetch,
 };
 
-/// Levels of the tallest node; with one in four nodes a level higher, enough for 4^12 cells.
+/// Levels of the tallest node. One node in four is a level higher, so this is enough for 4^12
+/// cells.
 const HEIGHT_MAX: usize = 12;
 
 #[repr(C)]
@@ -41,8 +44,8 @@ pub(super) struct Node {
     seq_id: u64,
     key_value_len: u32,
     height: u16,
-    /// Set once, when the write that the cell belongs to has failed. Whoever may see the cell by its read point reads
-    /// after that write was declared complete, and so after this was set.
+    /// Set once, if the write that the cell belongs to has failed. A reader whose read point admits
+    /// the cell reads after that write was completed, and so after this was set.
     hidden: AtomicBool,
     published: PublicationCheck,
     // `height` links and the KeyValue follow.
@@ -52,16 +55,16 @@ const HEADER_BYTES: usize = size_of::<Node>();
 const LINK_BYTES: usize = size_of::<AtomicU64>();
 const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicU64>()));
 
-/// Where a node is, without the bits that are 0 in all such addresses, and in the bits above the code of its row.
+/// The address of a node without its constant bits, and above it the code of its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Link(u64);
 
-/// Bits of an address that differ.
+/// The bits of an address that vary.
 const PLACE_BITS: u32 = ADDRESS_BITS - ALIGN.trailing_zeros();
 const _: () = assert!(PLACE_BITS + PREFIX_CODE_BITS <= u64::BITS);
 
 impl Link {
-    /// Behind the last node.
+    /// After the last node.
     const END: Self = Self(0);
 
     fn to(node: NonNull<Node>, code: u32) -> Self {
@@ -88,7 +91,7 @@ impl Link {
     }
 }
 
-/// A node of the list that a `Cursor` was made from, or none.
+/// A node of the list that made the cursor, or null.
 pub(super) type Cursor = *const Node;
 
 pub(super) struct SkipList {
@@ -98,39 +101,39 @@ pub(super) struct SkipList {
     head: [AtomicU64; HEIGHT_MAX],
     height: AtomicUsize,
     heights_drawn: AtomicUsize,
-    /// A word with the number of bits by which hints are indexed, and so many hints; null at first. Replaced tables stay in
-    /// the arena.
+    /// A word with the number of index bits, followed by the hints; null at first. Replaced tables
+    /// stay in the arena.
     hints: AtomicPtr<AtomicU64>,
-    /// Nodes with more than one level.
+    /// The number of nodes with more than one level.
     tall: AtomicUsize,
-    /// Somebody makes a larger table.
+    /// True while a thread makes a larger table.
     makes_hints: AtomicBool,
 }
 
-/// A table has no more hints than 2 to this power.
+/// A table has at most 2 to this power hints.
 const HINT_BITS_MAX: u32 = 16;
 const _: () = assert!(HINT_BITS_MAX <= PREFIX_CODE_BITS);
-/// Hints looked at, from that of a key's own code backwards.
+/// Hints tried, from that of a key's own code backwards.
 const HINTS_TRIED: usize = 4;
 
-/// The neighbours of a place in the list on one level; a null `before` is the head.
+/// The neighbours of a position on one level; a null `before` is the head.
 #[derive(Clone, Copy)]
 struct Gap {
     before: *const Node,
     after: Link,
 }
 
-/// On every level, before anything is known.
+/// The gap on every level before the search begins.
 const WHOLE: Gap = Gap { before: null(), after: Link::END };
 
-/// A descent by single steps, so that several may wait for memory together. It finds nothing: what it has passed is then
-/// near the processor, for the search that follows.
+/// A descent in single steps, so that the cache misses of several can overlap. It has no result:
+/// the nodes on its path are cached for the search that follows.
 pub(super) struct InterleavedDescent {
     gap: Gap,
     level: usize,
     code: u32,
     stage: Stage,
-    /// The next node's row has been asked for, because its code does not tell.
+    /// The next node's row was prefetched, because the codes are equal.
     compares: bool,
 }
 
@@ -143,17 +146,17 @@ enum Stage {
 
 #[cfg(test)]
 impl InterleavedDescent {
-    /// The last node before the row, when there is nothing more to look at.
+    /// The last node before the row, once the descent is complete.
     pub(super) fn before(&self) -> Cursor {
         self.gap.before
     }
 }
 
-/// A lower list (4^5 cells) is near the processor anyway.
+/// A lower list (4^5 cells) is cached anyway.
 const DESCENT_HEIGHT_MIN: usize = 6;
 
 impl SkipList {
-    /// An empty list. Rows are digested for the default order of rows alone.
+    /// An empty list. Rows are encoded only for the default comparator.
     pub(super) fn new(
         comparator: CellComparator,
         row_encoder: RowPrefixEncoder,
@@ -173,12 +176,13 @@ impl SkipList {
         }
     }
 
-    /// Bytes of its chunks, used up or not.
+    /// Bytes of its chunks, including free space.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.arena.chunk_bytes()
     }
 
-    /// An empty list for what comes after this one: in rows like those here, or as they were expected here.
+    /// An empty list that follows this one. Its rows are expected to be like the ones here, or, if
+    /// `like_those_here` is false, as they were expected here.
     pub(super) fn next_list(&self, like_those_here: bool) -> Self {
         let row = |at| self.cell(at).map_or(&[][..], |cell| cell.row());
         let row_encoder = match like_those_here {
@@ -188,7 +192,7 @@ impl SkipList {
         Self::new(self.comparator, row_encoder, Arc::clone(self.arena.pool()))
     }
 
-    /// How rows are digested.
+    /// The encoder of its rows.
     #[cfg(test)]
     pub(super) fn row_encoder(&self) -> &RowPrefixEncoder {
         &self.row_encoder
@@ -199,7 +203,7 @@ impl SkipList {
         self.comparator
     }
 
-    /// Copies a cell into the list; gives the bytes that this took.
+    /// Copies a cell into the list. Returns the bytes used.
     pub(super) fn insert(&self, cell: &CellRef<'_>) -> usize {
         let height = self.draw_height();
         let bytes = node_bytes(height, cell);
@@ -213,7 +217,8 @@ impl SkipList {
         if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, code)) }
     }
 
-    /// Leaves a hint at a tall node that is linked on all its levels; gives the bytes of a new table, if one was needed.
+    /// Leaves a hint to a tall node that is linked on all its levels. Returns the bytes of a new
+    /// table, if one was made.
     fn leave_hint(&self, node: Link) -> usize {
         let tall = self.tall.fetch_add(1, Ordering::Relaxed) + 1;
         let Some((bits, hints)) = self.hints() else {
@@ -227,7 +232,8 @@ impl SkipList {
         if tall >> bits > 1 && bits < HINT_BITS_MAX { self.make_hints(bits + 1) } else { 0 }
     }
 
-    /// Makes a table of hints from the one there is; gives its bytes. Hints that others leave meanwhile are lost.
+    /// Makes a table of hints from the current one. Returns its bytes. Hints that other threads
+    /// leave meanwhile are lost.
     fn make_hints(&self, bits: u32) -> usize {
         if self.makes_hints.swap(true, Ordering::Acquire) {
             return 0;
@@ -244,11 +250,12 @@ impl SkipList {
             table.write(AtomicU64::new(u64::from(bits)));
             (0..1 << bits).for_each(|at| table.add(1 + at).write(AtomicU64::new(Link::END.0)));
         }
-        // In order, for who follows a hint to a node must see what is in it, and this thread may not have made it.
+        // With `Acquire`, because a thread that follows a hint must see the node's content, which
+        // this thread may not have written.
         let known =
             before.iter().flat_map(|(_, hints)| *hints).map(|hint| Link(hint.load(Ordering::Acquire)));
         for link in known.filter(|link| !link.is_end()) {
-            // SAFETY: as above; the place is below 2 to the power of `bits`.
+            // SAFETY: as above; the index is below 2 to the power of `bits`.
             unsafe { (*table.add(1 + hint_of(link.code(), bits))).store(link.0, Ordering::Release) };
         }
         self.hints.store(table, Ordering::Release);
@@ -256,7 +263,7 @@ impl SkipList {
         bytes
     }
 
-    /// The hints and the number of bits they are indexed by.
+    /// The hints, and the number of bits that index them.
     #[inline]
     fn hints(&self) -> Option<(u32, &[AtomicU64])> {
         let table = NonNull::new(self.hints.load(Ordering::Acquire))?;
@@ -267,7 +274,7 @@ impl SkipList {
         }
     }
 
-    /// A tall node that is before all cells with this code, and maybe not far; null for none known.
+    /// A tall node before all cells with this code, possibly far before; null if none is known.
     #[inline]
     fn hint(&self, code: u32) -> *const Node {
         let Some((bits, hints)) = self.hints() else { return null() };
@@ -278,7 +285,8 @@ impl SkipList {
         near.find(leads_before).map_or(null(), Link::node)
     }
 
-    /// The node from which to go down, and on how many levels: the tallest on the way from a hint, or the head.
+    /// The node from which to descend, and on how many levels: the tallest on the path from a hint,
+    /// or the head.
     #[inline]
     fn start(&self, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
         let mut before = self.hint(code);
@@ -295,7 +303,7 @@ impl SkipList {
         }
     }
 
-    /// Levels of a node, which is not null.
+    /// The number of levels of a node, which must not be null.
     #[inline]
     fn height_of(&self, node: *const Node) -> usize {
         // SAFETY: a node of this list, which was complete before it could be reached and lives as long as `self`.
@@ -327,7 +335,7 @@ impl SkipList {
         }
     }
 
-    /// Whether a node of this list is hidden.
+    /// Returns true if a node of this list is hidden.
     #[inline]
     pub(super) fn is_hidden(&self, node: Cursor) -> bool {
         // SAFETY: null, or a node of this list, which lives as long as `self`.
@@ -366,19 +374,19 @@ impl SkipList {
         if node.is_null() {
             return None;
         }
-        // SAFETY: nodes of this list are complete before they can be reached, are never changed but for their links,
-        // and live as long as the arena, which is as long as `self`.
+        // SAFETY: nodes of this list are complete before they can be reached, only their links
+        // change, and they live as long as the arena, which is as long as `self`.
         Some(unsafe { cell_of(node) })
     }
 
-    /// The bottom gap around a key.
+    /// The gap around a key on the bottom level.
     fn gap_of(&self, key: &CellRef<'_>) -> Gap {
         let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
         self.descend(self.row_encoder.code_of(key.row()), goes_before)
     }
 
-    /// The bottom gap such that everything before it goes before, and nothing after it: by its code, or where that is
-    /// `code` by `goes_before`.
+    /// The bottom gap that divides the cells that go before from the others: by their codes, or by
+    /// `goes_before` where the code is `code`.
     fn descend(&self, code: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
         let (mut gap, levels) = self.start(code, &goes_before);
         for level in (0..levels).rev() {
@@ -387,7 +395,8 @@ impl SkipList {
         gap
     }
 
-    /// The gap on a level, within one of a level above: what ends that one is known to go after.
+    /// The gap on a level, within a gap of the level above. The end of that gap is known to go
+    /// after.
     #[inline]
     fn walk(&self, within: Gap, level: usize, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
         let mut before = within.before;
@@ -403,7 +412,7 @@ impl SkipList {
         }
     }
 
-    /// Asks for the node that a level below leads to, if it lies on the way.
+    /// Prefetches the node that the level below leads to, if it is on the path.
     #[inline]
     fn ask_below(&self, before: *const Node, level: usize, code: u32) {
         let below = Link(self.link(before, level).load(Ordering::Relaxed));
@@ -441,7 +450,7 @@ impl SkipList {
         gaps
     }
 
-    /// Begins to look where a row would be; `None` when there is little to look at.
+    /// Starts a descent to a row's position; `None` if the list is low.
     pub(super) fn begin_descent(&self, row: &[u8]) -> Option<InterleavedDescent> {
         let height = self.height.load(Ordering::Relaxed);
         if height < DESCENT_HEIGHT_MIN {
@@ -454,7 +463,7 @@ impl SkipList {
         Some(InterleavedDescent { gap: WHOLE, level: height - 1, code, stage: Stage::Hint, compares: false })
     }
 
-    /// Looks at one node on the way to `row`, and asks for the next; whether there is one.
+    /// Visits one node on the way to `row`, and prefetches the next. Returns true if there is one.
     #[inline]
     pub(super) fn step(&self, descent: &mut InterleavedDescent, row: &[u8]) -> bool {
         let InterleavedDescent { gap, level, code, stage, compares } = descent;
@@ -492,7 +501,7 @@ impl SkipList {
         }
     }
 
-    /// Where a link of a node leads, and of the head for null.
+    /// The link of a node on a level; the head's for null.
     #[inline]
     fn next(&self, node: *const Node, level: usize) -> Link {
         Link(self.link(node, level).load(Ordering::Acquire))
@@ -531,15 +540,15 @@ impl SkipList {
         node
     }
 
-    /// A height from a geometric distribution. A counter put through a mixing function will do for randomness, and
-    /// makes runs repeatable.
+    /// Draws a height from a geometric distribution. A counter through a mixing function is random
+    /// enough, and makes runs repeatable.
     fn draw_height(&self) -> usize {
         let bits = mix(self.heights_drawn.fetch_add(1, Ordering::Relaxed) as u64);
         (1 + bits.trailing_zeros() as usize / 2).min(HEIGHT_MAX)
     }
 }
 
-/// Which hint is for a code.
+/// The index of a code's hint.
 fn hint_of(code: u32, bits: u32) -> usize {
     (code >> (PREFIX_CODE_BITS - bits)) as usize
 }
@@ -559,10 +568,11 @@ fn mix(counter: u64) -> u64 {
 /// The cell of a node.
 ///
 /// # Safety
-/// `node` is a complete node whose memory lives, and is not written but through its links, for `'a`.
+/// `node` is a complete node. For `'a`, its memory lives and only its links are written.
 #[inline]
 unsafe fn cell_of<'a>(node: *const Node) -> CellRef<'a> {
-    // SAFETY: the caller's promise; the KeyValue lies behind `height` links and has `key_value_len` bytes.
+    // SAFETY: the caller's guarantee; the KeyValue lies after `height` links and has
+    // `key_value_len` bytes.
     unsafe {
         (*node).published.observe();
         let start = HEADER_BYTES + (*node).height as usize * LINK_BYTES;

@@ -1,5 +1,6 @@
-//! What the lock-free core of a segment (`chunk`, `arena`, `skip_list`) takes from the machine. `loom_tests` compiles the
-//! same three files once more over loom's stand-ins, which run every order of steps that the memory model allows.
+//! The atomics and memory hints of a segment's lock-free core (`chunk`, `arena`, `skip_list`).
+//! `loom_tests` compiles those three files a second time over loom's replacements, which run every
+//! order of steps that the memory model allows.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -7,8 +8,8 @@ pub(super) use parking_lot::Mutex;
 
 pub(super) use super::memory_hints::{prefetch, want_huge_pages};
 
-/// Stands beside bytes that are written plainly and read by other threads later. Nothing here; in the model it fails when
-/// a reader came to the bytes by no way on which their writing happened before.
+/// Accompanies bytes that are written without atomics and later read by other threads. A no-op
+/// here; under loom it fails if a read is not ordered after the write.
 pub(super) struct PublicationCheck;
 
 impl PublicationCheck {
@@ -20,5 +21,5 @@ impl PublicationCheck {
     pub(super) fn observe(&self) {}
 }
 
-/// A list has hints once it has 2 to this power of tall nodes.
+/// A list makes hints once it has 2 to this power tall nodes.
 pub(super) const HINT_BITS_MIN: u32 = 8;

@@ -1,14 +1,15 @@
-//! Multi-version concurrency control: which writes readers may see.
+//! Multi-version concurrency control: decides which writes readers see.
 //!
-//! Every write of a region takes the next *write number*, which is its WAL sequence id and the sequence id of its
-//! cells. Readers look at cells up to the *read point*: the highest number such that it and all below are complete.
-//! A write completes when its cells are in the MemStore and its WAL entry is as durable as was asked. Completions may
-//! come in any order; the read point only moves over an unbroken run of them.
+//! Every write of a region takes the next *write number*, which is its WAL sequence id and the
+//! sequence id of its cells. Readers see cells up to the *read point*: the highest number such that
+//! it and all below it are complete. A write completes when its cells are in the MemStore and its
+//! WAL entry is as durable as requested. Writes may complete in any order; the read point moves
+//! only over a contiguous range of complete numbers.
 //!
-//! Numbers are given out under one lock (`order`), together with whatever must happen in the same order (the WAL
-//! append), so that the order in the log is the order of the numbers. An append may wait there for room in the WAL's
-//! queue, which only the WAL's thread makes, and that thread completes writes: completing takes a lock of its own
-//! (`inner`), under which nothing ever waits.
+//! One lock (`order`) covers taking a number and whatever must happen in the same order (the WAL
+//! append). So the order of the log is the order of the numbers. The append may wait under it for
+//! room in the WAL's queue. Only the WAL's thread makes that room, and the same thread completes
+//! writes. So completion uses a lock of its own (`inner`), under which nothing waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub type Waiter = Box<dyn OnVisible>;
 /// The write numbers of one region.
 pub struct Mvcc {
     read_point: AtomicU64,
-    /// Held while a number is given out and what must be in its order happens. Before `inner`.
+    /// Held while a number is taken and the ordered work runs. Taken before `inner`.
     order: Mutex<()>,
     inner: Mutex<Inner>,
     advanced: Condvar,
@@ -77,16 +78,16 @@ impl Mvcc {
         self.inner.lock().write_point
     }
 
-    /// Gives out the next number and runs `ordered` with it before anyone else gets one. The number stays incomplete
-    /// until [`Mvcc::complete`], whatever `ordered` returns.
+    /// Takes the next number and runs `ordered` with it before any other number is taken. The
+    /// number stays incomplete until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
         let _order = self.order.try_lock().unwrap_or_else(|| turns::lend(|| self.order.lock()));
         let number = self.next();
         (number, ordered(number))
     }
 
-    /// As [`Mvcc::begin`]; `None` when others are giving out numbers for longer than the thread's
-    /// [budget](wait_budget) of waits.
+    /// As [`Mvcc::begin`]. `None` if the lock is not free within the thread's
+    /// [wait budget](wait_budget).
     pub fn try_begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> Option<(u64, T)> {
         let in_time = || wait_budget::spend(|time| self.order.try_lock_for(time));
         let _order = self.order.try_lock().or_else(in_time)?;
@@ -102,12 +103,13 @@ impl Mvcc {
         number
     }
 
-    /// Marks a number complete and moves the read point as far as it goes.
+    /// Marks a number complete and moves the read point as far as possible.
     pub fn complete(&self, number: u64) {
         self.complete_then(number, None);
     }
 
-    /// Marks a number complete; `waiter` runs once it is visible, on this thread if it is at once.
+    /// Marks a number complete. `waiter` runs once it is visible; on this thread, if it is visible
+    /// at once.
     pub fn complete_then(&self, number: u64, waiter: Option<Waiter>) {
         let mut ready = Vec::new();
         let mut inner = self.inner.lock();
@@ -140,7 +142,7 @@ impl Mvcc {
         }
     }
 
-    /// Moves both points up to `number`, for a region being opened. No write may be pending.
+    /// Moves both points up to `number`, while a region opens. No write may be pending.
     pub fn advance_to(&self, number: u64) {
         let mut inner = self.inner.lock();
         debug_assert!(inner.pending.is_empty());

@@ -1,19 +1,21 @@
-//! Looking ahead: where the rows of a batch will be written.
+//! Prefetches the MemStore positions of the rows about to be written.
 //!
-//! A write walks down a skip list of which only the upper nodes are in the processor's cache, and waits for memory at
-//! each of the lower ones; the next write, often in another region, walks alone again. Here the walks of many rows go
-//! side by side, each one node at a time, so that they wait descents. Nothing is changed, and nothing is kept but what
-//! is then in the cache.
+//! A write descends a skip list. Only the upper nodes are in the processor's cache, so it waits for
+//! memory at each lower node; the next write, often in another region, waits again. Here the
+//! descents of many rows are interleaved, one node each in turn, so that their cache misses
+//! overlap. Nothing is changed, and nothing is kept but the cached lines.
 
 use super::Region;
 use crate::memstore::SegmentDescent;
 
-/// Walks side by side: about as many lines as a core can wait for at once.
+/// The number of interleaved descents: about the number of cache misses that a core can have in
+/// flight.
 const INTERLEAVED: usize = 12;
-/// Of a region with more stores than this it is not known well enough which ones a row goes to.
+/// Rows of regions with more stores than this are not prefetched: it is unknown which stores they
+/// go to.
 const STORES_MAX: usize = 2;
 
-/// Looks where rows will be written, before they are.
+/// Prefetches the position of each row in its region's MemStores.
 pub fn prefetch_write_positions<'a>(rows: impl IntoIterator<Item = (&'a Region, &'a [u8])>) {
     let stores =
         |region: &'a Region| region.stores().iter().take_while(|_| region.stores().len() <= STORES_MAX);

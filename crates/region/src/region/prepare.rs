@@ -1,7 +1,9 @@
-//! Turning a [`Mutation`] into the cells that are stored: timestamps, time-to-live tags, the versions that a Delete
-//! means, the sums and joins of Increment and Append. Runs under the row's lock.
+//! Turns a [`Mutation`] into the cells to store: timestamps, time-to-live tags, the versions that a
+//! Delete names, the sums of Increments and the concatenations of Appends. Runs under the row's
+//! lock.
 //!
-//! What comes in was checked; what is made here may be longer (values and tags joined, a tag more), and is checked again.
+//! The input was checked before. A result may be longer (joined values and tags, an added tag), so
+//! it is checked again.
 
 use std::borrow::Cow;
 
@@ -15,12 +17,12 @@ use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Resul
 use super::Region;
 use crate::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 
-/// Bytes a cell has beside its KeyValue where HBase measures it: the length before it.
+/// HBase measures a cell with the length field before its KeyValue: these bytes.
 const CELL_LENGTH_BYTES: usize = 4;
 
 impl Region {
-    /// Adds the cells to store for a mutation to `cells`, all or none. Cells that an Increment or Append returns go to
-    /// `results`.
+    /// Appends a mutation's cells to `cells`, all or none. Cells that an Increment or Append
+    /// returns go to `results`.
     pub(super) fn prepare(
         &self,
         mutation: &Mutation,
@@ -41,7 +43,7 @@ impl Region {
         Ok(())
     }
 
-    /// A time to live makes cells longer: each is checked again.
+    /// A time to live makes cells longer, so each is checked again.
     fn prepare_put_with_ttl(&self, put: &Mutation, timestamp: i64) -> Result<Vec<KeyValue>> {
         let with_ttl = |key_value: &KeyValue| {
             let cell = with_latest(key_value, timestamp);
@@ -82,8 +84,9 @@ impl Region {
         self.table.families().map(|family| marker(family.name())).collect()
     }
 
-    /// The timestamp of the `version`th newest put of a column that readers see, if there are so many. A write that is on its
-    /// way to the log comes after this one: it may fail still, and then nobody has seen what the marker would be for.
+    /// The timestamp of the `version`th newest visible put of a column, if the column has that
+    /// many. Writes still on their way to the log are ordered after this one: they may yet fail, so
+    /// the marker must not name them.
     fn timestamp_of_version(&self, cell: &CellRef<'_>, version: u32) -> Result<Option<i64>> {
         let mut scan = column_scan(cell.row(), cell.family(), vec![cell.qualifier()], TimeRange::ALL);
         scan.max_versions = version;
@@ -153,7 +156,7 @@ impl Region {
         KeyValueBuilder { row, family, qualifier, timestamp, kind, value: &value, tags: &tags }.try_build()
     }
 
-    /// Checks how long a cell will be, before there is memory for it.
+    /// Checks a cell's length before memory is allocated for it.
     fn check_cell_bytes(&self, key_value_bytes: usize) -> Result<()> {
         check_key_value_bytes(key_value_bytes)?;
         let (bytes, max) = (key_value_bytes + CELL_LENGTH_BYTES, self.env.config.cell_bytes_max);
@@ -179,15 +182,15 @@ fn names_latest_of_same_column(other: &KeyValue, cell: &CellRef<'_>) -> bool {
     other.timestamp() == LATEST_TIMESTAMP && other.type_code() == cell.type_code() && other.same_column(cell)
 }
 
-/// The cell, at this time if it has none.
+/// The cell, with `timestamp` if it has none.
 fn with_latest(cell: &KeyValue, timestamp: i64) -> KeyValue {
     if cell.as_cell().timestamp() == LATEST_TIMESTAMP { cell.with_timestamp(timestamp) } else { cell.clone() }
 }
 
-/// Raw tags with the mutation's time to live, if it has one, in place of any there.
+/// Raw tags, with the mutation's time to live (if any) in place of theirs.
 ///
 /// # Errors
-/// `DoNotRetryIOException` when they do not fit.
+/// `DoNotRetryIOException` if they are too long.
 fn with_ttl(tags: &[u8], ttl_ms: Option<i64>) -> Result<Cow<'_, [u8]>> {
     match ttl_ms {
         Some(ttl_ms) => tags_with_ttl(tags, ttl_ms).map(Cow::Owned),
@@ -195,7 +198,7 @@ fn with_ttl(tags: &[u8], ttl_ms: Option<i64>) -> Result<Cow<'_, [u8]>> {
     }
 }
 
-/// Bytes of a delta's cell that begins with an old value and has tags of its own.
+/// Bytes of the cell that joins an old value and a delta, with `tags_bytes` of tags.
 fn joined_bytes(delta: &CellRef<'_>, old_value_bytes: usize, tags_bytes: usize) -> usize {
     let tags = if tags_bytes == 0 { 0 } else { 2 + tags_bytes };
     KEY_VALUE_PREFIX_BYTES + delta.key().len() + old_value_bytes + delta.value().len() + tags

@@ -1,8 +1,9 @@
 //! Row locks: shared for puts and deletes, exclusive for writes that read first.
 //!
-//! A fixed table of locks indexed by a hash of the row: no allocation, no map to grow, no clean-up. Two rows may share
-//! a lock; that costs a wait and never correctness. A lock is held while a write is prepared and applied, not while
-//! the WAL is synced. Several rows are locked in the order of the table, so no two writes can wait for each other.
+//! The locks are a table of fixed size, indexed by a hash of the row: no allocation, no map to
+//! grow, no clean-up. Two rows may share a lock, which costs a wait and never correctness. A lock
+//! is held while a write is prepared and applied, not while the WAL is synced. Several rows are
+//! locked in the order of the table, so two writes cannot deadlock.
 
 use evenkeel_common::length;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -12,15 +13,15 @@ use evenkeel_common::{ErrorKind, HBaseError, Result, turns};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
-/// Locks a region has.
+/// The number of locks of a region.
 const LOCKS: usize = 512;
 
-/// How a row is locked.
+/// The mode of a row lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockMode {
-    /// With others that only write.
+    /// Held by any number of writes that do not read.
     Shared,
-    /// Alone.
+    /// Held by one write.
     Exclusive,
 }
 
@@ -30,7 +31,7 @@ pub struct RowLocks {
     wait_max: Duration,
 }
 
-/// Locks held; dropped all at once.
+/// Held locks, released together.
 pub struct RowGuard<'a> {
     _held: SmallVec<[Held<'a>; 1]>,
 }
@@ -46,10 +47,10 @@ impl RowLocks {
         Self { locks: (0..LOCKS).map(|_| RwLock::new(())).collect(), wait_max }
     }
 
-    /// Locks rows, in whatever order they are given.
+    /// Locks rows, given in any order.
     ///
     /// # Errors
-    /// `RegionTooBusyException`'s advice to come back, when a lock was not had in time.
+    /// `RegionTooBusyException` if a lock is not free within `wait_max`.
     pub fn lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Result<RowGuard<'_>> {
         let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();
@@ -62,7 +63,7 @@ impl RowLocks {
         Ok(RowGuard { _held: held })
     }
 
-    /// As [`RowLocks::lock`], without waiting; `None` when one is held by others.
+    /// As [`RowLocks::lock`], without waiting. `None` if another write holds one of the locks.
     pub fn try_lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Option<RowGuard<'_>> {
         let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();
