@@ -1,35 +1,36 @@
 //! A store: one family of one region.
 //!
-//! Its state is an immutable [`StoreView`] behind one pointer: the segment that takes writes, those behind it in memory,
-//! the segments that a flush froze, and the open files, oldest first. Readers take the pointer and keep what it points to; a flush or a
-//! compaction puts a new state in its place. So readers take no lock, and whoever reads sees every cell once.
+//! Its state is an immutable [`StoreView`] behind one pointer: the active segment, the pipeline
+//! behind it, the segments that a flush froze, and the open files, oldest first. Readers take the
+//! pointer and keep its target. A flush or a compaction installs a new state. So readers take no
+//! lock, and every reader sees every cell once.
 //!
 //! ```text
 //! <family>/<hfile>             served
-//! .tmp/<family>/<hfile>        written by a flush or compaction, not committed yet; left over after a crash
+//! .tmp/<family>/<hfile>        output of a flush or compaction, not committed
 //! archive/.../<family>/<hfile> replaced by a compaction, and no reader holds it any more
 //! ```
 //!
-//! A compaction commits by renaming its output into place; the output's file info names what it replaces, so that after
-//! a crash in between, those files are recognized, not served, and archived.
+//! A compaction commits by renaming its output into place. The output's file info names the files
+//! it replaces, so after a crash in between they are recognised, not served, and archived.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `config` | [`StoreConfig`]: limits |
-//! | `cache` | [`StoreCacheConfig`]; files read into the cache when they are opened |
-//! | `file` | [`StoreFile`], an open file, its name and its bloom filter; [`StoreFileScanner`] |
+//! | `cache` | [`StoreCacheConfig`]; prefetches of files when they are opened |
+//! | `file` | [`StoreFile`], an open file, its name, its bloom filter; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `leaf` | [`StoreLeaf`]: a scanner of a segment or of a file |
-//! | `in_memory_flush` | segments to flat ones, before a flush |
-//! | `flush` | frozen segments to a file |
-//! | `compaction` | many files to one or few: the engines, their policies, and a compaction from choice to archive |
+//! | `in_memory_flush` | makes segments flat before a flush |
+//! | `flush` | writes frozen segments to a file |
+//! | `compaction` | merges files: engines, their policies, and the compactor |
 //! | `file_writer` | new files, and how cells are divided among them |
-//! | `throughput` | [`CompactionThroughputController`]: how fast all compactions of a server write |
-//! | `background_priority` | [`BackgroundPriority`]: flushes and compactions that nobody waits for yield the processors |
-//! | `bulk_load` | files made elsewhere: checked, copied, served |
+//! | `throughput` | limits how fast all compactions of a server write |
+//! | `background_priority` | flushes and compactions that yield the processors |
+//! | `bulk_load` | files of other programs: checked, copied, served |
 //!
-//! Locks: `changes` orders those who replace the state; it is never held during I/O. `compacting`, `flushed`,
-//! `leftovers` and `replaced` are leaves.
+//! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
+//! `flushed`, `leftovers` and `replaced` are leaf locks.
 
 mod background_priority;
 mod bulk_load;
@@ -81,10 +82,10 @@ use crate::layout;
 use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentDescent};
 use crate::scanner::matcher::ScanInfo;
 
-/// What the stores of a server share.
+/// Shared by the stores of a server.
 #[derive(Clone, Debug)]
 pub struct StoreEnv {
-    /// Where files are.
+    /// The file system.
     pub fs: Arc<dyn FileSystem>,
     /// `hbase.rootdir`.
     pub root: PathBuf,
@@ -92,15 +93,15 @@ pub struct StoreEnv {
     pub cache: Arc<dyn BlockCache>,
     /// Wall-clock time.
     pub clock: Arc<dyn Clock>,
-    /// Memory of MemStores.
+    /// The memory of MemStores.
     pub chunks: Arc<ChunkPool>,
     /// Limits.
     pub config: StoreConfig,
-    /// How fast compactions write.
+    /// Limits how fast compactions write.
     pub compaction_throughput: Arc<CompactionThroughputController>,
 }
 
-/// A file of a store, as others see it.
+/// The properties of a store file, for reports.
 #[derive(Clone, Debug)]
 pub struct StoreFileInfo {
     /// Its name in the family's directory.
@@ -111,15 +112,15 @@ pub struct StoreFileInfo {
     pub cells: u64,
     /// Its sequence id.
     pub max_seq_id: u64,
-    /// Whether it is a reference to a parent's file.
+    /// True if it is a reference to a parent's file.
     pub is_reference: bool,
-    /// Whether a major compaction wrote it.
+    /// True if a major compaction wrote it.
     pub is_major: bool,
     /// When it was written, milliseconds since 1970.
     pub modified_ms: i64,
 }
 
-/// Where a store's files are.
+/// The directories of a store.
 #[derive(Clone, Debug)]
 struct Dirs {
     family: PathBuf,
@@ -137,26 +138,27 @@ pub struct Store {
     dirs: Dirs,
     state: ArcSwap<view::StoreState>,
     changes: Mutex<()>,
-    /// In-memory flushes; `None` for families without.
+    /// In-memory flushes; `None` if the family has none.
     in_memory: Option<in_memory_flush::InMemoryFlushState>,
-    /// Names of files that a compaction is working on.
+    /// Names of files in a running compaction.
     compacting: Arc<Mutex<HashSet<String>>>,
-    /// What a flush wrote and has not committed.
+    /// Files of a flush that is not committed.
     flushed: Mutex<Vec<PathBuf>>,
-    /// What flushes and compactions that failed wrote and could not remove; of each, the file that goes first is last.
+    /// Outputs of failed flushes and compactions that could not be removed. In each list, the file
+    /// to remove first is last.
     leftovers: Mutex<Vec<Vec<PathBuf>>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
-    /// Compactions are to stop at their next step.
+    /// True if compactions must stop at their next step.
     cancelled: AtomicBool,
 }
 
 impl Store {
-    /// Opens a family: makes its directory when it is not there, forgets unfinished outputs, opens its files, and
-    /// archives those that a compaction had replaced.
+    /// Opens a family: makes its directory if missing, deletes unfinished outputs, opens its files,
+    /// and archives those that a compaction had replaced.
     ///
     /// # Errors
-    /// What the file system says, or `CorruptHFileException`.
+    /// `IOException` from the file system, and `CorruptHFileException`.
     pub fn open(env: &StoreEnv, family: ColumnFamilyDescriptor, region: &RegionInfo) -> Result<Arc<Self>> {
         let comparator = if region.is_meta() { CellComparator::Meta } else { CellComparator::Default };
         let config = env.config.for_family(&family);
@@ -211,7 +213,7 @@ impl Store {
         self.archive_replaced().map(drop)
     }
 
-    /// The ends of the region, and where it has none those of its files; empty for none.
+    /// The region's start and end row; where it has none, those of its files. Empty if unknown.
     fn ends(&self, files: &[Arc<StoreFile>]) -> (Bytes, Bytes) {
         let row = |key: &KeyBuf| Bytes::copy_from_slice(key.as_cell().row());
         let (mut low, mut high) = (self.region.start_key().clone(), self.region.end_key().clone());
@@ -234,50 +236,51 @@ impl Store {
         self.info.comparator
     }
 
-    /// Copies a cell, its sequence id set, into the MemStore. Many threads at once.
+    /// Copies a cell with its sequence id into the MemStore. Many threads may call it at once.
     #[inline]
     pub fn add(&self, cell: &CellRef<'_>) {
         self.state.load().active.add(cell);
     }
 
-    /// Begins to look where a row would be added; `None` when that would not pay.
+    /// Starts a descent to where a row would be added; `None` if that does not pay.
     pub(crate) fn begin_descent(&self, row: &[u8]) -> Option<SegmentDescent> {
         self.state.load().active.begin_descent(row)
     }
 
-    /// Hides a cell that was added, key and sequence id alike, for ever. For a write that failed later.
+    /// Hides an added cell with this key and sequence id permanently, for a write that failed
+    /// later.
     pub fn take_back(&self, cell: &CellRef<'_>) {
         self.state.load().segments().for_each(|segment| segment.take_back(cell));
     }
 
-    /// What a reader that starts now reads.
+    /// The segments and files for a new reader.
     #[inline]
     pub fn view(self: &Arc<Self>) -> StoreView {
         StoreView::new(Arc::clone(self), self.state.load_full())
     }
 
-    /// Whether this is its state, and not one from before.
+    /// Returns true if `state` is the current state.
     #[inline]
     fn has_state(&self, state: &Arc<view::StoreState>) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.state.load()), Arc::as_ptr(state))
     }
 
-    /// Whether readers that start now would read this segment.
+    /// Returns true if a new reader would read this segment.
     pub(crate) fn has_segment(&self, segment: &Arc<Segment>) -> bool {
         self.state.load().segments().any(|own| Arc::ptr_eq(own, segment))
     }
 
-    /// All segments together.
+    /// The sizes of all segments together.
     pub fn memstore_size(&self) -> MemStoreSize {
         self.state.load().segments().map(|segment| segment.size()).sum()
     }
 
-    /// The frozen segments: what a flush that is under way writes.
+    /// The sizes of the frozen segments, which a flush under way writes.
     pub fn snapshot_size(&self) -> MemStoreSize {
         self.state.load().frozen.iter().map(|segment| segment.size()).sum()
     }
 
-    /// Bytes of the memory that all segments take, chunks that are not full among them; and of it, that of the frozen ones.
+    /// Bytes of the chunks of all segments, including free space, and the part of the frozen ones.
     pub fn chunk_bytes(&self) -> (u64, u64) {
         let state = self.state.load();
         let sum = |segments: &mut dyn Iterator<Item = &Arc<Segment>>| {
@@ -286,13 +289,13 @@ impl Store {
         (sum(&mut state.segments()), sum(&mut state.frozen.iter()))
     }
 
-    /// The greatest sequence id of its files, 0 without files.
+    /// The greatest sequence id of its files; 0 without files.
     pub fn max_seq_id(&self) -> u64 {
         self.state.load().files.iter().map(|file| file.max_seq_id()).max().unwrap_or(0)
     }
 
-    /// The greatest sequence id of a cell in its files: beyond [`Store::max_seq_id`] when a server died while it put the files
-    /// of a flush in place.
+    /// The greatest sequence id of a cell in its files. It is above [`Store::max_seq_id`] if a
+    /// server died while it moved the files of a flush into place.
     pub fn max_cell_seq_id(&self) -> u64 {
         self.state.load().files.iter().map(|file| file.max_cell_seq_id()).max().unwrap_or(0)
     }
@@ -307,13 +310,13 @@ impl Store {
         self.state.load().files.iter().map(|file| file.bytes()).sum()
     }
 
-    /// Whether any file is a reference; then the region cannot be split again yet.
+    /// Returns true if any file is a reference. Then the region cannot be split yet.
     pub fn has_references(&self) -> bool {
         self.state.load().files.iter().any(|file| file.is_reference())
     }
 
-    /// The row in the middle of the largest file, or between stripes, where a split would cut; `None` when there is no file, when there are
-    /// references, and when the file holds one row only.
+    /// The middle row of the largest file, or a row between stripes, at which a split would cut.
+    /// `None` without files, with references, or if the file has a single row.
     pub fn split_row(&self) -> Option<Bytes> {
         let state = self.state.load_full();
         if state.files.iter().any(|file| file.is_reference()) {
@@ -332,10 +335,10 @@ impl Store {
         (cuts && row != first.as_cell().row()).then(|| Bytes::copy_from_slice(row))
     }
 
-    /// Moves files that a compaction replaced and no reader holds any more to the archive. Returns how many are left.
+    /// Archives files that a compaction replaced and no reader holds. Returns how many are left.
     ///
     /// # Errors
-    /// What the file system says; the rest stays for the next call.
+    /// `IOException` from the file system; the rest is kept for the next call.
     pub fn archive_replaced(&self) -> Result<usize> {
         let mut replaced = self.replaced.lock();
         let (free, held): (Vec<_>, Vec<_>) =
@@ -360,14 +363,14 @@ impl Store {
         Ok(archive_file(&*self.env.fs, &path, &self.dirs.archive, self.env.clock.now_ms())?)
     }
 
-    /// Stops compactions at their next step, and lets none start while `cancel` holds. A compaction that is stopped fails
-    /// with `InterruptedIOException` and leaves nothing behind.
+    /// Stops compactions at their next step, and prevents new ones while `cancel` holds. A stopped
+    /// compaction fails with `IOException` and leaves nothing behind.
     pub fn cancel_compactions(&self, cancel: bool) {
         self.cancelled.store(cancel, Ordering::Relaxed);
     }
 
-    /// How far its files are on the way from `hbase.hstore.blockingStoreFiles` to twice as many; of stripes and windows,
-    /// the files of the fullest.
+    /// How far the number of files is from `hbase.hstore.blockingStoreFiles` (0) to twice that (1).
+    /// For stripes and windows, the fullest one counts.
     pub fn blocking_pressure(&self) -> f64 {
         let (state, blocking) = (self.state.load(), self.config.blocking_files.max(1));
         if state.files.len() <= blocking {
@@ -376,11 +379,11 @@ impl Store {
         self.piled_files(&state.files).saturating_sub(blocking) as f64 / blocking as f64
     }
 
-    /// Ends the store: archives what was compacted, and forgets its blocks when `evict`. What readers still hold is
-    /// archived when the region is next opened.
+    /// Closes the store: archives compacted files, and evicts its blocks if `evict`. Files that
+    /// readers still hold are archived when the region is next opened.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn close(&self, evict: bool) -> Result<()> {
         self.archive_replaced()?;
         if evict || self.config.cache.evict_on_close {
@@ -414,7 +417,7 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Files in the order of their data: the newest last.
+/// Sorts files by the age of their data, the newest last.
 fn sorted(mut files: Vec<Arc<StoreFile>>) -> Vec<Arc<StoreFile>> {
     files.sort_by(|a, b| a.compare_age(b));
     files

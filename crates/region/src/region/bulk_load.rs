@@ -1,23 +1,25 @@
-//! Bulk loads: HFiles that somebody else wrote become store files, of several families at once.
+//! Bulk loads: HFiles that another program wrote become store files, of several families at once.
 //!
 //! ```text
-//! check every file; copy those whose source stays into .tmp,    no lock of the region's, and nothing changed yet
-//! sync the others                                               so that what the note names survives the machine
+//! check every file; copy those whose source      no lock is held, and nothing has changed yet
+//! stays into .tmp, sync the others               the files of the manifest survive a power loss
 //! flush lock:   flush, for a sequence id between the edits before and those after
-//!               the note (`manifest`)                            from here on it happens
+//!               write the manifest (`manifest`)  the load is committed
 //!               rename every file into place, open it
 //! epoch odd:    swap the file lists of all families
-//!               BULK_LOAD into the log, the note goes
+//!               BULK_LOAD into the log, delete the manifest
 //! ```
-//! Readers see all files of a load or none. An error before the note leaves everything as it was; one after it is undone,
-//! and when that fails too, the next open of the region finishes the load.
+//! Readers see all files of a load or none. An error before the manifest leaves everything as it
+//! was. A later error is undone; if that fails, too, the next open of the region finishes the load.
 //!
-//! **Asked again.** A client that heard no answer asks once more, for the same files under the same token. Names of loaded
-//! files come from token, region, family and path, so a file that is here already, or was and is in the archive since, is
-//! known, and what is left of such a request is loaded: mostly nothing.
+//! **Repeated requests.** A client that got no answer repeats the request, for the same files with
+//! the same token. The name of a loaded file is derived from token, region, family and path. So a
+//! file that is served already, or was and is now in the archive, is recognised, and only the rest
+//! of the request is loaded, which is usually nothing.
 //!
-//! HBase answers the same way, with three differences that only a failure shows: there, a load cut short stays cut short; a
-//! family is visible before the next one is; and a file that was moved before its answer got lost cannot be asked for again.
+//! HBase answers the same way, with three differences after a failure: there, an interrupted load
+//! stays incomplete; families become visible one after the other; and a file that was moved before
+//! its answer was lost cannot be requested again.
 
 pub(super) mod manifest;
 
@@ -42,50 +44,51 @@ use crate::store::{Store, StoreFile};
 pub struct BulkFile {
     /// Its family.
     pub family: Bytes,
-    /// What the client calls it: with the token, this tells the file from others.
+    /// The client's name of the file. With the token, it identifies the file.
     pub path: PathBuf,
-    /// Where it is, in the region's file system.
+    /// The file's location in the region's file system.
     pub source: PathBuf,
-    /// Whether it stays there, too: it is copied then, otherwise moved.
+    /// True to copy the file, false to move it.
     pub keep_source: bool,
 }
 
-/// Files to load at once.
+/// Files to load together.
 #[derive(Clone, Debug, Default)]
 pub struct BulkLoad {
     /// The files.
     pub files: Vec<BulkFile>,
-    /// Whether their cells are newer than those of all edits before. Otherwise they are older than all edits ever.
+    /// True if their cells are newer than all earlier edits; otherwise they are older than all
+    /// edits.
     pub assign_seq_id: bool,
-    /// What tells this load from others. Without one, asking twice loads twice.
+    /// Identifies this load. Without a token, a repeated request loads the files again.
     pub token: Option<String>,
-    /// Clusters that have loaded these files, for the log.
+    /// Clusters that have loaded these files; for the log.
     pub cluster_ids: Vec<String>,
-    /// Whether peers are to load them, too; for the log.
+    /// True if peer clusters should load them, too; for the log.
     pub replicate: bool,
 }
 
-/// What became of a load.
+/// The result of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BulkLoadOutcome {
-    /// It is served, or was already.
+    /// The files are served.
     Loaded,
-    /// Nothing was done: these files have rows of other regions, since a split mostly.
+    /// Nothing was done: these files have rows of other regions, usually since a split.
     DoesNotFit(Vec<PathBuf>),
 }
 
-/// What a load left to do.
+/// The rest of a load that did not finish.
 #[derive(Debug, Default)]
 pub(super) enum UnfinishedLoad {
     #[default]
     Nothing,
-    /// It failed and could not be undone.
+    /// The load failed and could not be undone.
     Undo(Manifest),
-    /// It is done and its note is still there.
+    /// The load is done and its manifest still exists.
     Forget(Manifest),
 }
 
-/// A file on its way, and its store.
+/// A file ready to be moved, and its store.
 struct PreparedFile<'a> {
     store: &'a Arc<Store>,
     from: PathBuf,
@@ -94,12 +97,13 @@ struct PreparedFile<'a> {
 }
 
 impl Region {
-    /// Serves files that somebody else wrote. See the module. Waits for the disk.
+    /// Serves files that another program wrote; see the module. Blocks on the disk.
     ///
     /// # Errors
-    /// `NotServingRegionException`, `DoNotRetryIOException` for an unknown family, what is wrong with a file, what the file
-    /// system or the log says. Nothing is loaded then, or, when the disk does not even let go of what was begun, all of it
-    /// once the region opens next.
+    /// `NotServingRegionException`, `DoNotRetryIOException` for an unknown family,
+    /// `CorruptHFileException` or `IOException` for a bad file, and `IOException` from the file
+    /// system or the log. Nothing is loaded then; or, if the disk also refuses to undo the load,
+    /// all of it when the region opens next.
     pub fn bulk_load(self: &Arc<Self>, load: &BulkLoad) -> Result<BulkLoadOutcome> {
         let _one = self.bulk_loading.lock();
         self.finish_pending_load(&self.flushing.lock())?;
@@ -133,7 +137,7 @@ impl Region {
         if *self.updates.read() == Phase::Closed { Err(self.not_serving()) } else { Ok(()) }
     }
 
-    /// Does what the last load left to do, for a caller that holds the flush lock.
+    /// Finishes or undoes the last load, if it is incomplete. The caller holds the flush lock.
     pub(super) fn finish_pending_load(&self, _no_flush: &MutexGuard<'_, ()>) -> Result<()> {
         let fs = &*self.env.stores.fs;
         let mut unfinished = self.unfinished.lock();
@@ -168,7 +172,7 @@ impl Region {
         let _no_flush = self.flushing.lock();
         self.check_serving()?;
         let seq_id = load.assign_seq_id.then(|| self.flush_below()).transpose()?;
-        // In the order of families, as the log's marker has them.
+        // In the order of families, like the log's marker.
         prepared.sort_by(|a, b| a.store.family().name().cmp(b.store.family().name()));
         let manifest = self.manifest(load, prepared, seq_id)?;
         let fs = &*self.env.stores.fs;
@@ -231,7 +235,7 @@ impl Region {
 
     fn store_descriptors(&self, moves: &[FileMove]) -> Result<Vec<pb::StoreDescriptor>> {
         let of_family = |moves: &[FileMove]| -> Result<pb::StoreDescriptor> {
-            // One size for all files of a family: HBase notes the last one's.
+            // One size for all files of a family: HBase logs that of the last one.
             let last = moves.last().map(|one| self.env.stores.fs.status(&one.from)).transpose()?;
             let family = moves.first().map(|one| one.family.clone()).unwrap_or_default();
             Ok(pb::StoreDescriptor {
@@ -244,7 +248,7 @@ impl Region {
         moves.chunk_by(|a, b| a.family == b.family).map(of_family).collect()
     }
 
-    /// Logs loads that an earlier server began and this one's opening finished.
+    /// Logs the loads that an earlier server committed and this open has finished.
     pub(super) fn log_finished_loads(&self, finished: Vec<Manifest>) -> Result<()> {
         for manifest in finished {
             self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()))?;
@@ -254,7 +258,7 @@ impl Region {
     }
 }
 
-/// Files with rows of other regions.
+/// The files with rows of other regions.
 fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     let mut misfits = Vec::new();
     for (file, store, _) in files {
@@ -265,7 +269,8 @@ fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     Ok(misfits)
 }
 
-/// Copies what must stay where it is, and syncs what its writer may not have synced. What was made is in `prepared`, also after an error.
+/// Copies files that must keep their source, and syncs files that their writer may not have synced.
+/// `prepared` gets the results, also after an error.
 fn prepare<'a>(
     files: &[(&BulkFile, &'a Arc<Store>, String)],
     prepared: &mut Vec<PreparedFile<'a>>,

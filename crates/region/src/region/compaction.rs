@@ -1,4 +1,4 @@
-//! Compactions: several store files into one or few.
+//! Compactions of a region's stores.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use super::{Phase, Region};
 use crate::store::{BackgroundPriority, CompactionResult, Store};
 
 impl Region {
-    /// Whether some store has enough files to compact.
+    /// Returns true if a store has enough files to compact.
     pub fn needs_compaction(&self) -> bool {
         self.stores.iter().any(|s| s.needs_compaction())
     }
 
-    /// Compacts one family or all: whatever is due, or everything when `major`. Waits for the disk. Says whether
-    /// anything was done.
+    /// Compacts one family or all: the files that are due, or all files if `major`. Blocks on the
+    /// disk. Returns true if it compacted anything.
     ///
     /// # Errors
-    /// `NotServingRegionException`, `NoSuchColumnFamilyException`, or what the file system says; the files stay as they
-    /// were then.
+    /// `NotServingRegionException`, `NoSuchColumnFamilyException`, and `IOException` from the file
+    /// system or if it is cancelled. The files stay as they were then.
     pub fn compact(self: &Arc<Self>, family: Option<&[u8]>, major: bool) -> Result<bool> {
         self.compact_with(family, major, None)
     }
 
-    /// As [`Region::compact`], but yields to others as long as nobody waits for fewer files.
+    /// As [`Region::compact`], but yields the processors until fewer files are waited for.
     ///
     /// # Errors
     /// As [`Region::compact`].
@@ -72,7 +72,7 @@ impl Region {
             let drops_markers = request.drops_deletes();
             store.swap_compaction(request, files);
             if drops_markers {
-                // What they hid of the MemStore is hidden no more.
+                // MemStore cells that the dropped markers hid are visible now.
                 self.invalidate_row_cache();
             }
         });
@@ -88,15 +88,16 @@ impl Region {
         self.stores.iter().filter(wanted).map(|store| store.next_compaction_bytes(major)).sum()
     }
 
-    /// How much compactions are wanted, by the neediest store: 0 with few files, 1 when flushes are held up by them, more
-    /// beyond (HBase's compaction pressure).
+    /// HBase's compaction pressure of the neediest store: 0 with few files, 1 if the number of
+    /// files blocks flushes, more beyond.
     pub fn compaction_pressure(&self) -> f64 {
         self.stores.iter().map(|store| store.compaction_pressure()).fold(0.0, f64::max)
     }
 
-    /// Logs the compaction before any reader uses its output: a server whose log was taken away must not go on to archive
-    /// files that another one serves. When it is not known whether the marker is in the log, the output stays where it is,
-    /// for replay would take the inputs away; a log that still takes entries has not failed for good, so all is well.
+    /// Logs the compaction before any reader uses its output. A server that has lost its log must
+    /// not archive files that another server serves. If it is unknown whether the marker is in the
+    /// log, the output stays where it is, because replay would archive the inputs. If the log then
+    /// still accepts entries, it has not failed for good, and the compaction proceeds.
     fn mark_compaction(&self, store: &Store, result: &CompactionResult, outputs: &[String]) -> Result<()> {
         let marked = self.log_compaction(store, &result.inputs, outputs);
         match marked.inspect_err(|_| store.abort_compaction(result))? {
@@ -105,21 +106,23 @@ impl Region {
         }
     }
 
-    /// Archives compacted files that readers have let go of; says how many are left.
+    /// Archives compacted files that no reader holds. Returns how many are left.
     ///
     /// # Errors
-    /// What the file system says; the next call tries again.
+    /// `IOException` from the file system; the next call tries again.
     pub fn archive_compacted(&self) -> Result<usize> {
         self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
     }
 
-    /// When the oldest file that a major compaction throttle was written, milliseconds since 1970; 0 when there is none.
+    /// When the oldest file of a major compaction was written, milliseconds since 1970; 0 if there
+    /// is none.
     pub fn last_major_compaction_ms(&self) -> i64 {
         let files = self.stores.iter().flat_map(|store| store.files());
         files.filter(|file| file.is_major).map(|file| file.modified_ms).min().unwrap_or(0)
     }
 
-    /// The row in the middle of the largest store, where a split would cut; `None` when there is nothing to cut.
+    /// The middle row of the largest store, at which a split would cut; `None` if there is nothing
+    /// to cut.
     pub fn best_split_row(&self) -> Option<Bytes> {
         let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
         let row = largest.split_row()?;

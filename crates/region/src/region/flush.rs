@@ -1,14 +1,15 @@
-//! Flushes: the MemStore's cells into store files.
+//! Flushes: write the MemStore's cells to store files.
 //!
 //! ```text
-//! updates lock alone:  take a sequence id | FLUSH start | swap every MemStore's active segment out
-//! then, no lock:       wait until every write up to that id is durable and visible
-//!                      write a file a store, below .tmp
-//! epoch odd:           rename into place | swap file lists | drop snapshots
-//! then:                FLUSH commit | tell the WAL which edits need no replay
+//! updates lock exclusive:  take a sequence id | FLUSH start | freeze every MemStore's segments
+//! then, no lock:           wait until every write up to that id is durable and visible
+//!                          write a file a store, below .tmp
+//! epoch odd:               rename into place | swap file lists | drop snapshots
+//! then:                    FLUSH commit | tell the WAL which edits need no replay
 //! ```
-//! What is flushed while the region opens has no markers, as its log is not begun. A failure before the renames leaves
-//! the snapshots in place: they stay readable and are part of the next flush.
+//! A flush while the region opens logs no markers, because the region's log has not begun. A
+//! failure before the renames leaves the snapshots in place: they stay readable and are part of the
+//! next flush.
 
 use evenkeel_common::length;
 use std::path::PathBuf;
@@ -27,28 +28,28 @@ use super::{Phase, Region};
 use crate::memstore::MemStoreSize;
 use crate::store::{BackgroundPriority, StoreFile};
 
-/// The files that the snapshot of each store became, below `.tmp`.
+/// The files of each store's snapshot, below `.tmp`.
 type FlushedFiles = Vec<Vec<PathBuf>>;
 
-/// Which sequence id stands for "everything up to here" in a flush's files.
+/// Which sequence id a flush writes into its files as "every edit up to here".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushSeqId {
     /// A new one, after all writes so far.
     Next,
-    /// The last one replayed: the edit after it may have the next one already.
+    /// The last one replayed. The next edit may already have the following number.
     Current,
 }
 
-/// What became of a flush.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushOutcome {
-    /// Whether there was anything to flush.
+    /// False if there was nothing to flush.
     pub flushed: bool,
     /// The sequence id up to which every edit is in store files.
     pub seq_id: u64,
 }
 
-/// Lets one flush of a region run at a time, and knows whether somebody waits for its end.
+/// Serialises the flushes of a region, and counts the callers that wait.
 #[derive(Debug, Default)]
 pub(super) struct FlushLock {
     lock: Mutex<()>,
@@ -63,7 +64,8 @@ impl FlushLock {
         guard
     }
 
-    /// As [`FlushLock::lock`], for a flusher that has taken the region's next turn while one goes on: nobody waits for that.
+    /// As [`FlushLock::lock`], but not counted as waiting: a flusher that took the region's next
+    /// flush while another one runs is in no hurry.
     fn lock_in_turn(&self) -> MutexGuard<'_, ()> {
         self.lock.lock()
     }
@@ -77,7 +79,7 @@ impl FlushLock {
     }
 }
 
-/// BackgroundPriority that ends when somebody waits for the flush: a close, a bulk load, or a user.
+/// A background priority that ends when a close, a bulk load or a user waits for the flush.
 struct UntilAwaited<'a> {
     priority: &'a dyn BackgroundPriority,
     lock: &'a FlushLock,
@@ -98,15 +100,16 @@ impl BackgroundPriority for UntilAwaited<'_> {
 }
 
 impl Region {
-    /// Writes everything in the MemStore to files. Waits for the disk.
+    /// Writes everything in the MemStore to files. Blocks on the disk.
     ///
     /// # Errors
-    /// `NotServingRegionException`, or what the file system says; nothing is lost then.
+    /// `NotServingRegionException`, and `IOException` from the file system; nothing is lost then.
     pub fn flush(self: &Arc<Self>) -> Result<FlushOutcome> {
         self.flush_with(None)
     }
 
-    /// As [`Region::flush`], but yields to others as long as nobody waits for the memory, or for the flush to end.
+    /// As [`Region::flush`], but yields the processors until the memory, or the end of the flush,
+    /// is waited for.
     ///
     /// # Errors
     /// As [`Region::flush`].
@@ -162,8 +165,8 @@ impl Region {
         }
     }
 
-    /// Flushes what there is and gives a sequence id that is no edit's: every edit below it is in store files, every edit
-    /// above it came later. For a caller that holds the flush lock.
+    /// Flushes the MemStore and returns a sequence id of no edit: every edit below it is in store
+    /// files, every edit above it came later. The caller holds the flush lock.
     pub(super) fn flush_below(self: &Arc<Self>) -> Result<u64> {
         loop {
             if let Some(seq_id) = self.number_when_empty() {
@@ -187,8 +190,8 @@ impl Region {
         })
     }
 
-    /// Notes, for the log too, that no edit of the region is in memory only, where the MemStore is empty without a flush: an
-    /// in-memory flush may have found that all its cells had expired.
+    /// Records, for the log too, that the region has no edit in memory only. The MemStore can be
+    /// empty without a flush if an in-memory flush found all its cells expired.
     fn forget_edits(&self) {
         let _updates = self.updates.write();
         if self.is_memstore_empty() {
@@ -207,7 +210,7 @@ impl Region {
         self.stores.iter().map(|s| s.family().name().to_vec().into()).collect()
     }
 
-    /// Gives the flush's sequence id, and when the oldest edit that it is to write was made.
+    /// Returns the flush's sequence id, and when the oldest edit in the snapshots was made.
     fn take_snapshots(&self, number: FlushSeqId) -> (u64, i64) {
         let _updates = self.updates.write();
         self.env.wal.start_flush(&self.encoded_name, &self.family_names());
@@ -237,7 +240,7 @@ impl Region {
         self.stores.iter().map(|store| store.flush_snapshot(seq_id, read_point, priority)).collect()
     }
 
-    /// One swap of every store's lists, which cannot fail.
+    /// Swaps every store's lists at once. It cannot fail.
     fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushSeqId) {
         let swap = || self.stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
@@ -257,7 +260,7 @@ impl Region {
         self.env.wal.abort_flush(&self.encoded_name);
     }
 
-    /// Files into place.
+    /// Moves the files into place.
     fn install_snapshots(&self, files: FlushedFiles) -> Result<Vec<Vec<Arc<StoreFile>>>> {
         self.stores.iter().zip(files).map(|(store, files)| store.install_flush(&files)).collect()
     }

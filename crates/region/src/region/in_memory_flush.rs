@@ -1,7 +1,8 @@
-//! In-memory flushes: what is written moves behind a new active segment and becomes flat (HBase's CompactingMemStore).
+//! In-memory flushes: the active segment moves behind a new one and becomes flat (HBase's
+//! CompactingMemStore).
 //!
-//! A write that finds its segment grown asks for one; a thread in the background does it. A flush that begins meanwhile
-//! takes the segments as they are, and what was made of them in vain is dropped.
+//! A write that finds its segment large requests one, and a background thread runs it. A flush that
+//! begins meanwhile takes the segments as they are, and a flat segment made for nothing is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +13,14 @@ use parking_lot::Mutex;
 use super::Region;
 use crate::store::Store;
 
-/// When in-memory flushes are due.
+/// Decides when in-memory flushes are due.
 pub(super) struct InMemoryFlushSchedule {
-    /// `None` when no family has them.
+    /// `None` if no family has them.
     threshold_bytes: Option<u64>,
-    /// Asked for and not begun.
+    /// Requested and not begun.
     asked: AtomicBool,
-    /// One at a time: what another one pushes meanwhile is not settled when this one has waited.
+    /// Serialises in-memory flushes: while this one waits, another could push a segment whose
+    /// writes are incomplete.
     running: Mutex<()>,
 }
 
@@ -34,7 +36,7 @@ impl InMemoryFlushSchedule {
 }
 
 impl Region {
-    /// Asks for an in-memory flush when one is due and none was asked for.
+    /// Requests an in-memory flush if one is due and none is requested.
     #[inline]
     pub(super) fn request_in_memory_flush(self: &Arc<Self>) {
         let Some(bytes) = self.in_memory.threshold_bytes else { return };
@@ -46,10 +48,10 @@ impl Region {
         }
     }
 
-    /// Makes flat what of the MemStore is large enough. Waits for the log, no one waits for it.
+    /// Makes the large parts of the MemStore flat. Waits for the log; nothing waits for it.
     ///
     /// # Errors
-    /// None that is known; the cells stay as they were then.
+    /// None is known. The cells stay as they were after an error.
     pub fn flush_in_memory(&self) -> Result<()> {
         let _one = self.in_memory.running.lock();
         self.in_memory.asked.store(false, Ordering::Relaxed);
@@ -62,7 +64,8 @@ impl Region {
 
     fn flush_store_in_memory(&self, store: &Store) -> Result<()> {
         store.push_active();
-        // Then nobody writes to the pipeline, and every write in it is durable or was taken back.
+        // After this nothing writes to the pipeline, and every write in it is durable or was taken
+        // back.
         self.mvcc.wait_for(self.mvcc.write_point());
         let Some(change) = store.plan_in_memory(self.mvcc.read_point())? else { return Ok(()) };
         match change.drops_cells() {

@@ -1,15 +1,17 @@
 //! Opening and closing a region.
 //!
-//! Opening: make the directory, write `.regioninfo`, finish bulk loads that were under way, open the stores, replay
-//! `recovered.edits`, flush what was replayed, take in `recovered.hfiles` (what HBase's log split writes in place of
-//! edits, when told so), note the sequence id in a `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log
-//! REGION_CLOSE. A region that is opened twice replays nothing twice: edits at or below what a store's files hold are
-//! skipped, and edit files go once what they held is flushed.
+//! Opening: make the directory, write `.regioninfo`, finish interrupted bulk loads, open the
+//! stores, replay `recovered.edits`, flush the replayed cells, adopt `recovered.hfiles` (which
+//! HBase's log split writes in place of edits, if configured so), record the sequence id in a
+//! `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log REGION_CLOSE. A region that
+//! is opened twice replays nothing twice: edits at or below the sequence ids of a store's files are
+//! skipped, and edit files are deleted once their cells are flushed.
 //!
-//! **Replay begins behind the `.seqid` file.** Its number is written after a flush of everything: at the end of an
-//! opening, when what was replayed is in files, and at the end of a close. So an edit at or below it is in a store file,
-//! or its family was deleted since. The second case matters: a family that is deleted and added again is a new store
-//! without files, whose own greatest sequence id is 0, while logs still hold the edits of the old one.
+//! **Replay begins after the `.seqid` file.** Its number is written after a complete flush: at the
+//! end of an open, when the replayed cells are in files, and at the end of a close. So an edit at
+//! or below it is in a store file, or its family was deleted since. The second case matters: a
+//! family that is deleted and added again is a new store without files, whose own greatest sequence
+//! id is 0, while logs still hold the edits of the old one.
 
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};
@@ -42,10 +44,10 @@ use crate::store::{Store, StoreEnv};
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
 
 impl Region {
-    /// Opens a region: after this it can be served.
+    /// Opens a region. It can be served afterwards.
     ///
     /// # Errors
-    /// What the file system says, `CorruptHFileException` for a damaged store file.
+    /// `IOException` from the file system, and `CorruptHFileException` for a damaged store file.
     pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
         let started = Instant::now();
         check_trackers(&table)?;
@@ -108,10 +110,10 @@ impl Region {
         self.log_event(EventType::RegionOpen)
     }
 
-    /// Puts the edits of a dead server's WALs back, those above `settled`; says how many cells.
+    /// Replays the edits of a dead server's WALs that are above `settled`. Returns how many cells.
     fn replay(self: &Arc<Self>, dir: &Path, settled: u64) -> Result<u64> {
         let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
-        // Taken before the first replayed cell is flushed: files of edits may overlap.
+        // Taken before the first replayed cell is flushed, because edit files may overlap.
         let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
         let (mut cells, mut damaged) = (0, Vec::new());
         for file in &files {
@@ -129,7 +131,7 @@ impl Region {
         Ok(cells)
     }
 
-    /// Keeps a damaged file of edits for somebody to look at: what could be read of it is replayed.
+    /// Keeps a damaged edit file for inspection. Its readable edits are replayed.
     fn put_edits_aside(&self, file: &Path) -> Result<()> {
         let (fs, dir) = (&self.env.stores.fs, self.env.stores.root.join(layout::CORRUPT_DIR));
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -137,7 +139,7 @@ impl Region {
         Ok(fs.rename(file, &dir.join(format!("{}-{name}", self.info.encoded_name())))?)
     }
 
-    /// How many cells were put back, and whether some of the file could not be read.
+    /// Returns how many cells were replayed, and whether some of the file was unreadable.
     fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<(u64, bool)> {
         let mut reader = WalReader::open(&*self.env.stores.fs, path)?;
         let (mut count, mut is_damaged) = (0, false);
@@ -183,9 +185,9 @@ impl Region {
         true
     }
 
-    /// Takes out the files that a compaction had replaced when the server died. A marker may be of a region that this one
-    /// came from, and of a family that is gone. One that cannot be read, for markers are not synced, is left out: the
-    /// compaction's own output says which files it replaces.
+    /// Removes the files that a compaction had replaced when the server died. The marker may be of
+    /// a parent region or of a deleted family. An unreadable marker is skipped (markers are not
+    /// synced), because the compaction's own output names the files it replaces.
     fn replay_compaction(&self, cell: &KeyValue) -> Result<()> {
         let marker = match markers::parse(&cell.as_cell()) {
             Ok(Some(Marker::Compaction(marker))) => marker,
@@ -207,7 +209,7 @@ impl Region {
         Ok(())
     }
 
-    /// Takes in what a log split wrote as store files.
+    /// Adopts the store files that a log split wrote.
     fn load_recovered_files(&self) -> Result<()> {
         for store in &self.stores {
             let seq_id = store.load_recovered_files()?;
@@ -216,12 +218,13 @@ impl Region {
         Ok(())
     }
 
-    /// Closes the region: later calls get `NotServingRegionException`. With `abort` nothing is flushed and the WAL keeps
-    /// what was not.
+    /// Closes the region: later calls get `NotServingRegionException`. With `abort`, nothing is
+    /// flushed and the WAL keeps the unflushed edits.
     ///
     /// # Errors
-    /// `NotServingRegionException` when it is closed already; what flushing or logging says: the region is open as before
-    /// then, for another instance must not be opened beside cells that are only in this one's MemStore.
+    /// `NotServingRegionException` if it is closed already, and `IOException` from the flush or the
+    /// log. The region stays open then, because no other instance may be opened while cells are
+    /// only in this one's MemStore.
     pub fn close(self: &Arc<Self>, abort: bool) -> Result<()> {
         if !abort {
             self.flush()?;
@@ -235,8 +238,9 @@ impl Region {
         closed
     }
 
-    /// Takes work again after a [`Region::close`] that flushed, without touching a disk: for a change that needed the region
-    /// closed and is not made. The region is as it was; no other instance of it may have served or flushed anything since.
+    /// Accepts requests again after a [`Region::close`] that flushed, without any I/O: for a change
+    /// that needed the region closed and was not made. No other instance of the region may have
+    /// served or flushed anything since.
     pub fn resume(&self) {
         *self.updates.write() = Phase::Open;
         self.cancel_compactions(false);
@@ -247,7 +251,7 @@ impl Region {
         self.stores.iter().for_each(|store| store.cancel_compactions(cancel));
     }
 
-    /// The part of a close that no flush or compaction goes beside.
+    /// The part of a close that excludes flushes and compactions.
     fn close_quietly(self: &Arc<Self>, abort: bool) -> Result<()> {
         let _no_compaction = self.compacting.lock();
         let no_flush = self.flushing.lock();
@@ -284,17 +288,17 @@ impl Region {
         write_seq_id_file(&self.env, &dir, self.mvcc.write_point())
     }
 
-    /// Whether the region is closed.
+    /// Returns true if the region is closed.
     pub fn is_closed(&self) -> bool {
         *self.updates.read() == Phase::Closed
     }
 }
 
-/// How a table says which of the files in a family's directory are the store's.
+/// The table attribute that says how a store's files are listed.
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 
-/// Refuses tables whose files are listed in a file beside them (`FILE`, `MIGRATION`): files added here would not be in the
-/// list, and a server that goes by the list would take them for garbage.
+/// Refuses tables whose files are listed in a separate file (`FILE`, `MIGRATION`). Files added here
+/// would not be in that list, and a server that uses it would delete them as garbage.
 fn check_trackers(table: &TableDescriptor) -> Result<()> {
     let of_families =
         table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
@@ -313,11 +317,11 @@ fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor)
     table.families().map(|family| Store::open(&stores, family.clone(), info)).collect()
 }
 
-/// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which is made when it is not
-/// there. Written anew when what is there differs.
+/// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which
+/// is made if missing. It is rewritten if its content differs.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> Result<()> {
     let path = dir.join(layout::REGION_INFO_FILE);
     let mut bytes = PB_MAGIC.to_vec();
@@ -329,7 +333,7 @@ pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> 
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
-/// Edit files in the order of their sequence ids: names that are all digits.
+/// Edit files in the order of their sequence ids: files whose names are all digits.
 fn recovered_edit_files(env: &RegionEnv, dir: &Path) -> Result<Vec<PathBuf>> {
     if !env.stores.fs.exists(dir)? {
         return Ok(Vec::new());
@@ -356,7 +360,7 @@ fn largest_seq_id_file(env: &RegionEnv, dir: &Path) -> Result<u64> {
     Ok(env.stores.fs.list(&dir)?.iter().filter_map(|f| seq_id_of(f.name())).max().unwrap_or(0))
 }
 
-/// Notes the highest sequence id in the name of an empty file, and drops older notes.
+/// Records the highest sequence id in the name of an empty file, and deletes older ones.
 fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
     let dir = dir.join(layout::RECOVERED_EDITS_DIR);
     env.stores.fs.mkdirs(&dir)?;
@@ -399,7 +403,8 @@ impl Region {
     }
 }
 
-/// A number that is as good as random and always the same for a region: its encoded name is a hash, in hexadecimal digits.
+/// A pseudo-random number that is constant for a region: its encoded name is a hash in hexadecimal
+/// digits.
 fn spread_of(encoded_name: &str) -> u8 {
     encoded_name.bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte))
 }

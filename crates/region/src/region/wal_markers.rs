@@ -1,17 +1,17 @@
-//! Markers: what happens to the region, told in its log among the edits (`evenkeel_wal::markers`).
+//! Markers: the region's events, logged among the edits (`evenkeel_wal::markers`).
 //!
 //! | marker | when | waits for the log |
 //! |---|---|---|
 //! | REGION_OPEN, REGION_CLOSE | the region is open; everything is flushed | yes |
-//! | FLUSH start | a flush has its sequence id, writers are still kept out | no |
+//! | FLUSH start | a flush has its sequence id, and writers are still excluded | no |
 //! | FLUSH commit, abort | the files are served; they could not be written | commit |
-//! | FLUSH cannot flush | an operator asked for a flush that says so, and nothing was there | yes |
+//! | FLUSH cannot flush | a user asked for a marked flush, and there was nothing to flush | yes |
 //! | COMPACTION | the output is in the family's directory, the inputs are still served | yes |
 //! | BULK_LOAD | the files are served | yes |
 //!
-//! Each takes a sequence id of its own, which is complete at once: readers see no marker. Only COMPACTION is read again
-//! after a crash. The others are for whoever follows the log, so a flush whose marker cannot be logged is a flush
-//! nonetheless.
+//! Each marker takes a sequence id, which is complete at once, because readers see no markers. Only
+//! COMPACTION is read again after a crash. The others are for consumers of the log, so a flush
+//! succeeds even if its marker cannot be logged.
 
 use bytes::Bytes;
 use evenkeel_common::Result;
@@ -24,11 +24,11 @@ use super::Region;
 use super::nonce::NonceKey;
 use crate::store::Store;
 
-/// What stands for "no sequence id" in a marker's unsigned field: HBase's -1.
+/// "No sequence id" in a marker's unsigned field: HBase's -1.
 const NO_SEQ_ID: u64 = u64::MAX;
 
 impl Region {
-    /// Puts a marker into the log's queue. `marker` is told the sequence id it gets.
+    /// Appends a marker to the log's queue. `marker` gets the marker's sequence id.
     pub(super) fn append_marker(&self, marker: impl FnOnce(u64) -> Marker) -> Result<Txid> {
         let (number, logged) = self.mvcc.begin(|number| {
             let now_ms = self.env.stores.clock.now_ms();
@@ -44,7 +44,8 @@ impl Region {
         self.env.wal.sync(self.append_marker(marker)?, SyncLevel::Flush)
     }
 
-    /// Logs how a flush goes; `files` are the names of each store's files, in the order of the stores, once there are any.
+    /// Logs a step of a flush. `files` are the names of each store's files, in the order of the
+    /// stores, once they exist.
     pub(super) fn log_flush(&self, action: FlushAction, seq_id: u64, files: &[Vec<String>]) {
         let marker = |_| self.flush_marker(action, seq_id, files);
         let logged = match action {
@@ -73,7 +74,8 @@ impl Region {
         })
     }
 
-    /// Logs that a flush was asked for and there was nothing to flush. Whether that is in the log.
+    /// Logs that a flush was requested and there was nothing to flush. Returns true if the marker
+    /// is in the log.
     pub fn mark_cannot_flush(&self) -> bool {
         let logged = self.log_marker(|_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[]));
         logged
@@ -83,8 +85,9 @@ impl Region {
             .is_ok()
     }
 
-    /// Logs that `outputs` have come in place of `inputs`. An error means that the log does not say so, or has failed for
-    /// good and the server with it; `true` that it is certain to do so.
+    /// Logs that `outputs` replace `inputs`. Returns true if the marker is certain to be in the
+    /// log. An error means that the marker is not in the log, or that the log, and the server with
+    /// it, has failed for good.
     pub(super) fn log_compaction(
         &self,
         store: &Store,

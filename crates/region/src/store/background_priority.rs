@@ -1,35 +1,37 @@
-//! [`BackgroundPriority`]: a flush or a compaction that nobody waits for yields the processors.
+//! [`BackgroundPriority`]: flushes and compactions that nothing waits for yield the processors.
 //!
-//! Either takes all that a core can do, and requests wait for what it takes: two flushes beside a compaction leave less than a
-//! third of one core to all connections. So its cells are written by a thread of lower priority, in beats (64 KiB of a
-//! flush, a row of a compaction), until somebody waits: for the memory that a flush gives back, or for fewer files. From the next
-//! beat on they are written by the thread that began:
+//! A flush or a compaction takes all that a core can do, and requests wait: two flushes beside a
+//! compaction leave less than a third of one core to all connections. So its cells are written by a
+//! thread of lower priority, in slices (64 KiB of a flush, a row of a compaction), until the memory
+//! of the flush or a smaller number of files is waited for. From the next slice on, the original
+//! thread writes them:
 //!
 //! ```text
-//! flusher          snapshot --+                          +-- beat, beat -- end of the file, renames, commit
-//!                             |                          |
-//! patient thread              +-- beat, beat -- (urgent) +
+//! flusher             snapshot --+                            +-- slice, slice -- file's end
+//!                                |                            |
+//! low-priority thread            +-- slice, slice -- (urgent) +
 //! ```
 //!
-//! There are two threads because one is not enough: whoever lowers its priority needs a privilege to raise it again. (The same holds
-//! for `SCHED_IDLE`, and `SCHED_BATCH` changes no share. Sleeping between beats would need none of this, but it would
-//! leave idle processors idle.) The patient thread is made for the files of one flush or compaction and ends with its last beat there. The
-//! thread that began waits for that meanwhile, so there are no more of them at once than before; what passes between them is who runs
-//! the next beat.
+//! There are two threads because a thread that lowers its priority needs a privilege to raise it
+//! again. (The same holds for `SCHED_IDLE`, and `SCHED_BATCH` changes no share. Sleeping between
+//! slices would need none of this, but would leave idle processors idle.) The low-priority thread
+//! is made for the files of one flush or compaction and ends with its last slice there. The
+//! original thread waits for it meanwhile, so no more threads run at once than before.
 //!
-//! # When it ends
-//! A lower priority is a smaller share of a core, but a share whatever else runs, so every beat ends. What a flush has not written
-//! after ten seconds is urgent, whoever waits. A compaction has no such end: until files pile up nobody waits for one.
+//! # When it becomes urgent
+//! A thread of lower priority has a smaller share of a core, but always a share, so every slice
+//! ends. A flush that is not finished after ten seconds becomes urgent. A compaction has no such
+//! limit: until files pile up, nothing waits for it.
 
 use std::time::{Duration, Instant};
 
 use evenkeel_common::Result;
 use evenkeel_common::thread::spawn_scoped;
 
-/// What reads or writes fewer bytes is over before a thread of its own would be worth it.
+/// Smaller flushes and compactions do not pay for a thread of their own.
 pub(super) const BACKGROUND_BYTES_MIN: u64 = 1 << 20;
 
-/// What is written.
+/// The kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackgroundWork {
     Flush,
@@ -37,12 +39,12 @@ pub(super) enum BackgroundWork {
 }
 
 impl BackgroundWork {
-    /// The longest time that it is written patiently.
+    /// The longest time at low priority.
     fn background_time_max(self) -> Option<Duration> {
         (self == Self::Flush).then_some(Duration::from_secs(10))
     }
 
-    /// The name of the thread that yields. (Linux shows 15 bytes of it.)
+    /// The name of the low-priority thread. (Linux shows 15 bytes of it.)
     fn thread_name(self) -> &'static str {
         match self {
             Self::Flush => "flush-lowprio",
@@ -51,24 +53,24 @@ impl BackgroundWork {
     }
 }
 
-/// How a flush or a compaction shares the processors with what goes on beside it.
+/// How a flush or a compaction shares the processors with requests.
 pub trait BackgroundPriority: Sync {
-    /// Whether somebody waits: for the memory that a flush gives back, for fewer files, for the end. Asked before each
-    /// beat, on the thread that is to run it.
+    /// Returns true if the memory of a flush, fewer files, or the end of the work is waited for.
+    /// Called before each slice, on the thread that would run it.
     fn is_urgent(&self) -> bool;
 
-    /// Lowers the priority of the calling thread, which ends with what it writes.
+    /// Lowers the priority of the calling thread, which ends with this work.
     fn lower_priority(&self);
 
-    /// Hears how many bytes of a flush were just written, and may hold the writer until `is_urgent`.
+    /// Reports the bytes of a flush just written. May block the writer until `is_urgent`.
     fn throttle(&self, _bytes: u64, _is_urgent: &dyn Fn() -> bool) {}
 }
 
-/// Runs `beat` until it says that there is no more: on a thread that yields to others as long as nothing is urgent, then on this
-/// one.
+/// Calls `slice` until it returns false: first on a low-priority thread until the work is urgent,
+/// then on this thread.
 ///
 /// # Errors
-/// What a beat says; it is the last one then.
+/// The first error of a slice, which is the last one to run.
 pub(super) fn run_in_background(
     work: BackgroundWork,
     priority: &dyn BackgroundPriority,
@@ -101,7 +103,8 @@ fn run_until(
     Ok(())
 }
 
-/// Runs `beats` on a thread of its own; whether there are more. There are, too, when it cannot be made.
+/// Runs `slices` on a thread of its own. Returns true if there are more, or if the thread cannot be
+/// made.
 fn on_another_thread(name: &str, slices: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
     std::thread::scope(|scope| match spawn_scoped(scope, name, slices) {
         Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -119,41 +122,41 @@ mod tests {
 
     use super::*;
 
-    /// Is urgent after some beats; remembers which thread ran which.
-    struct Beats {
+    /// Becomes urgent after some slices, and records which thread ran which.
+    struct Slices {
         urgent_after: usize,
         done: AtomicUsize,
         ran: Mutex<Vec<ThreadId>>,
         yielding: Mutex<Vec<ThreadId>>,
     }
 
-    impl Beats {
-        fn urgent_after(beats: usize) -> Self {
+    impl Slices {
+        fn urgent_after(slices: usize) -> Self {
             Self {
-                urgent_after: beats,
+                urgent_after: slices,
                 done: AtomicUsize::new(0),
                 ran: Mutex::default(),
                 yielding: Mutex::default(),
             }
         }
 
-        fn beat(&self) -> usize {
+        fn slice(&self) -> usize {
             self.ran.lock().push(current().id());
             self.done.fetch_add(1, Ordering::Relaxed) + 1
         }
 
-        /// How many of five beats ran on the thread that yields, before those that ran here.
-        fn patient_of_five(&self, end: Option<Instant>) -> usize {
-            run_until(end, BackgroundWork::Flush, self, || Ok(self.beat() < 5)).expect("no beat fails");
+        /// How many of five slices ran on the low-priority thread, before those that ran here.
+        fn low_priority_of_five(&self, end: Option<Instant>) -> usize {
+            run_until(end, BackgroundWork::Flush, self, || Ok(self.slice() < 5)).expect("no slice fails");
             let (ran, yielding) = (self.ran.lock(), self.yielding.lock());
             assert!(ran.len() == 5 && yielding.len() <= 1 && !yielding.contains(&current().id()));
-            let patient = ran.iter().take_while(|thread| yielding.contains(thread)).count();
-            assert!(ran[patient..].iter().all(|thread| *thread == current().id()), "{ran:?}");
-            patient
+            let lowered = ran.iter().take_while(|thread| yielding.contains(thread)).count();
+            assert!(ran[lowered..].iter().all(|thread| *thread == current().id()), "{ran:?}");
+            lowered
         }
     }
 
-    impl BackgroundPriority for Beats {
+    impl BackgroundPriority for Slices {
         fn is_urgent(&self) -> bool {
             self.done.load(Ordering::Relaxed) >= self.urgent_after
         }
@@ -164,31 +167,31 @@ mod tests {
     }
 
     #[test]
-    fn beats_change_threads_when_they_become_urgent() {
+    fn slices_change_threads_when_they_become_urgent() {
         for urgent_after in [0, 1, 3, 5, usize::MAX] {
-            let beats = Beats::urgent_after(urgent_after);
-            assert_eq!(beats.patient_of_five(None), urgent_after.min(5));
-            assert_eq!(beats.yielding.lock().is_empty(), urgent_after == 0, "no thread is made for nothing");
+            let slices = Slices::urgent_after(urgent_after);
+            assert_eq!(slices.low_priority_of_five(None), urgent_after.min(5));
+            assert_eq!(slices.yielding.lock().is_empty(), urgent_after == 0, "no thread is made for nothing");
         }
     }
 
     #[test]
-    fn patience_has_an_end() {
-        assert_eq!(Beats::urgent_after(usize::MAX).patient_of_five(Some(Instant::now())), 0);
+    fn low_priority_has_an_end() {
+        assert_eq!(Slices::urgent_after(usize::MAX).low_priority_of_five(Some(Instant::now())), 0);
         let long =
             [BackgroundWork::Flush, BackgroundWork::Compaction].map(BackgroundWork::background_time_max);
         assert!(long[0].is_some_and(|long| long > Duration::from_secs(1)) && long[1].is_none());
     }
 
     #[test]
-    fn a_beat_that_fails_is_the_last_one() {
+    fn a_slice_that_fails_is_the_last_one() {
         for urgent_after in [0, usize::MAX] {
-            let beats = Beats::urgent_after(urgent_after);
-            let outcome = run_until(None, BackgroundWork::Compaction, &beats, || match beats.beat() {
+            let slices = Slices::urgent_after(urgent_after);
+            let outcome = run_until(None, BackgroundWork::Compaction, &slices, || match slices.slice() {
                 3 => Err(HBaseError::new(ErrorKind::Io, "the disk is full".to_owned())),
                 _ => Ok(true),
             });
-            assert!(outcome.is_err() && beats.ran.lock().len() == 3);
+            assert!(outcome.is_err() && slices.ran.lock().len() == 3);
         }
     }
 }

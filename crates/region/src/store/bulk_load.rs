@@ -1,7 +1,9 @@
-//! Files that this server did not write: those of a bulk load, and `recovered.hfiles`, what a log split of HBase makes.
+//! Files that this server did not write: those of a bulk load, and `recovered.hfiles`, which
+//! HBase's log split makes.
 //!
-//! A bulk loaded file gets a new name, `<32 hex digits>[_SeqId_<n>_]`. Its cells take the sequence id in the name, so that
-//! they are newer than every edit before the load and older than every one after it, whatever order the files have.
+//! A bulk loaded file gets a new name, `<32 hex digits>[_SeqId_<n>_]`. Its cells take the sequence
+//! id in the name, so that they are newer than every edit before the load and older than every edit
+//! after it, regardless of the order of files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use crate::layout;
 const COPY_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Whether a file may be served here; `Ok(false)` for one with rows of other regions. With
-    /// [`super::StoreConfig::verify_bulk_loads`] all of it is read, otherwise its first and last key.
+    /// Returns true if a file may be served here, false if it has rows of other regions. With
+    /// [`super::StoreConfig::verify_bulk_loads`] the whole file is read, otherwise its first and
+    /// last key.
     ///
     /// # Errors
-    /// A file that is not there, is no HFile, has no cell, or is not in order.
+    /// `FileNotFoundException`, `CorruptHFileException` for a file that is no HFile or is out of
+    /// order, and `DoNotRetryIOException` for a file without cells.
     pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
         if self.env.fs.status(path)?.is_dir {
             return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));
@@ -41,22 +45,22 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes a client's file in a staging directory survive the machine, with the directories that lead to it: its writer may
-    /// not have synced it, and its loading is about to be promised.
+    /// Syncs a client's file in a staging directory, and the directories that lead to it. Its
+    /// writer may not have synced it, and its load is about to be acknowledged.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn sync_staged(&self, path: &Path) -> Result<()> {
         let staging = self.env.root.join(layout::STAGING_DIR);
         let dirs = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&staging) && **dir != *staging);
         std::iter::once(path).chain(dirs).try_for_each(|path| Ok(self.env.fs.sync_file(path)?))
     }
 
-    /// Copies a file to where this store's unfinished files are, under a name of the caller's: gone with the next open,
-    /// unless somebody moves it.
+    /// Copies a file into this store's temporary directory, under the caller's name. The next open
+    /// deletes it, unless it is moved.
     ///
     /// # Errors
-    /// What the file system says; nothing is left then.
+    /// `IOException` from the file system; nothing is left then.
     pub fn copy_in(&self, from: &Path, name: &str) -> Result<std::path::PathBuf> {
         let to = self.dirs.tmp.join(name);
         match self.copy(from, &to) {
@@ -89,7 +93,7 @@ impl Store {
         self.check_copy(&*source, to)
     }
 
-    /// Reads a copy back: the source may go once its answer is sent.
+    /// Reads a copy back, because the source may be deleted once the load is acknowledged.
     fn check_copy(&self, source: &dyn RandomAccessFile, to: &Path) -> Result<()> {
         let copy = self.env.fs.open(to)?;
         let differs =
@@ -112,22 +116,23 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what [`Store::copy_in`] made.
+    /// Deletes a copy made by [`Store::copy_in`].
     pub fn discard_copy(&self, path: &Path) {
         if let Err(error) = self.env.fs.delete(path) {
             tracing::warn!(path = %path.display(), %error, "a copy for a bulk load stays");
         }
     }
 
-    /// Where a file of this name is once it is served.
+    /// The path of a served file of this name.
     pub fn file_path(&self, name: &str) -> std::path::PathBuf {
         self.dirs.family.join(name)
     }
 
-    /// Whether a file whose name begins with `stem` is served, or was and is in the archive since.
+    /// Returns true if a file whose name begins with `stem` is served, or was and is now in the
+    /// archive.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn had_file(&self, stem: &str) -> Result<bool> {
         if self.state.load().files.iter().any(|file| file.name().starts_with(stem)) {
             return Ok(true);
@@ -138,10 +143,10 @@ impl Store {
         Ok(self.env.fs.list(&self.dirs.archive)?.iter().any(|file| file.name().starts_with(stem)))
     }
 
-    /// Opens a file that was put into the family's directory. Changes nothing for readers.
+    /// Opens a file that was moved into the family's directory. Readers are not affected.
     ///
     /// # Errors
-    /// As for any store file.
+    /// `IOException` or `CorruptHFileException`.
     pub fn open_file(&self, name: &str) -> Result<Arc<StoreFile>> {
         StoreFile::open_new(self, name).map(Arc::new)
     }
@@ -154,11 +159,13 @@ impl Store {
         });
     }
 
-    /// Serves what is in `recovered.hfiles`, after the edits in `recovered.edits`. Gives the greatest sequence id of it, or
-    /// 0. An empty file is one whose writer died before its first block; a finished one comes beside it.
+    /// Serves the files in `recovered.hfiles`, after the edits in `recovered.edits`. Returns their
+    /// greatest sequence id, or 0. An empty file is one whose writer died before its first block; a
+    /// finished one exists beside it.
     ///
     /// # Errors
-    /// A file that may not be served here, or what the file system says. Nothing is lost; opening again goes on.
+    /// `WrongRegionException` for a file with rows of another region, and `IOException` from the
+    /// file system. Nothing is lost; another open continues.
     pub(crate) fn load_recovered_files(&self) -> Result<u64> {
         let dir = self.dirs.family.join(layout::RECOVERED_HFILES_DIR);
         if !self.env.fs.exists(&dir)? {

@@ -1,8 +1,9 @@
-//! What a store caches: [`StoreCacheConfig`], and files read into the cache when they are opened.
+//! Caching settings of a store ([`StoreCacheConfig`]), and prefetches of files when they are
+//! opened.
 //!
-//! Prefetches run on one thread of the process, a file at a time, after a delay that lets regions come up first. Their
-//! queue holds references that do not keep a file open, and a prefetch ends at the next block when its file is closed,
-//! or when the cache is full.
+//! Prefetches run on one thread of the process, one file at a time, after a delay that lets regions
+//! open first. The queue does not keep a file open. A prefetch ends at the next block if its file
+//! is closed or if the cache is full.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,20 +15,23 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Store, StoreFile};
 
-/// What of a store's blocks is cached, and when (`CacheConfig`). `Default` is HBase's.
+/// Which of a store's blocks are cached, and when (`CacheConfig`). `Default` has HBase's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreCacheConfig {
-    /// `hbase.block.data.cacheonread` and `BLOCKCACHE`: reads keep data blocks. Index and bloom blocks are always kept.
+    /// `hbase.block.data.cacheonread` and `BLOCKCACHE`: reads cache data blocks. Index and bloom
+    /// blocks are always cached.
     pub data_on_read: bool,
-    /// `hbase.rs.cacheblocksonwrite` or `CACHE_DATA_ON_WRITE`: flushes keep the data blocks they write.
+    /// `hbase.rs.cacheblocksonwrite` or `CACHE_DATA_ON_WRITE`: flushes cache the data blocks they
+    /// write.
     pub data_on_write: bool,
     /// `hfile.block.index.cacheonwrite` or `CACHE_INDEX_ON_WRITE`.
     pub index_on_write: bool,
     /// `hfile.block.bloom.cacheonwrite` or `CACHE_BLOOMS_ON_WRITE`.
     pub bloom_on_write: bool,
-    /// `hbase.rs.cachecompactedblocksonwrite`: compactions keep all blocks they write.
+    /// `hbase.rs.cachecompactedblocksonwrite`: compactions cache all blocks they write.
     pub compacted_on_write: bool,
-    /// `hbase.rs.cachecompactedblocksonwrite.threshold`: not those of more bytes than this.
+    /// `hbase.rs.cachecompactedblocksonwrite.threshold`: except compactions of more bytes than
+    /// this.
     pub compacted_bytes_max: u64,
     /// `hbase.block.data.cachecompressed`: data blocks stay compressed in the cache.
     pub compressed: bool,
@@ -37,7 +41,7 @@ pub struct StoreCacheConfig {
     pub prefetch_on_open: bool,
     /// `hbase.hfile.prefetch.delay`, in milliseconds.
     pub prefetch_delay_ms: u64,
-    /// `row.cache.enabled`: Gets keep rows, where the table's `ROW_CACHE_ENABLED` says nothing.
+    /// `row.cache.enabled`: Gets cache rows, unless the table sets `ROW_CACHE_ENABLED`.
     pub rows: bool,
 }
 
@@ -62,10 +66,10 @@ impl Default for StoreCacheConfig {
 }
 
 impl StoreCacheConfig {
-    /// From the server's configuration.
+    /// Reads the server's configuration.
     ///
     /// # Errors
-    /// A value that cannot be read.
+    /// A value that cannot be parsed.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
         const THRESHOLD: &str = "hbase.rs.cachecompactedblocksonwrite.threshold";
         const DELAY: &str = "hbase.hfile.prefetch.delay";
@@ -85,7 +89,8 @@ impl StoreCacheConfig {
         })
     }
 
-    /// With a family's attributes: one that is set adds to the server's setting, but `BLOCKCACHE` may also take away.
+    /// Applies a family's attributes. They add to the server's settings; only `BLOCKCACHE` may also
+    /// disable one.
     pub fn for_family(mut self, family: &ColumnFamilyDescriptor) -> Self {
         let is_set = |name: &str| family.text(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         self.data_on_read &= family.block_cache_enabled();
@@ -98,7 +103,7 @@ impl StoreCacheConfig {
     }
 }
 
-/// Files that wait to be read into the cache. No more than this; later ones are not prefetched.
+/// The maximum length of the queue. Further files are not prefetched.
 const QUEUE_FILES_MAX: usize = 100_000;
 
 struct PrefetchEntry {
@@ -116,7 +121,7 @@ static QUEUE: Mutex<PrefetchQueue> = Mutex::new(PrefetchQueue { files: VecDeque:
 static ADDED: Condvar = Condvar::new();
 
 impl Store {
-    /// Has a file read into the cache soon, when the settings say so. Halves of files are not.
+    /// Queues a file to be prefetched, if so configured. References are not prefetched.
     pub(super) fn prefetch(&self, file: &Arc<StoreFile>) {
         let cache = self.config.cache;
         if !cache.prefetch_on_open || !cache.data_on_read || file.is_reference() {
@@ -134,7 +139,7 @@ impl Store {
         ADDED.notify_one();
     }
 
-    /// The names of the files of which every block is in the cache.
+    /// The names of the files whose blocks are all in the cache.
     pub fn fully_cached_files(&self) -> Vec<String> {
         let state = self.state.load();
         let ids: Vec<_> = state.files.iter().map(|file| file.reader().file_id()).collect();
@@ -152,7 +157,7 @@ fn run() {
     }
     loop {
         let file = next();
-        // Given up when nobody else has the file any more.
+        // Skipped if no one else holds the file any more.
         let Some(file) = file.upgrade() else { continue };
         let reader = Arc::clone(file.reader());
         let weak = Arc::downgrade(&file);
@@ -233,7 +238,8 @@ mod tests {
         format!("row{at:05}")
     }
 
-    /// Gets rows, and asks the bloom filter of each file for them: how many blocks were not cached.
+    /// Gets rows, and asks the bloom filter of each file for them. Returns how many blocks were not
+    /// cached.
     fn misses_of(test: &TestStore, cache: &LruBlockCache, rows: Range<usize>) -> ByCategory {
         let before = cache.stats().misses;
         for row in rows.map(row) {
@@ -294,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Blocks of another file, as a scan brings them in: twice what the cache holds.
+    /// Caches blocks of another file, as a scan does: twice the cache's capacity.
     fn scan_elsewhere(cache: &LruBlockCache, round: u64) {
         let (capacity, bytes) = (cache.stats().capacity_bytes, vec![7; 1000]);
         for n in 0..2 * capacity / 1000 {
@@ -347,8 +353,8 @@ mod tests {
         assert!(cache.stats().blocks > 5);
     }
 
-    /// Data, index and bloom blocks: which of them reads of all rows miss, after a flush with a setting or attribute of a
-    /// family, or after a compaction of such files, all cold.
+    /// Which data, index and bloom blocks a read of all rows misses, after a flush with a setting
+    /// or attribute of a family, or after a compaction of such uncached files.
     fn missed(attributes: &[(&str, &str)], settings: &[(&str, &str)], compacts: bool) -> [bool; 3] {
         let attributes = [&[SMALL_DATA], attributes].concat();
         let (mut test, cache) = store(&attributes, &[&SMALL_BLOCKS, settings].concat());
@@ -403,7 +409,7 @@ mod tests {
         let reads = |cache_blocks| {
             let scan = || Scan { cache_blocks, ..Scan::default() };
             let rows = |scan: Scan| test.scan(scan).len();
-            // Twice: the second time, what was kept is found.
+            // Twice: the second pass finds what was cached.
             for _ in 0..2 {
                 assert_eq!(rows(scan()), ROWS);
                 assert_eq!(rows(Scan { read_type: ReadType::Stream, ..scan() }), ROWS);

@@ -1,16 +1,24 @@
-//! Compactions: many files become one, or several that divide the rows or times among them ([`Engine`]).
+//! Compactions: many files become one, or several that divide the rows or times among them
+//! ([`Engine`]).
 //!
 //! ```text
-//! select_compaction     files are marked busy, until the request is dropped
-//! compact               merge to .tmp/<family>/<uuid>, read back      readers go on
-//! install_compaction    rename into the family's directory, open
+//! select_compaction     marks files busy until the request is dropped
+//! compact               merges to .tmp/<family>/<uuid>, reads back     readers continue
+//! install_compaction    renames into the family's directory, opens
 //! swap_compaction       new files in, old files out, at once
-//! archive_replaced      old files to the archive, as readers let go of them
+//! archive_replaced      archives old files once no reader holds them
 //! ```
 //!
-//! A compaction of all files that hold some rows drops markers and what they hide; one of some of them keeps markers, for
-//! the cells in other files that they hide. When nothing is left, the output is a file without cells: its info says which
-//! files it replaces and up to which sequence id all edits are in files, which no other place does.
+//! | module | noun |
+//! |---|---|
+//! | [`engine`] | [`Engine`]: how a store arranges its files |
+//! | `policy` | which files are compacted together |
+//! | `compactor` | one compaction, from the merge to the archive |
+//!
+//! A compaction of all files that hold some rows drops markers and the cells they hide. A
+//! compaction of some of them keeps markers, because cells in other files may need hiding. If no
+//! cell is left, the output is a file without cells. Its info names the files it replaces and the
+//! sequence id up to which all edits are in files, which no other place records.
 
 mod compactor;
 pub(super) mod engine;
@@ -31,7 +39,7 @@ use self::policy::{CandidateFile, CompactionPlan, SelectionContext};
 use super::file_writer::FileSplit;
 use super::{Engine, OffPeakPermit, Store, StoreFile};
 
-/// Files to compact. They are busy until this is dropped.
+/// Files to compact. They are busy until the request is dropped.
 #[derive(Debug)]
 pub struct CompactionRequest {
     files: Vec<Arc<StoreFile>>,
@@ -40,22 +48,22 @@ pub struct CompactionRequest {
     drops_deletes: bool,
     split: FileSplit,
     compacting: Arc<Mutex<HashSet<String>>>,
-    /// Held while the files were chosen by the off-peak ratio.
+    /// Held if the files were selected by the off-peak ratio.
     off_peak: Option<OffPeakPermit>,
 }
 
 impl CompactionRequest {
-    /// Whether this is a major compaction: every file, by intent.
+    /// Returns true for a major compaction: all files, by intent.
     pub fn is_major(&self) -> bool {
         self.is_major
     }
 
-    /// Whether every file of the store is in it, by intent or not.
+    /// Returns true if every file of the store is in it, by intent or not.
     pub fn is_all_files(&self) -> bool {
         self.is_all_files
     }
 
-    /// Whether markers have done their work: no other file has cells of the rows.
+    /// Returns true if no other file has cells of these rows, so that markers may be dropped.
     pub fn drops_deletes(&self) -> bool {
         self.drops_deletes
     }
@@ -65,7 +73,7 @@ impl CompactionRequest {
         self.files.iter().map(|file| file.bytes()).sum()
     }
 
-    /// Whether the files were chosen by the off-peak ratio.
+    /// Returns true if the files were selected by the off-peak ratio.
     pub fn is_off_peak(&self) -> bool {
         self.off_peak.is_some()
     }
@@ -85,19 +93,20 @@ impl Drop for CompactionRequest {
     }
 }
 
-/// What a compaction wrote.
+/// The result of a compaction.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionResult {
     /// Names of the files that were compacted.
     pub inputs: Vec<String>,
-    /// The files that replace them, in `.tmp`, in the order in which they are put in place; one may have no cells.
+    /// The files that replace them, in `.tmp`, in the order in which they are moved into place; one
+    /// may have no cells.
     pub outputs: Vec<PathBuf>,
     /// Cells written.
     pub cells: u64,
 }
 
 impl Store {
-    /// Whether there are enough files for a minor compaction.
+    /// Returns true if there are enough files for a minor compaction.
     pub fn needs_compaction(&self) -> bool {
         if self.config.engine.engine != Engine::Default {
             return self.next_compaction_bytes(false) > 0;
@@ -107,8 +116,7 @@ impl Store {
         free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
     }
 
-    /// Bytes that the next compaction would read; 0 when there is none to do. Only looks: whoever selects files meanwhile
-    /// finds them as they are.
+    /// Bytes that the next compaction would read; 0 if there is none to do. It marks no files busy.
     pub fn next_compaction_bytes(&self, major: bool) -> u64 {
         let files = self.state.load().files.clone();
         let busy = busy_files(&files, &self.compacting.lock());
@@ -117,7 +125,8 @@ impl Store {
         plan.map_or(0, |plan| plan.files.iter().map(|i| files[busy + i].bytes()).sum())
     }
 
-    /// Chooses files to compact: all when `major` and none is busy, otherwise what the policy finds.
+    /// Selects files to compact: all if `major` and none is busy, otherwise what the policy
+    /// selects.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
@@ -138,7 +147,8 @@ impl Store {
         })
     }
 
-    /// What to compact of the store's files, oldest first, of which the first `busy` cannot be. Indexes are of the others.
+    /// Selects from the store's files, oldest first, of which the first `busy` are excluded. The
+    /// indexes of the plan start after those.
     fn plan(
         &self,
         files: &[Arc<StoreFile>],
@@ -157,7 +167,7 @@ impl Store {
         self.plan_of_engine(free, context)
     }
 
-    /// What the store's engine chooses among files that are not busy, oldest first.
+    /// The selection of the store's engine, among files that are not busy, oldest first.
     fn plan_of_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
         let now_ms = self.env.clock.now_ms();
         match self.config.engine.engine {
@@ -179,13 +189,15 @@ impl Store {
         }
     }
 
-    /// What is older in a file may go; `None` where cells do not expire, or some versions are kept whatever their age.
+    /// Cells older than this may be dropped. `None` if cells do not expire, or if some versions are
+    /// kept regardless of age.
     fn oldest_unexpired_of_files(&self, now_ms: i64) -> Option<i64> {
         let expires = self.info.ttl_ms != i64::MAX && self.info.min_versions == 0;
         expires.then(|| self.info.oldest_unexpired(now_ms))
     }
 
-    /// How much compactions are wanted: 0 with few files, 1 when as many as block flushes, more beyond.
+    /// HBase's compaction pressure: 0 with few files, 1 if the number of files blocks flushes, more
+    /// beyond.
     pub fn compaction_pressure(&self) -> f64 {
         let state = self.state.load();
         let (files, min) = (self.piled_files(&state.files), self.config.compaction_files_min);
@@ -197,9 +209,9 @@ impl Store {
         files.saturating_sub(min) as f64 / (blocking - min) as f64
     }
 
-    /// How many of these files a read may have to look into that no compaction wants to keep apart: all, or those of one
-    /// stripe and level 0, or of one window of time. HBase counts all of any engine, so that a store of many stripes or
-    /// windows is near its limit at rest.
+    /// How many of these files a read of one row or time may have to search: all, or those of one
+    /// stripe and level 0, or those of one time window. HBase counts all files with any engine, so
+    /// a store of many stripes or windows is near its limit at rest.
     pub(super) fn piled_files(&self, files: &[Arc<StoreFile>]) -> usize {
         match self.config.engine.engine {
             Engine::Default => files.len(),
@@ -214,7 +226,7 @@ impl Store {
         }
     }
 
-    /// How the so many cells of a flush are divided among files.
+    /// How a flush of `cells` cells is divided among files.
     pub(super) fn split_of_flush(&self, files: &[Arc<StoreFile>], cells: u64) -> FileSplit {
         if self.config.engine.engine != Engine::Stripe {
             return FileSplit::One;
@@ -223,7 +235,7 @@ impl Store {
         stripe::split_of_flush(&files, cells, &self.config)
     }
 
-    /// The row between two stripes at which a region is best split; `None` where there is none.
+    /// The row between two stripes at which the region is best split; `None` if there is none.
     pub(super) fn split_row_of_stripes(&self, files: &[Arc<StoreFile>]) -> Option<Bytes> {
         if self.config.engine.engine != Engine::Stripe {
             return None;
@@ -232,7 +244,8 @@ impl Store {
         Stripes::of(&files).split_row(&files, &self.config)
     }
 
-    /// Whether the oldest file is older than the period between major compactions, and one would do anything.
+    /// Returns true if the oldest file is older than the period of major compactions, and one would
+    /// have an effect.
     fn is_major_due(&self, files: &[Arc<StoreFile>]) -> bool {
         let Some(oldest_ms) = files.iter().map(|file| file.modified_ms()).min() else { return false };
         let period_ms = self.major_period_ms(files);
@@ -246,8 +259,8 @@ impl Store {
         !only.reader().is_major_compaction() || has_expired
     }
 
-    /// The period, more or less: by the names of the files, so that stores that were made at once do not compact at
-    /// once, and asking twice gives the same answer.
+    /// The period with jitter. The jitter is a hash of the files' names, so that stores that were
+    /// created together do not compact together, and the result is repeatable.
     pub(super) fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
         let period = self.config.major_period_ms as f64;
         let hash = files
@@ -262,7 +275,8 @@ impl Store {
     }
 }
 
-/// Files that a compaction is working on, and all that are older than one of them: only neighbours may be merged.
+/// How many files are excluded: busy files, and all that are older than one of them, because only
+/// neighbours may be merged.
 fn busy_files(files: &[Arc<StoreFile>], compacting: &HashSet<String>) -> usize {
     files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1)
 }

@@ -10,70 +10,76 @@ use super::cache::StoreCacheConfig;
 use super::compaction::engine::EngineSettings;
 use crate::memstore::InMemoryConfig;
 
-/// Limits of a store; `Default` is HBase's, and a family's configuration may change them.
+/// Limits of a store. `Default` has HBase's values, and a family's configuration may override them.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// `hbase.hstore.compaction.min`: files at least, for a minor compaction.
+    /// `hbase.hstore.compaction.min`: the minimum number of files of a minor compaction.
     pub compaction_files_min: usize,
-    /// `hbase.hstore.compaction.max`: files at most, for a minor compaction.
+    /// `hbase.hstore.compaction.max`: the maximum number of files of a minor compaction.
     pub compaction_files_max: usize,
     /// `hbase.hstore.compaction.min.size`: files that are smaller together need not be in ratio.
     pub compaction_bytes_min: u64,
-    /// `hbase.hstore.compaction.max.size`: larger files are left alone.
+    /// `hbase.hstore.compaction.max.size`: larger files are not compacted.
     pub compaction_bytes_max: u64,
-    /// `hbase.hstore.compaction.ratio`: how much larger than the others together a file may be.
+    /// `hbase.hstore.compaction.ratio`: a file may be this many times as large as the others
+    /// together.
     pub compaction_ratio: f64,
     /// `hbase.hstore.compaction.ratio.offpeak`: the same, in off-peak hours.
     pub compaction_ratio_off_peak: f64,
     /// `hbase.hstore.compaction.max.size.offpeak`; as `compaction_bytes_max` unless set.
     pub compaction_bytes_max_off_peak: u64,
-    /// `hbase.hstore.blockingStoreFiles`: with so many, any selection is better than none.
+    /// `hbase.hstore.blockingStoreFiles`: with this many files, any selection is better than none.
     pub blocking_files: usize,
     /// `hbase.hregion.majorcompaction`, in milliseconds; 0 for never.
     pub major_period_ms: i64,
-    /// `hbase.hregion.majorcompaction.jitter`: the part of the period by which it varies.
+    /// `hbase.hregion.majorcompaction.jitter`: the fraction of the period by which it varies.
     pub major_jitter: f64,
-    /// `hbase.hstore.time.to.purge.deletes`: younger markers stay.
+    /// `hbase.hstore.time.to.purge.deletes`: younger markers are kept.
     pub time_to_purge_deletes_ms: i64,
-    /// `hbase.hstore.compaction.keep.seqId.period`, in milliseconds: files that are older lose their cells' sequence
-    /// ids in a compaction of all files.
+    /// `hbase.hstore.compaction.keep.seqId.period`, in milliseconds: older files lose their cells'
+    /// sequence ids in a compaction of all files.
     pub keep_seq_id_ms: i64,
-    /// `hbase.io.compress.zstd.codec` names the codec of hbase-compression-zstd, whose blocks Hadoop's codec cannot read.
+    /// True if `hbase.io.compress.zstd.codec` names the codec of hbase-compression-zstd, whose
+    /// blocks Hadoop's codec cannot read.
     pub zstd_framed: bool,
     /// `hbase.hstore.checksum.algorithm`: the checksums in new files.
     pub checksum: ChecksumType,
-    /// `hbase.hstore.bytes.per.checksum`: how many bytes of a block share a checksum.
+    /// `hbase.hstore.bytes.per.checksum`: bytes of a block under one checksum.
     pub bytes_per_checksum: u32,
     /// `hfile.index.block.max.size`: bytes of a full index block.
     pub index_block_bytes: usize,
     /// `io.storefile.bloom.block.size`: bytes of a full chunk of a bloom filter.
     pub bloom_block_bytes: usize,
-    /// `hfile.index.block.min.entries`: a root index of no more entries than this has no further level.
+    /// `hfile.index.block.min.entries`: a root index with at most this many entries has no further
+    /// level.
     pub index_block_entries_min: usize,
-    /// `io.storefile.bloom.enabled`: whether new files have the bloom filter that their family asks for.
+    /// `io.storefile.bloom.enabled`: new files have their family's bloom filter.
     pub bloom: bool,
-    /// `io.storefile.delete.family.bloom.enabled`: whether new files have one of rows with DeleteFamily markers.
+    /// `io.storefile.delete.family.bloom.enabled`: new files have a bloom filter of rows with
+    /// DeleteFamily markers.
     pub delete_family_bloom: bool,
-    /// `io.storefile.bloom.error.rate`: the part of absent keys that a full chunk of a bloom filter may take for present.
+    /// `io.storefile.bloom.error.rate`: the false positive rate of a full chunk of a bloom filter.
     pub bloom_error_rate: f32,
-    /// `hbase.hstore.bulkload.verify`: read a file from end to end before it is bulk loaded.
+    /// `hbase.hstore.bulkload.verify`: read a whole file before it is bulk loaded.
     pub verify_bulk_loads: bool,
-    /// `evenkeel.hfile.verify.writes`: read back what a flush or compaction wrote before it is used.
+    /// `evenkeel.hfile.verify.writes`: read the output of a flush or compaction back before it is
+    /// used.
     pub verify_writes: bool,
-    /// `hbase.hregion.memstore.flush.size`: about the size of a new file.
+    /// `hbase.hregion.memstore.flush.size`: the approximate size of a new file.
     pub flush_bytes: u64,
-    /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless it is cut before.
+    /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless a limit
+    /// cuts it before.
     pub row_bytes_max: u64,
-    /// What of its blocks is cached, and when.
+    /// Which of its blocks are cached, and when.
     pub cache: StoreCacheConfig,
-    /// What in-memory flushes do.
+    /// Settings of in-memory flushes.
     pub in_memory: InMemoryConfig,
     /// `hbase.hstore.engine.class`, and the settings of the engines.
     pub engine: EngineSettings,
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Fewer days than this are not respected.
+/// The minimum of `hbase.hstore.compaction.keep.seqId.period`, in days.
 const KEEP_SEQ_ID_DAYS_MIN: i64 = 5;
 
 impl Default for StoreConfig {
@@ -133,19 +139,20 @@ const INDEX_ENTRIES_MIN: &str = "hfile.index.block.min.entries";
 const BLOOM: &str = "io.storefile.bloom.enabled";
 const DELETE_FAMILY_BLOOM: &str = "io.storefile.delete.family.bloom.enabled";
 const BLOOM_ERROR_RATE: &str = "io.storefile.bloom.error.rate";
-/// Less costs more hashes a lookup than a block's read is worth; more excludes next to nothing.
+/// A lower rate costs more hashes a lookup than a block read is worth; a higher one excludes next
+/// to nothing.
 const BLOOM_ERROR_RATES: RangeInclusive<f32> = 1e-6..=0.5;
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
-/// Where HBase's own codecs are; Hadoop's are elsewhere.
+/// The package of HBase's own codecs; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
 const ROW_BYTES_MAX: &str = "hbase.table.max.rowsize";
 const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";
 
 impl StoreConfig {
-    /// From the server's configuration.
+    /// Reads the server's configuration.
     ///
     /// # Errors
-    /// A value that cannot be read.
+    /// A value that cannot be parsed.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
         let flush_bytes = conf.get_size_or(FLUSH_BYTES, 128 << 20)?.max(0) as u64;
         let mut config = Self { compaction_bytes_min: flush_bytes, flush_bytes, ..Self::default() };
@@ -187,14 +194,14 @@ impl StoreConfig {
         Ok(config)
     }
 
-    /// With what a table's attributes say.
+    /// Applies a table's attributes.
     pub fn for_table(&self, table: &TableDescriptor) -> Self {
         let mut config = self.clone();
         config.set_attributes(table.attributes().iter().map(|(key, value)| (&key[..], &value[..])));
         config
     }
 
-    /// With what a family's own configuration says.
+    /// Applies a family's configuration.
     pub fn for_family(&self, family: &ColumnFamilyDescriptor) -> Self {
         let mut config = self.clone();
         config.cache = config.cache.for_family(family);
@@ -211,7 +218,7 @@ impl StoreConfig {
         }
     }
 
-    /// Sets one limit; a key of something else, or a value that cannot be read, changes nothing.
+    /// Applies one setting. An unknown key or an invalid value changes nothing.
     fn set(&mut self, key: &str, value: &str) {
         match key {
             FILES_MIN => parse(value, |n: usize| self.compaction_files_min = n.max(2)),
@@ -259,7 +266,7 @@ impl StoreConfig {
     }
 }
 
-/// HBase takes them in any case.
+/// HBase accepts any case.
 fn parse_switch(value: &str, set: impl FnOnce(bool)) {
     parse(&value.to_ascii_lowercase(), set);
 }

@@ -20,26 +20,26 @@ use super::{Store, StoreFileInfo};
 use crate::layout;
 use crate::scanner::{KeyValueScanner, LeafScanner};
 
-/// A reference is a split key and a flag; larger files are something else.
+/// A reference holds a split key and a flag. A larger file is something else.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 
-/// An open file. Immutable; readers share it.
+/// An open, immutable file, shared by readers.
 #[derive(Debug)]
 pub struct StoreFile {
     name: String,
     reader: Arc<HFileReader>,
     max_seq_id: u64,
-    /// The sequence id of all its cells, when a bulk load gave it one.
+    /// The sequence id of all its cells, if a bulk load assigned one.
     cell_seq_id: Option<u64>,
     is_reference: bool,
-    /// When a bulk load's file was made; the greatest number for others.
+    /// When a bulk loaded file was made; the greatest number for other files.
     bulk_load_ms: i64,
     modified_ms: i64,
     bloom_bypass: BloomBypass,
 }
 
 impl StoreFile {
-    /// Opens a file of a listing; `None` for what is no store file.
+    /// Opens a file of a directory listing; `None` if it is no store file.
     pub(super) fn open_listed(store: &Store, status: &FileStatus) -> Result<Option<Self>> {
         let name = status.name();
         let Some(kind) = FileName::parse(name).filter(|_| !status.is_dir) else { return Ok(None) };
@@ -50,7 +50,7 @@ impl StoreFile {
         Self::open(store, status, kind).map(Some)
     }
 
-    /// Opens a file that was just put into the family's directory.
+    /// Opens a file that was just moved into the family's directory.
     pub(super) fn open_new(store: &Store, name: &str) -> Result<Self> {
         let status = store.env.fs.status(&store.dirs.family.join(name))?;
         Self::open_listed(store, &status)?.ok_or_else(|| store.error(format!("{name} is not a store file")))
@@ -95,7 +95,8 @@ impl StoreFile {
         let bulk_load_ms = reader.file_infos().get_i64(keys::BULKLOAD_TIMESTAMP);
         let is_bulk_loaded = bulk_seq_id.is_some() || bulk_load_ms.is_some();
         let seq_id = bulk_seq_id.or(reader.max_seq_id()).unwrap_or(0);
-        // The two halves of a file must not tie, nor a bulk loaded file that brought its sequence ids along with another.
+        // The two halves of a file must not tie, nor may a bulk loaded file that kept its sequence
+        // ids tie with another file.
         let max_seq_id = seq_id + u64::from(is_top) + u64::from(is_bulk_loaded && keeps_seq_ids);
         Self {
             name: status.name().to_owned(),
@@ -114,12 +115,12 @@ impl StoreFile {
         &self.name
     }
 
-    /// What is in it.
+    /// The file's reader.
     pub fn reader(&self) -> &Arc<HFileReader> {
         &self.reader
     }
 
-    /// Bytes; of a half, half of them is the guess.
+    /// Bytes. A reference counts as half of its file.
     pub fn bytes(&self) -> u64 {
         if self.is_reference { self.reader.len() / 2 } else { self.reader.len() }
     }
@@ -129,23 +130,23 @@ impl StoreFile {
         self.max_seq_id
     }
 
-    /// Whether it is half of a file of another region.
+    /// Returns true if it is a reference to half of another region's file.
     pub fn is_reference(&self) -> bool {
         self.is_reference
     }
 
-    /// Whether minor compactions leave it alone.
+    /// Returns true if minor compactions skip it.
     pub fn is_excluded_from_minor(&self) -> bool {
         self.reader.file_infos().get_bool(keys::EXCLUDE_FROM_MINOR_COMPACTION).unwrap_or(false)
     }
 
-    /// Whether it was made for bulk load.
+    /// Returns true if it was bulk loaded.
     pub fn is_bulk_loaded(&self) -> bool {
         self.bulk_load_ms != i64::MAX || self.cell_seq_id.is_some()
     }
 
-    /// The rows that its file info says are its stripe's, from the first to before the second; empty for open. `None` when
-    /// it says nothing, and when its cells are not all of these.
+    /// The rows of its stripe, from the first (inclusive) to the second (exclusive); empty for
+    /// open. `None` if its file info names no stripe, or if it has cells outside of it.
     pub fn stripe(&self) -> Option<(Bytes, Bytes)> {
         let infos = self.reader.file_infos();
         let start = infos.get(keys::STRIPE_START)?.clone();
@@ -167,12 +168,12 @@ impl StoreFile {
         self.cell_seq_id.unwrap_or_else(|| self.reader.max_cell_seq_id())
     }
 
-    /// Whether its bloom filter is worth asking.
+    /// Decides whether its bloom filter is consulted.
     pub(super) fn bloom_bypass(&self) -> &BloomBypass {
         &self.bloom_bypass
     }
 
-    /// What others see of it.
+    /// Its properties, for reports.
     pub fn info(&self) -> StoreFileInfo {
         StoreFileInfo {
             name: self.name.clone(),
@@ -228,7 +229,7 @@ fn read_half(store: &Store, path: &Path) -> Result<Half> {
     Half::parse(&bytes).map_err(|error| error.context(path.display()))
 }
 
-/// A cursor over a file that passes over cells beyond its read point.
+/// A cursor over a file that skips cells above its read point.
 pub struct StoreFileScanner {
     scanner: HFileScanner,
     read_point: u64,
@@ -236,7 +237,7 @@ pub struct StoreFileScanner {
 }
 
 impl StoreFileScanner {
-    /// A cursor at no cell; seek before use.
+    /// A cursor without a current cell; seek before use.
     pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
         let mut scanner = file.reader.scanner(options);
         if let Some(seq_id) = file.cell_seq_id {
@@ -245,13 +246,13 @@ impl StoreFileScanner {
         Self { scanner, read_point, file }
     }
 
-    /// Tells of each data block from here on whether it was in the cache.
+    /// Records in `residency`, for each data block from here on, whether it was cached.
     pub fn track_residency(mut self, residency: &Arc<InputResidency>) -> Self {
         self.scanner.track_residency(Arc::clone(residency));
         self
     }
 
-    /// Whether it is of this file.
+    /// Returns true if it scans this file.
     pub fn is_of(&self, file: &Arc<StoreFile>) -> bool {
         Arc::ptr_eq(&self.file, file)
     }
@@ -261,7 +262,7 @@ impl StoreFileScanner {
         self.scanner.might_contain_row(row)
     }
 
-    /// Is at no cell from here on, and reads at this point once it is sought.
+    /// Moves to no cell. The next seek reads at `read_point`.
     pub fn rewind(&mut self, read_point: u64) {
         self.scanner.leave();
         self.read_point = read_point;
@@ -280,7 +281,8 @@ impl StoreFileScanner {
         self.scanner.peek().is_some_and(|cell| cell.seq_id() > self.read_point)
     }
 
-    /// The scanner is at the last cell of a row; goes to the first visible one of that row, or of a row before.
+    /// From the last cell of a row, moves to the first visible cell of that row, or of an earlier
+    /// row.
     fn settle_in_row_at_hand(&mut self) -> Result<()> {
         let mut key = KeyBuf::default();
         while let Some(last) = self.scanner.cell() {
@@ -337,7 +339,8 @@ impl KeyValueScanner for StoreFileScanner {
 }
 
 impl LeafScanner for StoreFileScanner {
-    /// Looks for those rows that are in the file, as far as its bloom filter can tell; see [`HFileScanner::prefetch_rows`].
+    /// Prefetches the rows that the bloom filter does not exclude; see
+    /// [`HFileScanner::prefetch_rows`].
     fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         let asks = self.file.reader.has_bloom() && !self.file.bloom_bypass.is_bypassed();
         self.scanner.prefetch_rows(rows, asks);

@@ -1,16 +1,19 @@
-//! What flushes and compactions write: a file, or several among which the cells are divided.
+//! The outputs of flushes and compactions: one file, or several among which the cells are divided.
 //!
-//! Of several files only the last tells which ones they replace, and it is put in place last. A crash before leaves the
-//! inputs in service, beside some files whose cells they hold, too; a crash after, none of them. Likewise only the last file
-//! of a flush tells up to which sequence id all edits are in files: before it is in place, they are replayed.
+//! If there are several files, only the last one names the files they replace, and it is moved into
+//! place last. A crash before that leaves the inputs in service, beside some files with the same
+//! cells. A crash after it leaves none of the inputs. Likewise, only the last file of a flush says
+//! up to which sequence id all edits are in files: before it is in place, they are replayed.
 //!
-//! Every file is read back before it is put in place ([`ReadBack`], `evenkeel.hfile.verify.writes`): only then may the log's
-//! edits go, or the files that a compaction merged. One that is not what was written is put aside below `corrupt` (one a
-//! store, so that a disk which damages every file is not filled by them), and all files are written once more, with
-//! blocks neither encoded nor compressed: a cell that an encoding does not keep is kept so. If these do not read back
-//! either, the flush or compaction fails, and what it was made of stays. Reading back is part of the work: it yields to
-//! others as writing does, and a compaction can be cancelled meanwhile. It waits its turn at the pace of compactions, but
-//! its bytes do not count there: they come from the page cache.
+//! Every file is read back before it is moved into place ([`ReadBack`],
+//! `evenkeel.hfile.verify.writes`). Only then may the log's edits, or the files that a compaction
+//! merged, be deleted. A file that differs from what was written is moved below `corrupt` (one for
+//! each store, so that a disk that damages every file is not filled by them). All files are then
+//! written once more, with blocks neither encoded nor compressed, which keeps a cell that an
+//! encoding loses. If these do not read back either, the flush or compaction fails, and its inputs
+//! stay. Reading back is part of the work: it yields the processors as writing does, and a
+//! compaction can be cancelled during it. It waits for the throughput limit of compactions, but its
+//! bytes do not count, because they come from the page cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,21 +35,23 @@ use crate::scanner::{ScannerContext, StoreScanner};
 /// Cells taken from a scanner at a time.
 const CELLS_PER_STEP: usize = 256;
 
-/// What a flush writes before it looks again whether it is urgent, about: less than a millisecond.
+/// About how many bytes a flush writes between two checks of its urgency: less than a millisecond
+/// of work.
 const SLICE_BYTES: u64 = 64 << 10;
 
 /// How fast files are written.
 #[derive(Clone, Copy)]
 pub(super) enum WriteSchedule<'a> {
-    /// As fast as this thread can.
+    /// Without a limit, on this thread.
     Unlimited,
-    /// As a flush that yields as long as it is not urgent.
+    /// As a flush, which yields the processors until it is urgent.
     Flush(&'a dyn BackgroundPriority),
-    /// At the pace that all compactions of the server share; it may yield besides.
+    /// Within the throughput limit that all compactions of the server share; optionally yielding
+    /// the processors.
     Compaction(&'a CompactionThroughputController, Option<&'a dyn BackgroundPriority>),
 }
 
-/// How a new file is written, and which of its blocks are kept in the cache as they are written.
+/// The format of a new file, and which of its blocks are cached as they are written.
 #[derive(Clone)]
 pub(super) struct NewFileOptions {
     pub context: HFileContext,
@@ -56,35 +61,37 @@ pub(super) struct NewFileOptions {
     pub bloom: CacheOnWritePolicy,
 }
 
-/// How the cells of a compaction are divided among files. Rows are never cut.
+/// How the cells are divided among files. Rows are never cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileSplit {
-    /// Not at all.
+    /// One file for all cells.
     #[default]
     One,
-    /// A file a stripe; `boundaries` has both ends, empty for open. Where there is no cell there is no file: when that must
-    /// not be a gap (not `is_exact`), the stripe before reaches further.
+    /// A file for each stripe; `boundaries` has both ends, empty for open. A stripe without cells
+    /// gets no file. If that must not leave a gap (not `is_exact`), the stripe before it is
+    /// extended.
     Stripes { boundaries: Vec<Bytes>, is_exact: bool },
-    /// New stripes of the rows from `start` to before `end`: the next one begins with the next row once one has so many
-    /// cells, until there are `count`.
+    /// New stripes of the rows from `start` to before `end`: once one has `cells_each` cells, the
+    /// next begins with the next row, until there are `count`.
     NewStripes { start: Bytes, end: Bytes, cells_each: u64, count: usize },
-    /// A file a window of time, each from one of these times on; the first is the earliest there is.
+    /// A file for each time window. The windows begin at these times; the first is the earliest
+    /// possible time.
     Windows(Vec<i64>),
 }
 
-/// Files of one flush or compaction.
+/// The files of one flush or compaction.
 #[derive(Debug, Default)]
 pub(super) struct WrittenFiles {
-    /// In `.tmp`, in the order in which they are put in place.
+    /// In `.tmp`, in the order in which they are moved into place.
     pub paths: Vec<PathBuf>,
     pub cells: u64,
 }
 
 /// Why files were not written.
 enum WriteFailure {
-    /// They could not be, or what they are made of could not be read.
+    /// The files could not be written, or their input could not be read.
     Write(HBaseError),
-    /// One of them is not what was written.
+    /// This file differs from what was written.
     ReadBack(PathBuf, HBaseError),
 }
 
@@ -94,25 +101,27 @@ impl From<HBaseError> for WriteFailure {
     }
 }
 
-/// What is to be written: how, what the file info says, and how the cells are divided.
+/// What to write: the format, the file info, and how the cells are divided.
 #[derive(Clone)]
 pub(super) struct WriteJob {
     pub file: NewFileOptions,
     pub meta: StoreFileMeta,
     pub split: FileSplit,
-    /// What a file but the last says instead of `meta.max_seq_id`: up to where all edits were in files before.
+    /// `max_seq_id` for the file info of all files but the last: the sequence id up to which all
+    /// edits were in files before.
     pub max_seq_id_of_parts: Option<u64>,
     /// Cells up to this sequence id lose theirs.
     pub forget_seq_ids_to: Option<u64>,
 }
 
 impl Store {
-    /// Writes what a scanner gives to new files in `.tmp`; none when it gives nothing, unless they are to replace others:
-    /// then one without cells. `scanner` gives the same cells each time
-    /// it is asked, but for those that expired meanwhile. Nothing is left when it fails.
+    /// Writes a scanner's cells to new files in `.tmp`. Without cells there is no file, unless the
+    /// files replace others: then there is one without cells. `scanner` returns the same cells on
+    /// each call, except those that expired meanwhile. A failure leaves nothing behind.
     ///
     /// # Errors
-    /// What the scanner or the file system says; `CorruptHFileException` when the files do not read back.
+    /// Any error of the scanner, `IOException` from the file system, and `CorruptHFileException` if
+    /// the files do not read back.
     pub(super) fn write_files(
         &self,
         scanner: &dyn Fn() -> Result<StoreScanner<StoreLeaf>>,
@@ -163,7 +172,7 @@ impl Store {
         }
     }
 
-    /// Reads a file back that was just written.
+    /// Reads a newly written file back.
     fn read_back(&self, path: &Path, written: WrittenFile, schedule: WriteSchedule<'_>) -> Result<()> {
         let mut file = ReadBack::open(&*self.env.fs, path, written)?;
         let mut slice = || -> Result<bool> {
@@ -201,7 +210,8 @@ impl Store {
         }
     }
 
-    /// Moves a file that did not read back to where somebody may look at it; one a store, the first.
+    /// Moves a file that did not read back to the directory of corrupt files; only the first of a
+    /// store is kept.
     fn put_aside(&self, path: &Path, error: &HBaseError) {
         let dir = self.env.root.join(layout::CORRUPT_DIR);
         let kept = dir.join(format!("{}-{}", self.region.encoded_name(), self.family.name_text()));
@@ -234,19 +244,19 @@ impl Store {
         }
     }
 
-    /// Makes the cache forget a file that will not be read.
+    /// Evicts the blocks of a file that will not be read.
     pub(super) fn forget_blocks(&self, path: &Path) {
         self.env.cache.evict_file(file_id(path));
     }
 }
 
-/// The cache's name of a file.
+/// The file's identifier in the cache.
 fn file_id(path: &Path) -> FileId {
     FileId::of_name(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
 }
 
 impl NewFileOptions {
-    /// Its blocks are to be as cells are in memory.
+    /// Writes blocks without encoding and compression.
     fn disable_encoding(&mut self) {
         self.context.encoding = DataBlockEncoding::None;
         self.context.compression = Compression::None;
@@ -256,10 +266,10 @@ impl NewFileOptions {
 struct MultiFileWriter<'a> {
     store: &'a Store,
     job: WriteJob,
-    /// Of stripes the last; of windows, all that have cells.
+    /// The last stripe, or all windows that have cells.
     open: Vec<OpenFile>,
     written: WrittenFiles,
-    /// What the files of `written` are to be; none once they were read back.
+    /// The expected contents of the files of `written`; empty once they were read back.
     unread: Vec<WrittenFile>,
 }
 
@@ -267,12 +277,12 @@ struct MultiFileWriter<'a> {
 struct OpenFile {
     writer: HFileWriter,
     path: PathBuf,
-    /// Which of the stripes or windows it is.
+    /// The index of its stripe or window.
     at: usize,
-    /// The rows of a stripe.
+    /// The rows of its stripe.
     start: Bytes,
     end: Bytes,
-    /// The row after which the next stripe may begin, once it has enough cells.
+    /// The row after which the next stripe begins, once this one has enough cells.
     last_row: Option<Bytes>,
 }
 
@@ -284,7 +294,7 @@ struct InputCursor {
     limits: ScannerContext,
     /// Bytes of cells written so far.
     written: u64,
-    /// Bytes that the pace of compactions knows of.
+    /// Bytes counted by the throughput limit.
     throttled: u64,
 }
 
@@ -319,7 +329,7 @@ impl MultiFileWriter<'_> {
         }
     }
 
-    /// Writes a step of a compaction, and waits until it may go on; false once there is no more.
+    /// Writes a step of a compaction, and waits for the throughput limit. Returns false at the end.
     fn write_throttled(
         &mut self,
         input: &mut InputCursor,
@@ -335,7 +345,7 @@ impl MultiFileWriter<'_> {
         }
     }
 
-    /// Writes about [`SLICE_BYTES`]; how many these were, and whether there is more.
+    /// Writes about [`SLICE_BYTES`]. Returns the bytes written, and whether there is more.
     fn write_slice(&mut self, input: &mut InputCursor) -> Result<(u64, bool)> {
         let mut bytes = 0;
         while bytes < SLICE_BYTES {
@@ -347,8 +357,8 @@ impl MultiFileWriter<'_> {
         Ok((bytes, true))
     }
 
-    /// Writes a row, or a part of it, of which all cells may have been dropped; how many bytes these were, `None` when there
-    /// is no more.
+    /// Writes a row or a part of it, all cells of which may have been dropped. Returns the bytes,
+    /// or `None` at the end.
     fn write_step(&mut self, input: &mut InputCursor) -> Result<Option<u64>> {
         let InputCursor { scanner, cells, limits, .. } = input;
         if scanner.is_done() {
@@ -371,7 +381,7 @@ impl MultiFileWriter<'_> {
         Ok(Some(bytes))
     }
 
-    /// The index of the open part that a cell belongs to.
+    /// The index in `open` of the file that a cell belongs to.
     fn part_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
         match &self.job.split {
             FileSplit::One if !self.open.is_empty() => Ok(0),
@@ -448,7 +458,7 @@ impl MultiFileWriter<'_> {
         Ok(self.open.len() - 1)
     }
 
-    /// Finishes the part that was begun first.
+    /// Finishes the file that was begun first.
     fn end_part(&mut self, is_last: bool) -> Result<()> {
         if self.open.is_empty() {
             return Ok(());
@@ -467,7 +477,7 @@ impl MultiFileWriter<'_> {
         Ok(())
     }
 
-    /// Reads the files back, unless a setting says not to.
+    /// Reads the files back, unless that is disabled.
     fn read_back(&mut self, schedule: WriteSchedule<'_>) -> Result<(), WriteFailure> {
         let unread = std::mem::take(&mut self.unread);
         if !self.store.config.verify_writes {
@@ -499,7 +509,7 @@ impl MultiFileWriter<'_> {
         Ok(())
     }
 
-    /// The rows of a file without cells, which must be those of a stripe nonetheless.
+    /// The rows of a file without cells, which must still be those of a stripe.
     fn rows_of_nothing(&self) -> (Bytes, Bytes) {
         let nth = |boundaries: &[Bytes], at: usize| boundaries.get(at).cloned().unwrap_or_default();
         match &self.job.split {
@@ -512,7 +522,7 @@ impl MultiFileWriter<'_> {
         }
     }
 
-    /// Deletes everything, finished or not.
+    /// Deletes all files, finished or not.
     fn discard(&mut self) {
         let unfinished = self.open.drain(..).map(|part| part.path);
         let paths: Vec<_> = self.written.paths.drain(..).chain(unfinished).collect();
@@ -525,7 +535,7 @@ impl MultiFileWriter<'_> {
     }
 }
 
-/// Whether a row is before an end, which is open when it is empty.
+/// Returns true if a row is before an end, which is open if it is empty.
 fn is_before(comparator: CellComparator, row: &[u8], end: &[u8]) -> bool {
     end.is_empty() || comparator.compare_rows(row, end).is_lt()
 }
@@ -540,7 +550,8 @@ mod tests {
     use super::*;
     use crate::ops::Scan;
 
-    /// What the cache holds after a flush, and after two files whose blocks it has became one; nothing is read after either.
+    /// The cache's statistics after a flush, and after a compaction of two cached files; nothing is
+    /// read after either.
     fn kept_by_flush_and_compaction(compressed: &str) -> [CacheStats; 2] {
         let (mut env, clock) = env();
         let cache = Arc::new(LruBlockCache::new(8 << 20));

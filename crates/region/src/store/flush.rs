@@ -1,8 +1,8 @@
 //! Flushes: frozen segments become a file, or one for each stripe.
 //!
 //! ```text
-//! start_flush      pipeline and active segment -> frozen, a new one begins   caller keeps writers out
-//! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>, read back        readers and writers go on
+//! start_flush      pipeline and active segment -> frozen, with a new one   caller excludes writers
+//! flush_snapshot   frozen segments -> .tmp/<family>/<uuid>, read back      writers continue
 //! install_flush    rename into the family's directory, open
 //! swap_flush       frozen segments out, files in, at once
 //! ```
@@ -24,8 +24,8 @@ use crate::scanner::matcher::{CompactionMode, QueryMatcher};
 use crate::scanner::store_scanner::ScanStart;
 
 impl Store {
-    /// Freezes the pipeline and the active segment; false when there is nothing to flush. The caller keeps writers out
-    /// meanwhile.
+    /// Freezes the pipeline and the active segment. Returns false if there is nothing to flush. The
+    /// caller excludes writers meanwhile.
     pub fn start_flush(&self) -> bool {
         self.in_memory.iter().for_each(|in_memory| in_memory.forget());
         self.replace_state(|state| {
@@ -38,14 +38,15 @@ impl Store {
         !self.state.load().frozen.is_empty()
     }
 
-    /// Writes the frozen segments to files beside the family, in the order in which they are to be put in place; none when
-    /// nothing of them is worth keeping.
+    /// Writes the frozen segments to files in the temporary directory, in the order in which they
+    /// must be moved into place; no files if no cell is worth keeping.
     ///
-    /// `flush_seq_id` is at least the sequence id of each cell, and no reader reads at a point before
-    /// `smallest_read_point`.
+    /// `flush_seq_id` is at least the sequence id of each cell, and no reader reads at a point
+    /// below `smallest_read_point`.
     ///
     /// # Errors
-    /// What the file system says; nothing changed then.
+    /// `IOException` from the file system, and `CorruptHFileException` if the files do not read
+    /// back; nothing has changed then.
     pub fn flush_snapshot(
         &self,
         flush_seq_id: u64,
@@ -91,16 +92,17 @@ impl Store {
         }
     }
 
-    /// Moves the files of a flush into the family's directory, and swaps them for the frozen segments. Gives their names.
+    /// Moves the files of a flush into the family's directory, and swaps them for the frozen
+    /// segments. Returns their names.
     ///
     /// # Errors
-    /// What the file system says; the frozen segments stay then.
+    /// `IOException` from the file system; the frozen segments stay then.
     pub fn commit_flush(&self, files: &[PathBuf]) -> Result<Vec<String>> {
         let files = self.install_flush(files)?;
         Ok(self.swap_flush(files))
     }
 
-    /// The first half of [`Store::commit_flush`]: all of its I/O. Changes nothing for readers.
+    /// The first half of [`Store::commit_flush`]: all of its I/O. Readers are not affected.
     ///
     /// # Errors
     /// As [`Store::commit_flush`].
@@ -120,15 +122,17 @@ impl Store {
         names
     }
 
-    /// Gives a flush up: the frozen segments stay readable and are part of the next flush. Its files go, also when they are
-    /// in the family's directory already: found there by the next start, they would bring back what was deleted since.
+    /// Abandons a flush: the frozen segments stay readable and are part of the next flush. Its
+    /// files are deleted, even those already in the family's directory: a later start would find
+    /// them and bring back cells deleted since.
     pub fn abort_flush(&self) {
         let flushed = std::mem::take(&mut *self.flushed.lock());
         self.give_up(flushed);
     }
 
-    /// Removes files written by one flush or compaction that readers never saw, from wherever they have come to; the last
-    /// one first. What cannot be removed stays with those before it, until [`Store::discard_leftovers`].
+    /// Deletes the outputs of a flush or compaction that readers never saw, wherever they are, the
+    /// last one first. If one cannot be deleted, it stays with those before it until
+    /// [`Store::discard_leftovers`].
     pub(super) fn give_up(&self, mut outputs: Vec<PathBuf>) {
         if let Err(error) = self.discard(&mut outputs) {
             tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction stays for now");
@@ -136,10 +140,10 @@ impl Store {
         }
     }
 
-    /// Removes what [`Store::give_up`] could not.
+    /// Deletes the files that [`Store::give_up`] could not delete.
     ///
     /// # Errors
-    /// What the file system says; the rest stays for the next call.
+    /// `IOException` from the file system; the rest is kept for the next call.
     pub(super) fn discard_leftovers(&self) -> Result<()> {
         let mut leftovers = self.leftovers.lock();
         while let Some(outputs) = leftovers.last_mut() {
@@ -149,7 +153,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes from the end what is removed.
+    /// Deletes from the end of the list, and removes the deleted entries.
     fn discard(&self, outputs: &mut Vec<PathBuf>) -> Result<()> {
         while let Some(path) = outputs.last() {
             self.forget_blocks(path);
@@ -181,7 +185,7 @@ impl Store {
         StoreScanner::new(leaves, matcher, self.info.comparator, ScanStart::ALL)
     }
 
-    /// Settings of new files, by the family's attributes.
+    /// The settings of new files, from the family's attributes.
     pub(super) fn hfile_context(&self, includes_mvcc: bool, includes_tags: bool) -> Result<HFileContext> {
         let family = &self.family;
         let prefix =

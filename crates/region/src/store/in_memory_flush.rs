@@ -1,15 +1,16 @@
-//! In-memory flushes: what was written moves out of the way of writers, and gets smaller.
+//! In-memory flushes: the active segment is replaced, and older segments are compacted in memory.
 //!
 //! ```text
 //! push_active        active segment -> pipeline, a new one takes its place
 //! (the caller waits until all writes begun so far are complete)
-//! plan_in_memory     some segments of the pipeline -> one flat segment        readers and writers go on
-//! swap_in_memory     the one for the others, unless a flush took them meanwhile
+//! plan_in_memory     segments of the pipeline -> one flat segment     readers and writers continue
+//! swap_in_memory     installs it, unless a flush took the segments meanwhile
 //! ```
-//! Every writer has begun its write, which gave it a number, before it takes the state. So when all writes that had begun
-//! when the active segment was replaced are complete, nobody writes to that segment any more, and what failed was taken
-//! back. Whoever reads has either the old segments or the new one, with the same cells in them; only where cells were
-//! dropped must the caller see to readers that straddle the swap (see `region.rs`).
+//! Every writer begins its write, which takes a number, before it loads the state. So once all
+//! writes are complete that had begun when the active segment was replaced, nothing writes to that
+//! segment any more, and failed writes were taken back. A reader has either the old segments or the
+//! new one, with the same cells. Only if cells were dropped must the caller handle readers that
+//! overlap the swap (see `region.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,19 +26,19 @@ use crate::memstore::{
 use crate::scanner::matcher::CompactionMode;
 use crate::scanner::{KeyValueScanner, ScannerContext};
 
-/// Cells of a step: a thread in the background lets others run between two of them.
+/// Cells between two yields of the background thread.
 const CELLS_PER_STEP: usize = 1024;
 
-/// The in-memory flushes of a store. The region runs one at a time.
+/// The state of a store's in-memory flushes. The region runs one at a time.
 pub(super) struct InMemoryFlushState {
-    /// What they have learnt.
+    /// Learns from earlier flushes.
     strategy: Mutex<MemStoreCompactionStrategy>,
-    /// A flush has begun: what was learnt is of another MemStore.
+    /// True if a flush has begun, so that the strategy must start again.
     forget: AtomicBool,
 }
 
 impl InMemoryFlushState {
-    /// `None` for families without.
+    /// `None` if the family has no in-memory flushes.
     pub(super) fn new(config: InMemoryConfig) -> Option<Self> {
         (config.compaction != InMemoryCompaction::None).then(|| Self {
             strategy: Mutex::new(MemStoreCompactionStrategy::new(config)),
@@ -45,41 +46,44 @@ impl InMemoryFlushState {
         })
     }
 
-    /// A flush takes the pipeline.
+    /// Called when a flush takes the pipeline.
     pub(super) fn forget(&self) {
         self.forget.store(true, Ordering::Relaxed);
     }
 }
 
-/// A flat segment and what it is to replace.
+/// A flat segment and the segments it replaces.
 pub struct SegmentReplacement {
     inputs: Vec<Arc<Segment>>,
-    /// `None` when nothing is left.
+    /// `None` if no cell is left.
     output: Option<Arc<Segment>>,
-    /// Whether cells may have been dropped.
+    /// True if cells may have been dropped.
     drops: bool,
 }
 
 impl SegmentReplacement {
-    /// Whether it holds fewer cells than what it replaces, so that readers must not straddle the swap.
+    /// Returns true if it may hold fewer cells than it replaces. Then no reader may overlap the
+    /// swap.
     pub fn drops_cells(&self) -> bool {
         self.drops
     }
 }
 
 impl Store {
-    /// Whether the active segment has grown to so many bytes and an in-memory flush is of use.
+    /// Returns true if the active segment has at least `threshold_bytes` and the family has
+    /// in-memory flushes.
     #[inline]
     pub fn wants_in_memory_flush(&self, threshold_bytes: u64) -> bool {
         self.compacts_in_memory() && self.state.load().active.size().heap_bytes >= threshold_bytes
     }
 
-    /// Whether in-memory flushes are of use here.
+    /// Returns true if the family has in-memory flushes.
     pub fn compacts_in_memory(&self) -> bool {
         self.in_memory.is_some()
     }
 
-    /// Puts the active segment into the pipeline. Writers that have taken the state before go on in it.
+    /// Moves the active segment to the pipeline. Writers that loaded the state before continue in
+    /// it.
     pub fn push_active(&self) {
         self.replace_state(|state| {
             if !state.active.is_empty() {
@@ -89,12 +93,13 @@ impl Store {
         });
     }
 
-    /// Makes what the next step of the family's policy asks for; `None` when there is nothing to do. The caller has waited,
-    /// after [`Store::push_active`], until every write begun so far was durable or taken back: then the pipeline changes no
-    /// more. No reader that starts later reads before `smallest_read_point`.
+    /// Runs the next step of the family's policy; `None` if there is nothing to do. After
+    /// [`Store::push_active`] the caller has waited until every write begun so far was durable or
+    /// taken back, so the pipeline no longer changes. No later reader reads below
+    /// `smallest_read_point`.
     ///
     /// # Errors
-    /// None that is known: what is in memory can be read.
+    /// None is known, because cells in memory can be read.
     pub fn plan_in_memory(&self, smallest_read_point: u64) -> Result<Option<SegmentReplacement>> {
         let Some(in_memory) = &self.in_memory else { return Ok(None) };
         let pipeline = self.state.load().pipeline.clone();
@@ -122,7 +127,7 @@ impl Store {
         Ok(change)
     }
 
-    /// The newest `count` segments, or those that are lists still, as one.
+    /// Merges the newest `count` segments, or all that are still lists.
     fn merge(&self, pipeline: Vec<Arc<Segment>>, count: usize) -> Option<SegmentReplacement> {
         let lists = pipeline.iter().rev().take_while(|segment| !segment.is_flat()).count();
         let count = count.max(lists);
@@ -140,7 +145,7 @@ impl Store {
         (count > 0).then(|| SegmentReplacement { inputs: inputs.to_vec(), output, drops: false })
     }
 
-    /// The cells of a list, those taken back aside.
+    /// The cells of a list as a flat segment, without those taken back.
     fn flatten(&self, list: &Arc<Segment>, before: Option<&Segment>) -> Option<Arc<Segment>> {
         let mut builder = self.flat_builder(list.size().cells, before);
         let mut cells = SegmentScanner::new(Arc::clone(list), u64::MAX);
@@ -159,7 +164,7 @@ impl Store {
         Some(builder.finish())
     }
 
-    /// All cells but what a flush would drop.
+    /// All cells except those that a flush would drop.
     fn rewrite(
         &self,
         inputs: Vec<Arc<Segment>>,
@@ -191,7 +196,7 @@ impl Store {
         FlatSegmentBuilder::new(&self.env.chunks, self.info.comparator, cells, before)
     }
 
-    /// Puts a change into place. False, and nothing done, when a flush has taken what it is made of.
+    /// Installs a replacement. Returns false, and does nothing, if a flush has taken its inputs.
     pub fn swap_in_memory(&self, change: SegmentReplacement) -> bool {
         let mut swapped = false;
         self.replace_state(|state| {

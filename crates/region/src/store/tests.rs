@@ -225,7 +225,7 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
 }
 
 /// What a compaction of some rows of a kilobyte counts towards the limit, when so many of them have expired.
-fn paced_bytes(rows: u64, expired: u64) -> u64 {
+fn counted_bytes(rows: u64, expired: u64) -> u64 {
     let mut test = TestStore::new(&[("TTL", "10")]);
     let value = "v".repeat(1000);
     for n in 0..rows {
@@ -242,8 +242,8 @@ fn paced_bytes(rows: u64, expired: u64) -> u64 {
 /// Dropped cells have been read. Those that are kept count once, not as read and written.
 #[test]
 fn a_compaction_that_drops_its_cells_is_as_slow_as_one_that_keeps_them() {
-    let paced = [0, 499, 250].map(|expired| paced_bytes(500, expired));
-    assert!(paced.iter().all(|bytes| (500_000..700_000).contains(bytes)), "{paced:?}");
+    let counted = [0, 499, 250].map(|expired| counted_bytes(500, expired));
+    assert!(counted.iter().all(|bytes| (500_000..700_000).contains(bytes)), "{counted:?}");
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
 }
 
 /// From `hbase.hstore.blockingStoreFiles` on, where HBase stops flushes altogether, writers feel a pressure that grows file by
-/// file; the pace of compactions has grown up to there.
+/// file; the throughput limit of compactions has grown up to there.
 #[test]
 fn files_weigh_on_writers_and_compactions_little_by_little() {
     let mut test = TestStore::new(&[("hbase.hstore.blockingStoreFiles", "5")]);
@@ -525,8 +525,8 @@ fn files_weigh_on_writers_and_compactions_little_by_little() {
         test.flush(u64::MAX);
         seen.push((test.store.compaction_pressure(), test.store.blocking_pressure()));
     }
-    let (pace, hold): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-    assert_eq!(pace[..6], [0.0, 0.0, 0.0, 0.5, 1.0, 1.5]);
+    let (compacting, hold): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
+    assert_eq!(compacting[..6], [0.0, 0.0, 0.0, 0.5, 1.0, 1.5]);
     assert_eq!(hold[..5], [0.0; 5]);
     for (at, step) in hold[4..].windows(2).enumerate() {
         assert!((step[1] - step[0] - 0.2).abs() < 1e-9, "{at}: {step:?}");

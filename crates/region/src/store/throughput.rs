@@ -1,20 +1,24 @@
-//! [`CompactionThroughputController`]: how fast the compactions of a server write, all together; [`ThroughputController`]: the same of flushes.
+//! Throughput limits: [`CompactionThroughputController`] of all compactions of a server together,
+//! [`ThroughputController`] in general and of flushes.
 //!
-//! A compaction that controller as fast as it can takes the disk and the caches from readers for as long as it lasts. HBase
-//! holds all compactions of a server under a limit that grows with the need for them
-//! (`PressureAwareCompactionThroughputController`): bytes flow freely until a chunk as large as a second's worth is
-//! written, and then the compaction sleeps off what it was ahead. Here the same limit is kept in *beats*: after every few
-//! cells the writer waits until the server's virtual clock has caught up, so the disk sees an even stream, and a
-//! compaction can be cancelled within one beat.
+//! A compaction without a limit takes the disk and the caches from readers for as long as it lasts.
+//! HBase limits all compactions of a server by a rate that grows with the need for them
+//! (`PressureAwareCompactionThroughputController`): it lets bytes flow until a second's worth is
+//! written, and then the compaction sleeps for the time it was ahead. Here the same limit is
+//! applied after every few cells: the writer sleeps until the server's virtual clock has caught up.
+//! So the disk sees an even stream, and a compaction can be cancelled within [`SLEEP_MAX`].
 //!
-//! The virtual clock is one instant: when everything written so far would be done at the limit. A writer adds its bytes
-//! to it and sleeps until then. Time nobody used is not saved up beyond one beat.
+//! The virtual clock is one instant: when everything written so far would be done at the limit. A
+//! writer adds its bytes to it and sleeps until then. Unused time is not saved up beyond
+//! [`SLEEP_MAX`].
 //!
-//! HBase counts what a compaction controller, so one that drops nearly all it reads (expired cells, deleted ones) reads as fast as
-//! it can. Here counts what it control or what it read, whichever is more: a compaction that keeps its cells has HBase's limit,
-//! and one that drops them reads no faster than another would.
+//! HBase counts the bytes that a compaction writes, so one that drops nearly everything it reads
+//! (expired or deleted cells) reads without a limit. Here the larger of the bytes read and written
+//! counts: a compaction that keeps its cells has HBase's limit, and one that drops them reads no
+//! faster.
 //!
-//! Flushes have no limit unless they are told (`PressureAwareFlushThroughputController`); then it is kept likewise.
+//! Flushes have no limit unless one is configured (`PressureAwareFlushThroughputController`), which
+//! then works the same way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,15 +26,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The longest sleep between two looks at whether the compaction is still wanted.
+/// The longest sleep between two checks for cancellation.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// How fast several writers write, all together. See the module.
+/// Limits the rate of several writers together. See the module.
 #[derive(Debug)]
 pub struct ThroughputController {
     /// `u64::MAX` for no limit.
     bytes_per_s: AtomicU64,
-    /// When what was written so far would be done at the limit.
+    /// When everything written so far would be done at the limit.
     done_at: Mutex<Instant>,
     waited_us: AtomicU64,
     bytes: AtomicU64,
@@ -40,13 +44,14 @@ pub struct ThroughputController {
 #[derive(Debug, Default)]
 pub struct CompactionThroughputController {
     controller: ThroughputController,
-    /// The hours in which more may be compacted.
+    /// True in the hours in which more may be compacted.
     off_peak: AtomicBool,
-    /// Whether a compaction uses the wider ratio of these hours: one at a time does.
+    /// True while a compaction uses the larger off-peak ratio, which only one at a time may do.
     off_peak_used: Arc<AtomicBool>,
 }
 
-/// The one compaction that was chosen by the off-peak ratio. Dropping it lets the next be.
+/// Held by the one compaction that was selected by the off-peak ratio. Dropping it releases the
+/// permit.
 #[derive(Debug)]
 pub struct OffPeakPermit(Arc<AtomicBool>);
 
@@ -57,7 +62,7 @@ impl Drop for OffPeakPermit {
 }
 
 impl CompactionThroughputController {
-    /// The limit, and those who keep it.
+    /// The limit that all compactions share.
     pub fn controller(&self) -> &ThroughputController {
         &self.controller
     }
@@ -67,18 +72,20 @@ impl CompactionThroughputController {
         self.controller.set_limit(bytes_per_s);
     }
 
-    /// Says whether the hours are off-peak (`hbase.offpeak.start.hour`, `.end.hour`).
+    /// Sets whether the current hour is off-peak (`hbase.offpeak.start.hour`, `.end.hour`).
     pub fn set_off_peak(&self, off_peak: bool) {
         self.off_peak.store(off_peak, Ordering::Relaxed);
     }
 
-    /// The right to choose files by the off-peak ratio, in off-peak hours, while no other compaction has it.
+    /// A permit to select files by the off-peak ratio; `None` in peak hours, and while another
+    /// compaction holds it.
     pub fn off_peak_permit(&self) -> Option<OffPeakPermit> {
         let free = self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.swap(true, Ordering::Acquire);
         free.then(|| OffPeakPermit(Arc::clone(&self.off_peak_used)))
     }
 
-    /// Whether [`CompactionThroughputController::off_peak_permit`] would give a turn now.
+    /// Returns true if [`CompactionThroughputController::off_peak_permit`] would return a permit
+    /// now.
     pub fn is_off_peak_permit_free(&self) -> bool {
         self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.load(Ordering::Relaxed)
     }
@@ -96,7 +103,8 @@ impl Default for ThroughputController {
 }
 
 impl ThroughputController {
-    /// Sets the limit, in bytes a second; `None` for no limit. Who controller goes on at it.
+    /// Sets the limit, in bytes a second; `None` for no limit. Current writers continue at the new
+    /// limit.
     pub fn set_limit(&self, bytes_per_s: Option<u64>) {
         self.bytes_per_s.store(bytes_per_s.map_or(u64::MAX, |limit| limit.max(1)), Ordering::Relaxed);
     }
@@ -106,17 +114,18 @@ impl ThroughputController {
         Some(self.bytes_per_s.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
     }
 
-    /// How long writers have waited here, all together.
+    /// The total time that writers have waited.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
-    /// Bytes that counted towards a limit, if there was one.
+    /// Bytes counted so far, with or without a limit.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until `bytes` that were just written are within the limit. `false`, without more waiting, once `ends`.
+    /// Counts `bytes` just written, and sleeps until they are within the limit. Returns false,
+    /// without further sleep, once `ends` returns true.
     pub fn control(&self, bytes: u64, ends: impl Fn() -> bool) -> bool {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let done_at = self.limit().map(|limit| self.advance(bytes, limit));
@@ -136,7 +145,7 @@ impl ThroughputController {
         is_within
     }
 
-    /// Adds bytes to the virtual clock; what it shows then.
+    /// Adds bytes to the virtual clock and returns its new value.
     fn advance(&self, bytes: u64, limit: u64) -> Instant {
         let takes = Duration::from_secs_f64((bytes as f64 / limit as f64).min(3600.0));
         let mut done_at = self.done_at.lock();
@@ -164,7 +173,7 @@ mod tests {
                 scope.spawn(|| (0..10).for_each(|_| assert!(throughput.control(5_000, never))));
             }
         });
-        // 100 KB at 1 MB/s, less the beat that was not used before.
+        // 100 KB at 1 MB/s, less the credit of one longest sleep.
         assert!(started.elapsed() >= Duration::from_millis(85), "{:?}", started.elapsed());
         assert!(throughput.waited() >= Duration::from_millis(85));
     }

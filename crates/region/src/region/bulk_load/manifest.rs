@@ -1,17 +1,20 @@
-//! The one moment of a bulk load: a note of which file goes where, written whole before the first file moves.
+//! The commit point of a bulk load: a manifest of which file goes where, written atomically before
+//! the first file moves.
 //!
 //! ```text
 //! <region>/.tmp/.bulkload-<32 hex digits>
 //!   "PBUF"
 //!   BulkLoadHFileRequest   length-delimited; family_path: where each file is
-//!   BulkLoadDescriptor     length-delimited; stores: the name each gets, in the same order. It is the log's marker, too.
+//!   BulkLoadDescriptor     length-delimited; stores: the new names, in the same order;
+//!                          also the log's marker
 //! ```
-//! Before the note is there, no file was touched. Once it is, the load happens, whatever dies: whoever opens the region
-//! next moves the files that are not in their place yet ([`finish_all`]). A file is in its place when it is not at its
-//! source any more; it may have been compacted since. The note goes when the load is in the log.
+//! Before the manifest exists, no file was touched. Once it exists, the load is committed: whoever
+//! opens the region next moves the files that are not in place yet ([`finish_all`]). A file is in
+//! place if it is no longer at its source; it may have been compacted since. The manifest is
+//! deleted once the load is in the log.
 //!
-//! HBase has no such note, and forgets `.tmp` when it opens a region: there, a load that was cut short is a load of some of
-//! the files, as it is when one of its own servers dies.
+//! HBase has no such manifest and clears `.tmp` when it opens a region. There, an interrupted load
+//! leaves some of the files loaded, as it does if one of its own servers dies.
 
 use std::path::{Path, PathBuf};
 
@@ -23,10 +26,10 @@ use prost::Message;
 
 use crate::layout::{self, BULK_LOAD_MANIFEST_PREFIX as PREFIX};
 
-/// The largest note that is read back.
+/// The largest manifest that is read back.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
-/// A file and the place it goes to.
+/// A file and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::region) struct FileMove {
     pub family: Bytes,
@@ -34,7 +37,7 @@ pub(in crate::region) struct FileMove {
     pub name: String,
 }
 
-/// A note that is on disk, or is to be.
+/// A manifest, on disk or still to be written.
 #[derive(Clone, Debug)]
 pub(in crate::region) struct Manifest {
     region_dir: PathBuf,
@@ -44,16 +47,18 @@ pub(in crate::region) struct Manifest {
 }
 
 impl Manifest {
-    /// A note for the region in `region_dir`. The marker's stores are the moves', in their order.
+    /// A manifest for the region in `region_dir`. The marker's stores list the moves in the same
+    /// order.
     pub fn new(region_dir: PathBuf, moves: Vec<FileMove>, marker: pb::BulkLoadDescriptor) -> Self {
         let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
         Self { path: region_dir.join(layout::TMP_DIR).join(name), region_dir, moves, marker }
     }
 
-    /// Writes it: from here on the load happens.
+    /// Writes the manifest, which commits the load.
     ///
     /// # Errors
-    /// What the file system says. Whether it is there is not certain then, unless [`Manifest::forget`] succeeds.
+    /// `IOException` from the file system. The manifest may exist then, unless [`Manifest::forget`]
+    /// succeeds.
     pub fn write(&self, fs: &dyn FileSystem) -> Result<()> {
         let family_path = |one: &FileMove| -> Result<pb::bulk_load_h_file_request::FamilyPath> {
             let path = one.from.to_str().ok_or_else(|| not_text(&one.from))?.to_owned();
@@ -92,7 +97,7 @@ impl Manifest {
     /// Moves every file that is still at its source.
     ///
     /// # Errors
-    /// What the file system says; [`Manifest::undo`], or this again, is what is left to do.
+    /// `IOException` from the file system. Call it again, or [`Manifest::undo`].
     pub fn apply(&self, fs: &dyn FileSystem) -> Result<()> {
         for one in self.moves.iter() {
             if fs.exists(&one.from)? {
@@ -106,10 +111,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Moves every file back and forgets the load.
+    /// Moves every file back and deletes the manifest.
     ///
     /// # Errors
-    /// What the file system says; as long as the note is there, the next open carries it out.
+    /// `IOException` from the file system. As long as the manifest exists, the next open applies
+    /// it.
     pub fn undo(&self, fs: &dyn FileSystem) -> Result<()> {
         for one in &self.moves {
             if !fs.exists(&one.from)? {
@@ -119,10 +125,10 @@ impl Manifest {
         self.forget(fs)
     }
 
-    /// Removes the note.
+    /// Deletes the manifest.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
         Ok(fs.delete(&self.path).map(drop)?)
     }
@@ -132,11 +138,11 @@ impl Manifest {
     }
 }
 
-/// Carries out every load that was under way when a region's last server died. The notes stay until the loads are in the
-/// log.
+/// Applies every load that was interrupted when the region's last server died. The manifests stay
+/// until the loads are in the log.
 ///
 /// # Errors
-/// What the file system says, or a note that cannot be read.
+/// `IOException` from the file system, or for an unreadable manifest.
 pub(in crate::region) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> Result<Vec<Manifest>> {
     let dir = region_dir.join(layout::TMP_DIR);
     if !fs.exists(&dir)? {

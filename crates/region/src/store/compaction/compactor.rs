@@ -1,4 +1,4 @@
-//! One compaction: its files are merged, the result is put in their place, and they are archived.
+//! One compaction: merges its files, puts the result in their place, and archives them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,27 +13,29 @@ use crate::store::background_priority::BACKGROUND_BYTES_MIN;
 use crate::store::file_writer::{NewFileOptions, WriteJob, WriteSchedule, WrittenFiles};
 use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, sorted};
 
-/// What the files of a request have in common.
+/// Properties of all files of a request together.
 struct InputSummary {
     max_seq_id: u64,
     includes_mvcc: bool,
     includes_tags: bool,
     earliest_put_timestamp: i64,
-    /// Cells up to this sequence id need not keep theirs.
+    /// Cells up to this sequence id may lose theirs.
     forget_seq_ids_to: Option<u64>,
 }
 
 impl Store {
-    /// Merges the files of a request into a new one, beside the family. Nothing changes for readers. No reader reads at
-    /// a point before `smallest_read_point`, now or later.
+    /// Merges the files of a request into new files in the temporary directory. Readers are not
+    /// affected. No reader reads at a point below `smallest_read_point`, now or later.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or what an earlier one left cannot be removed; nothing changed then.
+    /// `IOException` or `CorruptHFileException` if a file cannot be read or written, or if an
+    /// earlier output cannot be deleted; nothing has changed then.
     pub fn compact(&self, request: &CompactionRequest, smallest_read_point: u64) -> Result<CompactionResult> {
         self.compact_in_background(request, smallest_read_point, None)
     }
 
-    /// As [`Store::compact`]; with priority, it yields to others as long as nobody waits for fewer files.
+    /// As [`Store::compact`]. With a priority, it yields the processors until fewer files are
+    /// waited for.
     ///
     /// # Errors
     /// As [`Store::compact`].
@@ -77,9 +79,10 @@ impl Store {
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
-    /// The output of a compaction of so many bytes. What replaces warm blocks is kept, with the index blocks and bloom
-    /// chunks that lead to it: the blocks it replaces leave the cache soon after. Where data blocks are not kept, nothing
-    /// tells which of the others are warm, and all of them are kept.
+    /// The format of the output of a compaction of `bytes` bytes. Blocks that replace cached ones
+    /// are cached, with the index blocks and bloom chunks that lead to them, because the blocks
+    /// they replace leave the cache soon. If data blocks are not cached at all, it is unknown which
+    /// of the others are in use, and all of them are cached.
     fn compacted_file(
         &self,
         context: HFileContext,
@@ -102,9 +105,9 @@ impl Store {
         }
     }
 
-    /// Files that the output of a compaction stands for: its inputs, and those that were replaced before and are still
-    /// there because a reader holds them. Their replacement may be an input now, and only the output can tell the next
-    /// start that they must not be served again.
+    /// The files that the output replaces: its inputs, and files that were replaced before and
+    /// still exist because a reader holds them. Their replacement may be an input now, and then
+    /// only the output can tell the next start not to serve them.
     fn replaced_by(&self, request: &CompactionRequest) -> Vec<String> {
         let mut names = request.names();
         names.extend(self.replaced.lock().iter().map(|file| file.name().to_owned()));
@@ -128,10 +131,11 @@ impl Store {
         }
     }
 
-    /// Puts the result in place of the request's files; those are archived as readers let go of them.
+    /// Puts the result in place of the request's files, which are archived once no reader holds
+    /// them.
     ///
     /// # Errors
-    /// What the file system says; the files stay as they were then.
+    /// `IOException` from the file system; the files stay as they were then.
     pub fn commit_compaction(&self, request: CompactionRequest, result: &CompactionResult) -> Result<()> {
         let files = self.install_compaction(result)?;
         self.swap_compaction(request, files);
@@ -139,7 +143,8 @@ impl Store {
         Ok(())
     }
 
-    /// The first part of [`Store::commit_compaction`]: all I/O that can fail. Changes nothing for readers.
+    /// The first part of [`Store::commit_compaction`]: all I/O that can fail. Readers are not
+    /// affected.
     ///
     /// # Errors
     /// As [`Store::commit_compaction`].
@@ -148,7 +153,7 @@ impl Store {
         installed.inspect_err(|_| self.abort_compaction(result))
     }
 
-    /// The second part: replaces the state. What is left is [`Store::archive_replaced`].
+    /// The second part: replaces the state. [`Store::archive_replaced`] does the rest.
     pub fn swap_compaction(&self, request: CompactionRequest, files: Vec<Arc<StoreFile>>) {
         let is_input = |file: &Arc<StoreFile>| request.files.iter().any(|input| Arc::ptr_eq(input, file));
         self.replace_state(|state| {
@@ -159,20 +164,21 @@ impl Store {
         self.replaced.lock().extend(request.files.iter().cloned());
     }
 
-    /// Gives the output of a compaction up, from wherever it has come to; readers never saw it. The last file goes first:
-    /// it tells a start that the inputs are not to be served, which holds only while the others are there. So when it
-    /// cannot be removed they stay, too: a start serves all of them, or the inputs, and has every row. The next compaction
-    /// removes them before it does anything else: what it drops would come back from them.
+    /// Abandons the output of a compaction, wherever its files are; readers never saw it. The last
+    /// file is deleted first: it tells a start not to serve the inputs, which holds only while the
+    /// other outputs exist. If it cannot be deleted, the others stay, too: a start then serves
+    /// either all outputs or the inputs, and has every row. The next compaction deletes them first,
+    /// because they would bring back the cells that it drops.
     pub fn abort_compaction(&self, result: &CompactionResult) {
         self.give_up(result.outputs.clone());
     }
 
-    /// Takes out files that a compaction had replaced before an earlier server died, by the names in the marker it logged,
-    /// and archives them. Its output was in place before the marker was: it is among the files here, or was compacted
-    /// since. Gives the number of files taken out.
+    /// Removes files that a compaction had replaced before an earlier server died, by the names in
+    /// its logged marker, and archives them. Its output was in place before the marker: it is among
+    /// the files here, or was compacted since. Returns the number of files removed.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn replay_compaction(&self, inputs: &[String]) -> Result<usize> {
         let names: HashSet<&str> =
             inputs.iter().map(|input| input.rsplit('/').next().unwrap_or(input)).collect();

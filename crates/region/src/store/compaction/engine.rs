@@ -1,7 +1,8 @@
 //! [`Engine`]: how a store arranges its files, by HBase's class names.
 //!
-//! All engines read alike: a store is a list of files in the order of their sequence ids, and each tells its rows and times.
-//! So a table may change its engine at any time, and files of any engine, HBase's included, are files of every other.
+//! All engines read alike: a store is a list of files in the order of their sequence ids, and each
+//! file records its rows and times. So a table may change its engine at any time, and the files of
+//! any engine, including HBase's, work with every other.
 
 use evenkeel_common::TableDescriptor;
 
@@ -14,13 +15,13 @@ pub enum Engine {
     /// Neighbours in age are merged (`DefaultStoreEngine`).
     #[default]
     Default,
-    /// Ranges of rows are merged apart from each other (`StripeStoreEngine`).
+    /// Ranges of rows are compacted separately (`StripeStoreEngine`).
     Stripe,
-    /// Ranges of time are merged apart from each other (`DateTieredStoreEngine`).
+    /// Ranges of time are compacted separately (`DateTieredStoreEngine`).
     DateTiered,
 }
 
-/// The engine of a store and the settings of those that have some.
+/// The engine of a store, and the settings of the engines.
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
     pub(in crate::store) engine: Engine,
@@ -28,11 +29,11 @@ pub struct EngineSettings {
     pub(in crate::store) date_tiered: DateTieredSettings,
 }
 
-/// Where HBase's engines are.
+/// The package of HBase's engines.
 const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";
 const ENGINE: &str = "hbase.hstore.engine.class";
-/// Settings that name a class, and the classes that are here, within `PACKAGE`. `RatioBasedCompactionPolicy`, of which
-/// HBase's exploring policy is the better kind, chooses as that one.
+/// Settings that name a class, and the supported classes within `PACKAGE`.
+/// `RatioBasedCompactionPolicy` selects as the exploring policy, which is an improvement of it.
 const CLASSES: [(&str, &[&str]); 6] = [
     (ENGINE, &["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"]),
     ("hbase.hstore.defaultengine.compactionpolicy.class", POLICIES),
@@ -48,7 +49,7 @@ const POLICIES: &[&str] =
     &["compactions.ExploringCompactionPolicy", "compactions.RatioBasedCompactionPolicy"];
 
 impl EngineSettings {
-    /// Sets what a key says; whether it is one of an engine's.
+    /// Applies a setting. Returns true if the key is an engine's.
     pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         if let Some((_, known)) = CLASSES.iter().find(|(name, _)| *name == key) {
             if let Err(message) = check_class(key, value, known) {
@@ -61,7 +62,7 @@ impl EngineSettings {
         self.stripe.set(key, value) || self.date_tiered.set(key, value)
     }
 
-    /// The keys of a server's configuration that say something here.
+    /// The engines' keys in a server's configuration.
     pub(in crate::store) fn keys() -> impl Iterator<Item = &'static str> {
         let classes = CLASSES.iter().map(|(key, _)| *key);
         classes.chain(StripeSettings::KEYS).chain(DateTieredSettings::KEYS)
@@ -78,11 +79,11 @@ impl Engine {
     }
 }
 
-/// Refuses a table whose attributes name a class of flushes or compactions that is not here: it would be compacted
-/// otherwise than its owner thinks.
+/// Refuses a table whose attributes name an unsupported class of flushes or compactions, because it
+/// would be compacted differently from what its owner expects.
 ///
 /// # Errors
-/// One line that names the setting, the class and those that are here.
+/// One line with the setting, the class and the supported classes.
 pub fn check_classes(table: &TableDescriptor) -> Result<(), String> {
     for (key, known) in CLASSES {
         let of_families = table

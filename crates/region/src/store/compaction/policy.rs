@@ -1,4 +1,10 @@
-//! Which files are compacted together: a policy for each engine, and what they are asked and answer.
+//! Which files are compacted together: a policy for each engine, and their common input and result.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `exploring` | HBase's `ExploringCompactionPolicy` |
+//! | `stripe` | the same for ranges of rows |
+//! | `date_tiered` | the same for ranges of time |
 
 pub(in crate::store) mod date_tiered;
 pub(in crate::store) mod exploring;
@@ -6,37 +12,37 @@ pub(in crate::store) mod stripe;
 
 use crate::store::file_writer::FileSplit;
 
-/// What selection needs to know of a file.
+/// The properties of a file that a policy needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct CandidateFile {
     pub bytes: u64,
     pub is_reference: bool,
-    /// Minor compactions leave it alone.
+    /// True if minor compactions skip it.
     pub is_excluded: bool,
 }
 
-/// How a compaction was asked for.
+/// The circumstances of a selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct SelectionContext {
-    /// A user wants all files merged.
+    /// A user asked for a major compaction.
     pub major: bool,
-    /// Time for a major compaction has come.
+    /// A periodic major compaction is due.
     pub major_is_due: bool,
-    /// There are so many files that flushes are held up.
+    /// There are so many files that flushes are blocked.
     pub may_be_stuck: bool,
-    /// Files before the candidates, busy in another compaction.
+    /// How many files before the candidates are busy in another compaction.
     pub busy: usize,
-    /// Larger files may be merged, and more (`hbase.hstore.compaction.ratio.offpeak`).
+    /// More and larger files may be merged (`hbase.hstore.compaction.ratio.offpeak`).
     pub off_peak: bool,
 }
 
-/// What an engine chose.
+/// The selection of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct CompactionPlan {
     /// Indexes of files, the oldest first.
     pub files: Vec<usize>,
     pub is_major: bool,
-    /// No other file has cells of these rows: markers have done their work.
+    /// True if no other file has cells of these rows, so that markers may be dropped.
     pub drops_deletes: bool,
     pub split: FileSplit,
 }

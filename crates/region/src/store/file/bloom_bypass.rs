@@ -1,50 +1,53 @@
-//! [`BloomBypass`]: whether a file's bloom filter is worth asking.
+//! [`BloomBypass`]: skips a file's bloom filter while it excludes nothing.
 //!
-//! A Get asks the ends and the bloom filter of each file before it looks for its row there. That pays where files do not have the row. Where
-//! one file has nearly all rows that are asked for, as after a major compaction, they say yes again and again, and
-//! asking both is a ninth of the instructions of a cached Get of a batch. (RocksDB leaves filters of the last level away for that reason,
-//! where `optimize_filters_for_hits` is set.) So a filter that has not refused any of many rows is asked only now and
-//! then, until it refuses one.
+//! A Get checks the key range and the bloom filter of each file before it searches the file. That
+//! pays if files often lack the row. If one file has nearly all requested rows, as after a major
+//! compaction, both checks keep passing, and they cost a ninth of the instructions of a cached Get
+//! of a batch. (RocksDB omits the filters of the last level for that reason if
+//! `optimize_filters_for_hits` is set.) So a filter that has excluded none of many rows is
+//! bypassed, except for a sample of Gets, until it excludes one.
 //!
-//! Not to ask is never wrong; it may only read a block in vain. The first refused row that is looked at wakes the filter, on
-//! average after sixteen Gets of such rows, and then about 4,096 Gets are asked about, each of which must be taken, before
-//! it is_bypassed again.
+//! Bypassing is always correct; it may only read a block in vain. The first sampled exclusion ends
+//! the bypass, on average after sixteen Gets of absent rows. After that, about 4,096 Gets must pass
+//! the filter before it is bypassed again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many rows that were looked at in a row were not refused, and the filter is_bypassed. In tests it soon does, so that models of
-/// stores and regions meet one that is_bypassed.
+/// After this many consecutive sampled passes the filter is bypassed. Few in tests, so that model
+/// tests of stores and regions run with a bypassed filter, too.
 const PASSES_TO_BYPASS: u32 = if cfg!(test) { 4 } else { 256 };
-/// One Get of 2 to this power is looked at, so that threads seldom write what others read.
+/// One Get in 2 to this power is sampled, so that threads seldom write to a shared line.
 const SAMPLE_BITS: u32 = 4;
 
 thread_local! {
-    /// Random numbers: a file that every second question is about must not miss its turn for ever.
+    /// Pseudo-random state: with a counter, a file that every second check concerns might never be
+    /// sampled.
     static RANDOM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What is remembered of one file's answers.
+/// The recent results of one file's filter.
 #[derive(Debug, Default)]
 pub(in crate::store) struct BloomBypass {
-    /// Rows in a row that were looked at and not refused; [`PASSES_TO_BYPASS`] and one for each thread at most.
+    /// Consecutive sampled passes; at most [`PASSES_TO_BYPASS`] and one for each thread.
     passes: AtomicU32,
 }
 
 impl BloomBypass {
-    /// Whether a row may be in the file: what `ask` says, which asks the filter, or yes when that is_bypassed.
+    /// Returns true if a row may be in the file: the result of `ask`, which consults the filter, or
+    /// true if the filter is bypassed.
     ///
     /// # Errors
-    /// What `ask` says.
+    /// Any error of `ask`.
     #[inline]
     pub(in crate::store) fn may_contain<E>(&self, ask: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
-        // Knuth's multiplier for 64 bits; of such numbers the upper bits are good.
+        // Knuth's multiplier for 64 bits. The upper bits of such numbers are random enough.
         let random = RANDOM.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         RANDOM.set(random);
         self.may_contain_in_turn(random >> (u64::BITS - SAMPLE_BITS) == 0, ask)
     }
 
-    /// Whether the filter is_bypassed: nearly every row that is asked for is in the file.
+    /// Returns true if the filter is bypassed, because nearly every requested row is in the file.
     pub(in crate::store) fn is_bypassed(&self) -> bool {
         self.passes.load(Ordering::Relaxed) >= PASSES_TO_BYPASS
     }
@@ -77,7 +80,8 @@ mod tests {
 
     const SAMPLE: u32 = 1 << SAMPLE_BITS;
 
-    /// Asks about rows, each sixteenth of which is looked at; how many reached the filter, and how many were refused.
+    /// Asks about rows, of which each sixteenth is sampled. Returns how many reached the filter,
+    /// and how many were excluded.
     fn asked(bloom: &BloomBypass, rows: u32, is_in_file: impl Fn(u32) -> bool) -> [u32; 2] {
         let [mut reached, mut refused] = [0; 2];
         for row in 0..rows {
@@ -115,7 +119,7 @@ mod tests {
             assert_eq!(bloom.may_contain(ask), Ok(true));
             assert_eq!(other.may_contain(|| Ok::<_, Infallible>(false)), Ok(false));
         }
-        // Those before it is_bypassed, more or less, and a sixteenth of the others.
+        // About the rows before the bypass, and a sixteenth of the others.
         let expected = PASSES_TO_BYPASS * SAMPLE + 160_000 / SAMPLE;
         assert!((expected * 9 / 10..expected * 11 / 10).contains(&reached), "{reached}");
     }

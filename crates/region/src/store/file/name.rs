@@ -10,15 +10,15 @@ use std::path::PathBuf;
 
 use evenkeel_common::TableName;
 
-/// What a name means.
+/// The kind of a file, parsed from its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum FileName {
     /// A file with data.
     HFile {
-        /// The sequence id that a bulk load gave it.
+        /// The sequence id that a bulk load assigned.
         bulk_seq_id: Option<u64>,
     },
-    /// Points to a file elsewhere.
+    /// A pointer to a file elsewhere.
     Link(Link),
     /// Half of a file of another region of the table.
     Reference {
@@ -26,12 +26,12 @@ pub(in crate::store) enum FileName {
         file: Box<FileName>,
         /// Its name.
         file_name: String,
-        /// That region.
+        /// The encoded name of that region.
         parent: String,
     },
 }
 
-/// What a link points to.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Link {
     pub table: TableName,
@@ -40,7 +40,7 @@ pub(in crate::store) struct Link {
 }
 
 impl FileName {
-    /// Reads a name; `None` for one that a store has nothing to do with.
+    /// Parses a name; `None` if it is no store file's.
     pub(in crate::store) fn parse(name: &str) -> Option<Self> {
         if let Some(plain) = parse_plain(name) {
             return Some(plain);

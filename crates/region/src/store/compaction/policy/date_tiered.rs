@@ -1,16 +1,18 @@
-//! Windows of time: files of recent cells are merged in small windows, of older ones in larger ones
-//! (`DateTieredCompactionPolicy`, `ExponentialCompactionWindowFactory`).
+//! Time windows: files of recent cells are merged in small windows, files of older cells in larger
+//! ones (`DateTieredCompactionPolicy`, `ExponentialCompactionWindowFactory`).
 //!
 //! ```text
 //! | ... 4 windows of 4 | w | w | w | w | now: the incoming window |
 //! ```
 //!
-//! A minor compaction merges files that are neighbours in age and whose newest cells are of one window, the newest window
-//! first. A file with an older newest cell than a file before it counts as that one, so that the order of ages and the order
-//! of times agree. A major compaction writes a file a window, so that a read of some time, and the end of a time to live, has
-//! to do with few files.
+//! A minor compaction merges files that are neighbours in age and whose newest cells are in one
+//! window, the newest window first. A file whose newest cell is older than that of an earlier file
+//! counts as that one, so that the order of ages and the order of times agree. A major compaction
+//! writes a file for each window, so that a read of a time range, and the end of a time to live,
+//! concern few files.
 //!
-//! Storage policies of windows (`...storage.policy.enable`) are of HDFS and do nothing here.
+//! Storage policies of windows (`...storage.policy.enable`) are features of HDFS and have no effect
+//! here.
 
 use super::exploring::{explore, skip_large};
 use super::{CandidateFile, CompactionPlan, SelectionContext};
@@ -49,16 +51,18 @@ const WINDOW: &str = "hbase.hstore.compaction.date.tiered.base.window.millis";
 const PER_TIER: &str = "hbase.hstore.compaction.date.tiered.windows.per.tier";
 const TIER_AGE_MAX: &str = "hbase.hstore.compaction.date.tiered.max.tier.age.millis";
 
-/// Files that a compaction writes at most: what is older than so many windows goes to one file.
+/// The maximum number of files that a compaction writes. Cells older than that many windows go to
+/// one file.
 const OUTPUTS_MAX: usize = 256;
-/// Windows that are looked at for a minor compaction at most.
+/// The maximum number of windows to consider for a minor compaction.
 const WINDOWS_MAX: usize = 100_000;
 
 impl DateTieredSettings {
     pub(in crate::store) const KEYS: [&'static str; 6] =
         [FILE_AGE_MAX, INCOMING_MIN, SINGLE_OUTPUT, WINDOW, PER_TIER, TIER_AGE_MAX];
 
-    /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
+    /// Applies a setting. Returns true if the key is one of these. An invalid value changes
+    /// nothing.
     pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         let positive = || value.parse::<i64>().ok().filter(|n| *n > 0);
         let known = match key {
@@ -78,7 +82,7 @@ impl DateTieredSettings {
         true
     }
 
-    /// The window of now and those before it.
+    /// The window of `now_ms` and those before it.
     fn windows(&self, now_ms: i64) -> impl Iterator<Item = Window> {
         let tier_age = self.tier_age_max_ms.unwrap_or(self.file_age_max_ms);
         let promote_from = now_ms.checked_sub(tier_age).unwrap_or(i64::MIN);
@@ -87,7 +91,7 @@ impl DateTieredSettings {
         std::iter::successors(Some(now), move |window| window.earlier(per_tier, promote_from))
     }
 
-    /// Where the windows begin that a major compaction writes a file of, the earliest first.
+    /// The starts of the windows for which a major compaction writes a file, the earliest first.
     fn boundaries(&self, earliest: i64, now_ms: i64) -> Vec<i64> {
         let starts = self.windows(now_ms).take_while(|window| window.is_after(earliest));
         let mut starts: Vec<_> = starts.map(|window| window.start()).take(OUTPUTS_MAX - 1).collect();
@@ -98,7 +102,7 @@ impl DateTieredSettings {
     }
 }
 
-/// Times from `number * ms` to before `(number + 1) * ms`.
+/// The times from `number * ms` to before `(number + 1) * ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     ms: i64,
@@ -110,7 +114,7 @@ impl Window {
         self.ms.checked_mul(self.number).unwrap_or(i64::MIN)
     }
 
-    /// Whether the whole window is after a time.
+    /// Returns true if the whole window is after a time.
     fn is_after(&self, time_ms: i64) -> bool {
         self.number > time_ms.div_euclid(self.ms)
     }
@@ -119,8 +123,8 @@ impl Window {
         self.number < time_ms.div_euclid(self.ms)
     }
 
-    /// The window before this one: after as many as a tier has, a larger one, unless that would reach beyond
-    /// `promote_from`. `None` at the beginning of time.
+    /// The window before this one. After as many windows as a tier has, it is a larger one, unless
+    /// that would reach beyond `promote_from`. `None` at the beginning of time.
     fn earlier(&self, per_tier: i64, promote_from: i64) -> Option<Self> {
         let larger = self.ms.checked_mul(per_tier);
         let reaches = larger.and_then(|ms| self.start().checked_sub(ms)).unwrap_or(i64::MIN);
@@ -131,17 +135,17 @@ impl Window {
     }
 }
 
-/// What is to be known of a file.
+/// The properties of a file that the policy needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct DateTieredFile {
     pub base: CandidateFile,
     /// The smallest and the greatest timestamp; `None` without cells.
     pub times: Option<(i64, i64)>,
-    /// A major compaction wrote it, and nobody loaded it.
+    /// True if a major compaction wrote it and it was not bulk loaded.
     pub is_major: bool,
 }
 
-/// Chooses among files that are not busy, oldest first.
+/// Selects among files that are not busy, oldest first.
 pub(in crate::store) fn select(
     files: &[DateTieredFile],
     config: &StoreConfig,
@@ -173,7 +177,8 @@ pub(in crate::store) fn select(
     Some(plan).filter(|plan| !plan.files.is_empty())
 }
 
-/// Whether a major compaction would change anything: cells have expired, or the files are not one a window.
+/// Returns true if a major compaction would have an effect: cells have expired, or the files are
+/// not one for each window.
 fn is_worth_it(
     files: &[DateTieredFile],
     settings: &DateTieredSettings,
@@ -193,8 +198,8 @@ fn is_worth_it(
     })
 }
 
-/// How many files the fullest window has, each file being of the window of its newest cell. Those that are too old to be
-/// merged do not count.
+/// The number of files of the fullest window. A file belongs to the window of its newest cell.
+/// Files too old to be merged do not count.
 pub(in crate::store) fn files_of_fullest_window(
     files: &[DateTieredFile],
     config: &StoreConfig,
@@ -211,7 +216,7 @@ pub(in crate::store) fn files_of_fullest_window(
     files_of_window.into_iter().max().unwrap_or(0)
 }
 
-/// Files of the newest window in which there are enough.
+/// The files of the newest window with enough files.
 fn minor(
     files: &[DateTieredFile],
     bases: &[CandidateFile],
@@ -227,14 +232,14 @@ fn minor(
         newest_so_far = newest_so_far.max(files[*at].times.map_or(i64::MIN, |(_, max)| max));
         (*at, newest_so_far)
     });
-    // The newest last, to be taken first.
+    // The newest last, because it is taken first.
     let mut left: Vec<_> = dated.collect();
     let mut files_min = settings.incoming_files_min;
     for window in settings.windows(now_ms).take(WINDOWS_MAX) {
         if left.is_empty() || window.is_before(too_old) {
             return None;
         }
-        // Times to come are of the incoming window, too.
+        // Future times belong to the incoming window, too.
         let in_window = left.iter().rev().take_while(|(_, newest)| !window.is_after(*newest)).count();
         let of_window: Vec<_> = left.drain(left.len() - in_window..).map(|(at, _)| at).collect();
         if of_window.len() >= files_min

@@ -1,20 +1,21 @@
-//! Which files to compact: HBase's `ExploringCompactionPolicy`.
+//! Selects files to compact: HBase's `ExploringCompactionPolicy`.
 //!
-//! Files are in the order of their age, and only neighbours may be merged, or a newer cell could end up in an older
-//! file. Of all runs of neighbours that are *in ratio* (no file is much larger than the others together, so that no
-//! large file is rewritten for the sake of a few small ones), the one with the most files wins, then the smallest.
+//! Files are in the order of their age. Only neighbours may be merged, or a newer cell could end up
+//! in an older file. A range of neighbours is *in ratio* if no file is much larger than the others
+//! together, so that no large file is rewritten for a few small ones. Of all ranges in ratio, the
+//! one with the most files wins, then the smallest.
 
 use super::{CandidateFile, SelectionContext};
 use crate::store::StoreConfig;
 
-/// Indexes of the chosen candidates, and whether this is a major compaction.
+/// Indexes of the selected candidates, and whether this is a major compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Selection {
     pub files: Vec<usize>,
     pub is_major: bool,
 }
 
-/// Chooses among files that are not busy, oldest first.
+/// Selects among files that are not busy, oldest first.
 pub(in crate::store) fn select(
     files: &[CandidateFile],
     config: &StoreConfig,
@@ -42,7 +43,7 @@ pub(in crate::store) fn select(
     Selection { files: chosen, is_major }
 }
 
-/// Leaves out large files at the old end.
+/// Skips large files at the old end.
 pub(in crate::store) fn skip_large(
     files: &[CandidateFile],
     config: &StoreConfig,
@@ -56,7 +57,8 @@ pub(in crate::store) fn skip_large(
     candidates
 }
 
-/// The best run of neighbours among candidates; none when there is none, unless any is better.
+/// The best range of neighbours among the candidates; empty if there is none. If the store may be
+/// stuck, any range is better than none.
 pub(in crate::store) fn explore(
     files: &[CandidateFile],
     config: &StoreConfig,
@@ -86,7 +88,7 @@ pub(in crate::store) fn explore(
     best.or(smallest).map_or_else(Vec::new, |run| candidates[run.start..run.end].to_vec())
 }
 
-/// Neighbours among the candidates.
+/// A range of neighbours among the candidates.
 #[derive(Clone, Copy, Debug)]
 struct FileRange {
     start: usize,
@@ -94,7 +96,7 @@ struct FileRange {
     bytes: u64,
 }
 
-/// How much better files per byte must be to matter.
+/// The factor by which files per byte must improve.
 const BETTER_BY: f64 = 1.05;
 
 impl FileRange {

@@ -1,20 +1,24 @@
-//! Stripes: the rows of a store in ranges that are compacted apart from each other (`StripeCompactionPolicy`).
+//! Stripes: ranges of a store's rows that are compacted separately (`StripeCompactionPolicy`).
 //!
-//! The file info of a stripe's file tells the range, `STRIPE_START_KEY` and `STRIPE_END_KEY`, empty for open. Files without
-//! it are of *level 0* and hold any rows: what bulk loads bring, flushes too when settings say so, and what does not fit the
-//! other stripes. Nothing but the files says which stripes there are, so they are found anew for each choice, and a store that
-//! was written by HBase, or by another engine, needs nothing to be taken over.
+//! The file info of a stripe's file holds the range, `STRIPE_START_KEY` and `STRIPE_END_KEY`, empty
+//! for open. Files without it are of *level 0* and hold any rows: bulk loaded files, flushes if so
+//! configured, and files that do not fit the other stripes. Only the files define the stripes, so
+//! the stripes are derived from them for each selection. A store that HBase or another engine wrote
+//! needs no conversion.
 //!
-//! A flush writes a file for each stripe that it has cells of, or begins the first stripes. Its files are put in place one
-//! after the other, the last of which alone says that all edits up to the flush are in files. So a crash in between loses
-//! nothing, as it can in HBase, whose files of a flush say so all: edits are replayed, and some cells are there twice.
+//! A flush writes a file for each stripe that it has cells of, or starts the first stripes. Its
+//! files are moved into place one after the other, and only the last says that all edits up to the
+//! flush are in files. So a crash in between loses nothing: edits are replayed, and some cells
+//! exist twice. In HBase it can lose edits, because all files of a flush say so.
 //!
-//! In the order of preference: level 0 into the stripes, stripes whose cells have all expired into one, the best choice
-//! within one stripe. A stripe that is compacted as a whole while level 0 is empty needs its delete markers no more, and is
-//! split when it has grown too large.
+//! In the order of preference: level 0 is compacted into the stripes; stripes whose cells have all
+//! expired are merged into one; the best selection within one stripe is compacted. A stripe that is
+//! compacted as a whole while level 0 is empty drops its delete markers, and is split if it has
+//! grown too large.
 //!
-//! Other than in HBase: a user's major compaction compacts all there is, where HBase chooses as usual, and splits a stripe only
-//! when it is the only one; level 0 is not compacted together with one stripe.
+//! Differences from HBase: a user's major compaction compacts all files, where HBase selects as
+//! usual, and it splits a stripe only if it is the only one; level 0 is not compacted together with
+//! one stripe.
 
 use evenkeel_common::length;
 use std::collections::BTreeMap;
@@ -26,7 +30,7 @@ use super::{CandidateFile, CompactionPlan, SelectionContext};
 use crate::store::StoreConfig;
 use crate::store::file_writer::FileSplit;
 
-/// `hbase.store.stripe.*`; `None` is for what follows from other settings.
+/// `hbase.store.stripe.*`; `None` is derived from other settings.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct StripeSettings {
     flushes_to_level0: bool,
@@ -63,9 +67,9 @@ const SPLIT_BYTES: &str = "hbase.store.stripe.sizeToSplit";
 const SPLIT_PARTS: &str = "hbase.store.stripe.splitPartCount";
 const REGION_IMBALANCE: &str = "hbase.store.stripe.region.split.max.imbalance";
 
-/// More stripes than this are not begun with.
+/// The maximum number of initial stripes.
 const INITIAL_COUNT_MAX: usize = 1000;
-/// Files of a stripe at least, for a compaction within it.
+/// The minimum number of files for a compaction within a stripe.
 const FILES_MIN_DEFAULT: usize = 3;
 
 impl StripeSettings {
@@ -80,7 +84,8 @@ impl StripeSettings {
         REGION_IMBALANCE,
     ];
 
-    /// Sets what a key says; whether it is one of these. What is no number, or none that makes sense, changes nothing.
+    /// Applies a setting. Returns true if the key is one of these. An invalid value changes
+    /// nothing.
     pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         let count = || value.parse::<usize>().ok().filter(|n| *n > 0);
         // 1/x stands for x.
@@ -112,15 +117,15 @@ impl StripeSettings {
         self.split_bytes.unwrap_or(length::whole(config.flush_bytes as f64 * flushes)).max(1)
     }
 
-    /// The limits of a choice within one stripe, or in level 0.
+    /// The limits of a selection within one stripe, or in level 0.
     fn within(&self, config: &StoreConfig) -> StoreConfig {
         let files_min = self.files_min.unwrap_or(FILES_MIN_DEFAULT.max(config.compaction_files_min));
         let files_max = self.files_max.unwrap_or(config.compaction_files_max).max(files_min);
         StoreConfig { compaction_files_min: files_min, compaction_files_max: files_max, ..config.clone() }
     }
 
-    /// How many cells a new stripe should have, and how many stripes there should be at most: so many that each is not much
-    /// above the size of a part.
+    /// The number of cells of a new stripe, and the maximum number of new stripes, such that each
+    /// is not much larger than a part.
     fn new_stripes(&self, files: &[&StripeFile], parts: f64, config: &StoreConfig) -> (u64, usize) {
         let bytes: u64 = files.iter().map(|file| file.base.bytes).sum();
         let cells: u64 = files.iter().map(|file| file.cells).sum();
@@ -138,26 +143,26 @@ impl StripeSettings {
     }
 }
 
-/// What is to be known of a file.
+/// The properties of a file that the policy needs.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store) struct StripeFile {
     pub base: CandidateFile,
     pub cells: u64,
-    /// Of its cells; `None` without cells.
+    /// The greatest timestamp of its cells; `None` without cells.
     pub max_timestamp: Option<i64>,
-    /// The range that its file info tells, if its cells are in it.
+    /// The stripe's range in its file info, if its cells are within it.
     pub rows: Option<(Bytes, Bytes)>,
 }
 
 impl StripeFile {
-    /// Whether nothing is left to read; never where cells do not expire.
+    /// Returns true if all its cells have expired; always false if cells do not expire.
     fn has_expired(&self, oldest_unexpired: Option<i64>) -> bool {
         let newest = self.max_timestamp.unwrap_or(i64::MIN);
         oldest_unexpired.is_some_and(|oldest| newest < oldest)
     }
 }
 
-/// Rows from `start` to before `end`, either of which is open when it is empty.
+/// A range of rows, from `start` to before `end`. Either is open if it is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Stripe {
     pub start: Bytes,
@@ -166,19 +171,21 @@ pub(in crate::store) struct Stripe {
     pub files: Vec<usize>,
 }
 
-/// What the files of a store are to each other.
+/// The stripes of a store's files, and the files of level 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Stripes {
     pub level0: Vec<usize>,
-    /// In the order of rows, from open to open without a gap; none, or at least one, each of at least one file.
+    /// In the order of rows, from open to open without a gap. Either empty, or each stripe has at
+    /// least one file.
     pub stripes: Vec<Stripe>,
 }
 
 impl Stripes {
-    /// From the ranges of files, oldest first. A file that does not begin where the stripe before ends is of level 0; when
-    /// the stripes do not cover all rows then, all files are.
+    /// Derives the stripes from the ranges of files, oldest first. A file that does not begin where
+    /// the previous stripe ends is of level 0. If the stripes do not cover all rows then, all files
+    /// are of level 0.
     pub(in crate::store) fn of(files: &[StripeFile]) -> Self {
-        // By end; the open end is the last.
+        // By end; the open end sorts last.
         let mut by_end: BTreeMap<(bool, &Bytes), Vec<usize>> = BTreeMap::new();
         for (at, file) in files.iter().enumerate() {
             if let Some((start, end)) = &file.rows
@@ -208,18 +215,18 @@ impl Stripes {
         Self { level0, stripes }
     }
 
-    /// Open, the rows at which stripes meet, open.
+    /// The rows at which stripes meet, between two open ends.
     fn boundaries(&self) -> Vec<Bytes> {
         let ends = self.stripes.iter().map(|stripe| stripe.end.clone());
         std::iter::once(Bytes::new()).chain(ends).collect()
     }
 
-    /// Files that a row may be in, at most: a file of each stripe is none too many.
+    /// The maximum number of files that a row may be in. One file for each stripe is the minimum.
     pub(in crate::store) fn files_of_a_row(&self) -> usize {
         self.level0.len() + self.stripes.iter().map(|stripe| stripe.files.len()).max().unwrap_or(0)
     }
 
-    /// How much compactions are wanted (`StripeStoreFileManager.getCompactionPressure`).
+    /// The compaction pressure (`StripeStoreFileManager.getCompactionPressure`).
     pub(in crate::store) fn pressure(&self, config: &StoreConfig) -> f64 {
         let files_min = config.engine.stripe.within(config).compaction_files_min as f64;
         let per_stripe = (config.blocking_files / self.stripes.len().max(1)) as f64;
@@ -235,7 +242,7 @@ impl Stripes {
         self.stripes.iter().map(of_stripe).fold(0.0, f64::max).min(1.0)
     }
 
-    /// The row between two stripes that cuts the bytes best, if it does so well enough.
+    /// The row between two stripes that divides the bytes best, if it does so evenly enough.
     pub(in crate::store) fn split_row(&self, files: &[StripeFile], config: &StoreConfig) -> Option<Bytes> {
         let bytes_of = |stripe: &Stripe| stripe.files.iter().map(|at| files[*at].base.bytes).sum::<u64>();
         let all: u64 = self.stripes.iter().map(bytes_of).sum();
@@ -318,13 +325,13 @@ impl StripeSelection<'_> {
         CompactionPlan { files, is_major: self.context.major, drops_deletes: true, split }
     }
 
-    /// Level 0 into the stripes, or into the first ones.
+    /// Compacts level 0 into the stripes, or into the first ones.
     fn level0(&self) -> Option<CompactionPlan> {
         let level0 = &self.stripes.level0;
         let within = self.settings().within(self.config);
         let bytes = self.bytes(level0);
         let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
-            // As many as there is room for, whatever their ratio.
+            // As many as there is room for, regardless of their ratio.
             true => self.explore(level0, SelectionContext { may_be_stuck: true, ..self.context }),
             false => level0.clone(),
         };
@@ -351,7 +358,8 @@ impl StripeSelection<'_> {
         FileSplit::NewStripes { start, end, cells_each, count }
     }
 
-    /// The longest run of stripes in which nothing is left to read becomes one; a single one, with its neighbour.
+    /// Merges the longest sequence of stripes whose cells have all expired; a single one, with its
+    /// neighbour.
     fn expired(&self) -> Option<CompactionPlan> {
         let stripes = &self.stripes.stripes;
         let expired = |stripe: &Stripe| {
@@ -369,8 +377,9 @@ impl StripeSelection<'_> {
         Some(CompactionPlan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
     }
 
-    /// Of the best choices within each stripe the one with the most files, then with the fewest bytes. That the store has
-    /// many files says nothing of one stripe: eight quiet ones are many, too.
+    /// Of the best selections within each stripe, the one with the most files, then with the fewest
+    /// bytes. The number of files of the whole store says nothing about one stripe: eight quiet
+    /// ones are many, too.
     fn within_a_stripe(&self) -> Option<CompactionPlan> {
         let bytes = |files: &[usize]| self.bytes(files);
         let context = SelectionContext { may_be_stuck: false, ..self.context };
@@ -439,7 +448,7 @@ mod tests {
         let (left, right) = (Some(("", "m")), Some(("m", "")));
         assert_eq!(shape(&[]), (vec![], vec![]));
         assert_eq!(shape(&[file(1, None), file(1, right), file(1, left)]), (vec![0], vec![vec![2], vec![1]]));
-        // The right one was split meanwhile; what was flushed for it is left over.
+        // The right one was split meanwhile; a flush for it is left over.
         let split = [file(1, left), file(1, right), file(1, Some(("m", "t"))), file(1, Some(("t", "")))];
         assert_eq!(shape(&split), (vec![1], vec![vec![0], vec![2], vec![3]]));
         assert_eq!((Stripes::of(&split).files_of_a_row(), Stripes::of(&[]).files_of_a_row()), (2, 0));
