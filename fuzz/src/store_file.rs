@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::cell::KeyValueBuilder;
-use evenkeel_common::{CellType, KeyValue, Result};
+use evenkeel_common::{CellType, KeyValue, Result, TryError};
 use evenkeel_fs::{FileSystem, MemoryFileSystem, RandomAccessFile};
 use evenkeel_hfile::{
     BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter,
@@ -46,18 +46,18 @@ fn read_all(bytes: Vec<u8>, mut each: impl FnMut(KeyValue)) -> Result<()> {
     let options = OpenOptions { block_bytes_max: BLOCK_BYTES_MAX, ..OpenOptions::default() };
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", Arc::new(NoCache), &options)?;
     let mut scanner = reader.scanner(ScanOptions::default());
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     let (mut cells, mut last) = (0, None);
     while let Some(cell) = scanner.cell().filter(|_| more && cells < CELLS_MAX) {
         let cell = KeyValue::copy_of(&cell);
         last = Some(cell.clone());
         each(cell);
         cells += 1;
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     let Some(last) = last else { return Ok(()) };
-    scanner.seek(&last.as_cell())?;
-    scanner.seek_before(&last.as_cell())?;
+    scanner.seek(&last.as_cell()).map_err(TryError::into_failure)?;
+    scanner.seek_before(&last.as_cell()).map_err(TryError::into_failure)?;
     reader.might_contain_row(last.as_cell().row())?;
     reader.might_contain_row_col(last.as_cell().row(), last.as_cell().qualifier())?;
     reader.mid_key().map(drop)

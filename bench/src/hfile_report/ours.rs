@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use evenkeel_block_cache::{BlockCache, LruBlockCache, NoCache};
 use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_common::{ColumnFamilyDescriptor, KeyBuf, KeyValue, RegionInfo, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, KeyBuf, KeyValue, RegionInfo, TableName, TryError};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{
     Compression, DataBlockEncoding, HFileContext, HFileReader, HFileWriter, OpenOptions, ScanOptions,
@@ -95,13 +95,14 @@ fn read(path: &Path, times: u64) -> Outcome<Cost> {
     let (mut count, mut bytes) = (0, 0);
     for _ in 0..times {
         let reader = reader(path, Arc::new(NoCache))?;
-        let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: false };
+        let options =
+            ScanOptions { cache_blocks: false, pread: false, is_compaction: false, ..ScanOptions::default() };
         let mut scanner = reader.scanner(options);
-        let mut more = scanner.seek_to_first()?;
+        let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
         while more {
             count += 1;
             bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
-            more = scanner.next()?;
+            more = scanner.next().map_err(TryError::into_failure)?;
         }
     }
     Ok(meter.done(count, bytes))
@@ -110,9 +111,9 @@ fn read(path: &Path, times: u64) -> Outcome<Cost> {
 fn seek(path: &Path, seeks: usize) -> Outcome<Cost> {
     let reader = reader(path, Arc::new(LruBlockCache::new(CACHE_BYTES)))?;
     let mut scanner = reader.scanner(ScanOptions::default());
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     while more {
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     let rows = reader.entry_count().div_ceil(3);
     let mut random = Stream::new();
@@ -121,7 +122,7 @@ fn seek(path: &Path, seeks: usize) -> Outcome<Cost> {
     let mut bytes = 0;
     let meter = Meter::new();
     for key in &keys {
-        if scanner.seek(&key.as_cell())? {
+        if scanner.seek(&key.as_cell()).map_err(TryError::into_failure)? {
             bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
         }
     }

@@ -78,7 +78,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use evenkeel_common::length;
-use evenkeel_common::{Result, turns};
+use evenkeel_common::{TryError, TryResult, Wait};
 
 use self::mapping::Mapping;
 use self::persistence::{Geometry, SUPERBLOCK_BYTES};
@@ -264,9 +264,9 @@ impl BucketCache {
     }
 
     #[inline]
-    fn lookup(&self, key: &BlockKey) -> Option<Block> {
+    fn lookup(&self, key: &BlockKey, wait: Wait) -> TryResult<Option<Block>> {
         let hash = hash_of(key);
-        self.shard(hash).get(key, hash)
+        self.shard(hash).get(key, hash, wait)
     }
 
     #[inline]
@@ -339,7 +339,8 @@ fn hash(file: u64, offset: u64) -> u64 {
 
 impl BlockCache for BucketCache {
     fn get(&self, key: &BlockKey) -> Option<Block> {
-        let found = self.lookup(key);
+        // A lookup that may wait says nothing else.
+        let found = self.lookup(key, Wait::Allowed).ok().flatten();
         match &found {
             Some(block) => self.counters.hit(block.kind().category()),
             None => self.counters.miss(BlockCategory::Data),
@@ -420,19 +421,19 @@ impl BlockCache for BucketCache {
 
     /// One caller loads. Others that miss the same block wait for it, whether it is kept or not. If
     /// the load fails, the next of them loads.
-    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
-        if let Some(block) = self.lookup(key) {
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
+        if let Some(block) = self.lookup(key, hint.wait)? {
             self.counters.hit(block.kind().category());
             return Ok(block);
         }
         // With a file engine an insert writes to the file, which may wait for a disk.
         let writes = hint.keep && self.frames.is_none();
-        if turns::was_refused() || (writes && !turns::may_wait()) {
-            return Err(turns::refuse());
+        if writes && !hint.wait.is_allowed() {
+            return Err(TryError::WouldWait);
         }
-        let outcome = self.single_flight.read(key, || {
+        let outcome = self.single_flight.read(key, hint.wait, || {
             // Another thread may have inserted the block since the lookup.
-            if let Some(block) = self.lookup(key) {
+            if let Some(block) = self.lookup(key, hint.wait)? {
                 return Ok(block);
             }
             let block = load()?;
@@ -441,7 +442,7 @@ impl BlockCache for BucketCache {
             }
             Ok(block)
         });
-        if !turns::was_refused() {
+        if !matches!(outcome, Err(TryError::WouldWait)) {
             self.counters.miss(hint.category);
         }
         outcome

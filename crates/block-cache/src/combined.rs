@@ -3,7 +3,7 @@
 //! Readers that miss the same block wait for one read: in the cache that keeps the block, or here
 //! if no cache keeps it.
 
-use evenkeel_common::Result;
+use evenkeel_common::TryResult;
 
 use crate::bucket::{Admission, BucketCache, CachedFile};
 use crate::single_flight::SingleFlight;
@@ -110,11 +110,11 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         l1.into_iter().zip(l2).map(sum).collect()
     }
 
-    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         let cache = self.of(hint.category);
         match cache.keeps(hint.category) {
             true => cache.get_or_load(key, hint, load),
-            false => self.single_flight.read(key, load),
+            false => self.single_flight.read(key, hint.wait, load),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Barrier};
 
 use bytes::Bytes;
-use evenkeel_common::Configuration;
+use evenkeel_common::{Configuration, Wait};
 
 use crate::bucket::tests::{Random, block_of, is_right, key};
 use crate::bucket::{Admission, BucketCache, BucketCacheConfig};
@@ -112,6 +112,7 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
             keep: random.below(8) > 0,
             in_memory: n.is_multiple_of(7),
             category: kind_of(n).category(),
+            wait: Wait::Allowed,
         };
         match random.below(200) {
             0 => drop(cache.evict_file(key.file)),

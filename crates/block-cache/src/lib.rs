@@ -36,7 +36,7 @@ mod stats;
 
 use std::fmt::Debug;
 
-use evenkeel_common::Result;
+use evenkeel_common::{TryResult, Wait};
 
 pub use block::{Block, BlockCategory, BlockParts, BlockType, PrefetchedBlock};
 pub use bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile, Engine};
@@ -57,17 +57,21 @@ pub struct CacheHint {
     pub in_memory: bool,
     /// The expected category. It selects the cache, and the counter of a miss.
     pub category: BlockCategory,
+    /// Whether the lookup and the load may wait: for a disk, or for another thread that loads the block.
+    pub wait: Wait,
 }
 
 impl CacheHint {
     /// Looks up a data block and inserts it after a miss.
-    pub const KEEP: Self = Self { keep: true, in_memory: false, category: BlockCategory::Data };
+    pub const KEEP: Self =
+        Self { keep: true, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
     /// Looks up a data block and does not insert it after a miss.
-    pub const LOOK_ONLY: Self = Self { keep: false, in_memory: false, category: BlockCategory::Data };
+    pub const LOOK_ONLY: Self =
+        Self { keep: false, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
 }
 
 /// Reads a block that is not cached.
-pub type LoadBlock<'a> = &'a mut dyn FnMut() -> Result<Block>;
+pub type LoadBlock<'a> = &'a mut dyn FnMut() -> TryResult<Block>;
 
 /// A cache of blocks, shared by all readers of a server.
 pub trait BlockCache: Send + Sync + Debug {
@@ -142,8 +146,9 @@ pub trait BlockCache: Send + Sync + Debug {
     /// An implementation may let one caller load while others that miss the same block wait for it.
     ///
     /// # Errors
-    /// The error of `load`. Nothing is cached then.
-    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
+    /// The error of `load`, and [`WouldWait`](evenkeel_common::TryError::WouldWait) if `hint` forbids
+    /// waiting. Nothing is cached then.
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         if let Some(block) = self.get(key) {
             return Ok(block);
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use evenkeel_common::Result;
+use evenkeel_common::TryResult;
 
 use crate::bucket::{Admission, BucketCache, BucketCacheConfig, CachedFile};
 use crate::{
@@ -85,7 +85,7 @@ impl BlockCache for LruBlockCache {
         self.0.cached_files(files)
     }
 
-    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> Result<Block> {
+    fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         self.0.get_or_load(key, hint, load)
     }
 }

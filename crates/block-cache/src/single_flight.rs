@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evenkeel_common::{Result, turns};
+use evenkeel_common::{TryError, TryResult, Wait, turns};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Block, BlockKey};
@@ -40,7 +40,7 @@ enum Role<'a> {
     /// Another thread's read failed.
     Failed,
     /// Another thread is reading the block, and this thread must not wait.
-    Refused,
+    Follower,
 }
 
 /// The obligation to read a block. If it is dropped without [`Leader::finish`], the read has
@@ -54,17 +54,22 @@ struct Leader<'a> {
 
 impl SingleFlight {
     /// Returns the block from `read`. One of the concurrent callers for a block calls `read`, and
-    /// the others wait for its result. If it fails, the next caller reads. A thread that must not
-    /// wait ([`turns::may_wait`]) is refused instead of waiting.
+    /// the others wait for its result. If it fails, the next caller reads.
     ///
     /// # Errors
-    /// The error of the caller's own `read`; the refusal of [`turns::refuse`].
-    pub fn read(&self, key: &BlockKey, mut read: impl FnMut() -> Result<Block>) -> Result<Block> {
+    /// The error of the caller's own `read`; `WouldWait` if another thread reads the block and this
+    /// one must not wait.
+    pub fn read(
+        &self,
+        key: &BlockKey,
+        wait: Wait,
+        mut read: impl FnMut() -> TryResult<Block>,
+    ) -> TryResult<Block> {
         loop {
-            match self.join(key) {
+            match self.join(key, wait) {
                 Role::Done(block) => return Ok(block),
                 Role::Failed => {}
-                Role::Refused => return Err(turns::refuse()),
+                Role::Follower => return Err(TryError::WouldWait),
                 Role::Leader(leader) => {
                     let block = read()?;
                     leader.finish(&block);
@@ -82,7 +87,7 @@ impl SingleFlight {
     }
 
     /// Becomes the leader, or waits for the leader's result.
-    fn join(&self, key: &BlockKey) -> Role<'_> {
+    fn join(&self, key: &BlockKey, wait: Wait) -> Role<'_> {
         let read = {
             let mut stripe = self.stripe(key).lock();
             match stripe.get(key) {
@@ -94,8 +99,8 @@ impl SingleFlight {
                 }
             }
         };
-        if !turns::may_wait() {
-            return Role::Refused;
+        if !wait.is_allowed() {
+            return Role::Follower;
         }
         let state = turns::lend(|| {
             let mut state = read.state.lock();
@@ -203,7 +208,7 @@ mod tests {
                     assert!(Instant::now() < deadline, "{name}: the other does not wait");
                     std::thread::yield_now();
                 }
-                Err(HBaseError::io("no disk"))
+                Err(HBaseError::io("no disk").into())
             };
             let outcomes: Vec<_> = std::thread::scope(|scope| {
                 let reader = || {

@@ -17,6 +17,7 @@
 //! | [`region_info`] | [`RegionInfo`] and the names derived from it |
 //! | `runtime` | the runtime parts, listed below |
 //! | [`search`] | binary and galloping search by index |
+//! | [`wait`] | [`Wait`] and [`TryError`]: work that may be told not to wait |
 //! | [`varint`] | variable-length integers of Hadoop and protobuf |
 //!
 //! The runtime parts, which know nothing of the data model:
@@ -48,6 +49,7 @@ pub mod region_info;
 mod runtime;
 pub mod search;
 pub mod varint;
+pub mod wait;
 
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
@@ -57,3 +59,4 @@ pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};
 pub use region_info::RegionInfo;
 pub use runtime::{allocator, buffer_pool, cache_line, clock, priority, thread, turns};
+pub use wait::{TryError, TryResult, Wait};

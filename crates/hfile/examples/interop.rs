@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::cell::KeyValueBuilder;
-use evenkeel_common::{CellComparator, CellRef, CellType, KeyBuf, KeyValue};
+use evenkeel_common::{CellComparator, CellRef, CellType, KeyBuf, KeyValue, TryError};
 use evenkeel_fs::LocalFileSystem;
 use evenkeel_hfile::{
     BloomHash, BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext, HFileReader,
@@ -290,12 +290,12 @@ impl Setting {
 
 fn scan(reader: &Arc<HFileReader>, cells: &[KeyValue]) -> Outcome<()> {
     let mut scanner = reader.scanner(ScanOptions::default());
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     for (i, cell) in cells.iter().enumerate() {
         expect(true, more, "more cells")?;
         let got = scanner.cell().map(|cell| KeyValue::copy_of(&cell));
         expect(Some(cell), got.as_ref(), &format!("cell {i}"))?;
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     expect(false, more, "more cells")
 }
@@ -310,14 +310,14 @@ fn seek(reader: &Arc<HFileReader>, cells: &[KeyValue], order: CellComparator) ->
         // Files without sequence ids have equal cells. Any of them is right then, and the first is
         // found.
         let first = cells.partition_point(|c| order.compare(&c.as_cell(), &cell).is_lt());
-        expect(true, scanner.seek(&cell)?, "seek")?;
+        expect(true, scanner.seek(&cell).map_err(TryError::into_failure)?, "seek")?;
         is(scanner.cell(), first, "sought cell")?;
-        expect(first > 0, scanner.seek_before(&cell)?, "seek before")?;
+        expect(first > 0, scanner.seek_before(&cell).map_err(TryError::into_failure)?, "seek before")?;
         if first > 0 {
             is(scanner.cell(), first - 1, "cell before")?;
         }
         let first = cells.partition_point(|c| order.compare(&c.as_cell(), &key.as_cell()).is_lt());
-        expect(true, scanner.seek(&key.as_cell())?, "seek to key")?;
+        expect(true, scanner.seek(&key.as_cell()).map_err(TryError::into_failure)?, "seek to key")?;
         is(scanner.cell(), first, "cell of key")?;
     }
     Ok(())

@@ -51,7 +51,7 @@ pub use block::checksum_failures_count;
 pub use bloom::BloomHash;
 pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext};
 pub use file_info::{FileInfo, keys};
-pub use reader::{BloomSummary, HFileReader, IndexEntry, OpenOptions};
+pub use reader::{BloomFilters, BloomSummary, HFileReader, IndexEntry, OpenOptions};
 pub use reference::{HFileLink, Half, ReferenceRange, StoreFileName};
 pub use scanner::{HFileScanner, PREFETCH_ROWS_MAX, ScanOptions};
 pub use trailer::{TRAILER_BYTES, Trailer};

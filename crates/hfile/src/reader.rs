@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use evenkeel_block_cache::{Block, BlockCache, BlockCategory, BlockType, CacheHint, FileId, PrefetchedBlock};
-use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellComparator, CellRef, HBaseError, KeyBuf, Result, TryError, TryResult, Wait};
 use evenkeel_fs::{FileSystem, RandomAccessFile};
 
 pub use self::inspect::{BloomSummary, IndexEntry};
@@ -176,7 +176,8 @@ impl HFileReader {
                 .key_buf(self.root.key((self.root.len() - 1) / 2), self.trailer.load_on_open_offset)
                 .map(Some);
         };
-        let leaf = self.load_index(mid.leaf, BlockType::LeafIndex)?;
+        let index = self.index(Wait::Allowed);
+        let leaf = index.load_index(mid.leaf, BlockType::LeafIndex).map_err(TryError::into_failure)?;
         let key = LeafView::new(leaf.data()).and_then(|view| {
             ((mid.entry as usize) < view.len()).then(|| view.key(mid.entry as usize)).flatten()
         });
@@ -273,21 +274,48 @@ impl HFileReader {
         self.info.get_i64(keys::DELETE_FAMILY_COUNT).and_then(|n| u64::try_from(n).ok())
     }
 
-    /// Returns true if the file may contain the row, by a ROW or row prefix filter. Without such a
-    /// filter it returns true.
+    /// The bloom filters, for reads that may wait or must not.
+    pub fn bloom_filters(&self, wait: Wait) -> BloomFilters<'_> {
+        BloomFilters { reader: self, wait }
+    }
+
+    /// As [`BloomFilters::might_contain_row`], where reading may wait.
     ///
     /// # Errors
     /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row(&self, row: &[u8]) -> Result<bool> {
-        self.might_contain_row_reusing(row, &mut None)
+        self.bloom_filters(Wait::Allowed).might_contain_row(row).map_err(TryError::into_failure)
     }
 
-    /// As [`HFileReader::might_contain_row`]. The chunk stays in `kept` for the next row.
-    pub(crate) fn might_contain_row_reusing(&self, row: &[u8], kept: &mut Option<Block>) -> Result<bool> {
-        match self.row_filter(row) {
-            Some((bloom, key)) => self.bloom_may_contain(bloom, key, kept),
-            None => Ok(!self.is_empty()),
+    /// As [`BloomFilters::might_contain_row_prefix`], where reading may wait.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
+        self.bloom_filters(Wait::Allowed).might_contain_row_prefix(prefix).map_err(TryError::into_failure)
+    }
+
+    /// As [`BloomFilters::might_contain_row_col`], where reading may wait.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
+        self.bloom_filters(Wait::Allowed)
+            .might_contain_row_col(row, qualifier)
+            .map_err(TryError::into_failure)
+    }
+
+    /// Whether a family may have been deleted in the row, as far as this file knows.
+    ///
+    /// # Errors
+    /// What reading a chunk says.
+    pub fn might_contain_delete_family(&self, row: &[u8]) -> Result<bool> {
+        if self.is_empty() || self.delete_family_count() == Some(0) {
+            return Ok(false);
         }
+        let Some(bloom) = &self.delete_family_bloom else { return Ok(true) };
+        let filters = self.bloom_filters(Wait::Allowed);
+        filters.may_contain(bloom, row, &mut None).map_err(TryError::into_failure)
     }
 
     /// The filter of rows, if there is one, and this row's key in it.
@@ -314,47 +342,6 @@ impl HFileReader {
         kept.as_ref().is_some_and(is_set)
     }
 
-    /// Returns true if the file may contain a row with this prefix. Only a row prefix filter can
-    /// exclude it, and only if `prefix` is at least as long as the filter's prefixes.
-    ///
-    /// # Errors
-    /// `CorruptHFileException`; `IOException`.
-    pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
-        match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
-                self.bloom_may_contain(bloom, row_prefix(prefix, bytes), &mut None)
-            }
-            _ => Ok(!self.is_empty()),
-        }
-    }
-
-    /// Returns true if the file may contain the column of the row, or a delete of the row's family.
-    /// Queries a ROWCOL filter, or else behaves as [`HFileReader::might_contain_row`].
-    ///
-    /// # Errors
-    /// `CorruptHFileException`; `IOException`.
-    pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
-        match (self.bloom_type(), &self.general_bloom) {
-            (BloomType::RowCol, Some(bloom)) => Ok(self.bloom_may_contain_column(bloom, row, qualifier)?
-                || self.bloom_may_contain_column(bloom, row, &[])?),
-            _ => self.might_contain_row(row),
-        }
-    }
-
-    /// Returns true if the file may contain a delete of a family in the row.
-    ///
-    /// # Errors
-    /// `CorruptHFileException`; `IOException`.
-    pub fn might_contain_delete_family(&self, row: &[u8]) -> Result<bool> {
-        if self.is_empty() || self.delete_family_count() == Some(0) {
-            return Ok(false);
-        }
-        match &self.delete_family_bloom {
-            Some(bloom) => self.bloom_may_contain(bloom, row, &mut None),
-            None => Ok(true),
-        }
-    }
-
     /// The number of blocks that failed verification and were read again. See
     /// [`crate::checksum_failures_count`] for all files.
     pub fn checksum_failures(&self) -> u64 {
@@ -373,8 +360,8 @@ impl HFileReader {
     }
 
     /// Reads a data block.
-    pub(crate) fn load_data(&self, at: BlockAt, keep: bool) -> Result<Block> {
-        self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data))
+    pub(crate) fn load_data(&self, at: BlockAt, keep: bool, wait: Wait) -> TryResult<Block> {
+        self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data, wait))
     }
 
     /// Counts a hit of a prefetched data block.
@@ -411,7 +398,8 @@ impl HFileReader {
                 if !self.blocks.cache.has_room(category, self.blocks.cached_bytes(&header)) {
                     break;
                 }
-                self.blocks.read(at, |_| true, self.hint(true, category))?;
+                let hint = self.hint(true, category, Wait::Allowed);
+                self.blocks.read(at, |_| true, hint).map_err(TryError::into_failure)?;
                 read += 1;
             }
             offset += u64::from(header.on_disk_bytes);
@@ -419,8 +407,33 @@ impl HFileReader {
         Ok(read)
     }
 
-    fn hint(&self, keep: bool, category: BlockCategory) -> CacheHint {
-        CacheHint { keep, in_memory: self.in_memory, category }
+    fn hint(&self, keep: bool, category: BlockCategory, wait: Wait) -> CacheHint {
+        CacheHint { keep, in_memory: self.in_memory, category, wait }
+    }
+
+    /// The root of the data index.
+    pub(crate) fn root(&self) -> &RootIndex {
+        &self.root
+    }
+
+    /// Where that root lies.
+    pub(crate) fn root_offset(&self) -> u64 {
+        self.trailer.load_on_open_offset
+    }
+
+    /// Levels of the data index.
+    pub(crate) fn index_levels(&self) -> usize {
+        self.trailer.data_index_levels as usize
+    }
+
+    /// The error for damage at a place of the file.
+    pub(crate) fn corrupt(&self, offset: u64, what: &str) -> HBaseError {
+        self.blocks.corrupt(offset, what)
+    }
+
+    /// The data index, for reads that may wait or may not.
+    pub(crate) fn index(&self, wait: Wait) -> DataIndex<'_> {
+        DataIndex { reader: self, wait }
     }
 
     pub(crate) fn blocks(&self) -> &BlockReader {
@@ -443,15 +456,66 @@ impl HFileReader {
         self.half.as_ref()
     }
 
-    fn bloom_may_contain(&self, bloom: &BloomMeta, key: &[u8], kept: &mut Option<Block>) -> Result<bool> {
-        self.chunk_may_contain(bloom, bloom.chunk_of_row(key, self.trailer.comparator), key, kept)
+    fn key_buf(&self, key: &[u8], offset: u64) -> Result<KeyBuf> {
+        let cell = CellRef::new(key, &[], &[], 0).map_err(|e| self.blocks.corrupt(offset, e))?;
+        Ok(KeyBuf::of(&cell))
+    }
+}
+
+/// The bloom filters of a file. See [`HFileReader::bloom_filters`].
+#[derive(Clone, Copy, Debug)]
+pub struct BloomFilters<'a> {
+    reader: &'a HFileReader,
+    wait: Wait,
+}
+
+impl BloomFilters<'_> {
+    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is neither.
+    ///
+    /// # Errors
+    /// What reading a chunk says, and `WouldWait` where that is forbidden. So for all questions.
+    pub fn might_contain_row(&self, row: &[u8]) -> TryResult<bool> {
+        self.might_contain_row_reusing(row, &mut None)
     }
 
-    fn bloom_may_contain_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> Result<bool> {
+    /// As [`BloomFilters::might_contain_row`]. The chunk that was asked is kept, for the next row.
+    pub(crate) fn might_contain_row_reusing(&self, row: &[u8], kept: &mut Option<Block>) -> TryResult<bool> {
+        match self.reader.row_filter(row) {
+            Some((bloom, key)) => self.may_contain(bloom, key, kept),
+            None => Ok(!self.reader.is_empty()),
+        }
+    }
+
+    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can tell, and only when
+    /// `prefix` is at least as long as its prefixes.
+    pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> TryResult<bool> {
+        match (self.reader.bloom_type(), &self.reader.general_bloom) {
+            (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
+                self.may_contain(bloom, row_prefix(prefix, bytes), &mut None)
+            }
+            _ => Ok(!self.reader.is_empty()),
+        }
+    }
+
+    /// Whether the column of the row may be in the file, or a delete of the row's family; by a ROWCOL filter, or else
+    /// as [`BloomFilters::might_contain_row`].
+    pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> TryResult<bool> {
+        match (self.reader.bloom_type(), &self.reader.general_bloom) {
+            (BloomType::RowCol, Some(bloom)) => Ok(self.may_contain_column(bloom, row, qualifier)?
+                || self.may_contain_column(bloom, row, &[])?),
+            _ => self.might_contain_row(row),
+        }
+    }
+
+    fn may_contain(&self, bloom: &BloomMeta, key: &[u8], kept: &mut Option<Block>) -> TryResult<bool> {
+        self.chunk_may_contain(bloom, bloom.chunk_of_row(key, self.reader.comparator()), key, kept)
+    }
+
+    fn may_contain_column(&self, bloom: &BloomMeta, row: &[u8], qualifier: &[u8]) -> TryResult<bool> {
         let mut key = Vec::new();
         row_col_key(&mut key, row, qualifier);
         let cell = CellRef::from_checked(&key, &[], &[], 0);
-        self.chunk_may_contain(bloom, bloom.chunk_of_cell(&cell, self.trailer.comparator), &key, &mut None)
+        self.chunk_may_contain(bloom, bloom.chunk_of_cell(&cell, self.reader.comparator()), &key, &mut None)
     }
 
     fn chunk_may_contain(
@@ -460,53 +524,55 @@ impl HFileReader {
         chunk: Option<BlockAt>,
         key: &[u8],
         kept: &mut Option<Block>,
-    ) -> Result<bool> {
+    ) -> TryResult<bool> {
         let Some(at) = chunk else { return Ok(false) };
-        if at.offset >= self.trailer.load_on_open_offset {
-            return Err(self.blocks.corrupt(at.offset, "a bloom chunk in the load-on-open section"));
+        let HFileReader { blocks, trailer, .. } = self.reader;
+        if at.offset >= trailer.load_on_open_offset {
+            return Err(blocks.corrupt(at.offset, "a bloom chunk in the load-on-open section").into());
         }
         let chunk = match kept.take().filter(|chunk| chunk.offset() == at.offset) {
             Some(chunk) => chunk,
             None => {
-                let hint = self.hint(true, BlockCategory::Bloom);
-                self.blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?
+                let hint = self.reader.hint(true, BlockCategory::Bloom, self.wait);
+                blocks.read(at, |kind| kind == BlockType::BloomChunk, hint)?
             }
         };
         Ok(contains(kept.insert(chunk).data(), bloom.hash, bloom.hash_count, key))
     }
-
-    fn key_buf(&self, key: &[u8], offset: u64) -> Result<KeyBuf> {
-        let cell = CellRef::new(key, &[], &[], 0).map_err(|e| self.blocks.corrupt(offset, e))?;
-        Ok(KeyBuf::of(&cell))
-    }
 }
 
-impl LoadIndexBlock for HFileReader {
+/// The data index of a file.
+pub(crate) struct DataIndex<'a> {
+    reader: &'a HFileReader,
+    wait: Wait,
+}
+
+impl LoadIndexBlock for DataIndex<'_> {
     fn root(&self) -> &RootIndex {
-        &self.root
+        self.reader.root()
     }
 
     fn root_offset(&self) -> u64 {
-        self.trailer.load_on_open_offset
+        self.reader.root_offset()
     }
 
     fn levels(&self) -> usize {
-        self.trailer.data_index_levels as usize
+        self.reader.index_levels()
     }
 
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> Result<Block> {
+    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block> {
         let wanted = match kind {
             BlockType::LeafIndex => |kind| kind == BlockType::LeafIndex,
             _ => |kind| kind == BlockType::IntermediateIndex,
         };
-        self.blocks.read(at, wanted, self.hint(true, BlockCategory::Index))
+        self.reader.blocks.read(at, wanted, self.reader.hint(true, BlockCategory::Index, self.wait))
     }
 
     fn corrupt(&self, offset: u64, what: &str) -> HBaseError {
-        self.blocks.corrupt(offset, what)
+        self.reader.corrupt(offset, what)
     }
 
     fn order(&self) -> CellComparator {
-        self.trailer.comparator
+        self.reader.comparator()
     }
 }

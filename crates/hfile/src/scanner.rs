@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::Block;
-use evenkeel_common::{CellComparator, CellRef, HBaseError, Result};
+use evenkeel_common::{CellComparator, CellRef, HBaseError, TryResult, Wait};
 
 use crate::encoding::{CellCursor, Malformed};
-use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
+use crate::index::{BlockAt, IndexCursor};
 use crate::reader::HFileReader;
 use crate::reference::ReferenceRange;
 use crate::writer::InputResidency;
@@ -35,11 +35,13 @@ pub struct ScanOptions {
     pub pread: bool,
     /// A compaction reads, so data blocks are never inserted into the cache.
     pub is_compaction: bool,
+    /// Whether reads may wait for a disk or for another thread that reads the same block.
+    pub wait: Wait,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { cache_blocks: true, pread: true, is_compaction: false }
+        Self { cache_blocks: true, pread: true, is_compaction: false, wait: Wait::Allowed }
     }
 }
 
@@ -48,6 +50,7 @@ impl Default for ScanOptions {
 pub struct HFileScanner {
     reader: Arc<HFileReader>,
     keep: bool,
+    wait: Wait,
     order: CellComparator,
     index: IndexCursor,
     /// After the end of the file or half, it is at no cell.
@@ -69,6 +72,7 @@ impl HFileScanner {
     pub(crate) fn new(reader: Arc<HFileReader>, options: ScanOptions) -> Self {
         Self {
             keep: options.cache_blocks && !options.is_compaction,
+            wait: options.wait,
             order: reader.comparator(),
             index: IndexCursor::default(),
             position: BlockPosition::new(reader.blocks().layout),
@@ -139,8 +143,8 @@ impl HFileScanner {
     }
 
     /// As [`HFileReader::might_contain_row`]. Keeps the bloom chunk for the next row.
-    pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
-        self.reader.might_contain_row_reusing(row, &mut self.bloom_chunk)
+    pub fn might_contain_row(&mut self, row: &[u8]) -> TryResult<bool> {
+        self.reader.bloom_filters(self.wait).might_contain_row_reusing(row, &mut self.bloom_chunk)
     }
 
     /// Prefetches what is cached of up to [`crate::PREFETCH_ROWS_MAX`] rows that will be sought
@@ -167,14 +171,14 @@ impl HFileScanner {
     /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
-    /// `CorruptHFileException`; `IOException`. The position is nowhere then. The same holds for
-    /// every other move.
-    pub fn seek_to_first(&mut self) -> Result<bool> {
+    /// `CorruptHFileException`; `IOException`; `WouldWait` if [`ScanOptions::wait`] forbids waiting.
+    /// The position is nowhere then. The same holds for every other move.
+    pub fn seek_to_first(&mut self) -> TryResult<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());
         }
-        let reader = Arc::clone(&self.reader);
-        let found = match self.leave_and(|s| s.index.first(&*reader))? {
+        let (reader, wait) = (Arc::clone(&self.reader), self.wait);
+        let found = match self.leave_and(|s| s.index.first(&reader.index(wait)))? {
             Some(at) => self.enter(at, first)?,
             None => return Ok(false),
         };
@@ -183,7 +187,7 @@ impl HFileScanner {
 
     /// Moves to the first cell at or after `key`, compared with sequence ids. Returns false if
     /// there is none.
-    pub fn seek(&mut self, key: &CellRef<'_>) -> Result<bool> {
+    pub fn seek(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         match self.half_of(ReferenceRange::Top) {
             Some(half) if self.is_before(key, &half.split_key.as_cell()) => {
                 self.seek_whole(&half.split_key.as_cell())
@@ -194,7 +198,7 @@ impl HFileScanner {
 
     /// As [`HFileScanner::seek`] for a key at or after the position; fast if it is near. A seek if
     /// the position is nowhere.
-    pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<bool> {
+    pub fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         if !self.position.is_at_cell() || !self.is_in_block(key) {
             return self.seek(key);
         }
@@ -203,7 +207,7 @@ impl HFileScanner {
     }
 
     /// Moves to the last cell before `key`. Returns false if there is none.
-    pub fn seek_before(&mut self, key: &CellRef<'_>) -> Result<bool> {
+    pub fn seek_before(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         let found = match self.half_of(ReferenceRange::Bottom) {
             Some(half) if self.is_before(&half.split_key.as_cell(), key) => {
                 self.seek_before_whole(&half.split_key.as_cell())?
@@ -220,14 +224,14 @@ impl HFileScanner {
     #[inline]
     // HBase's name. A cell borrows from the scanner, so it is no iterator.
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<bool> {
+    pub fn next(&mut self) -> TryResult<bool> {
         if !self.position.is_at_cell() {
             return Ok(false);
         }
         match self.position.step() {
             Ok(true) => Ok(self.stays_in_half()),
             Ok(false) => self.next_block(),
-            Err(e) => Err(self.malformed(e)),
+            Err(e) => Err(self.malformed(e).into()),
         }
     }
 
@@ -240,16 +244,16 @@ impl HFileScanner {
         CellRef::new(key, &[], &[], u64::MAX).ok()
     }
 
-    fn seek_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
+    fn seek_whole(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         self.blocks_in_a_row = 0;
         if let Some(prefetched) = self.prefetcher.take(key) {
             return self.seek_prefetched(prefetched, key);
         }
-        let reader = Arc::clone(&self.reader);
+        let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let order = self.order;
-        let found = match self.leave_and(|s| s.index.seek(&*reader, key))? {
+        let found = match self.leave_and(|s| s.index.seek(&reader.index(wait), key))? {
             Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
-            None => match self.leave_and(|s| s.index.first(&*reader))? {
+            None => match self.leave_and(|s| s.index.first(&reader.index(wait)))? {
                 Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
                 None => return Ok(false),
             },
@@ -258,7 +262,7 @@ impl HFileScanner {
     }
 
     /// As [`HFileScanner::seek_whole`], with the results of the prefetch.
-    fn seek_prefetched(&mut self, prefetched: PrefetchedRow, key: &CellRef<'_>) -> Result<bool> {
+    fn seek_prefetched(&mut self, prefetched: PrefetchedRow, key: &CellRef<'_>) -> TryResult<bool> {
         let PrefetchedRow { index, block, points, .. } = prefetched;
         let order = self.order;
         if self.position.block().is_none_or(|last| last.offset() != block.offset()) {
@@ -271,27 +275,29 @@ impl HFileScanner {
         if found { Ok(self.stays_in_half()) } else { self.next_block() }
     }
 
-    fn seek_before_whole(&mut self, key: &CellRef<'_>) -> Result<bool> {
-        let reader = Arc::clone(&self.reader);
+    fn seek_before_whole(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
+        let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let order = self.order;
-        let Some(at) = self.leave_and(|s| s.index.seek(&*reader, key))? else { return Ok(false) };
+        let Some(at) = self.leave_and(|s| s.index.seek(&reader.index(wait), key))? else { return Ok(false) };
         if self.enter(at, |cursor, block| cursor.seek_before(block, key, order))? {
             return Ok(true);
         }
         // No cell of this block is before the key. The keys of the previous block are before this
         // block's index key, so its last cell is the one.
-        match self.leave_and(|s| s.index.previous(&*reader))? {
+        match self.leave_and(|s| s.index.previous(&reader.index(wait)))? {
             Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
             None => Ok(false),
         }
     }
 
     /// Moves to the first cell of the next block.
-    fn next_block(&mut self) -> Result<bool> {
-        let reader = Arc::clone(&self.reader);
+    fn next_block(&mut self) -> TryResult<bool> {
+        let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let here = self.position.block().map_or(0, Block::offset);
-        match self.leave_and(|s| s.index.next(&*reader))? {
-            Some(at) if at.offset <= here => Err(reader.corrupt(at.offset, "data blocks are out of order")),
+        match self.leave_and(|s| s.index.next(&reader.index(wait)))? {
+            Some(at) if at.offset <= here => {
+                Err(reader.corrupt(at.offset, "data blocks are out of order").into())
+            }
             Some(at) => {
                 self.blocks_in_a_row = self.blocks_in_a_row.saturating_add(1);
                 let found = self.enter(at, first)?;
@@ -308,7 +314,7 @@ impl HFileScanner {
         if !self.keep || self.blocks_in_a_row < SEQUENTIAL_BLOCKS {
             return;
         }
-        if let Some(at) = self.index.peek_next(&*self.reader)
+        if let Some(at) = self.index.peek_next(&self.reader.index(self.wait))
             && self.reader.wants_data(at)
         {
             read_ahead::request(&self.reader, at);
@@ -320,23 +326,23 @@ impl HFileScanner {
         &mut self,
         at: BlockAt,
         find: impl FnOnce(&mut CellCursor, &Block) -> Result<bool, Malformed>,
-    ) -> Result<bool> {
+    ) -> TryResult<bool> {
         let block = match self.position.take_block() {
             Some(block) if block.offset() == at.offset => block,
             _ => {
                 if let Some(residency) = &self.residency {
                     residency.record(self.reader.is_cached(at));
                 }
-                let block = self.reader.load_data(at, self.keep)?;
+                let block = self.reader.load_data(at, self.keep, self.wait)?;
                 self.entered_bytes = block.data().len() as u64;
                 block
             }
         };
-        self.position.enter(block, find).map_err(|e| self.malformed(e))
+        self.position.enter(block, find).map_err(|e| self.malformed(e).into())
     }
 
     /// Moves to nowhere, and calls `act`.
-    fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> TryResult<T>) -> TryResult<T> {
         self.position.leave();
         act(self)
     }

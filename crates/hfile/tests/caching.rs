@@ -366,7 +366,8 @@ fn only_what_replaces_warm_blocks_is_kept() {
     let fs = evenkeel_fs::MemoryFileSystem::new();
     let mut writer = HFileWriter::create(&fs, PATH.as_ref(), context.clone()).unwrap();
     writer.cache_on_write(kept);
-    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+    let options =
+        ScanOptions { cache_blocks: false, pread: false, is_compaction: true, ..ScanOptions::default() };
     let mut scanner = reader.scanner(options);
     scanner.track_residency(residency);
     let mut more = scanner.seek_to_first().unwrap();

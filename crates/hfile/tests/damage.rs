@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, KeyBuf, KeyValue, Result};
+use evenkeel_common::{ErrorKind, KeyBuf, KeyValue, Result, TryError};
 use evenkeel_fs::{Fault, FaultyFileSystem, Op, RandomAccessFile};
 use evenkeel_hfile::{
     BloomType, ChecksumType, Compression, DataBlockEncoding, HFileContext, HFileReader, OpenOptions,
@@ -53,17 +53,17 @@ fn cells(count: usize) -> Vec<KeyValue> {
 fn read_all(bytes: Vec<u8>, cells: &[KeyValue]) -> Result<()> {
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", no_cache(), &OpenOptions::default())?;
     let mut scanner = reader.scanner(ScanOptions::default());
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     for cell in cells {
         assert!(more, "a cell is missing");
         assert_eq!(scanner.cell().map(|cell| KeyValue::copy_of(&cell)).as_ref(), Some(cell));
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     assert!(!more, "a cell too many");
     for cell in cells.iter().step_by(3).map(KeyValue::as_cell) {
         assert!(reader.might_contain_row(cell.row())?, "row {cell:?}");
         assert!(reader.might_contain_row_col(cell.row(), cell.qualifier())?, "column {cell:?}");
-        assert!(scanner.seek(&cell)?, "{cell:?}");
+        assert!(scanner.seek(&cell).map_err(TryError::into_failure)?, "{cell:?}");
         assert_eq!(scanner.cell().map(|cell| KeyValue::copy_of(&cell)), Some(KeyValue::copy_of(&cell)));
     }
     reader.mid_key()?;
@@ -210,16 +210,16 @@ fn read_all_quietly(bytes: Vec<u8>) -> Result<u64> {
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", no_cache(), &OpenOptions::default())?;
     let mut scanner = reader.scanner(ScanOptions::default());
     let mut cells = 0u64;
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     while more {
         cells += u64::from(scanner.cell().is_some());
         assert!(cells < 1_000_000, "there is no end");
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     let key = KeyBuf::first_on_row(b"ab11");
-    scanner.seek_before(&key.as_cell())?;
-    scanner.seek(&key.as_cell())?;
-    scanner.reseek(&KeyBuf::last_on_row(b"b").as_cell())?;
+    scanner.seek_before(&key.as_cell()).map_err(TryError::into_failure)?;
+    scanner.seek(&key.as_cell()).map_err(TryError::into_failure)?;
+    scanner.reseek(&KeyBuf::last_on_row(b"b").as_cell()).map_err(TryError::into_failure)?;
     reader.might_contain_row(b"ab11")?;
     reader.might_contain_row_col(b"ab11", b"q")?;
     reader.mid_key()?;
@@ -272,7 +272,7 @@ fn an_io_error_is_handed_on_with_the_place() {
     let fs = FaultyFileSystem::new(written.fs);
     let reader = HFileReader::open_path(&fs, &written.path, no_cache(), &OpenOptions::default()).unwrap();
     fs.inject(Fault::on(Op::Read, "0123").always().fails(std::io::ErrorKind::TimedOut));
-    let error = reader.scanner(ScanOptions::default()).seek_to_first().unwrap_err();
+    let error = reader.scanner(ScanOptions::default()).seek_to_first().unwrap_err().into_failure();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.message().contains("at offset 0"), "{error}");
     fs.clear();

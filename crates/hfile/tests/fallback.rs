@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, Result};
+use evenkeel_common::{ErrorKind, Result, TryError};
 use evenkeel_fs::{Fault, FaultyFileSystem, FileSystem, LocalFileSystem, Op};
 use evenkeel_hfile::{HFileContext, HFileReader, OpenOptions, ScanOptions, checksum_failures_count};
 use support::{Random, Shape, no_cache, random_cells, write_to};
@@ -62,10 +62,10 @@ impl Room {
 
     fn scan(&self, reader: &Arc<HFileReader>) -> Result<u64> {
         let mut scanner = reader.scanner(ScanOptions::default());
-        let (mut cells, mut more) = (0, scanner.seek_to_first()?);
+        let (mut cells, mut more) = (0, scanner.seek_to_first().map_err(TryError::into_failure)?);
         while more {
             cells += 1;
-            more = scanner.next()?;
+            more = scanner.next().map_err(TryError::into_failure)?;
         }
         Ok(cells)
     }

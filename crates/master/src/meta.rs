@@ -27,7 +27,7 @@ use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{
     CellBuffer, CellRef, CellType, Durability, HBaseError, KeyValue, RegionInfo, Result, ServerName,
-    TableName,
+    TableName, TryError,
 };
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
@@ -208,7 +208,8 @@ impl MetaTable {
         let mut row = CellBuffer::new();
         loop {
             row.clear();
-            let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+            let state =
+                scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
             if !row.is_empty() {
                 each(&row)?;
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
-use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName};
+use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
@@ -102,7 +102,8 @@ impl NamespaceTable {
         let (mut row, mut all) = (CellBuffer::new(), Vec::new());
         loop {
             row.clear();
-            let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+            let state =
+                scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
             all.extend(descriptor_of(&row)?);
             if !state.has_more() {
                 return Ok(all);

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
-use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result};
+use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result, Wait};
 use smallvec::SmallVec;
 
 use evenkeel_protocol::pb::CompareType;
@@ -110,6 +110,8 @@ pub struct Scan {
     pub load_families_on_demand: bool,
     /// This is a Get: one row, for which bloom filters are consulted.
     pub is_get: bool,
+    /// Whether reading may wait for a disk or for another thread.
+    pub wait: Wait,
 }
 
 impl Default for Scan {
@@ -135,6 +137,7 @@ impl Default for Scan {
             read_type: ReadType::Default,
             load_families_on_demand: false,
             is_get: false,
+            wait: Wait::Allowed,
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
 //! | [`store_scanner`] | [`StoreScanner`] |
+//! | [`time_slice`] | [`TimeSlice`]: how long reads may compute on a thread that serves others |
 //! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
 //!
 //! **Views.** A scanner holds the segments and files that its stores had when it was made. A later
@@ -31,17 +32,19 @@ pub mod context;
 pub mod heap;
 pub mod matcher;
 pub mod store_scanner;
+pub mod time_slice;
 
 mod columns;
 mod deletes;
 mod new_version;
 
 use bytes::Bytes;
-use evenkeel_common::{CellRef, Result};
+use evenkeel_common::{CellRef, TryResult};
 
 pub use context::{LimitScope, NextState, ScannerContext};
 pub use heap::KeyValueHeap;
 pub use store_scanner::StoreScanner;
+pub use time_slice::TimeSlice;
 
 /// A cursor over one sorted run of cells.
 ///
@@ -60,38 +63,38 @@ pub trait KeyValueScanner: Send {
     ///
     /// # Errors
     /// `IOException` or `CorruptHFileException` if a block cannot be read.
-    fn advance(&mut self) -> Result<()>;
+    fn advance(&mut self) -> TryResult<()>;
 
     /// Moves to the first cell that is not before `key`.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    fn seek(&mut self, key: &CellRef<'_>) -> Result<()>;
+    fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()>;
 
     /// As [`KeyValueScanner::seek`], but only forward. Cheap if `key` is near.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()>;
+    fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()>;
 
     /// Moves to the first cell of the last row before `row`.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()>;
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()>;
 
     /// Moves to the first cell of the last row.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    fn seek_to_last_row(&mut self) -> Result<()>;
+    fn seek_to_last_row(&mut self) -> TryResult<()>;
 
     /// Moves to the first cell of `key`'s row that is not before `key`; if there is none, to the
     /// first cell of the previous row.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    fn backward_seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn backward_seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.seek(key)?;
         match self.peek() {
             Some(cell) if cell.same_row(key) => Ok(()),

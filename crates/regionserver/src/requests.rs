@@ -6,7 +6,7 @@
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
 //! | [`inline`] | what may run on a connection's thread, and where the rest goes |
 //! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
-//! | [`together`] | Gets read together |
+//! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 
@@ -14,9 +14,9 @@ pub mod batch;
 pub mod bulk_load;
 pub mod caller;
 pub mod get;
+pub mod get_batch;
 pub mod inline;
 pub mod multi;
 pub mod mutate;
 pub mod scan;
 pub mod scanners;
-pub mod together;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName, TableDescriptor, TableName,
+    TryError,
 };
 use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
@@ -151,7 +152,8 @@ fn rows(region: &Arc<Region>, families: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
     let (mut row, mut all) = (CellBuffer::new(), Vec::new());
     loop {
         row.clear();
-        let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+        let state =
+            scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
         all.extend(row.iter().find(|cell| families.contains(&cell.family())).map(|cell| cell.row().to_vec()));
         if !state.has_more() {
             return Ok(all);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use evenkeel_bench::thread_cpu;
 use evenkeel_block_cache::{LruBlockCache, NoCache};
-use evenkeel_common::{KeyBuf, KeyValue};
+use evenkeel_common::{KeyBuf, KeyValue, TryError};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{
     Compression, DataBlockEncoding, HFileContext, HFileReader, HFileScanner, HFileWriter, OpenOptions,
@@ -77,11 +77,16 @@ fn measured_write(path: &Path, context: &HFileContext, cells: &[KeyValue]) -> Ou
 fn measured_read(path: &Path) -> Outcome<()> {
     let reader =
         HFileReader::open_path(&LocalFileSystem::new(), path, Arc::new(NoCache), &OpenOptions::default())?;
-    let mut scanner = reader.scanner(ScanOptions { cache_blocks: false, pread: false, is_compaction: false });
-    let (mut more, mut bytes) = (scanner.seek_to_first()?, 0);
+    let mut scanner = reader.scanner(ScanOptions {
+        cache_blocks: false,
+        pread: false,
+        is_compaction: false,
+        ..ScanOptions::default()
+    });
+    let (mut more, mut bytes) = (scanner.seek_to_first().map_err(TryError::into_failure)?, 0);
     while more {
         bytes += scanner.cell().map_or(0, |cell| cell.key_value_len());
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     black_box(bytes);
     Ok(())
@@ -103,7 +108,7 @@ fn seek(path: &Path, cells: &[KeyValue], times: usize) -> Outcome<()> {
 #[inline(never)]
 fn measured_seek(scanner: &mut HFileScanner, keys: &[KeyBuf]) -> Outcome<()> {
     for key in keys {
-        black_box(scanner.seek(&key.as_cell())?);
+        black_box(scanner.seek(&key.as_cell()).map_err(TryError::into_failure)?);
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenkeel_common::turns;
+use evenkeel_common::{TryError, TryResult, Wait};
 use parking_lot::Mutex;
 
 use super::allocator::{Allocator, Relocation};
@@ -156,28 +156,32 @@ impl Shard {
     }
 
     /// Returns the block of a key: pinned in place, or copied from a file.
+    ///
+    /// # Errors
+    /// `WouldWait` when the block is there, and reading it may wait for a disk.
     #[inline]
-    pub fn get(&self, key: &BlockKey, hash: u64) -> Option<Block> {
-        let pin = self.pin(key, hash)?;
+    pub fn get(&self, key: &BlockKey, hash: u64, wait: Wait) -> TryResult<Option<Block>> {
+        let Some(pin) = self.pin(key, hash) else { return Ok(None) };
         let slot = pin.slot();
         slot.record_hit();
         let extent = slot.extent();
-        let Some(frame) = self.storage.frame(extent) else { return self.read(&pin, extent, key, hash) };
+        let Some(frame) = self.storage.frame(extent) else {
+            return self.read(&pin, extent, key, hash, wait);
+        };
         if self.storage.is_durable() && slot.verified.load(Relaxed) == 0 {
             // Its pages were not touched since the file was opened, so reading them likely waits
             // for a disk.
-            if !turns::may_wait() {
-                turns::refuse();
-                return None;
+            if !wait.is_allowed() {
+                return Err(TryError::WouldWait);
             }
             if !self.storage.verify(extent, key) {
                 drop(pin);
                 self.discard(key, hash);
-                return None;
+                return Ok(None);
             }
             slot.verified.store(1, Relaxed);
         }
-        frame.header().is_of(key, extent.len).then(|| Block::pinned(frame, pin))
+        Ok(frame.header().is_of(key, extent.len).then(|| Block::pinned(frame, pin)))
     }
 
     /// Pins the block of a key and prefetches its header, if its bytes are in memory and were
@@ -216,18 +220,19 @@ impl Shard {
         None
     }
 
-    fn read(&self, pin: &Pin, extent: Extent, key: &BlockKey, hash: u64) -> Option<Block> {
-        let read = match turns::may_wait() {
-            true => self.storage.read(extent, key),
-            false => match self.storage.read_nowait(extent, key) {
-                None => {
-                    turns::refuse();
-                    return None;
-                }
-                Some(found) => Ok(found),
-            },
+    fn read(
+        &self,
+        pin: &Pin,
+        extent: Extent,
+        key: &BlockKey,
+        hash: u64,
+        wait: Wait,
+    ) -> TryResult<Option<Block>> {
+        let read = match wait {
+            Wait::Allowed => self.storage.read(extent, key),
+            Wait::Never => Ok(self.storage.read_nowait(extent, key).ok_or(TryError::WouldWait)?),
         };
-        match read {
+        Ok(match read {
             Ok(Some(block)) => {
                 self.errors.store(0, Relaxed);
                 Some(block)
@@ -241,7 +246,7 @@ impl Shard {
                 self.failed(&error);
                 None
             }
-        }
+        })
     }
 
     fn failed(&self, error: &io::Error) {

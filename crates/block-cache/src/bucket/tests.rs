@@ -394,8 +394,8 @@ fn resizing_evicts_and_allows() {
 fn a_failed_load_is_not_remembered() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     let key = key(1, 0);
-    let failed = cache.get_or_load(&key, CacheHint::KEEP, &mut || Err(HBaseError::io("no disk")));
-    assert_eq!(failed.unwrap_err().message(), "no disk");
+    let failed = cache.get_or_load(&key, CacheHint::KEEP, &mut || Err(HBaseError::io("no disk").into()));
+    assert_eq!(failed.unwrap_err().into_failure().message(), "no disk");
     assert!(cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(block(&key, 1))).is_ok());
 }
 

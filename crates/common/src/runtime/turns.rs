@@ -8,15 +8,9 @@
 //! [`lend_and_line_up`] around a wait that many may have at the same time and that ends for all of them at once.
 //!
 //! On a thread that has no turn, both do nothing.
-//!
-//! The thread of a connection may compute, but must not wait: all calls of its connections would wait with it. It reads
-//! [`without_waiting`]; whatever would have to wait then [refuses](refuse) instead, and the work is done anew where waiting is
-//! allowed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-
-use crate::HBaseError;
 
 /// Who gives this thread its turns.
 pub trait Turns {
@@ -30,52 +24,8 @@ pub trait Turns {
     fn line_up(&self);
 }
 
-/// What the work at hand may do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    Allowed,
-    /// It must refuse to wait.
-    Forbidden,
-    /// It had to wait, and refused.
-    Refused,
-}
-
 thread_local! {
     static TURNS: RefCell<Option<Rc<dyn Turns>>> = const { RefCell::new(None) };
-    static WAITING: Cell<Waiting> = const { Cell::new(Waiting::Allowed) };
-}
-
-/// Does work that must not wait for a disk or for another thread; `None` when it had to, and is to be done anew elsewhere. It
-/// must change nothing that its second time would change again, but for counts of what it met on the way (hits of caches).
-pub fn without_waiting<T>(work: impl FnOnce() -> T) -> Option<T> {
-    /// Allows waiting again, also when the work panics.
-    struct Forbidden;
-    impl Drop for Forbidden {
-        fn drop(&mut self) {
-            WAITING.set(Waiting::Allowed);
-        }
-    }
-    WAITING.set(Waiting::Forbidden);
-    let _forbidden = Forbidden;
-    let outcome = work();
-    (!was_refused()).then_some(outcome)
-}
-
-/// Whether the work at hand may wait; else it tries what takes no wait, and [refuses](refuse) the rest.
-#[inline]
-pub fn may_wait() -> bool {
-    WAITING.get() == Waiting::Allowed
-}
-
-/// Refuses to wait: the error to end the work with, which nobody will see.
-pub fn refuse() -> HBaseError {
-    WAITING.set(Waiting::Refused);
-    HBaseError::io("this would have to wait")
-}
-
-/// Whether the work at hand had to wait, so that what it does now is for nothing.
-pub fn was_refused() -> bool {
-    WAITING.get() == Waiting::Refused
 }
 
 /// From here on this thread has its turns from `turns`.
@@ -139,23 +89,6 @@ mod tests {
         fn line_up(&self) {
             self.0.borrow_mut().push("line up");
         }
-    }
-
-    #[test]
-    fn work_that_had_to_wait_is_for_nothing() {
-        assert!(may_wait());
-        assert_eq!(without_waiting(|| 1), Some(1));
-        let refused = without_waiting(|| {
-            assert!(!may_wait() && !was_refused());
-            let error = refuse();
-            assert!(!may_wait() && was_refused());
-            error
-        });
-        assert_eq!(refused, None);
-        assert!(may_wait() && !was_refused());
-        let unwound =
-            std::panic::catch_unwind(|| without_waiting(|| std::panic::resume_unwind(Box::new(()))));
-        assert!(unwound.is_err() && may_wait());
     }
 
     #[test]

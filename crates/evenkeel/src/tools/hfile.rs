@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use evenkeel_block_cache::{Block, BlockType, NoCache};
-use evenkeel_common::{CellRef, HBaseError, KeyBuf, KeyValue, console};
+use evenkeel_common::{CellRef, HBaseError, KeyBuf, KeyValue, TryError, console};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOptions, StoreFileName, keys};
 
@@ -180,12 +180,18 @@ impl Printer<'_> {
     }
 
     fn scan(&mut self, reader: &Arc<HFileReader>, path: &Path, stats: &mut Stats) -> Result<(), Stop> {
-        let mut scanner =
-            reader.scanner(ScanOptions { cache_blocks: false, pread: false, is_compaction: true });
+        let mut scanner = reader.scanner(ScanOptions {
+            cache_blocks: false,
+            pread: false,
+            is_compaction: true,
+            ..ScanOptions::default()
+        });
         let row = self.args.row.as_deref().map(parse_binary);
         let mut found = match &row {
-            Some(row) => scanner.seek(&KeyBuf::first_on_row(row).as_cell())?,
-            None => scanner.seek_to_first()?,
+            Some(row) => {
+                scanner.seek(&KeyBuf::first_on_row(row).as_cell()).map_err(TryError::into_failure)?
+            }
+            None => scanner.seek_to_first().map_err(TryError::into_failure)?,
         };
         let mut previous: Option<KeyValue> = None;
         while found && let Some(cell) = scanner.cell() {
@@ -199,7 +205,7 @@ impl Printer<'_> {
                 previous = Some(KeyValue::copy_of(&cell));
             }
             self.cells += 1;
-            found = scanner.next()?;
+            found = scanner.next().map_err(TryError::into_failure)?;
         }
         stats.end_row();
         Ok(())

@@ -24,7 +24,7 @@ use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
 };
 use evenkeel_common::length;
-use evenkeel_common::{HBaseError, Result, turns};
+use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
 use evenkeel_fs::{RandomAccessFile, StorageChecksum};
 
 use crate::block::checksum::verify;
@@ -94,8 +94,8 @@ type Damage = String;
 
 /// Why a block could not be read.
 enum ReadFailure {
-    /// The storage failed. It retries by itself.
-    Io(HBaseError),
+    /// The storage failed, or would have to wait. It retries by itself.
+    Io(TryError),
     /// The bytes are not the expected block.
     Damage(Damage),
 }
@@ -109,13 +109,15 @@ impl From<Damage> for ReadFailure {
 /// One of the two attempts to read a block: direct, or through the storage's own checksums.
 struct ReadAttempt {
     verified: bool,
+    /// Whether it may wait.
+    wait: Wait,
     /// The result of the storage's checksums: a mismatch, if there was one.
     storage_checksum: Cell<StorageChecksum>,
 }
 
 impl ReadAttempt {
-    fn new(verified: bool) -> Self {
-        Self { verified, storage_checksum: Cell::new(StorageChecksum::Absent) }
+    fn new(verified: bool, wait: Wait) -> Self {
+        Self { verified, wait, storage_checksum: Cell::new(StorageChecksum::Absent) }
     }
 
     fn record(&self, sum: StorageChecksum) {
@@ -127,11 +129,12 @@ impl ReadAttempt {
 
 impl BlockReader {
     /// Returns a block from the cache or the file. `wanted` returns true for the expected types.
-    pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> Result<Block> {
+    pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> TryResult<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
         let mut uncompressed = None;
         let found = self.cache.get_or_load(&key, hint, &mut || {
-            let LoadedBlock { block, compressed } = self.load(at, SeekPointMode::of(hint, &*self.cache))?;
+            let LoadedBlock { block, compressed } =
+                self.load(at, SeekPointMode::of(hint, &*self.cache), hint.wait)?;
             let Some(compressed) = compressed else { return Ok(block) };
             uncompressed = Some(block);
             Ok(compressed)
@@ -142,7 +145,8 @@ impl BlockReader {
             None => found,
         };
         if !wanted(block.kind()) {
-            return Err(self.corrupt(at.offset, format_args!("unexpected block of type {:?}", block.kind())));
+            let message = format_args!("unexpected block of type {:?}", block.kind());
+            return Err(self.corrupt(at.offset, message).into());
         }
         Ok(block)
     }
@@ -196,7 +200,7 @@ impl BlockReader {
     /// Reads the block at an offset from the file. Its header gives the size.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
-        self.with_retry(offset, |attempt| {
+        let loaded = self.with_retry(offset, Wait::Allowed, |attempt| {
             let mut header = [0; HEADER_BYTES];
             self.read_bytes(offset, &mut header, attempt)?;
             let header = BlockHeader::parse(&header)?;
@@ -205,14 +209,15 @@ impl BlockReader {
                 SeekPointMode::Build,
                 attempt,
             )
-        })
-        .map(|loaded| loaded.block)
+        });
+        loaded.map(|loaded| loaded.block).map_err(TryError::into_failure)
     }
 
     /// As [`BlockReader::load_unsized`], for a block that is used once: it gets no seek points.
     pub fn load_for_single_use(&self, offset: u64) -> Result<Block> {
         let (at, _) = self.header_at(offset)?;
-        self.load(at, SeekPointMode::Skip).map(|loaded| loaded.block)
+        let loaded = self.load(at, SeekPointMode::Skip, Wait::Allowed);
+        loaded.map(|loaded| loaded.block).map_err(TryError::into_failure)
     }
 
     /// A `CorruptHFileException` at an offset.
@@ -220,27 +225,28 @@ impl BlockReader {
         corrupt(&self.name, offset, what)
     }
 
-    fn load(&self, at: BlockAt, mode: SeekPointMode) -> Result<LoadedBlock> {
+    fn load(&self, at: BlockAt, mode: SeekPointMode, wait: Wait) -> TryResult<LoadedBlock> {
         self.check_fits(at)?;
-        self.with_retry(at.offset, |attempt| self.load_attempt(at, mode, attempt))
+        self.with_retry(at.offset, wait, |attempt| self.load_attempt(at, mode, attempt))
     }
 
     /// Reads directly, and after damage again through the storage's checksums.
     fn with_retry(
         &self,
         offset: u64,
+        wait: Wait,
         read: impl Fn(&ReadAttempt) -> Result<LoadedBlock, ReadFailure>,
-    ) -> Result<LoadedBlock> {
-        let first = match read(&ReadAttempt::new(false)) {
+    ) -> TryResult<LoadedBlock> {
+        let first = match read(&ReadAttempt::new(false, wait)) {
             Ok(loaded) => return Ok(loaded),
             Err(ReadFailure::Io(error)) => return Err(error),
             // The second read needs a thread that may wait. Until then nothing is counted.
-            Err(ReadFailure::Damage(_)) if !turns::may_wait() => return Err(turns::refuse()),
+            Err(ReadFailure::Damage(_)) if !wait.is_allowed() => return Err(TryError::WouldWait),
             Err(ReadFailure::Damage(damage)) => damage,
         };
         self.checksum_failures.fetch_add(1, Relaxed);
         CHECKSUM_FAILURES.fetch_add(1, Relaxed);
-        let attempt = ReadAttempt::new(true);
+        let attempt = ReadAttempt::new(true, wait);
         let again = read(&attempt);
         let said = match attempt.storage_checksum.get() {
             StorageChecksum::Absent => "",
@@ -253,7 +259,9 @@ impl BlockReader {
                 Ok(loaded)
             }
             Err(ReadFailure::Io(error)) => Err(error),
-            Err(ReadFailure::Damage(damage)) => Err(self.corrupt(offset, format_args!("{damage}{said}"))),
+            Err(ReadFailure::Damage(damage)) => {
+                Err(self.corrupt(offset, format_args!("{damage}{said}")).into())
+            }
         }
     }
 
@@ -279,15 +287,15 @@ impl BlockReader {
     }
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
-        if !turns::may_wait() {
+        if !attempt.wait.is_allowed() {
             let done = !attempt.verified && self.file.read_at_nowait(offset, bytes);
-            return if done { Ok(()) } else { Err(ReadFailure::Io(turns::refuse())) };
+            return if done { Ok(()) } else { Err(ReadFailure::Io(TryError::WouldWait)) };
         }
         let read = turns::lend(|| match attempt.verified {
             false => self.file.read_exact_at(offset, bytes),
             true => self.file.read_verified_at(offset, bytes).map(|sum| attempt.record(sum)),
         });
-        read.map_err(|e| ReadFailure::Io(io_at(&self.name, offset, e)))
+        read.map_err(|e| ReadFailure::Io(io_at(&self.name, offset, e).into()))
     }
 
     /// Verifies and decompresses a block, and computes its seek points if `mode` asks for them.
@@ -432,10 +440,10 @@ mod tests {
             let plain = reader.block_at(0).expect("sound");
             assert!(plain.seek_points().len() > 3 && !plain.is_compressed());
             let at = BlockAt { offset: 0, on_disk_bytes: plain.on_disk_bytes() };
-            let once = reader.load_data(at, false).expect("sound");
+            let once = reader.load_data(at, false, Wait::Allowed).expect("sound");
             assert!(once.seek_points().is_empty(), "it is not walked for a single use");
             for hits in 0..2 {
-                let block = reader.load_data(at, true).expect("sound");
+                let block = reader.load_data(at, true, Wait::Allowed).expect("sound");
                 assert_eq!(
                     (cache.stats().hits[0], block.is_compressed(), block.data()),
                     (hits, false, plain.data())

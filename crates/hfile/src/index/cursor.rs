@@ -4,7 +4,7 @@
 //! endless search.
 
 use evenkeel_block_cache::{Block, BlockType};
-use evenkeel_common::{CellComparator, CellRef, Result};
+use evenkeel_common::{CellComparator, CellRef, TryResult};
 
 use super::{BlockAt, LeafView, RootIndex};
 
@@ -17,7 +17,7 @@ pub(crate) trait LoadIndexBlock {
     /// The number of levels; 1 if the root refers to data blocks.
     fn levels(&self) -> usize;
     /// Reads a leaf or intermediate block.
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> Result<Block>;
+    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block>;
     /// A `CorruptHFileException` at an offset.
     fn corrupt(&self, offset: u64, what: &str) -> evenkeel_common::HBaseError;
     /// The order of keys.
@@ -49,12 +49,12 @@ enum Descent<'a, 'k> {
 
 impl IndexCursor {
     /// Moves to the first data block. `None` if the file has none.
-    pub fn first(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
+    pub fn first(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
         self.descend(index, 0, Descent::First)
     }
 
     /// Moves to the one data block that may hold `key`. `None` if every block begins after it.
-    pub fn seek(&mut self, index: &impl LoadIndexBlock, key: &CellRef<'_>) -> Result<Option<BlockAt>> {
+    pub fn seek(&mut self, index: &impl LoadIndexBlock, key: &CellRef<'_>) -> TryResult<Option<BlockAt>> {
         match index.root().entries_up_to(key, index.order()).checked_sub(1) {
             Some(entry) => self.descend(index, entry, Descent::To(key)),
             None => Ok(None),
@@ -62,7 +62,7 @@ impl IndexCursor {
     }
 
     /// Moves to the next data block. `None` after the last, where the position stays.
-    pub fn next(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
+    pub fn next(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
         match self.path.iter().rposition(|step| step.entry + 1 < step.len) {
             Some(depth) => {
                 self.path[depth].entry += 1;
@@ -76,7 +76,7 @@ impl IndexCursor {
     }
 
     /// Moves to the previous data block. `None` before the first, where the position stays.
-    pub fn previous(&mut self, index: &impl LoadIndexBlock) -> Result<Option<BlockAt>> {
+    pub fn previous(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
         match self.path.iter().rposition(|step| step.entry > 0) {
             Some(depth) => {
                 self.path[depth].entry -= 1;
@@ -136,7 +136,7 @@ impl IndexCursor {
         index: &impl LoadIndexBlock,
         entry: usize,
         descent: Descent<'_, '_>,
-    ) -> Result<Option<BlockAt>> {
+    ) -> TryResult<Option<BlockAt>> {
         if entry >= index.root().len() {
             return Ok(None);
         }
@@ -150,7 +150,7 @@ impl IndexCursor {
         index: &impl LoadIndexBlock,
         depth: usize,
         descent: Descent<'_, '_>,
-    ) -> Result<BlockAt> {
+    ) -> TryResult<BlockAt> {
         for depth in depth..index.levels() - 1 {
             let at = self.child(index, depth)?;
             let leaf = depth + 2 == index.levels();
@@ -167,7 +167,7 @@ impl IndexCursor {
         at: BlockAt,
         kind: BlockType,
         descent: Descent<'_, '_>,
-    ) -> Result<()> {
+    ) -> TryResult<()> {
         self.path.truncate(depth + 1);
         let at_hand = if self.path.len() > depth { self.path.pop() } else { None };
         let block = match at_hand {
@@ -187,7 +187,7 @@ impl IndexCursor {
     }
 
     /// The location in the entry above `depth`.
-    fn child(&self, index: &impl LoadIndexBlock, depth: usize) -> Result<BlockAt> {
+    fn child(&self, index: &impl LoadIndexBlock, depth: usize) -> TryResult<BlockAt> {
         let (parent, at) = match depth.checked_sub(1).and_then(|above| self.path.get(above)) {
             Some(step) => {
                 let at = LeafView::new(step.block.data()).and_then(|view| view.entry(step.entry));
@@ -197,7 +197,7 @@ impl IndexCursor {
         };
         let at = at.ok_or_else(|| index.corrupt(parent, "an index entry is missing"))?;
         if at.offset >= parent {
-            return Err(index.corrupt(parent, "an index entry points forward"));
+            return Err(index.corrupt(parent, "an index entry points forward").into());
         }
         Ok(at)
     }

@@ -9,7 +9,7 @@ use evenkeel_common::{CellRef, KeyBuf, Result};
 
 use crate::bloom::{BloomHash, BloomMeta};
 use crate::encoding::CellCursor;
-use crate::index::{BlockAt, LeafView, LoadIndexBlock};
+use crate::index::{BlockAt, LeafView};
 use crate::reader::HFileReader;
 
 /// An entry of the data index, at any level.

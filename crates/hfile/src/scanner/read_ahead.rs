@@ -8,6 +8,7 @@
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use evenkeel_common::Wait;
 use evenkeel_common::thread::spawn_restarted;
 
 use crate::index::BlockAt;
@@ -34,7 +35,7 @@ fn start() -> Option<SyncSender<ReadAheadRequest>> {
         let run = move || {
             while let Ok((reader, at)) = next() {
                 // Errors are ignored: the scan reads the block itself and reports the error.
-                drop(reader.upgrade().map(|reader| reader.load_data(at, true)));
+                drop(reader.upgrade().map(|reader| reader.load_data(at, true, Wait::Allowed)));
             }
         };
         spawn_restarted("read-ahead", run).ok()

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use evenkeel_block_cache::{Block, BlockCategory, BlockType, PrefetchedBlock};
 use evenkeel_common::cell::LATEST_TIMESTAMP;
-use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, TryError, TryResult};
 
 use crate::encoding::CellCursor;
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock, RootIndex};
@@ -66,7 +66,7 @@ impl RowPrefetcher {
         }
         for prefetched in &mut self.rows {
             let key = CellRef::from_checked(&self.keys[prefetched.key.clone()], &[], &[], u64::MAX);
-            prefetched.points = cursor.seek_candidates(&prefetched.block, key.row(), reader.order());
+            prefetched.points = cursor.seek_candidates(&prefetched.block, key.row(), reader.comparator());
         }
         self.rows.reverse();
     }
@@ -110,12 +110,12 @@ impl LoadIndexBlock for InMemory<'_> {
     }
 
     fn levels(&self) -> usize {
-        self.0.levels()
+        self.0.index_levels()
     }
 
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> Result<Block> {
+    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block> {
         let found = self.0.blocks().prefetch(at, BlockCategory::Index).and_then(PrefetchedBlock::block);
-        found.filter(|block| block.kind() == kind).ok_or_else(|| HBaseError::io("not in memory"))
+        found.filter(|block| block.kind() == kind).ok_or(TryError::WouldWait)
     }
 
     fn corrupt(&self, offset: u64, what: &str) -> HBaseError {
@@ -123,6 +123,6 @@ impl LoadIndexBlock for InMemory<'_> {
     }
 
     fn order(&self) -> CellComparator {
-        self.0.order()
+        self.0.comparator()
     }
 }

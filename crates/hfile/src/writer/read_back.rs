@@ -26,12 +26,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockType, NoCache};
-use evenkeel_common::{CellRef, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellRef, HBaseError, KeyBuf, Result, TryError, Wait};
 use evenkeel_fs::FileSystem;
 
 use crate::encoding::CellCursor;
 use crate::error::io_at;
-use crate::index::{BlockAt, IndexCursor, LoadIndexBlock};
+use crate::index::{BlockAt, IndexCursor};
 use crate::reader::{HFileReader, OpenOptions};
 use crate::writer::CellDigest;
 use crate::writer::WrittenFile;
@@ -65,7 +65,7 @@ impl ReadBack {
         let options = OpenOptions { block_bytes_max: usize::MAX, checksum, ..OpenOptions::default() };
         let reader = HFileReader::open_path(fs, path, Arc::new(NoCache), &options)?;
         let mut index = IndexCursor::default();
-        let named = index.first(&*reader)?;
+        let named = index.first(&reader.index(Wait::Allowed)).map_err(TryError::into_failure)?;
         let cursor = CellCursor::new(reader.blocks().layout);
         let this = Self {
             reader,
@@ -120,7 +120,8 @@ impl ReadBack {
             self.digest.add(&cell);
         }
         self.last_key.set_to(&self.cursor.cell(block));
-        self.named = self.index.next(&*self.reader)?;
+        let index = self.reader.index(Wait::Allowed);
+        self.named = self.index.next(&index).map_err(TryError::into_failure)?;
         Ok(())
     }
 

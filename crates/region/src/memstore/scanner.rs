@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{CellRef, KeyBuf, Result};
+use evenkeel_common::{CellRef, KeyBuf, TryResult};
 
 use super::Segment;
 use super::segment::Cursor;
@@ -88,19 +88,19 @@ impl KeyValueScanner for SegmentScanner {
     }
 
     #[inline]
-    fn advance(&mut self) -> Result<()> {
+    fn advance(&mut self) -> TryResult<()> {
         if !self.at.is_none() {
             self.settle(self.segment.after(self.at));
         }
         Ok(())
     }
 
-    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.settle(self.segment.at_or_after(key));
         Ok(())
     }
 
-    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         let comparator = self.segment.comparator();
         for _ in 0..STEPS_BEFORE_DESCENT {
             match self.peek() {
@@ -114,13 +114,13 @@ impl KeyValueScanner for SegmentScanner {
         Ok(())
     }
 
-    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()> {
         let last = self.segment.before(&KeyBuf::first_on_row(row).as_cell());
         self.settle_in_row_of(last);
         Ok(())
     }
 
-    fn seek_to_last_row(&mut self) -> Result<()> {
+    fn seek_to_last_row(&mut self) -> TryResult<()> {
         self.settle_in_row_of(self.segment.last_cursor());
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, Result, turns};
+use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
 use super::{Region, RegionScanner};
@@ -36,13 +36,13 @@ impl Region {
     /// any error of the filter.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
-        self.row_reader().get(scan, &mut row, &mut ScannerContext::unlimited())?;
-        Ok(row)
+        let read = self.row_reader(Wait::Allowed).get(scan, &mut row, &mut ScannerContext::unlimited());
+        read.map(|()| row).map_err(TryError::into_failure)
     }
 
-    /// A reader for a sequence of Gets.
-    pub fn row_reader(&self) -> RowReader<'_> {
-        RowReader { region: self, last: None, reads: 0 }
+    /// A reader for a sequence of Gets, which may wait or must not.
+    pub fn row_reader(&self, wait: Wait) -> RowReader<'_> {
+        RowReader { region: self, wait, last: None, reads: 0 }
     }
 
     /// Starts a scan of the part of its range that lies in this region.
@@ -51,7 +51,7 @@ impl Region {
     /// `NoSuchColumnFamilyException`, and `IOException` from store files.
     pub fn scanner(self: &Arc<Self>, scan: Scan) -> Result<RegionScanner> {
         let read_point = self.read_point_of(&scan);
-        self.open_scanner(scan, read_point)
+        self.open_scanner(scan, read_point).map_err(TryError::into_failure)
     }
 
     /// The MemStore segments that only scanners keep alive: they were flushed since this scanner
@@ -72,18 +72,19 @@ impl Region {
     /// Reads one row, at the current read point unless one is given.
     pub(super) fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
-        self.open_scanner(scan, read_point)?.next(&mut row, &mut ScannerContext::unlimited())?;
-        Ok(row)
+        let mut scanner = self.open_scanner(scan, read_point).map_err(TryError::into_failure)?;
+        let read = scanner.next(&mut row, &mut ScannerContext::unlimited());
+        read.map(|_| row).map_err(TryError::into_failure)
     }
 
-    fn open_scanner(&self, mut scan: Scan, read_point: Option<u64>) -> Result<RegionScanner> {
+    fn open_scanner(&self, mut scan: Scan, read_point: Option<u64>) -> TryResult<RegionScanner> {
         self.open_with_views(&mut scan, read_point).map(|open| open.scanner)
     }
 
-    fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> Result<OpenScanner> {
+    fn open_with_views(&self, scan: &mut Scan, read_point: Option<u64>) -> TryResult<OpenScanner> {
         scan.families.iter().try_for_each(|f| self.check_family(&f.family).map(drop))?;
         if scan.raw && scan.families.iter().any(|family| family.qualifiers.is_some()) {
-            return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan"));
+            return Err(HBaseError::do_not_retry("Cannot specify any column for a raw scan").into());
         }
         let (read_point, views) = self.view(scan, read_point);
         let now_ms = self.env.stores.clock.now_ms();
@@ -97,7 +98,7 @@ impl Region {
 
     /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read
     /// something else. Do not use the scanner after an error.
-    fn read_again(&self, last: &mut LastGet, row: &Bytes) -> Result<bool> {
+    fn read_again(&self, last: &mut LastGet, row: &Bytes) -> TryResult<bool> {
         let LastGet { scan, open, .. } = last;
         if self.env.stores.clock.now_ms() != open.now_ms {
             return Ok(false);
@@ -113,8 +114,9 @@ impl Region {
         last: &'a mut Option<LastGet>,
         kind: Option<usize>,
         row: &Bytes,
+        wait: Wait,
         scan: impl FnOnce() -> Result<Scan>,
-    ) -> Result<&'a mut RegionScanner> {
+    ) -> TryResult<&'a mut RegionScanner> {
         let alike = last.as_mut().filter(|last| kind.is_some() && last.kind == kind);
         let is_there = alike.map_or(Ok(false), |last| self.read_again(last, row));
         if !matches!(is_there, Ok(true)) {
@@ -125,6 +127,7 @@ impl Region {
             Some(last) => last,
             none => {
                 let mut scan = scan()?;
+                scan.wait = wait;
                 let kind = kind.filter(|_| scan.is_plain_get());
                 let read_point = self.read_point_of(&scan);
                 let open = self.open_with_views(&mut scan, read_point)?;
@@ -176,6 +179,7 @@ struct OpenScanner {
 /// Reads rows of a region one after the other. See the module.
 pub struct RowReader<'a> {
     region: &'a Region,
+    wait: Wait,
     last: Option<LastGet>,
     /// Rows read so far.
     reads: u64,
@@ -208,9 +212,9 @@ impl RowReader<'_> {
     /// reports how much was read.
     ///
     /// # Errors
-    /// As [`Region::get`]. After an error, and if `context` reports that the read gave up, `out`
-    /// may hold a part of the row.
-    pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<()> {
+    /// As [`Region::get`]; `WouldWait` if waiting is forbidden, and `TimeSliceOver`. After an error
+    /// `out` may hold a part of the row. The read is counted if it failed.
+    pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
         let row = scan.start_row.clone();
         self.read(None, &row, || Ok(scan), out, context)
     }
@@ -227,7 +231,7 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
-    ) -> Result<()> {
+    ) -> TryResult<()> {
         self.read(Some(kind), row, scan, out, context)
     }
 
@@ -255,16 +259,36 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
-    ) -> Result<()> {
-        let Self { region, last, reads } = self;
-        region.check_row(row, "Get")?;
-        *reads += 1;
+    ) -> TryResult<()> {
+        self.region.check_row(row, "Get")?;
+        let outcome = self.read_checked(kind, row, scan, out, context);
+        match &outcome {
+            Ok(()) => self.reads += 1,
+            Err(error) => {
+                self.reads += u64::from(!error.is_unfinished());
+                // A scanner that failed is at no known place.
+                self.last = None;
+            }
+        }
+        outcome
+    }
+
+    #[inline]
+    fn read_checked(
+        &mut self,
+        kind: Option<usize>,
+        row: &Bytes,
+        scan: impl FnOnce() -> Result<Scan>,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+    ) -> TryResult<()> {
+        let Self { region, last, wait, .. } = self;
         let Some(rows) = &region.row_cache else {
-            return region.scanner_at(last, kind, row, scan)?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, *wait, scan)?.next(out, context).map(drop);
         };
         let scan = scan()?;
         let Some(cached) = rows.slot_of(&scan) else {
-            return region.scanner_at(last, kind, row, || Ok(scan))?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, *wait, || Ok(scan))?.next(out, context).map(drop);
         };
         if cached.find(&scan, out) {
             return Ok(());
@@ -272,11 +296,8 @@ impl RowReader<'_> {
         let requested = cached.requested(&scan);
         // The cache copies what it keeps, so this copy costs nothing extra.
         let mut read = CellBuffer::new();
-        let scanner = region.scanner_at(last, kind, row, || Ok(scan))?;
+        let scanner = region.scanner_at(last, kind, row, *wait, || Ok(scan))?;
         scanner.next(&mut read, context)?;
-        if context.gave_up() {
-            return Ok(());
-        }
         cached.fill(&read, requested, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())
@@ -284,10 +305,10 @@ impl RowReader<'_> {
 }
 
 impl Drop for RowReader<'_> {
-    /// Counts the reads, unless they will be repeated. If a later region of a batch has to wait,
-    /// the regions before it are counted twice.
+    /// Counts the reads. If a later region of a batch has to wait, the regions before it are
+    /// counted twice.
     fn drop(&mut self) {
-        if self.reads > 0 && !turns::was_refused() {
+        if self.reads > 0 {
             self.count();
         }
     }

@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryError, TryResult};
 use smallvec::SmallVec;
 
 use crate::memstore::Segment;
@@ -97,7 +97,7 @@ impl RegionScanner {
         read_point: u64,
         comparator: CellComparator,
         now_ms: i64,
-    ) -> Result<Self> {
+    ) -> TryResult<Self> {
         if let Some(filter) = &mut scan.filter {
             filter.set_reversed(scan.reversed);
         }
@@ -114,7 +114,8 @@ impl RegionScanner {
             }
         }
         if scan.reversed && !joined.is_empty() {
-            return Err(HBaseError::do_not_retry("Reverse scan with loading CFs on demand is not supported"));
+            let message = "Reverse scan with loading CFs on demand is not supported";
+            return Err(HBaseError::do_not_retry(message).into());
         }
         Ok(Self {
             stores: KeyValueHeap::new(needed, comparator, scan.reversed),
@@ -149,7 +150,7 @@ impl RegionScanner {
         row: &[u8],
         read_point: u64,
         now_ms: i64,
-    ) -> Result<()> {
+    ) -> TryResult<()> {
         let asked = |view: &&StoreView| scan.columns_of(view.store().family().name()).is_some();
         self.stores.rearrange(|stores| {
             views.iter().filter(asked).zip(stores).try_for_each(|(view, store)| {
@@ -205,8 +206,10 @@ impl RegionScanner {
     ///
     /// # Errors
     /// `IOException` from store files, any error of the filter, and `DoNotRetryIOException` if a
-    /// batch would cut a row that the filter needs whole.
-    pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
+    /// batch would cut a row that the filter needs whole. `WouldWait` if [`Scan::wait`] forbids
+    /// waiting, and `TimeSliceOver` if the time slice of `context` is used up: the results and the
+    /// scanner must be discarded then.
+    pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
         if self.batch > 0 {
             context.batch = self.batch;
         }
@@ -214,13 +217,16 @@ impl RegionScanner {
             (context.size_scope, context.time_scope) = (LimitScope::BetweenRows, LimitScope::BetweenRows);
         }
         let state = self.next_result(out, context)?;
+        if context.slice.is_over() {
+            return Err(TryError::TimeSliceOver);
+        }
         if !state.is_mid_row() {
             self.reset_filter();
         }
         Ok(if self.is_filter_done() { NextState::NoMoreRows } else { state })
     }
 
-    fn next_result(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<NextState> {
+    fn next_result(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
         loop {
             context.cells = 0;
             if context.time_reached_at_row() {
@@ -253,7 +259,7 @@ impl RegionScanner {
     }
 
     /// Goes to the next row. Returns false if there is none.
-    fn enter_row(&mut self, out: &mut CellBuffer) -> Result<bool> {
+    fn enter_row(&mut self, out: &mut CellBuffer) -> TryResult<bool> {
         let known = std::mem::take(&mut self.before_stop);
         if let Some(cell) = self.stores.peek()
             && (known || !self.stop.is_before(cell.row()))
@@ -271,7 +277,7 @@ impl RegionScanner {
     }
 
     /// Reads the current row, from its start or from where the last call ended.
-    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> Result<RowOutcome> {
+    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<RowOutcome> {
         let from = out.len();
         if self.position == RowPosition::RowStart {
             context.rows_scanned += 1;
@@ -305,18 +311,19 @@ impl RegionScanner {
         Ok(if out.len() == from && !was_joined { RowOutcome::LeftOut } else { RowOutcome::Taken })
     }
 
-    fn cut(&self, state: NextState) -> Result<RowOutcome> {
+    fn cut(&self, state: NextState) -> TryResult<RowOutcome> {
         if self.whole_rows {
             return Err(HBaseError::do_not_retry(
                 "Filter whose hasFilterRow() returns true is incompatible with scans that must stop mid-row because of a limit",
-            ));
+            )
+            .into());
         }
         Ok(RowOutcome::Cut(state))
     }
 
-    fn is_row_key_filtered(&mut self) -> Result<bool> {
+    fn is_row_key_filtered(&mut self) -> TryResult<bool> {
         match (&mut self.filter, self.stores.peek()) {
-            (Some(filter), Some(cell)) => filter.filter_row_key(cell),
+            (Some(filter), Some(cell)) => Ok(filter.filter_row_key(cell)?),
             _ => Ok(false),
         }
     }
@@ -328,7 +335,7 @@ impl RegionScanner {
         out: &mut CellBuffer,
         from: usize,
         context: &mut ScannerContext,
-    ) -> Result<bool> {
+    ) -> TryResult<bool> {
         let Some(filter) = &mut self.filter else { return Ok(false) };
         if self.whole_rows {
             let before = bytes_from(out, from);
@@ -348,7 +355,7 @@ impl RegionScanner {
     }
 
     /// Leaves the current row without looking at its cells.
-    fn skip_row(&mut self) -> Result<()> {
+    fn skip_row(&mut self) -> TryResult<()> {
         while let Some(store) = self.stores.current_mut() {
             store.skip_row()?;
             let is_last = self.stores.is_last_run();
@@ -361,7 +368,7 @@ impl RegionScanner {
     }
 
     /// Seeks the deferred stores to the current row. Returns true if they have cells there.
-    fn seek_joined(&mut self) -> Result<bool> {
+    fn seek_joined(&mut self) -> TryResult<bool> {
         if self.joined.has_no_runs() {
             return Ok(false);
         }
@@ -403,7 +410,7 @@ fn populate(
     row: &[u8],
     out: &mut CellBuffer,
     context: &mut ScannerContext,
-) -> Result<Option<NextState>> {
+) -> TryResult<Option<NextState>> {
     while let Some(store) = heap.current_mut() {
         let left = store.next(out, context, filter)?;
         let is_last = left && heap.is_last_run();

@@ -357,7 +357,7 @@ fn families_on_demand_are_refused_in_reverse() {
     let (stores, _) = two_families(Scan::default());
     let views = stores.iter().map(Store::view).collect();
     let refused = RegionScanner::new(&views, &mut scan, u64::MAX - 1, CellComparator::Default, NOW_MS).err();
-    assert!(refused.expect("refused").is_do_not_retry());
+    assert!(refused.expect("refused").into_failure().is_do_not_retry());
 }
 
 #[test]

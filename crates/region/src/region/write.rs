@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
-use evenkeel_common::{CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, turns};
+use evenkeel_common::{
+    CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait, turns,
+};
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 
@@ -37,26 +39,6 @@ pub enum Tried<T> {
     Begun,
     /// It would have to wait. Nothing was done; here it is.
     WouldWait(T),
-}
-
-/// Whether a write may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    Allowed,
-    Never,
-}
-
-/// Why a write was not applied.
-enum Unapplied {
-    Failed(HBaseError),
-    /// It may not wait, and would have to.
-    WouldWait,
-}
-
-impl From<HBaseError> for Unapplied {
-    fn from(error: HBaseError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 /// A write number that was begun. When it is dropped before its cells are all there, by an error or a panic, they are taken
@@ -105,8 +87,10 @@ impl Region {
     ) -> Tried<(Mutation, Completion<MutationResult>)> {
         let none = NonceKey { group: 0, nonce: 0 };
         match self.check_and_apply(std::slice::from_ref(&mutation), Vec::new(), none, Wait::Never) {
-            Err(Unapplied::WouldWait) => return Tried::WouldWait((mutation, done)),
-            Err(Unapplied::Failed(error)) => done(Err(error)),
+            Err(TryError::Failed(error)) => done(Err(error)),
+            Err(TryError::WouldWait | TryError::TimeSliceOver) => {
+                return Tried::WouldWait((mutation, done));
+            }
             Ok(None) => done(Ok(MutationResult::default())),
             Ok(Some((applied, result))) => {
                 PendingWrite::new(self, applied, result, WriteAnswer::Mutation(done)).start();
@@ -167,9 +151,13 @@ impl Region {
             mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
         let writes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         let applied = self.apply_batch(&mutations, &mut outcomes, wait);
-        if matches!(applied, Err(Unapplied::WouldWait)) {
-            return Tried::WouldWait((mutations, done));
-        }
+        let applied = match applied {
+            Ok(applied) => Ok(applied),
+            Err(TryError::Failed(error)) => Err(error),
+            Err(TryError::WouldWait | TryError::TimeSliceOver) => {
+                return Tried::WouldWait((mutations, done));
+            }
+        };
         self.count_writes(writes);
         match applied {
             Ok(None) => done(outcomes),
@@ -177,8 +165,7 @@ impl Region {
                 let (result, answer) = (CheckAndMutateResult::default(), WriteAnswer::Batch(outcomes, done));
                 PendingWrite::new(self, applied, result, answer).start();
             }
-            Err(Unapplied::Failed(error)) => WriteAnswer::Batch(outcomes, done).give(Err(error)),
-            Err(Unapplied::WouldWait) => {}
+            Err(error) => WriteAnswer::Batch(outcomes, done).give(Err(error)),
         }
         Tried::Begun
     }
@@ -188,7 +175,7 @@ impl Region {
         mutations: &[Mutation],
         outcomes: &mut [Result<MutationResult>],
         wait: Wait,
-    ) -> Result<Option<Applied>, Unapplied> {
+    ) -> Result<Option<Applied>, TryError> {
         self.check_resources()?;
         let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
         let guard = self.lock_rows(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
@@ -260,10 +247,7 @@ impl Region {
             }
             Err(unapplied) => {
                 running.end(false);
-                answer.give(Err(match unapplied {
-                    Unapplied::Failed(error) => error,
-                    Unapplied::WouldWait => HBaseError::io("a write that may wait was not made"),
-                }));
+                answer.give(Err(unapplied.into_failure()));
             }
         }
     }
@@ -282,7 +266,7 @@ impl Region {
         conditions: Vec<Condition>,
         nonce: NonceKey,
         wait: Wait,
-    ) -> Result<Option<(Applied, CheckAndMutateResult)>, Unapplied> {
+    ) -> Result<Option<(Applied, CheckAndMutateResult)>, TryError> {
         self.check_resources()?;
         mutations.iter().try_for_each(|m| self.check_target(m))?;
         conditions.iter().try_for_each(|c| self.check_row(&c.row, "doCheckAndRowMutate"))?;
@@ -295,7 +279,7 @@ impl Region {
         let guard = self.lock_rows(rows, mode, wait)?;
         if mode == LockMode::Exclusive {
             if wait == Wait::Never {
-                return Err(Unapplied::WouldWait);
+                return Err(TryError::WouldWait);
             }
             // What is read below must not be taken back after it was built upon.
             turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
@@ -316,7 +300,7 @@ impl Region {
             durability = stronger(durability, self.durability_of(mutation));
         }
         let applied = self.apply(cells, durability, nonce, wait);
-        if !matches!(applied, Err(Unapplied::WouldWait)) {
+        if !matches!(applied, Err(TryError::WouldWait)) {
             self.count_writes(mutations.len());
         }
         let applied = applied?;
@@ -330,10 +314,10 @@ impl Region {
         rows: impl Iterator<Item = &'r [u8]>,
         mode: LockMode,
         wait: Wait,
-    ) -> Result<RowGuard<'_>, Unapplied> {
+    ) -> Result<RowGuard<'_>, TryError> {
         match wait {
             Wait::Allowed => Ok(self.row_locks.lock(rows, mode)?),
-            Wait::Never => self.row_locks.try_lock(rows, mode).ok_or(Unapplied::WouldWait),
+            Wait::Never => self.row_locks.try_lock(rows, mode).ok_or(TryError::WouldWait),
         }
     }
 
@@ -344,7 +328,7 @@ impl Region {
         durability: Durability,
         nonce: NonceKey,
         wait: Wait,
-    ) -> Result<Applied, Unapplied> {
+    ) -> Result<Applied, TryError> {
         let level = sync_level(durability);
         let rows = self.row_cache.as_ref().map(|cache| cache.rows_of(&cells));
         let updates = match wait {
@@ -353,7 +337,7 @@ impl Region {
                 .updates
                 .try_read()
                 .or_else(|| wait_budget::spend(|time| self.updates.try_read_for(time)))
-                .ok_or(Unapplied::WouldWait)?,
+                .ok_or(TryError::WouldWait)?,
         };
         if *updates != Phase::Open {
             return Err(self.not_serving().into());
@@ -367,7 +351,7 @@ impl Region {
         };
         let (number, logged) = match wait {
             Wait::Allowed => self.mvcc.begin(in_order),
-            Wait::Never => self.mvcc.try_begin(in_order).ok_or(Unapplied::WouldWait)?,
+            Wait::Never => self.mvcc.try_begin(in_order).ok_or(TryError::WouldWait)?,
         };
         let mut begun = Begun { region: self, number, cells, is_applied: false };
         let logged = logged?;
@@ -405,12 +389,12 @@ impl Region {
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
         nonce: NonceKey,
         wait: Wait,
-    ) -> Result<Txid, Unapplied> {
+    ) -> Result<Txid, TryError> {
         match wait {
             Wait::Allowed => Ok(self.log(seq_id, cells, nonce)?),
             Wait::Never => {
                 let appended = self.env.wal.try_append_cells(&self.wal_key(seq_id, nonce), cells)?;
-                appended.ok_or(Unapplied::WouldWait)
+                appended.ok_or(TryError::WouldWait)
             }
         }
     }

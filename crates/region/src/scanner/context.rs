@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellRef, turns};
 
+use super::time_slice::TimeSlice;
+
 /// Cells between two clock checks within a row, or between two pauses: mostly less than a
 /// millisecond of work.
 const CELLS_PER_TIME_CHECK: u32 = 1000;
@@ -76,9 +78,8 @@ pub struct ScannerContext {
     pub time_scope: LimitScope,
     /// True if a call returns at each clock check within a row, whatever it has added.
     pub pauses: bool,
-    /// How long the calls may compute, from the first clock check on. After that they give up at
-    /// any point: their results and the scanner must be discarded. `None` for no limit.
-    pub slice: Option<Duration>,
+    /// How long the calls may compute where they run.
+    pub slice: TimeSlice,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
     /// Bytes of blocks read so far.
@@ -90,8 +91,6 @@ pub struct ScannerContext {
     pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
-    slice_end: Option<Instant>,
-    gave_up: bool,
 }
 
 impl Default for ScannerContext {
@@ -111,7 +110,7 @@ impl ScannerContext {
             deadline: None,
             time_scope: LimitScope::BetweenRows,
             pauses: false,
-            slice: None,
+            slice: TimeSlice::UNLIMITED,
             size: 0,
             block_size: 0,
             rows_scanned: 0,
@@ -119,20 +118,13 @@ impl ScannerContext {
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,
-            slice_end: None,
-            gave_up: false,
         }
     }
 
-    /// A context for work that must be short: calls give up shortly after `slice`, see
-    /// [`ScannerContext::slice`]. One context serves all Gets that are read in one slice.
-    pub fn of_slice(slice: Option<Duration>) -> Self {
-        Self { slice, ..Self::unlimited() }
-    }
-
-    /// Returns true if the slice was used up and a call gave up.
-    pub fn gave_up(&self) -> bool {
-        self.gave_up
+    /// A context for work that must be short where it runs. One context serves all Gets that are
+    /// read in one slice. `None` for no limit.
+    pub fn within(slice: Option<Duration>) -> Self {
+        Self { slice: TimeSlice::new(slice), ..Self::unlimited() }
     }
 
     /// Limits a result to `cells` cells; 0 for no limit.
@@ -203,7 +195,7 @@ impl ScannerContext {
     /// Returns true if the deadline has passed and may end the call at this kind of place. Reads
     /// the clock.
     pub fn time_reached(&mut self, at: LimitScope) -> bool {
-        if self.slice_is_over() {
+        if self.slice.check() {
             return true;
         }
         if self.time_scope < at {
@@ -213,21 +205,13 @@ impl ScannerContext {
         self.out_of_time
     }
 
-    /// Returns true if the slice is used up. The first call starts it.
-    fn slice_is_over(&mut self) -> bool {
-        let Some(slice) = self.slice else { return false };
-        let now = Instant::now();
-        self.gave_up |= now >= *self.slice_end.get_or_insert(now + slice);
-        self.gave_up
-    }
-
     /// As [`ScannerContext::time_reached`] between rows. Checks the clock before the first row and
     /// then every [`ROWS_PER_TIME_CHECK`] rows. Other scans may get their turn here, and that time
     /// counts, too.
     #[inline]
     pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
-        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time || self.gave_up }
+        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time || self.slice.is_over() }
     }
 
     #[inline(never)]
@@ -238,7 +222,7 @@ impl ScannerContext {
 
     /// As [`ScannerContext::time_reached`], but without reading the clock.
     pub(crate) fn time_was_reached(&self, at: LimitScope) -> bool {
-        self.gave_up || (self.time_scope >= at && self.out_of_time)
+        self.slice.is_over() || (self.time_scope >= at && self.out_of_time)
     }
 
     /// As [`ScannerContext::time_reached`] within a row; also true if the call pauses there. Checks

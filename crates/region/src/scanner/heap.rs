@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use evenkeel_common::{CellComparator, CellRef, Result};
+use evenkeel_common::{CellComparator, CellRef, TryResult};
 
 use super::KeyValueScanner;
 
@@ -56,7 +56,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
     ///
     /// # Errors
     /// Any error of `change`.
-    pub fn rearrange<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> Result<T>) -> Result<T> {
+    pub fn rearrange<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> TryResult<T>) -> TryResult<T> {
         let outcome = change(&mut self.runs)?;
         self.begin();
         Ok(outcome)
@@ -199,7 +199,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
     /// # Errors
     /// As [`KeyValueScanner::advance`].
     #[inline]
-    pub fn advance(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> TryResult<()> {
         let Some(current) = self.current else { return Ok(()) };
         if self.reversed {
             self.advance_reversed(current)?;
@@ -210,7 +210,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         Ok(())
     }
 
-    fn advance_reversed(&mut self, current: usize) -> Result<()> {
+    fn advance_reversed(&mut self, current: usize) -> TryResult<()> {
         let run = &mut self.runs[current];
         if let Some(cell) = run.peek()
             && cell.row() != self.row.as_slice()
@@ -229,7 +229,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    pub fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    pub fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         while self.is_before(key) {
             let Some(current) = self.current else { return Ok(()) };
             if self.reversed {
@@ -246,7 +246,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    pub fn leave_row_backwards(&mut self, row: &[u8]) -> Result<()> {
+    pub fn leave_row_backwards(&mut self, row: &[u8]) -> TryResult<()> {
         debug_assert!(self.reversed);
         let comparator = self.comparator;
         while self.peek().is_some_and(|cell| comparator.compare_rows(cell.row(), row).is_ge()) {

@@ -6,7 +6,7 @@
 
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, TryResult};
 
 use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
@@ -85,12 +85,12 @@ impl<'a> LeafSeeker<'a> {
     /// # Errors
     /// As [`KeyValueScanner::advance`], and `RowTooBigException` if the earlier leaves' cells are
     /// too large already.
-    pub fn seek_leaf(&mut self, leaf: &mut impl KeyValueScanner) -> Result<()> {
+    pub fn seek_leaf(&mut self, leaf: &mut impl KeyValueScanner) -> TryResult<()> {
         let start = &self.start;
         if self.bytes >= start.row_bytes_max {
             let message =
                 format!("Max row size allowed: {}, but row is bigger than that", start.row_bytes_max);
-            return Err(HBaseError::new(ErrorKind::RowTooBig, message));
+            return Err(HBaseError::new(ErrorKind::RowTooBig, message).into());
         }
         match (start.reversed, start.row.is_empty(), start.include_row) {
             (false, ..) => leaf.seek(&self.key.as_cell())?,
@@ -127,7 +127,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         matcher: QueryMatcher,
         comparator: CellComparator,
         start: ScanStart<'_>,
-    ) -> Result<Self> {
+    ) -> TryResult<Self> {
         let mut seek = LeafSeeker::new(start, KeyBuf::default());
         leaves.iter_mut().try_for_each(|leaf| seek.seek_leaf(leaf))?;
         Ok(Self::at(leaves, matcher, comparator, seek))
@@ -164,8 +164,8 @@ impl<L: LeafScanner> StoreScanner<L> {
     pub(crate) fn go_to_row(
         &mut self,
         row: &[u8],
-        arrange: impl FnOnce(&mut Vec<L>, &mut LeafSeeker<'_>) -> Result<()>,
-    ) -> Result<()> {
+        arrange: impl FnOnce(&mut Vec<L>, &mut LeafSeeker<'_>) -> TryResult<()>,
+    ) -> TryResult<()> {
         let start = ScanStart { row, row_bytes_max: self.row_bytes_max, ..ScanStart::ALL };
         let mut seek = LeafSeeker::new(start, std::mem::take(&mut self.key));
         self.heap.rearrange(|leaves| arrange(leaves, &mut seek))?;
@@ -211,7 +211,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         out: &mut CellBuffer,
         context: &mut ScannerContext,
         filter: &mut FilterSlot,
-    ) -> Result<bool> {
+    ) -> TryResult<bool> {
         if self.done {
             return Ok(true);
         }
@@ -235,7 +235,7 @@ impl<L: LeafScanner> StoreScanner<L> {
                     push(out, cell, filter, self.heap.current());
                     context.count(cell);
                     if context.size > row_size_limit {
-                        return Err(row_too_big(self.row_bytes_max, cell));
+                        return Err(row_too_big(self.row_bytes_max, cell).into());
                     }
                 }
             }
@@ -252,7 +252,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     }
 
     /// Moves as `code` says. Returns true if the row continues.
-    fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> Result<bool> {
+    fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> TryResult<bool> {
         if code.includes()
             && self.limit >= 0
             && self.cells_in_row >= self.limit + self.offset
@@ -280,7 +280,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(true)
     }
 
-    fn end_row(&mut self) -> Result<bool> {
+    fn end_row(&mut self) -> TryResult<bool> {
         self.matcher.clear_row();
         if self.matcher.more_rows_may_exist() {
             self.seek_or_skip_to_next_row()?;
@@ -294,7 +294,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    pub fn skip_row(&mut self) -> Result<()> {
+    pub fn skip_row(&mut self) -> TryResult<()> {
         if let Some(cell) = self.heap.peek() {
             self.matcher.pass_row(cell.row());
             self.cells_in_row = 0;
@@ -303,7 +303,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     }
 
     /// The current cell must be of the matcher's row.
-    fn seek_or_skip_to_next_row(&mut self) -> Result<()> {
+    fn seek_or_skip_to_next_row(&mut self) -> TryResult<()> {
         if self.reversed {
             return self.heap.leave_row_backwards(self.matcher.row());
         }
@@ -317,7 +317,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.heap.reseek(&self.key.as_cell())
     }
 
-    fn seek_or_skip_to_next_column(&mut self) -> Result<()> {
+    fn seek_or_skip_to_next_column(&mut self) -> TryResult<()> {
         let Some(cell) = self.heap.peek() else { return Ok(()) };
         if cell.qualifier().is_empty() {
             return self.heap.advance();
@@ -332,7 +332,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.heap.reseek(&self.key.as_cell())
     }
 
-    fn seek_hint(&mut self, filter: &mut FilterSlot) -> Result<()> {
+    fn seek_hint(&mut self, filter: &mut FilterSlot) -> TryResult<()> {
         let (Some(cell), Some(filter)) = (self.heap.peek(), filter) else { return self.heap.advance() };
         let Some(hint) = filter.next_cell_hint(cell)? else { return self.heap.advance() };
         let order = self.comparator.compare(&hint.as_cell(), cell);
@@ -344,7 +344,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
-    pub fn seek_to_row(&mut self, row: &[u8]) -> Result<()> {
+    pub fn seek_to_row(&mut self, row: &[u8]) -> TryResult<()> {
         self.matcher.clear_row();
         set_first_on_row(&mut self.key, row);
         self.heap.reseek(&self.key.as_cell())

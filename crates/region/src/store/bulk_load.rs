@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::NoCache;
-use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryError};
 use evenkeel_fs::{CreateOptions, RandomAccessFile};
 use evenkeel_hfile::{HFileReader, OpenOptions, ScanOptions};
 
@@ -197,10 +197,11 @@ impl Store {
 
 /// Reads a file from end to end: rows may not go back, and all cells are of one family.
 fn verify_order(reader: &Arc<HFileReader>, path: &Path) -> Result<()> {
-    let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+    let options =
+        ScanOptions { cache_blocks: false, pread: false, is_compaction: true, ..ScanOptions::default() };
     let mut scanner = reader.scanner(options);
     let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
-    let mut more = scanner.seek_to_first()?;
+    let mut more = scanner.seek_to_first().map_err(TryError::into_failure)?;
     while let Some(cell) = scanner.cell().filter(|_| more) {
         if let Some((row, family)) = &before {
             check_next(row, family, &cell, path)?;
@@ -212,7 +213,7 @@ fn verify_order(reader: &Arc<HFileReader>, path: &Path) -> Result<()> {
             }
             None => before = Some((cell.row().to_vec(), cell.family().to_vec())),
         }
-        more = scanner.next()?;
+        more = scanner.next().map_err(TryError::into_failure)?;
     }
     Ok(())
 }

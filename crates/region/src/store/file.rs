@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result};
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult};
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{
     HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, keys,
@@ -258,7 +258,7 @@ impl StoreFileScanner {
     }
 
     /// See [`HFileScanner::might_contain_row`].
-    pub fn might_contain_row(&mut self, row: &[u8]) -> Result<bool> {
+    pub fn might_contain_row(&mut self, row: &[u8]) -> TryResult<bool> {
         self.scanner.might_contain_row(row)
     }
 
@@ -269,7 +269,7 @@ impl StoreFileScanner {
     }
 
     #[inline]
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) -> TryResult<()> {
         while self.is_beyond_read_point() {
             self.scanner.next()?;
         }
@@ -283,7 +283,7 @@ impl StoreFileScanner {
 
     /// From the last cell of a row, moves to the first visible cell of that row, or of an earlier
     /// row.
-    fn settle_in_row_at_hand(&mut self) -> Result<()> {
+    fn settle_in_row_at_hand(&mut self) -> TryResult<()> {
         let mut key = KeyBuf::default();
         while let Some(last) = self.scanner.cell() {
             key.set_to(&KeyBuf::first_on_row(last.row()).as_cell());
@@ -310,27 +310,27 @@ impl KeyValueScanner for StoreFileScanner {
     }
 
     #[inline]
-    fn advance(&mut self) -> Result<()> {
+    fn advance(&mut self) -> TryResult<()> {
         self.scanner.next()?;
         self.settle()
     }
 
-    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.scanner.seek(key)?;
         self.settle()
     }
 
-    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.scanner.reseek(key)?;
         self.settle()
     }
 
-    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()> {
         self.scanner.seek_before(&KeyBuf::first_on_row(row).as_cell())?;
         self.settle_in_row_at_hand()
     }
 
-    fn seek_to_last_row(&mut self) -> Result<()> {
+    fn seek_to_last_row(&mut self) -> TryResult<()> {
         let Some(last) = self.file.reader.last_key() else { return Ok(()) };
         let key = KeyBuf::last_on_row(last.as_cell().row());
         self.scanner.seek_before(&key.as_cell())?;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCategory, FileId};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result};
+use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_hfile::{
     CacheOnWrite, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter,
     InputResidency, ReadBack, StoreFileMeta, WrittenFile,
@@ -365,7 +365,7 @@ impl MultiFileWriter<'_> {
             return Ok(None);
         }
         limits.start_result();
-        scanner.next(cells, limits, &mut None)?;
+        scanner.next(cells, limits, &mut None).map_err(TryError::into_failure)?;
         for cell in cells.iter() {
             let part = self.part_of(&cell)?;
             match self.job.forget_seq_ids_to {

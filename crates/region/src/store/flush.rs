@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_common::Result;
+use evenkeel_common::{Result, TryError};
 use evenkeel_hfile::{
     BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, StoreFileMeta,
 };
@@ -182,7 +182,8 @@ impl Store {
         mode: CompactionMode,
     ) -> Result<StoreScanner<StoreLeaf>> {
         let matcher = QueryMatcher::for_compaction(&self.info, mode, self.env.clock.now_ms());
-        StoreScanner::new(leaves, matcher, self.info.comparator, ScanStart::ALL)
+        let scanner = StoreScanner::new(leaves, matcher, self.info.comparator, ScanStart::ALL);
+        scanner.map_err(TryError::into_failure)
     }
 
     /// The settings of new files, from the family's attributes.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_common::{CellBuffer, KeyBuf, Result};
+use evenkeel_common::{CellBuffer, KeyBuf, Result, TryError};
 use parking_lot::Mutex;
 
 use super::{Store, StoreLeaf};
@@ -181,7 +181,7 @@ impl Store {
         let mut limits = ScannerContext::unlimited().with_batch(CELLS_PER_STEP);
         while !scanner.is_done() {
             limits.start_result();
-            scanner.next(&mut cells, &mut limits, &mut None)?;
+            scanner.next(&mut cells, &mut limits, &mut None).map_err(TryError::into_failure)?;
             if !cells.iter().all(|cell| builder.push(&cell)) {
                 return Ok(None);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellRef, Result};
+use evenkeel_common::{CellRef, TryResult};
 
 use super::{StoreFile, StoreFileScanner};
 use crate::memstore::{Segment, SegmentScanner};
@@ -74,23 +74,23 @@ impl KeyValueScanner for StoreLeaf {
     }
 
     #[inline]
-    fn advance(&mut self) -> Result<()> {
+    fn advance(&mut self) -> TryResult<()> {
         each!(self, leaf => leaf.advance())
     }
 
-    fn seek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         each!(self, leaf => leaf.seek(key))
     }
 
-    fn reseek(&mut self, key: &CellRef<'_>) -> Result<()> {
+    fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         each!(self, leaf => leaf.reseek(key))
     }
 
-    fn seek_to_previous_row(&mut self, row: &[u8]) -> Result<()> {
+    fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()> {
         each!(self, leaf => leaf.seek_to_previous_row(row))
     }
 
-    fn seek_to_last_row(&mut self) -> Result<()> {
+    fn seek_to_last_row(&mut self) -> TryResult<()> {
         each!(self, leaf => leaf.seek_to_last_row())
     }
 }

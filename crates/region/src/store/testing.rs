@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
-    CellBuffer, CellComparator, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result,
+    CellBuffer, CellComparator, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, TryError,
 };
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 
@@ -160,7 +160,7 @@ pub(crate) fn drain(scanner: &mut RegionScanner, context: ScannerContext) -> Res
     let mut results = Vec::new();
     for _ in 0..100_000 {
         let mut out = CellBuffer::new();
-        let state = scanner.next(&mut out, &mut context.clone())?;
+        let state = scanner.next(&mut out, &mut context.clone()).map_err(TryError::into_failure)?;
         if !out.is_empty() {
             results.push(out.iter().map(|cell| text(&cell)).collect());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellComparator, KeepDeletedCells, KeyBuf, Result};
+use evenkeel_common::{CellComparator, KeepDeletedCells, KeyBuf, TryResult};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use smallvec::SmallVec;
 
@@ -68,7 +68,7 @@ impl StoreView {
         columns: Option<&[Bytes]>,
         read_point: u64,
         now_ms: i64,
-    ) -> Result<StoreScanner<StoreLeaf>> {
+    ) -> TryResult<StoreScanner<StoreLeaf>> {
         let info = &self.store.info;
         let start = ScanStart { row_bytes_max: self.store.config.row_bytes_max, ..ScanStart::of(scan) };
         let mut seek = LeafSeeker::new(start, KeyBuf::default());
@@ -94,7 +94,7 @@ impl StoreView {
         columns: Option<&[Bytes]>,
         read_point: u64,
         now_ms: i64,
-    ) -> Result<()> {
+    ) -> TryResult<()> {
         let rows = RowRange { from: row, to: row, reversed: false };
         let wanted = LeafPruner::new(&self.store.info, scan, rows, columns, now_ms);
         scanner.go_to_row(row, |leaves, seek| self.seek_leaves(leaves, &wanted, read_point, seek))
@@ -113,11 +113,12 @@ impl StoreView {
         wanted: &LeafPruner<'_>,
         read_point: u64,
         seek: &mut LeafSeeker<'_>,
-    ) -> Result<()> {
+    ) -> TryResult<()> {
         let options = ScanOptions {
             cache_blocks: wanted.scan.cache_blocks && self.store.config.cache.data_on_read,
             pread: wanted.scan.read_type != ReadType::Stream,
             is_compaction: false,
+            wait: wanted.scan.wait,
         };
         let mut at = 0;
         for segment in self.state.segments() {
@@ -151,7 +152,7 @@ fn seek_or_rewind(
     was_there: bool,
     read_point: u64,
     seek: &mut LeafSeeker<'_>,
-) -> Result<usize> {
+) -> TryResult<usize> {
     if was_there {
         leaves[at].rewind(read_point);
     }
@@ -214,7 +215,7 @@ impl<'a> LeafPruner<'a> {
     }
 
     /// `leaf` is the existing scanner of the file, if there is one.
-    fn may_match_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+    fn may_match_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> TryResult<bool> {
         if !self.time_range_overlaps(file) {
             return Ok(false);
         }
@@ -243,23 +244,31 @@ impl<'a> LeafPruner<'a> {
     }
 
     /// Returns false if the bloom filter excludes the row of a Get, or its only column.
-    fn bloom_may_contain_row(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> Result<bool> {
+    fn bloom_may_contain_row(
+        &self,
+        file: &StoreFile,
+        leaf: Option<&mut StoreFileScanner>,
+    ) -> TryResult<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
+        let filters = reader.bloom_filters(self.scan.wait);
         match (self.column, leaf) {
             (Some(column), _) if reader.bloom_type() == BloomType::RowCol => {
-                reader.might_contain_row_col(row, column)
+                filters.might_contain_row_col(row, column)
             }
             (_, Some(leaf)) => leaf.might_contain_row(row),
-            (_, None) => reader.might_contain_row(row),
+            (_, None) => filters.might_contain_row(row),
         }
     }
 
     /// Returns false if a bloom filter of row prefixes excludes the prefix that all rows of the
     /// scan share.
-    fn bloom_may_contain_prefix(&self, file: &StoreFile) -> Result<bool> {
+    fn bloom_may_contain_prefix(&self, file: &StoreFile) -> TryResult<bool> {
         let (reader, row) = (file.reader(), self.rows.from);
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
         let shared = row.iter().zip(self.rows.to).take_while(|(a, b)| a == b).count();
-        if shared >= bytes as usize { reader.might_contain_row_prefix(&row[..shared]) } else { Ok(true) }
+        match shared >= bytes as usize {
+            true => reader.bloom_filters(self.scan.wait).might_contain_row_prefix(&row[..shared]),
+            false => Ok(true),
+        }
     }
 }

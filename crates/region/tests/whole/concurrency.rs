@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::CellBuffer;
+use evenkeel_common::{CellBuffer, Wait};
 use evenkeel_fs::{Fault, Keep, Op};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
@@ -281,7 +281,7 @@ fn a_row_reader_goes_with_the_time() {
                 }
             },
             || {
-                let mut reader = region.row_reader();
+                let mut reader = region.row_reader(Wait::Allowed);
                 let mut newest = [0; WRITERS];
                 for at in (0..WRITERS).cycle().take(20 * WRITERS) {
                     let mut cells = CellBuffer::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::LruBlockCache;
-use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue, TableDescriptor};
+use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue, TableDescriptor, Wait};
 use evenkeel_fs::Keep;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
@@ -304,7 +304,7 @@ fn run_rows(seed: u64) {
     cluster.cache = Arc::new(LruBlockCache::new(1 << 20));
     let cluster = cluster.compacting(compaction);
     let region = cluster.region();
-    let mut rows = region.row_reader();
+    let mut rows = region.row_reader(Wait::Allowed);
     let mut model = Model::default();
     for step in 0..150 {
         match random.below(20) {
@@ -363,7 +363,7 @@ fn cells_expire_between_two_rows_of_one_reader() {
     cluster.table = brief.into_iter().fold(cluster.table.clone(), TableDescriptor::with_family);
     cluster.restart();
     ["r", "s"].iter().for_each(|row| cluster.put(row, "a", "q", "value").expect("written"));
-    let mut rows = cluster.region().row_reader();
+    let mut rows = cluster.region().row_reader(Wait::Allowed);
     assert_eq!(read(&mut rows, 0, Scan::get("r")).len(), 1);
     cluster.clock.advance_ms(1000);
     assert_eq!(read(&mut rows, 0, Scan::get("s")).len(), 1);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use evenkeel_common::cell::ROW_BYTES_MAX;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{self, Filter};
 use evenkeel_region::ops::{Columns, Families, FamilyColumns, ReadType, Scan, TimeRange};
@@ -84,6 +84,7 @@ pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
         mvcc_read_point: proto.mvcc_read_point.filter(|point| (1..=i64::MAX as u64).contains(point)),
         read_type: read_type(proto)?,
         load_families_on_demand: proto.load_column_families_on_demand.unwrap_or(on_demand),
+        wait: Wait::Allowed,
     };
     check_batch(&scan)?;
     Ok(ScanRequest {

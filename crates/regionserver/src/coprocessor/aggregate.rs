@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, CellRef, HBaseError, Result};
+use evenkeel_common::{CellBuffer, CellRef, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter;
 use evenkeel_region::ops::Scan;
@@ -89,7 +89,8 @@ fn for_each_row(
     let mut row = CellBuffer::new();
     loop {
         row.clear();
-        let state = scanner.next(&mut row, &mut ScannerContext::unlimited())?;
+        let state =
+            scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
         if !row.is_empty() {
             each(&row)?;
         }

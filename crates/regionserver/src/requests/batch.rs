@@ -5,7 +5,7 @@
 //! handler thread goes there, a Multi of reads or writes is run at once, and single Gets and writes are decoded and kept.
 //! Then it runs what it kept:
 //!
-//! * **Gets**: read like the Gets of a Multi, see [`super::together`]. They are read before the batch ends when they are
+//! * **Gets**: read like the Gets of a Multi, see [`super::get_batch`]. They are read before the batch ends when they are
 //!   many or their answers are likely large, since the answers of a turn are written when they come to some size.
 //! * **Writes**: their rows are looked up side by side, then the writes are made one after another. Made as they are
 //!   decoded, each would walk its region's skip list alone and wait for memory at every node (see
@@ -31,9 +31,9 @@ use evenkeel_rpc::{
 use evenkeel_wal::WakeBatch;
 
 use crate::requests::caller::{Caller, answer};
-use crate::requests::inline::{Attempt, RunsOn, SLICE, class_of_writes};
+use crate::requests::get_batch::GetBatch;
+use crate::requests::inline::{RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
-use crate::requests::together::Gets;
 use crate::services::client::ClientService;
 
 /// A single write that has been decoded.
@@ -78,7 +78,7 @@ impl RecentRows {
 /// Calls of a batch that were decoded, and run when the batch has been planned.
 pub struct Planned {
     /// Single Gets.
-    pub gets: Gets<(Call, Responder)>,
+    pub gets: GetBatch<(Call, Responder)>,
     /// Single writes.
     pub writes: Vec<Write>,
     /// Lets the log hear of the batch's writes together. `Some` once the batch has made one.
@@ -105,14 +105,14 @@ impl ClientRunner {
     /// The part of a thread that has run nothing yet.
     pub fn new(service: ClientService) -> Self {
         let recent = RecentRows { largest: GETS_BYTES };
-        Self { service, planned: Planned { gets: Gets::NONE, writes: Vec::new(), wakes: None }, recent }
+        Self { service, planned: Planned { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
     }
 
     /// Decodes a call and runs it, hands it to a handler thread, or keeps it for [`ClientRunner::finish`].
     pub fn plan(&mut self, call: Call, reply: Responder) {
         let Self { service, planned, .. } = self;
         run_call(call.method, || service.plan(call, reply, planned));
-        if self.planned.gets.count() >= self.recent.gets_max() {
+        if self.planned.gets.len() >= self.recent.gets_max() {
             self.read();
         }
     }
@@ -127,15 +127,13 @@ impl ClientRunner {
     /// Reads the Gets that were kept.
     fn read(&mut self) {
         let gets = &mut self.planned.gets;
-        if gets.count() == 0 {
+        if gets.is_empty() {
             return;
         }
         let service = &self.service;
         let caller = |(call, _): &(Call, Responder)| Caller::of(call);
-        let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| match outcome {
-            Attempt::Done(outcome) => answer(reply, outcome),
-            Attempt::WouldWait => service.aside_counted(CallClass::General, system, call, reply),
-            Attempt::TookLong => service.aside_counted(CallClass::Scan, system, call, reply),
+        let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| {
+            service.answer_or_read_again(call, reply, system, outcome);
         });
         self.recent.note(largest);
     }

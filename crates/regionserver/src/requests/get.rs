@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, turns};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
 use evenkeel_region::scanner::ScannerContext;
@@ -12,7 +12,7 @@ use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::{RegionServer, load};
 
-/// Reads one row.
+/// Reads one row, on a thread that may wait.
 ///
 /// # Errors
 /// What finding the region, reading the request or reading the row says.
@@ -22,9 +22,10 @@ pub fn get(
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
     let (region, row) = (find_region(server, &request)?, request.get.row.clone());
+    let mut reader = GetReader::new(server, &region, Wait::Allowed);
     let mut context = ScannerContext::unlimited();
-    one(server, &mut region.row_reader(), (&row, 0), &request.get, caller, &mut context)
-        .map(|(reply, _)| reply)
+    let reply = reader.reply(0, &request.get, &row, std::iter::empty(), caller, &mut context);
+    reply.map(|(reply, _)| reply).map_err(TryError::into_failure)
 }
 
 /// The region of a Get, which counts as one when there is none.
@@ -35,52 +36,77 @@ pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Ar
     server.region(&request.region).inspect_err(|_| load::count(&server.counters.gets))
 }
 
-/// Reads one row by what reads others of its kind; also returns the bytes of its cells. When `context` says that the read gave
-/// up, the outcome is none.
+/// Reads rows of one region one after the other: those of single Gets that came together, and those of a Multi.
 ///
-/// # Errors
-/// What reading the request or reading the row says.
-pub fn one(
-    server: &RegionServer,
-    rows: &mut RowReader<'_>,
-    place: (&Bytes, usize),
-    get: &pb::Get,
-    caller: &Caller,
-    context: &mut ScannerContext,
-) -> Result<(Reply<pb::GetResponse>, u64)> {
-    let mut cells = server.cells_for(caller);
-    let read = row_of_batch(server, rows, place, get, &mut cells, context);
-    if !turns::was_refused() && !context.gave_up() {
-        load::count(&server.counters.gets);
-    }
-    read?;
-    let bytes = cells.encoded_len() as u64;
-    // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
-    let mut block = caller.block().filter(|_| caller.has_version(1, 3));
-    let result = match get.existence_only() {
-        true => result::existence(!cells.is_empty(), false),
-        false => place_cells(cells, block.as_mut()),
-    };
-    Ok((Reply { message: pb::GetResponse { result: Some(result) }, block }, bytes))
+/// Gets that differ in nothing but the row are of one *kind*, which the caller numbers. The row of a Get is read by what
+/// read the row before, when that was of the same kind (see [`RowReader`]). The reader holds on to files and blocks, so it
+/// should live no longer than the Gets at hand.
+pub struct GetReader<'a> {
+    server: &'a RegionServer,
+    rows: RowReader<'a>,
 }
 
-/// Adds the cells of a row of a batch whose Gets are of some kinds (see [`crate::convert::multi`]); `context` counts the bytes of
-/// the blocks that were looked into.
-///
-/// # Errors
-/// As [`get`]; `cells` may have a part of the row then.
-pub fn row_of_batch(
-    server: &RegionServer,
-    rows: &mut RowReader<'_>,
-    (row, kind): (&Bytes, usize),
-    get: &pb::Get,
-    cells: &mut CellBuffer,
-    context: &mut ScannerContext,
-) -> Result<()> {
-    check_not_closest(get)?;
-    check_row(row)?;
-    let scan = || read::get(get, row, server.config.load_families_on_demand);
-    rows.get_of_kind(kind, row, scan, cells, context)
+impl<'a> GetReader<'a> {
+    /// A reader that may wait, or may not.
+    pub fn new(server: &'a RegionServer, region: &'a Region, wait: Wait) -> Self {
+        Self { server, rows: region.row_reader(wait) }
+    }
+
+    /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked into. `upcoming` are
+    /// the rows that are read next of this kind, this one first: they are prefetched.
+    ///
+    /// # Errors
+    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`. `cells` may have a part of the
+    /// row then.
+    pub fn read<'r>(
+        &mut self,
+        kind: usize,
+        get: &pb::Get,
+        row: &Bytes,
+        upcoming: impl Iterator<Item = &'r [u8]> + Clone,
+        cells: &mut CellBuffer,
+        context: &mut ScannerContext,
+    ) -> TryResult<()> {
+        self.rows.prefetch_rows(kind, upcoming);
+        check_not_closest(get)?;
+        check_row(row)?;
+        let scan = || read::get(get, row, self.server.config.load_families_on_demand);
+        self.rows.get_of_kind(kind, row, scan, cells, context)
+    }
+
+    /// Reads the row of a single Get; also returns the bytes of its cells.
+    ///
+    /// # Errors
+    /// As [`GetReader::read`].
+    pub fn reply<'r>(
+        &mut self,
+        kind: usize,
+        get: &pb::Get,
+        row: &Bytes,
+        upcoming: impl Iterator<Item = &'r [u8]> + Clone,
+        caller: &Caller,
+        context: &mut ScannerContext,
+    ) -> TryResult<(Reply<pb::GetResponse>, u64)> {
+        let mut cells = self.server.cells_for(caller);
+        let read = self.read(kind, get, row, upcoming, &mut cells, context);
+        if !read.as_ref().is_err_and(TryError::is_unfinished) {
+            load::count(&self.server.counters.gets);
+        }
+        read?;
+        let bytes = cells.encoded_len() as u64;
+        // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
+        let mut block = caller.block().filter(|_| caller.has_version(1, 3));
+        let result = match get.existence_only() {
+            true => result::existence(!cells.is_empty(), false),
+            false => place_cells(cells, block.as_mut()),
+        };
+        Ok((Reply { message: pb::GetResponse { result: Some(result) }, block }, bytes))
+    }
+
+    /// Does not count the rows that were read so far: all of them are read again elsewhere.
+    pub fn forget(mut self) {
+        self.rows.forget();
+    }
 }
 
 fn check_not_closest(get: &pb::Get) -> Result<()> {

@@ -64,17 +64,6 @@ pub fn is_short(request: &MultiRequest) -> bool {
     actions <= ACTIONS_MAX && request.kinds.iter().all(|get| is_cheap(get.filter.as_ref()))
 }
 
-/// What became of work that was to be done on a connection's thread.
-#[derive(Debug)]
-pub enum Attempt<T> {
-    /// It was done.
-    Done(T),
-    /// It would have to wait for a disk or for another thread. It has to be done anew.
-    WouldWait,
-    /// It took longer than its slice. It has to be done anew.
-    TookLong,
-}
-
 /// Where a request runs, as far as that says what it may do there.
 #[derive(Clone, Copy)]
 pub enum RunsOn<'a> {
@@ -87,11 +76,6 @@ pub enum RunsOn<'a> {
 }
 
 impl<'a> RunsOn<'a> {
-    /// How long reads may take here; `None`: as long as they take.
-    pub fn slice(self) -> Option<Duration> {
-        matches!(self, RunsOn::Connection(_)).then_some(SLICE)
-    }
-
     /// Who makes the writes that would have to wait; `None`: they wait here.
     pub fn handlers(self) -> Option<&'a Arc<Executor>> {
         match self {

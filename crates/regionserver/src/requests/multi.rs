@@ -27,11 +27,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_common::length;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, quoted, turns};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError, TryResult, Wait, quoted, turns};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{self, Region, RowReader};
+use evenkeel_region::region::{self, Region};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_rpc::{CallClass, CellBlockReader, CellBlockWriter, Charge, Executor};
 use parking_lot::Mutex;
@@ -42,8 +42,8 @@ use crate::convert::{condition, mutation, result};
 use crate::coprocessor::endpoint;
 use crate::limits::memstore;
 use crate::requests::caller::{Caller, Done, Reply, place_cells};
-use crate::requests::get;
-use crate::requests::inline::{self, Attempt, RunsOn};
+use crate::requests::get::GetReader;
+use crate::requests::inline::{self, RunsOn};
 use crate::requests::mutate::check_same_row;
 use crate::{RegionServer, load};
 
@@ -87,36 +87,196 @@ pub fn kind(request: &MultiRequest) -> Kind {
     }
 }
 
-/// The outcome of a request of [`Kind::Reads`] on a connection's thread: known when this returns, unless it is to be read
-/// elsewhere.
-pub fn read_inline(
-    server: &Arc<RegionServer>,
+/// Reads the rows of a request of [`Kind::Reads`]. `slice` is how long that may take here; `None` for no limit.
+///
+/// # Errors
+/// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are allowed. `WouldWait`
+/// and `TimeSliceOver`: the request has to be read again elsewhere. An action that fails has its error in the reply.
+pub fn read(
+    server: &RegionServer,
     request: &MultiRequest,
-    caller: Caller,
-    runs_on: RunsOn<'_>,
-) -> Attempt<Result<Reply<MultiResponse>>> {
-    let told = Arc::<Mutex<_>>::default();
-    let tell = Arc::clone(&told);
-    let done = Box::new(move |outcome| *tell.lock() = Some(outcome));
-    let ended =
-        turns::without_waiting(|| multi(server, request, CellBlockReader::none(), caller, done, runs_on));
-    match ended {
-        None => Attempt::WouldWait,
-        Some(Ended::GaveUp) => Attempt::TookLong,
-        Some(Ended::Begun) => {
-            let outcome = told.lock().take();
-            Attempt::Done(outcome.unwrap_or_else(|| Err(HBaseError::io("a read was not answered"))))
+    caller: &Caller,
+    wait: Wait,
+    slice: Option<Duration>,
+) -> TryResult<Reply<MultiResponse>> {
+    let checked = server.check_open().and_then(|()| check_size(server, request));
+    let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
+    let mut rows = Rows {
+        limits: ReplyLimits::new(server, caller),
+        cells: server.cells_for(caller),
+        block: caller.block(),
+        caller,
+        context: ScannerContext::within(slice),
+        actions_left,
+    };
+    let results = checked.map_err(TryError::from).and_then(|()| {
+        let actions = request.region_actions.iter();
+        actions.map(|of| rows.of_region(server, of, &request.kinds, wait)).collect::<TryResult<_>>()
+    });
+    if !results.as_ref().is_err_and(TryError::is_unfinished) {
+        load::count(&server.counters.multis);
+    }
+    let message = MultiResponse {
+        region_action_result: results?,
+        processed: None,
+        region_statistics: Some(pb::MultiRegionLoadStats::default()),
+    };
+    let Rows { cells, mut block, .. } = rows;
+    if let Some(block) = &mut block {
+        block.push_buffer_owned(cells);
+    }
+    Ok(Reply { message, block })
+}
+
+/// The rows of a request that only reads.
+struct Rows<'a> {
+    limits: ReplyLimits,
+    /// The cells of all rows so far, one row behind the other; without a codec, of none.
+    cells: CellBuffer,
+    block: Option<CellBlockWriter>,
+    caller: &'a Caller,
+    /// How long was read, and the bytes of the blocks that were looked into.
+    context: ScannerContext,
+    /// Actions not yet looked at; those of regions that cannot be had, too.
+    actions_left: usize,
+}
+
+impl Rows<'_> {
+    /// Reads the rows of a region action; a pb::RegionActionResult.
+    fn of_region(
+        &mut self,
+        server: &RegionServer,
+        of: &RegionAction,
+        kinds: &[pb::Get],
+        wait: Wait,
+    ) -> TryResult<Bytes> {
+        let region = match server.region(&of.region) {
+            Ok(region) => region,
+            Err(error) => {
+                self.actions_left -= of.actions.len();
+                self.limits.told_bytes += result::exception_bytes(&error);
+                let exception = Some(result::exception(&error));
+                let failed = pb::RegionActionResult { exception, ..Default::default() };
+                return Ok(failed.encode_to_vec().into());
+            }
+        };
+        let mut reader = GetReader::new(server, &region, wait);
+        let mut entries = Entries::with_capacity(of.actions.len());
+        for (slot, action) in of.actions.iter().enumerate() {
+            let index = action.index.unwrap_or(0);
+            let outcome = match (self.limits.too_large(self.caller, &self.context), &action.what) {
+                (Some(error), _) => Err(error.into()),
+                (None, What::Get { row, kind }) => {
+                    let upcoming = rows_of_kind(&of.actions[slot..], *kind);
+                    self.row(&mut reader, (&kinds[*kind], *kind), row, upcoming)
+                }
+                (None, _) => Err(HBaseError::io("Unexpected Action type").into()),
+            };
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(TryError::Failed(error)) => Outcome::Failed(error),
+                Err(unfinished) => {
+                    reader.forget();
+                    return Err(unfinished);
+                }
+            };
+            self.actions_left -= 1;
+            self.limits.told_bytes += outcome.told_bytes();
+            match outcome {
+                Outcome::Rows { count, .. } if self.block.is_some() => entries.push_counted(index, count),
+                outcome => add_entry(&mut entries, index, Some(outcome), None),
+            }
+        }
+        Ok(entries.finish())
+    }
+
+    /// Reads a row to the end of those before it.
+    fn row<'r>(
+        &mut self,
+        reader: &mut GetReader<'_>,
+        (get, kind): (&pb::Get, usize),
+        row: &Bytes,
+        upcoming: impl Iterator<Item = &'r [u8]> + Clone,
+    ) -> TryResult<Outcome> {
+        let (cells_before, bytes_before) = (self.cells.len(), self.cells.encoded_len());
+        let read = reader.read(kind, get, row, upcoming, &mut self.cells, &mut self.context);
+        let count = self.cells.len() - cells_before;
+        let bytes = self.cells.encoded_len() - bytes_before;
+        if read.is_err() || get.existence_only() {
+            self.cells.truncate(cells_before);
+        }
+        read?;
+        self.limits.add_cells(bytes as u64);
+        if get.existence_only() {
+            return Ok(Outcome::Exists(count > 0));
+        }
+        let is_first = cells_before == 0 && self.actions_left > 1;
+        match self.block {
+            // The cells lie beside the message, with those of all other rows.
+            Some(_) => {
+                if is_first {
+                    self.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
+                }
+                Ok(Outcome::Rows { count, cells: CellBuffer::new() })
+            }
+            None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
         }
     }
 }
 
-/// How the start of a request's actions ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All were begun, or refused.
-    Begun,
-    /// It took longer than it may here, and has to be done anew: it only read. Nobody is answered.
-    GaveUp,
+/// How large a reply may become, and how large it is.
+struct ReplyLimits {
+    /// Bytes of cells after which the rest is not read.
+    result_bytes_max: u64,
+    /// As many bytes of blocks may be looked into as the settings say: a reply does not hold them.
+    block_bytes_max: u64,
+    /// Bytes of cells read so far.
+    result_bytes: u64,
+    /// What actions have left to be told so far.
+    told_bytes: u64,
+    /// The room for replies that the cells take.
+    room: Charge,
+    /// There was none for more.
+    has_no_room: bool,
+}
+
+impl ReplyLimits {
+    fn new(server: &RegionServer, caller: &Caller) -> Self {
+        Self {
+            result_bytes_max: match caller.has_version(1, 2) {
+                true => server.result_bytes_max(),
+                false => server.result_bytes_max_uncut(),
+            },
+            block_bytes_max: server.config.result_bytes_max,
+            result_bytes: 0,
+            told_bytes: 0,
+            room: Charge::none(Arc::clone(&server.unsent)),
+            has_no_room: false,
+        }
+    }
+
+    /// Counts cells that were read. Small replies touch no count that others share.
+    fn add_cells(&mut self, bytes: u64) {
+        self.result_bytes += bytes;
+        if self.result_bytes > self.room.units() + ROOM_STEP {
+            self.has_no_room |= !self.room.take(self.result_bytes - self.room.units());
+        }
+    }
+
+    /// The error of actions for which the reply has no room. Clients that do not know it get as much as there is room for.
+    fn too_large(&self, caller: &Caller, context: &ScannerContext) -> Option<HBaseError> {
+        let is_full = self.has_no_room
+            || self.result_bytes > self.result_bytes_max
+            || self.told_bytes > self.result_bytes_max
+            || (caller.has_version(1, 2) && context.block_size + self.told_bytes > self.block_bytes_max);
+        is_full.then(|| {
+            let message = format!(
+                "Max size exceeded CellSize: {} BlockSize: {}",
+                self.result_bytes, context.block_size
+            );
+            HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
+        })
+    }
 }
 
 /// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads before it writes waits
@@ -128,12 +288,11 @@ pub fn multi(
     caller: Caller,
     done: Done<MultiResponse>,
     runs_on: RunsOn<'_>,
-) -> Ended {
+) {
     let count = || load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
         count();
-        done(Err(error));
-        return Ended::Begun;
+        return done(Err(error));
     }
     let global = request.condition.as_ref();
     // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
@@ -144,7 +303,7 @@ pub fn multi(
     let gathering = Gathering::new(actions, caller, global.is_some(), done, runs_on.handlers());
     let mut run = Run {
         runs_on,
-        context: ScannerContext::of_slice(runs_on.slice()),
+        context: ScannerContext::unlimited(),
         kinds: &request.kinds,
         actions_left: actions.iter().map(|of| of.actions.len()).sum(),
         gets: None,
@@ -152,29 +311,19 @@ pub fn multi(
         gathering: &gathering,
         block,
         nonces: caller.nonce_source(request.nonce_group),
-        result_bytes_max: match caller.has_version(1, 2) {
-            true => server.result_bytes_max(),
-            false => server.result_bytes_max_uncut(),
-        },
-        result_bytes: 0,
-        room: Charge::none(Arc::clone(&server.unsent)),
-        has_no_room: false,
+        limits: ReplyLimits::new(server, &caller),
         written_bytes: 0,
     };
     look_ahead(server, actions);
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
-        if turns::was_refused() || run.context.gave_up() {
-            return Ended::GaveUp; // nobody asks for the outcome
-        }
     }
     count();
     run.end_gets();
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
     gathering.end();
-    Ended::Begun
 }
 
 /// Has the places of rows that will be written near the processor.
@@ -244,17 +393,9 @@ struct Run<'a> {
     gets: Option<Gets>,
     nonces: NonceSource,
     runs_on: RunsOn<'a>,
-    /// How long it has read, and the bytes of the blocks that it looked into.
+    /// The bytes of the blocks that it looked into.
     context: ScannerContext,
-    /// Bytes of cells after which the rest is not read. Of the blocks they were in so many may be looked into as the
-    /// settings say: a reply does not hold them.
-    result_bytes_max: u64,
-    /// Bytes of cells read so far.
-    result_bytes: u64,
-    /// The room for replies that these take.
-    room: Charge,
-    /// There was none for more.
-    has_no_room: bool,
+    limits: ReplyLimits,
     /// What the mutations begun so far add to MemStores.
     written_bytes: u64,
 }
@@ -338,7 +479,8 @@ impl Run<'_> {
 
     fn one_by_one(&mut self, at: usize, region: &Arc<Region>, of_region: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
-        let (mut batch, mut rows) = (Batch::default(), region.row_reader());
+        let mut batch = Batch::default();
+        let mut reader = GetReader::new(self.server, region, Wait::Allowed);
         for (slot, action) in of_region.actions.iter().enumerate() {
             if matches!(action.what, What::Mutation(_) | What::Service(_)) {
                 self.end_gets();
@@ -351,14 +493,8 @@ impl Run<'_> {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
-                        rows.prefetch_rows(*kind, rows_of_kind(&of_region.actions[slot..], *kind));
-                        let outcome = self.get(at, slot, &mut rows, row, *kind);
-                        if self.context.gave_up() {
-                            return rows.forget();
-                        }
-                        if outcome.is_err() && turns::was_refused() {
-                            return;
-                        }
+                        let upcoming = rows_of_kind(&of_region.actions[slot..], *kind);
+                        let outcome = self.get((at, slot), &mut reader, row, *kind, upcoming);
                         self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
                     }
                     What::Nothing => {
@@ -429,13 +565,13 @@ impl Run<'_> {
     }
 
     /// Reads a row to the end of those before it.
-    fn get(
+    fn get<'r>(
         &mut self,
-        at: usize,
-        slot: usize,
-        rows: &mut RowReader<'_>,
+        (at, slot): (usize, usize),
+        reader: &mut GetReader<'_>,
         row: &Bytes,
         kind: usize,
+        upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> Result<Outcome> {
         let get = &self.kinds[kind];
         let caller = &self.gathering.caller;
@@ -448,18 +584,14 @@ impl Run<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let read = get::row_of_batch(self.server, rows, (row, kind), get, &mut gets.cells, &mut self.context);
+        let read = reader.read(kind, get, row, upcoming, &mut gets.cells, &mut self.context);
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
             gets.cells.truncate(cells_before);
         }
-        read?;
-        self.result_bytes += bytes as u64;
-        // Small replies touch no count that others share.
-        if self.result_bytes > self.room.units() + ROOM_STEP {
-            self.has_no_room |= !self.room.take(self.result_bytes - self.room.units());
-        }
+        read.map_err(TryError::into_failure)?;
+        self.limits.add_cells(bytes as u64);
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
         }
@@ -489,21 +621,10 @@ impl Run<'_> {
         endpoint::call(self.server, region, call, self.nonces.owner, done);
     }
 
-    /// The error of actions for which the reply has no room. Clients that do not know it get as much as there is room for.
-    fn too_large(&self) -> Option<HBaseError> {
-        let knows = self.gathering.caller.has_version(1, 2);
-        let told_bytes = self.gathering.told_bytes.load(Ordering::Relaxed);
-        let is_full = self.has_no_room
-            || self.result_bytes > self.result_bytes_max
-            || told_bytes > self.result_bytes_max
-            || (knows && self.context.block_size + told_bytes > self.server.config.result_bytes_max);
-        is_full.then(|| {
-            let message = format!(
-                "Max size exceeded CellSize: {} BlockSize: {}",
-                self.result_bytes, self.context.block_size
-            );
-            HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
-        })
+    /// The error of actions for which the reply has no room.
+    fn too_large(&mut self) -> Option<HBaseError> {
+        self.limits.told_bytes = self.gathering.told_bytes.load(Ordering::Relaxed);
+        self.limits.too_large(&self.gathering.caller, &self.context)
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::length;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result};
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
@@ -365,7 +365,7 @@ impl Call<'_> {
         page.counts.reserve(rows.min(RESULTS_RESERVED_MAX) as usize);
         loop {
             let (before, blocks_before) = (page.cells.len(), context.block_size);
-            let state = scanner.scanner.next(&mut page.cells, context)?;
+            let state = scanner.scanner.next(&mut page.cells, context).map_err(TryError::into_failure)?;
             let more = state.has_more();
             if page.cells.len() > before {
                 if !self.add(scanner, page, before, state) {

@@ -4,23 +4,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use evenkeel_wal::WakeBatch;
+use prost::Message;
 
 use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
 use crate::coprocessor::endpoint;
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
-use crate::requests::caller::{Caller, answer};
+use crate::requests::caller::{Caller, Reply, answer};
 use crate::requests::get;
-use crate::requests::inline::{self, Attempt, RunsOn};
+use crate::requests::get_batch::GetBatch;
+use crate::requests::inline::{self, RunsOn, SLICE};
 use crate::requests::multi;
 use crate::requests::mutate;
 use crate::requests::scan;
-use crate::requests::together::Gets;
 use crate::{RegionServer, load};
 
 const METHODS: &[&str] = &[
@@ -100,7 +101,7 @@ impl ClientService {
         }
     }
 
-    fn get(&self, call: Call, reply: Responder, gets: &mut Gets<(Call, Responder)>) {
+    fn get(&self, call: Call, reply: Responder, gets: &mut GetBatch<(Call, Responder)>) {
         let request: pb::GetRequest = match call.decode() {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -148,11 +149,8 @@ impl ClientService {
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
             multi::Kind::Reads => {
-                match multi::read_inline(&self.server, &request, Caller::of(&call), runs_on) {
-                    Attempt::Done(outcome) => answer(reply, outcome),
-                    Attempt::WouldWait => self.aside_counted(CallClass::General, system, call, reply),
-                    Attempt::TookLong => self.aside_counted(CallClass::Scan, system, call, reply),
-                }
+                let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
+                self.answer_or_read_again(call, reply, system, read);
             }
         }
     }
@@ -177,8 +175,20 @@ impl ClientService {
         self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
     }
 
-    /// As [`ClientService::aside`], of a read that was begun on its connection's thread.
-    pub(crate) fn aside_counted(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+    /// Answers a read that was tried on its connection's thread, or has it read again on a handler thread.
+    pub(crate) fn answer_or_read_again<M: Message>(
+        &self,
+        call: Call,
+        reply: Responder,
+        system: bool,
+        outcome: TryResult<Reply<M>>,
+    ) {
+        let class = match outcome {
+            Ok(outcome) => return answer(reply, Ok(outcome)),
+            Err(TryError::Failed(error)) => return reply.send_error(&error),
+            Err(TryError::WouldWait) => CallClass::General,
+            Err(TryError::TimeSliceOver) => CallClass::Scan,
+        };
         load::count(&self.server.counters.reads_aside);
         self.aside(class, system, call, reply);
     }
@@ -245,7 +255,12 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let class = match multi::kind(&request) {
+        let kind = multi::kind(&request);
+        if kind == multi::Kind::Reads {
+            let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Allowed, None);
+            return answer(reply, read.map_err(TryError::into_failure));
+        }
+        let class = match kind {
             multi::Kind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
             multi::Kind::Services => class(Work::Services, is_system(&request)),
             multi::Kind::Reads | multi::Kind::Writes => at,

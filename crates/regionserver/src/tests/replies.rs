@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenkeel_block_cache::{
     Admission, BlockCache, BlockKey, BucketCache, BucketCacheConfig, CacheHint, CacheStats, FileId, LoadBlock,
 };
-use evenkeel_common::Result;
+use evenkeel_common::TryResult;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellCodec, Compressor};
@@ -53,7 +53,7 @@ impl BlockCache for Watched {
         key: &BlockKey,
         hint: CacheHint,
         load: LoadBlock<'_>,
-    ) -> Result<evenkeel_block_cache::Block> {
+    ) -> TryResult<evenkeel_block_cache::Block> {
         self.0.get_or_load(key, hint, load)
     }
 }

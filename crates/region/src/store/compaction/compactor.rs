@@ -47,7 +47,8 @@ impl Store {
     ) -> Result<CompactionResult> {
         self.discard_leftovers()?;
         let summary = self.summarize(request, smallest_read_point);
-        let options = ScanOptions { cache_blocks: false, pread: false, is_compaction: true };
+        let options =
+            ScanOptions { cache_blocks: false, pread: false, is_compaction: true, ..ScanOptions::default() };
         let residency = Arc::<InputResidency>::default();
         let leaf = |file: &Arc<StoreFile>| {
             StoreLeaf::File(Box::new(

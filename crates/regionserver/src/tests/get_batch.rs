@@ -1,10 +1,10 @@
-//! Gets of one turn, read together.
+//! Single Gets that came together, read together.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BucketCache, BucketCacheConfig};
-use evenkeel_common::{KeyValue, turns};
+use evenkeel_common::{KeyValue, Result, TryError, TryResult};
 use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
@@ -14,8 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::requests::get;
-use crate::requests::inline::Attempt;
-use crate::requests::together::{Gets, KINDS_COMPARED_MAX};
+use crate::requests::get_batch::{GetBatch, KINDS_COMPARED_MAX};
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 
@@ -25,11 +24,11 @@ fn kind(row: &[u8], max_versions: u32) -> pb::Get {
 }
 
 /// The outcome of a Get that need not be read elsewhere.
-fn done<T>(outcome: Attempt<T>) -> T {
-    match outcome {
-        Attempt::Done(outcome) => outcome,
-        Attempt::WouldWait | Attempt::TookLong => panic!("in memory, and short"),
-    }
+fn done<T>(outcome: TryResult<T>) -> Result<T> {
+    outcome.map_err(|error| match error {
+        TryError::Failed(error) => error,
+        TryError::WouldWait | TryError::TimeSliceOver => panic!("in memory, and short"),
+    })
 }
 
 /// Who asks, whatever is asked.
@@ -43,7 +42,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
     let other = server.open(b"m", b"", table());
     put(&region, &[cell(b"a", b"q", b"1"), cell(b"b", b"q", b"22")]);
     put(&other, &[cell(b"m", b"q", b"333")]);
-    let mut gets = Gets::NONE;
+    let mut gets = GetBatch::EMPTY;
     let asked: [(&Arc<Region>, &[u8], u32, &str); 7] = [
         (&region, b"a", 1, "1"),
         (&other, b"m", 1, "333"),
@@ -56,7 +55,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
     for (number, (region, row, versions, _)) in asked.iter().enumerate() {
         gets.push(Arc::clone(region), kind(row, *versions), number);
     }
-    assert_eq!(gets.count(), asked.len());
+    assert_eq!(gets.len(), asked.len());
     let mut order = Vec::new();
     let largest = gets.read(&server.server, asks, |number: usize, system, outcome| {
         let reply = done(outcome).expect("read");
@@ -68,7 +67,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
     });
     assert_eq!(order, [0, 3, 4, 1, 5, 2, 6], "by kind, and in their order");
     assert!((1..100).contains(&largest), "{largest} bytes");
-    assert_eq!(gets.count(), 0);
+    assert_eq!(gets.len(), 0);
     assert_eq!(gets.read(&server.server, asks, |_, _, _| panic!("there is none")), 0);
     assert_eq!([&region, &other].map(|region| region.load().reads), [5, 2]);
 }
@@ -77,7 +76,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
 fn of_many_kinds_the_last_ones_are_compared() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"1")]);
-    let mut gets = Gets::NONE;
+    let mut gets = GetBatch::EMPTY;
     let kinds = KINDS_COMPARED_MAX as u32 + 1;
     // The first is one too far back when it comes again, and becomes a kind anew; the last is not.
     let versions = (1..=kinds).chain([1, kinds]);
@@ -98,7 +97,7 @@ fn of_many_kinds_the_last_ones_are_compared() {
 fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"1")]);
-    let mut gets = Gets::NONE;
+    let mut gets = GetBatch::EMPTY;
     let dropped = Arc::new(());
     for (number, row) in [b"a".as_slice(), b"", b"a", b"a", b"a"].iter().enumerate() {
         gets.push(region.clone(), kind(row, 1), (number, dropped.clone()));
@@ -135,7 +134,7 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
     let regions = [server.open(b"", b"m", table()), server.open(b"m", b"", table())];
     let region_of = |row: &[u8]| &regions[usize::from(row >= b"m".as_slice())];
     let mut random = SmallRng::seed_from_u64(7);
-    let (mut gets, mut together) = ([0, 0], Gets::NONE);
+    let (mut gets, mut together) = ([0, 0], GetBatch::EMPTY);
     let (mut refused, mut found) = (0, 0);
     for step in 0..2400 {
         let row = ROWS[random.random_range(0..ROWS.len())];
@@ -151,8 +150,9 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
                 };
                 together.read(&server.server, asks, |request: pb::GetRequest, _, outcome| {
                     let reply = match outcome {
-                        Attempt::Done(outcome) => outcome.expect("answered"),
-                        Attempt::WouldWait | Attempt::TookLong => {
+                        Ok(reply) => reply,
+                        Err(TryError::Failed(error)) => panic!("{error}"),
+                        Err(TryError::WouldWait | TryError::TimeSliceOver) => {
                             refused += 1;
                             read_anew(&request)
                         }
@@ -180,10 +180,9 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
             }
         }
     }
-    let left = together.count();
+    let left = together.len();
     assert!(found > 500 && refused > 0, "{found} {refused}");
     // Every Get is counted once, whether it had to be made anew or not.
     let counted = regions.each_ref().map(|region| region.load().reads);
     assert_eq!(counted, gets, "{refused} refused, {left} left");
-    assert!(turns::may_wait());
 }

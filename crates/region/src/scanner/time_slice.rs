@@ -1,0 +1,63 @@
+//! [`TimeSlice`]: how long reads may compute on a thread that serves others.
+//!
+//! All connections of a thread wait for each other's calls, so a read there has a time slice. The slice begins with the
+//! first look at the clock, and several reads may share one. A read that is not finished when the slice is over ends with
+//! [`TimeSliceOver`](evenkeel_common::TryError::TimeSliceOver), wherever it is, and is done again from its beginning on a
+//! thread that may compute for longer: the alternative, a scanner that moves to another thread, would have to let go of
+//! what it has pinned and find its place again.
+//!
+//! A slice is not a scan's deadline. A deadline ends a call at a place where the next call can continue, and the client
+//! gets what was read so far (see [`ScannerContext`](super::ScannerContext)).
+
+use std::time::{Duration, Instant};
+
+/// A length of time for some reads, or no limit. See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub struct TimeSlice {
+    /// `None` for no limit.
+    length: Option<Duration>,
+    /// Set by the first look at the clock.
+    end: Option<Instant>,
+    is_over: bool,
+}
+
+impl TimeSlice {
+    /// No limit.
+    pub const UNLIMITED: Self = Self { length: None, end: None, is_over: false };
+
+    /// A slice of this length; `None` for no limit.
+    pub fn new(length: Option<Duration>) -> Self {
+        Self { length, ..Self::UNLIMITED }
+    }
+
+    /// Whether the slice was over when the clock was last looked at.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Looks at the clock. Returns whether the slice is over.
+    pub fn check(&mut self) -> bool {
+        let Some(length) = self.length else { return false };
+        let now = Instant::now();
+        self.is_over |= now >= *self.end.get_or_insert(now + length);
+        self.is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_begins_with_the_first_look_and_stays_over() {
+        let mut slice = TimeSlice::new(Some(Duration::from_millis(20)));
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(!slice.check() && !slice.is_over(), "it has just begun");
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(!slice.is_over(), "nobody has looked");
+        assert!(slice.check() && slice.is_over() && slice.check());
+        let mut unlimited = TimeSlice::new(None);
+        assert!(!unlimited.check() && !unlimited.is_over());
+    }
+}
