@@ -29,6 +29,7 @@
 //! | [`cleaner`] | deletes what nobody needs any more from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
 //! | [`links`] | files that belong to another table |
+//! | [`connection`] | what the RegionServer of this process tells the master |
 //! | `status` | what the cluster tells of itself |
 //! | [`service`] | MasterService |
 
@@ -40,6 +41,7 @@ mod change_note;
 mod checks;
 pub mod chore;
 pub mod cleaner;
+pub mod connection;
 pub mod descriptors;
 pub mod links;
 pub mod meta;

@@ -1,5 +1,6 @@
 //! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
 
+mod connection;
 mod faults;
 mod histories;
 mod leftovers;
@@ -26,6 +27,7 @@ use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use super::*;
+use crate::connection::EmbeddedConnection;
 use crate::{recovery, regions};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::{Background, ClusterView, RegionServerConfig, RegionServerParts, ServerHooks};
@@ -108,6 +110,7 @@ impl Cluster {
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
         namespaces.ensure_built_in().expect("there");
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
+        let connection = EmbeddedConnection::new(ClusterView::default());
         let regionserver = RegionServer::new(RegionServerParts {
             name: server.clone(),
             info_port: 0,
@@ -120,7 +123,7 @@ impl Cluster {
             nonces: Arc::clone(&env.nonces),
             background: Arc::clone(&background),
             hooks: Arc::new(NoHooks),
-            cluster: ClusterView::default(),
+            master: Arc::clone(&connection) as _,
         });
         drop(regionserver.regions().add(meta_region));
         drop(regionserver.regions().add(namespace_region));
@@ -135,7 +138,7 @@ impl Cluster {
             server: server.clone(),
             master_name: server,
             cluster_id: "id".into(),
-            regionserver,
+            regionserver: Arc::clone(&regionserver),
             meta,
             namespaces,
             znodes,
@@ -143,6 +146,8 @@ impl Cluster {
         };
         let master = Master::new(parts, tables).expect("threads");
         master.discard_unfinished_snapshots().expect("discarded");
+        connection.connect(&master);
+        regionserver.report_for_duty().expect("registered");
         master.start_assignment().expect("a thread");
         self.running = Some((master, background));
     }

@@ -15,6 +15,7 @@
 //! | [`coprocessor`] | which regions have which of the built-in coprocessors, and their endpoints |
 //! | [`convert`] | protobuf messages to what regions understand, and back |
 //! | [`online_regions`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
+//! | [`master_connection`] | [`MasterConnection`]: what this server tells its master and asks of it |
 //! | [`limits`] | unflushed bytes of the server; writers slow down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | [`config`] | [`RegionServerConfig`] |
@@ -46,6 +47,7 @@ pub mod convert;
 pub mod coprocessor;
 pub mod limits;
 pub mod load;
+pub mod master_connection;
 pub mod online_regions;
 pub mod requests;
 pub mod services;
@@ -62,7 +64,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use evenkeel_block_cache::{BlockCache, CacheStats};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
@@ -77,10 +78,10 @@ pub use self::config::RegionServerConfig;
 use self::limits::memstore::MemStoreGauge;
 use self::limits::write_throttle;
 pub use self::load::RequestCounters;
+pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::online_regions::OnlineRegions;
 pub use self::requests::caller::{Caller, Done, Reply};
 pub use self::requests::scanners::{ScannerLimits, Scanners};
-pub use self::services::registry::ClusterView;
 pub use self::version::{HBASE_VERSION, version_info};
 
 /// Called once with an outcome.
@@ -133,8 +134,8 @@ pub struct RegionServerParts {
     pub background: Arc<Background>,
     /// What the process around it does.
     pub hooks: Arc<dyn ServerHooks>,
-    /// Where the rest of the cluster is.
-    pub cluster: ClusterView,
+    /// Its master.
+    pub master: Arc<dyn MasterConnection>,
 }
 
 /// See the module's documentation.
@@ -148,7 +149,7 @@ pub struct RegionServer {
     unsent: Arc<Budget>,
     background: Arc<Background>,
     hooks: Arc<dyn ServerHooks>,
-    cluster: ArcSwap<ClusterView>,
+    master: Arc<dyn MasterConnection>,
     regions: OnlineRegions,
     scanners: Scanners,
     counters: RequestCounters,
@@ -186,7 +187,7 @@ impl RegionServer {
             unsent: parts.unsent,
             background: parts.background,
             hooks: parts.hooks,
-            cluster: ArcSwap::from_pointee(parts.cluster),
+            master: parts.master,
             stopping: AtomicBool::new(false),
             braking: AtomicBool::new(false),
             schedule: background::chore::Schedule::default(),
@@ -237,16 +238,6 @@ impl RegionServer {
     /// Requests so far.
     pub fn counters(&self) -> &RequestCounters {
         &self.counters
-    }
-
-    /// Where the rest of the cluster is.
-    pub fn cluster_view(&self) -> Arc<ClusterView> {
-        self.cluster.load_full()
-    }
-
-    /// Replaces what clients are told about the cluster.
-    pub fn set_cluster_view(&self, view: ClusterView) {
-        self.cluster.store(Arc::new(view));
     }
 
     /// Refuses all requests from now on.

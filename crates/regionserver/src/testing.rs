@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCache, NoCache};
@@ -20,11 +20,13 @@ use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_rpc::{Budget, CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+use parking_lot::Mutex;
 
 use crate::background::BackgroundConfig;
 use crate::convert;
+use crate::master_connection::{ClusterView, SEEN_HOSTNAME};
 use crate::requests::caller::{Caller, Done, Reply};
-use crate::{Background, ClusterView, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
+use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
 
 /// When the clock of a test stands at first.
 pub const START_MS: i64 = 1_000_000;
@@ -43,6 +45,74 @@ impl ServerHooks for NoHooks {
     }
 }
 
+/// A master that keeps what it is told, and wants no heartbeats unless a test asks for them.
+#[derive(Default)]
+pub struct TestMaster {
+    /// How often it wants heartbeats.
+    pub report_interval: Mutex<Option<Duration>>,
+    /// The host name by which it knows the server; by the server's own name when empty.
+    pub seen_hostname: Mutex<String>,
+    /// What it was told, in this order: the RPC's or the step's name, and what it was about.
+    pub told: Mutex<Vec<(&'static str, String)>>,
+    /// The heartbeats.
+    pub reports: Mutex<Vec<pb::ServerLoad>>,
+}
+
+impl TestMaster {
+    fn note(&self, what: &'static str, about: impl ToString) {
+        self.told.lock().push((what, about.to_string()));
+    }
+}
+
+impl MasterConnection for TestMaster {
+    fn region_server_startup(
+        &self,
+        request: pb::RegionServerStartupRequest,
+    ) -> Result<pb::RegionServerStartupResponse> {
+        self.note("RegionServerStartup", format!("{},{}", request.port, request.server_start_code));
+        let seen = self.seen_hostname.lock().clone();
+        let entry = |value| pb::NameStringPair { name: SEEN_HOSTNAME.to_owned(), value };
+        let seen = Some(seen).filter(|seen| !seen.is_empty()).or(request.use_this_hostname_instead);
+        Ok(pb::RegionServerStartupResponse { map_entries: seen.into_iter().map(entry).collect() })
+    }
+
+    fn announce(&self, server: &ServerName, _info: pb::RegionServerInfo) -> Result<()> {
+        self.note("announce", server);
+        Ok(())
+    }
+
+    fn report_interval(&self) -> Option<Duration> {
+        *self.report_interval.lock()
+    }
+
+    fn region_server_report(&self, request: pb::RegionServerReportRequest) {
+        self.reports.lock().extend(request.load);
+    }
+
+    fn report_region_state_transition(
+        &self,
+        _request: pb::ReportRegionStateTransitionRequest,
+    ) -> Result<pb::ReportRegionStateTransitionResponse> {
+        Ok(pb::ReportRegionStateTransitionResponse::default())
+    }
+
+    fn report_procedure_done(&self, _request: pb::ReportProcedureDoneRequest) -> Result<()> {
+        Ok(())
+    }
+
+    fn last_flushed_sequence_id(&self, _region: &[u8]) -> Result<pb::GetLastFlushedSequenceIdResponse> {
+        Ok(pb::GetLastFlushedSequenceIdResponse::default())
+    }
+
+    fn report_fatal_error(&self, request: pb::ReportRsFatalErrorRequest) {
+        self.note("ReportRSFatalError", request.error_message);
+    }
+
+    fn cluster_view(&self) -> Arc<ClusterView> {
+        Arc::default()
+    }
+}
+
 /// A server with regions of a table `t` with the family `f`.
 pub struct TestServer {
     pub server: Arc<RegionServer>,
@@ -51,6 +121,8 @@ pub struct TestServer {
     pub unsent: Arc<Budget>,
     /// What its regions share.
     pub env: Arc<RegionEnv>,
+    /// Has what the server told its master.
+    pub master: Arc<TestMaster>,
 }
 
 impl TestServer {
@@ -88,6 +160,7 @@ impl TestServer {
         let name = ServerName::new("h", 16020, START_MS);
         let env = env(fs, wal, &name, &clock, &background, (&cache, &chunks));
         let unsent = Budget::new(1 << 30);
+        let master = Arc::<TestMaster>::default();
         let server = RegionServer::new(RegionServerParts {
             name,
             info_port: 0,
@@ -100,9 +173,9 @@ impl TestServer {
             nonces: env.nonces.clone(),
             background,
             hooks: Arc::new(NoHooks),
-            cluster: ClusterView::default(),
+            master: Arc::clone(&master) as Arc<dyn MasterConnection>,
         });
-        Self { server, clock, unsent, env }
+        Self { server, clock, unsent, env, master }
     }
 
     /// A server with one region of all rows.

@@ -70,6 +70,7 @@ use self::memory_trim::MemoryTrim;
 pub use self::memory_use::MemoryUse;
 pub use self::settings::Settings;
 use evenkeel_master::chore::MasterChore;
+use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::MetaTable;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
@@ -233,6 +234,7 @@ impl Standalone {
         namespaces.ensure_those_of(tables.keys())?;
 
         let master_name = ServerName::new(&settings.host, settings.master_port, name.start_code);
+        let connection = EmbeddedConnection::new(cluster_view(&cluster_id, &master_name, &name));
         let regionserver = RegionServer::new(RegionServerParts {
             name: name.clone(),
             info_port: 0,
@@ -244,7 +246,7 @@ impl Standalone {
             nonces: Arc::clone(&nonces),
             background: Arc::clone(&background),
             hooks: Arc::new(Hooks { wals: wals.clone(), stop: Arc::clone(&stop) }),
-            cluster: cluster_view(&cluster_id, &master_name, &name),
+            master: Arc::clone(&connection) as _,
             root: settings.root.clone(),
         });
         drop(online.set(Arc::downgrade(&regionserver)));
@@ -276,6 +278,8 @@ impl Standalone {
             stop: Box::new(move |reason| stop_master(reason)),
         };
         let master = Master::new(parts, tables)?;
+        connection.connect(&master);
+        regionserver.report_for_duty()?;
         master.discard_unfinished_snapshots()?;
         let executor = Arc::new(Executor::start(&executor_config(&conf, &name, &supervisor)?)?);
         let chore = Chore::start(&regionserver)?;
@@ -567,6 +571,9 @@ impl WalListener for WalEvents {
     fn abort(&self, reason: &str) {
         tracing::error!(reason, "the WAL failed; stopping");
         drop(self.failure.set(format!("the WAL failed: {reason}")));
+        if let Some(server) = self.online.get().and_then(Weak::upgrade) {
+            server.report_fatal_error(&format!("the WAL failed: {reason}"));
+        }
         (self.stop)(reason);
     }
 
@@ -640,7 +647,6 @@ fn announce(
     znodes.set_cluster_id(cluster_id).map_err(bad)?;
     znodes.set_running(Some(&clock.now_ms().to_string())).map_err(bad)?;
     znodes.set_master(Some((master, 0))).map_err(bad)?;
-    znodes.add_region_server(regionserver, 0, evenkeel_regionserver::version_info()).map_err(bad)?;
     znodes.set_meta_region_server(Some(regionserver)).map_err(bad)?;
     for (name, table) in tables {
         znodes.set_table_state(name, Some(mirrored(table.state))).map_err(bad)?;

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,15 @@ pub struct Schedule {
     compactions_ms: AtomicI64,
     flushes_ms: AtomicI64,
     statistics_ms: AtomicI64,
+    report_ms: AtomicI64,
+    reported: Reported,
+}
+
+/// What the last report to the master said.
+#[derive(Debug, Default)]
+struct Reported {
+    at_ms: AtomicI64,
+    requests: AtomicU64,
 }
 
 /// Scanners may keep one part in so many of the bound on unflushed cells of what was flushed.
@@ -147,6 +156,20 @@ impl RegionServer {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
             log_statistics("allocator", statistics::allocator_line(allocator::stats()));
         }
+        let interval_ms = self.master.report_interval().map(|interval| interval.as_millis());
+        let interval_ms = interval_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        if interval_ms.is_some_and(|ms| is_due(&self.schedule.report_ms, now_ms, ms)) {
+            self.report_to_master(now_ms);
+        }
+    }
+
+    /// Sends the master the load since the last report.
+    fn report_to_master(&self, now_ms: i64) {
+        let (reported, requests) = (&self.schedule.reported, self.counters.total());
+        let since_ms = reported.at_ms.swap(now_ms, Ordering::Relaxed);
+        let before = reported.requests.swap(requests, Ordering::Relaxed);
+        let since_ms = if since_ms == 0 { self.name.start_code } else { since_ms };
+        self.report_load(since_ms, now_ms, requests.saturating_sub(before));
     }
 
     /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memstore`](crate::limits::memstore)).

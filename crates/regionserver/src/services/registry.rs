@@ -6,22 +6,7 @@ use evenkeel_common::{RegionInfo, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, Respond, Responder, Service};
 
-use crate::RegionServer;
-
-/// Where things are in the cluster, as this server knows.
-#[derive(Clone, Debug, Default)]
-pub struct ClusterView {
-    /// The cluster's id.
-    pub cluster_id: String,
-    /// The active master, once there is one.
-    pub active_master: Option<ServerName>,
-    /// Masters that stand by.
-    pub backup_masters: Vec<ServerName>,
-    /// Live RegionServers; the ones that clients are sent to next.
-    pub region_servers: Vec<ServerName>,
-    /// The regions of hbase:meta: where each is, and its open sequence number.
-    pub meta: Vec<(RegionInfo, Option<ServerName>, i64)>,
-}
+use crate::{ClusterView, RegionServer};
 
 /// The registry of clients that use no ZooKeeper.
 pub struct ClientMetaService {
@@ -45,7 +30,7 @@ impl Service for ClientMetaService {
     }
 
     fn call(&self, call: Call, reply: Responder) {
-        let view = self.server.cluster.load();
+        let view = self.server.cluster_view();
         match call.method {
             "GetClusterId" => {
                 let cluster_id = Some(view.cluster_id.clone()).filter(|id| !id.is_empty());
@@ -106,7 +91,7 @@ impl Service for BootstrapNodeService {
     }
 
     fn call(&self, _call: Call, reply: Responder) {
-        let node = self.server.cluster.load().region_servers.iter().map(Into::into).collect();
+        let node = self.server.cluster_view().region_servers.iter().map(Into::into).collect();
         reply.send(&pb::GetAllBootstrapNodesResponse { node });
     }
 }

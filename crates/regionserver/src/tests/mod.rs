@@ -6,6 +6,7 @@ mod chore;
 mod endpoint;
 mod get_batch;
 mod inline;
+mod master_connection;
 mod memory;
 mod multi;
 mod reads_and_writes;

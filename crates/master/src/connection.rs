@@ -1,0 +1,118 @@
+//! [`EmbeddedConnection`]: what the RegionServer of the same process tells this master and asks of it.
+//!
+//! The RegionServer is made first, since the master opens regions in it; so the connection is made before either, and
+//! [`EmbeddedConnection::connect`] gives it the master. The master opens and closes regions in the RegionServer itself and
+//! sends it no procedures, so reports of either are refused; it reads the load itself when it is asked for the cluster's
+//! status, so it wants no heartbeats.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::region_state_transition::TransitionCode;
+use evenkeel_regionserver::master_connection::{ClusterView, MasterConnection, SEEN_HOSTNAME};
+
+use crate::Master;
+
+/// The sequence id that stands for "unknown" (`HConstants.NO_SEQNUM`, -1).
+const NO_SEQNUM: u64 = u64::MAX;
+/// Splits that a RegionServer asks for have no nonce.
+const NO_NONCE: (u64, u64) = (0, 0);
+
+/// See the module's documentation.
+pub struct EmbeddedConnection {
+    view: Arc<ClusterView>,
+    master: OnceLock<Weak<Master>>,
+}
+
+impl EmbeddedConnection {
+    /// A connection to a master that is not there yet, in a cluster that stays as `view` says.
+    pub fn new(view: ClusterView) -> Arc<Self> {
+        Arc::new(Self { view: Arc::new(view), master: OnceLock::new() })
+    }
+
+    /// The master is there. The first one counts.
+    pub fn connect(&self, master: &Arc<Master>) {
+        drop(self.master.set(Arc::downgrade(master)));
+    }
+
+    fn master(&self) -> Result<Arc<Master>> {
+        let master = self.master.get().and_then(Weak::upgrade);
+        master.ok_or_else(|| HBaseError::new(ErrorKind::ServerNotRunningYet, "Server is not running yet"))
+    }
+}
+
+impl MasterConnection for EmbeddedConnection {
+    fn region_server_startup(
+        &self,
+        request: pb::RegionServerStartupRequest,
+    ) -> Result<pb::RegionServerStartupResponse> {
+        let master = self.master()?;
+        let seen = request.use_this_hostname_instead.unwrap_or_else(|| master.parts.server.host.clone());
+        let entry = |name: &str, value| pb::NameStringPair { name: name.to_owned(), value };
+        let root = master.root().display().to_string();
+        let map_entries = vec![entry("hbase.rootdir", root), entry(SEEN_HOSTNAME, seen)];
+        Ok(pb::RegionServerStartupResponse { map_entries })
+    }
+
+    fn announce(&self, server: &ServerName, info: pb::RegionServerInfo) -> Result<()> {
+        let (port, version) = (info.info_port(), info.version_info.unwrap_or_default());
+        let added = self.master()?.parts.znodes.add_region_server(server, port, version);
+        added.map_err(|error| HBaseError::io(error.to_string()))
+    }
+
+    fn report_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    fn region_server_report(&self, _request: pb::RegionServerReportRequest) {}
+
+    fn report_region_state_transition(
+        &self,
+        request: pb::ReportRegionStateTransitionRequest,
+    ) -> Result<pb::ReportRegionStateTransitionResponse> {
+        let master = self.master()?;
+        let outcome = request.transition.iter().try_for_each(|transition| accept(&master, transition));
+        let error_message = outcome.err().map(|error| error.message().to_owned());
+        Ok(pb::ReportRegionStateTransitionResponse { error_message })
+    }
+
+    fn report_procedure_done(&self, _request: pb::ReportProcedureDoneRequest) -> Result<()> {
+        Err(HBaseError::do_not_retry("the embedded master sends no remote procedures"))
+    }
+
+    fn last_flushed_sequence_id(&self, _region: &[u8]) -> Result<pb::GetLastFlushedSequenceIdResponse> {
+        Ok(pb::GetLastFlushedSequenceIdResponse {
+            last_flushed_sequence_id: NO_SEQNUM,
+            store_last_flushed_sequence_id: Vec::new(),
+        })
+    }
+
+    fn report_fatal_error(&self, request: pb::ReportRsFatalErrorRequest) {
+        tracing::error!(error = request.error_message, "the RegionServer reported a fatal error");
+    }
+
+    fn cluster_view(&self) -> Arc<ClusterView> {
+        Arc::clone(&self.view)
+    }
+}
+
+/// Starts what a transition asks for. Only a split is asked for; see the module's documentation.
+fn accept(master: &Arc<Master>, transition: &pb::RegionStateTransition) -> Result<()> {
+    match (transition.transition_code(), &*transition.region_info) {
+        (TransitionCode::ReadyToSplit, [parent, _, upper]) => {
+            let (parent, upper) = (RegionInfo::try_from(parent)?, RegionInfo::try_from(upper)?);
+            let row = bytes::Bytes::copy_from_slice(upper.start_key());
+            master.split_region(parent.encoded_name(), Some(row), NO_NONCE).map(drop)
+        }
+        (TransitionCode::ReadyToSplit, _) => {
+            Err(HBaseError::do_not_retry("READY_TO_SPLIT names a parent and two daughters"))
+        }
+        (code, _) => {
+            let message =
+                format!("{} is unexpected: the master opens and closes regions itself", code.as_str_name());
+            Err(HBaseError::do_not_retry(message))
+        }
+    }
+}
