@@ -241,6 +241,11 @@ impl Master {
         &self.parts.meta
     }
 
+    /// The znodes at which clients begin.
+    pub fn znodes(&self) -> &Arc<Znodes> {
+        &self.parts.znodes
+    }
+
     fn fs(&self) -> &dyn FileSystem {
         &*self.parts.region_env.stores.fs
     }

@@ -1,0 +1,453 @@
+//! The start: nine steps in this order, each safe to repeat after a crash.
+//!
+//! | step | function | what is there then |
+//! |---|---|---|
+//! | 1 | `claim_directory` | the directory is this process's; it has `hbase.version` and `hbase.id` |
+//! | 2 | [`Ports::take`] | the three ports listen |
+//! | 3 | `recover_wals` | the WALs of every earlier life are split into `recovered.edits` and moved to `oldWALs` |
+//! | 4 | `open_storage` | the WALs of this life, caches, background threads: what regions are opened with |
+//! | 5 | `open_meta` | `MasterData` says where hbase:meta is, for a stock master that takes over later; hbase:meta is open, made if the directory is new |
+//! | 6 | `reconcile_tables` | directories and hbase:meta agree ([`reconcile`]); hbase:namespace is open |
+//! | 7 | `open_regions` | every region of every enabled table is open; one write to hbase:meta says where all are |
+//! | 8 | `start_master` | the znodes and the master; the RegionServer is registered with it |
+//! | 9 | `serve` | the ports answer, the chores run |
+//!
+//! A directory that is locked, a port that is taken or a setting that cannot be used ends the start with one line. Each step
+//! takes what the steps before made; nothing is undone by hand when one fails, as every part ends when it is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use evenkeel_block_cache::BlockCache;
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::thread::Supervisor;
+use evenkeel_common::{
+    Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit, buffer_pool,
+};
+use evenkeel_fs::{DirLock, FileSystem};
+use evenkeel_master::chore::MasterChore;
+use evenkeel_master::connection::EmbeddedConnection;
+use evenkeel_master::meta::{MetaTable, TableState};
+use evenkeel_master::namespaces::NamespaceTable;
+use evenkeel_master::service::MasterService;
+use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_regionserver::background::BackgroundConfig;
+use evenkeel_regionserver::background::chore::Chore;
+use evenkeel_regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
+use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerHandle};
+use evenkeel_wal::Wal;
+use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
+use evenkeel_zookeeper::{Room, ZkConfig, ZnodeTree};
+
+use crate::endpoint::ZooKeeperThread;
+use crate::memory_trim::MemoryTrim;
+use crate::ports::Ports;
+use crate::wals::{Online, WalEvents, Wals};
+use crate::{
+    Failure, Settings, Standalone, StopRequest, bad, connections, files, ignored, master_store, security,
+};
+
+/// Starts a server; see [`Standalone::start_on`].
+pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Standalone> {
+    let began = Instant::now();
+    let process = Process::new(fs, conf, stop)?;
+    let (lock, cluster_id) = claim_directory(&process)?;
+    let ports = Ports::take(&process.settings, &process.conf, &cluster_id)?;
+    let recovery = recover_wals(&process)?;
+    let storage = open_storage(&process, &recovery)?;
+    let meta = open_meta(&process, &storage)?;
+    let catalog = reconcile_tables(&process, &storage, meta, &recovery)?;
+    let identity = Identity::new(&process.settings, cluster_id, recovery.name.clone());
+    let (regionserver, connection) =
+        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports.shared.room)?;
+    let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
+    let serving = serve(&process, &storage, ports, &identity, &master, &regionserver)?;
+    master.tidy_up()?;
+    Ok(Standalone {
+        name: identity.name,
+        znode_tree: Arc::clone(master.znodes().tree()),
+        master,
+        regionserver,
+        wals: storage.wals,
+        chunks: storage.stores.chunks,
+        rpc: serving.rpc,
+        executor: serving.executor,
+        chore: serving.chore,
+        master_chore: serving.master_chore,
+        memory_trim: serving.memory_trim,
+        zookeeper: serving.zookeeper,
+        nonces: recovery.nonces,
+        recovered: recovery.recovered,
+        started_in: began.elapsed(),
+        settings: process.settings,
+        failure: process.failure,
+        _lock: lock,
+    })
+}
+
+/// What every step needs.
+struct Process {
+    fs: Arc<dyn FileSystem>,
+    conf: Arc<Configuration>,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    stop: StopRequest,
+    failure: Failure,
+    supervisor: Supervisor,
+}
+
+impl Process {
+    /// Reads the settings and refuses those that ask for what there is not.
+    fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
+        security::refuse_what_is_missing(&conf)?;
+        let settings = Settings::from(&conf)?;
+        ignored::warn(&conf);
+        if let Some(exposure) = security::exposure(settings.bind_address) {
+            tracing::warn!("{exposure}");
+        }
+        tracing::info!("{}", settings.memory.line());
+        buffer_pool::set_capacity(settings.memory.buffer_pool as usize);
+        let failure = Arc::new(OnceLock::new());
+        let supervisor = supervisor(&failure, &stop);
+        let clock = Arc::new(SystemClock);
+        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor })
+    }
+}
+
+/// Ends the server when one of its threads has died.
+fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
+    let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
+    Supervisor::new(move |death| {
+        drop(failure.set(death.to_string()));
+        stop(&death.to_string());
+    })
+}
+
+/// Step 1. Returns the lock and the cluster's id.
+fn claim_directory(process: &Process) -> Result<(DirLock, String)> {
+    let root = &process.settings.root;
+    process.fs.mkdirs(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
+    let lock = DirLock::acquire(root)?;
+    let cluster_id = files::prepare_root(&*process.fs, root)?;
+    Ok((lock, cluster_id))
+}
+
+/// What the WALs of earlier lives had, and who this life is.
+struct Recovery {
+    nonces: Arc<NonceManager>,
+    recovered: recovery::Recovered,
+    /// Its start code is later than every edit that was recovered.
+    name: ServerName,
+}
+
+/// Step 3.
+fn recover_wals(process: &Process) -> Result<Recovery> {
+    let (settings, clock) = (&process.settings, &process.clock);
+    let nonces = NonceManager::new(Arc::clone(clock), settings.nonce_grace_ms);
+    let nonces = Arc::new(nonces.within(settings.nonce_bytes_max(), settings.nonce_kept_ms));
+    let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces)?;
+    let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
+    Ok(Recovery { nonces, recovered, name })
+}
+
+/// What regions are opened with.
+struct Storage {
+    wals: Wals,
+    background: Arc<Background>,
+    stores: StoreEnv,
+    user_env: Arc<RegionEnv>,
+    meta_env: Arc<RegionEnv>,
+    online: Online,
+}
+
+/// Step 4.
+fn open_storage(process: &Process, recovery: &Recovery) -> Result<Storage> {
+    let Process { fs, conf, settings, clock, .. } = process;
+    let background = BackgroundConfig::from(conf).map_err(bad)?;
+    let background =
+        Background::start(&BackgroundConfig { supervisor: process.supervisor.clone(), ..background })?;
+    let online = Online::default();
+    let events = WalEvents {
+        online: Arc::clone(&online),
+        failure: Arc::clone(&process.failure),
+        stop: Arc::clone(&process.stop),
+    };
+    let wals = Wals::open(fs, (settings, conf), &recovery.name, clock, events)?;
+    let stores = StoreEnv {
+        fs: Arc::clone(fs),
+        root: settings.root.clone(),
+        cache: settings.block_cache.open()?,
+        clock: Arc::clone(clock),
+        chunks: settings.chunks.pool(),
+        config: StoreConfig::from_configuration(conf).map_err(bad)?,
+        compaction_throughput: Arc::clone(background.compaction_throughput()),
+    };
+    background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
+    let env = |wal: &Arc<Wal>| {
+        Arc::new(RegionEnv {
+            stores: stores.clone(),
+            wal: Arc::clone(wal),
+            config: settings.region.clone(),
+            server: recovery.name.clone(),
+            nonces: Arc::clone(&recovery.nonces),
+            events: background.clone(),
+        })
+    };
+    let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
+    Ok(Storage { wals, background, stores, user_env, meta_env, online })
+}
+
+/// hbase:meta, open.
+struct OpenMeta {
+    region: Arc<Region>,
+    table: MetaTable,
+}
+
+/// Step 5.
+fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
+    master_store::take_over(&storage.meta_env)?;
+    let region = regions::open_meta(&storage.meta_env)?;
+    let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
+    Ok(OpenMeta { region, table })
+}
+
+/// The tables, and the two regions that describe them.
+struct Catalog {
+    meta: OpenMeta,
+    namespace_region: Arc<Region>,
+    namespaces: NamespaceTable,
+    tables: BTreeMap<TableName, Table>,
+}
+
+/// Step 6.
+fn reconcile_tables(
+    process: &Process,
+    storage: &Storage,
+    meta: OpenMeta,
+    recovery: &Recovery,
+) -> Result<Catalog> {
+    let is_whole = recovery.recovered.damaged == 0;
+    let mut tables = reconcile::reconcile(&*process.fs, &process.settings.root, &meta.table, is_whole)?;
+    let namespace_region = regions::open_namespace(&storage.user_env, &meta.table, &mut tables)?;
+    let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&process.clock));
+    namespaces.ensure_built_in()?;
+    namespaces.ensure_those_of(tables.keys())?;
+    Ok(Catalog { meta, namespace_region, namespaces, tables })
+}
+
+/// The names by which clients know the cluster.
+struct Identity {
+    cluster_id: String,
+    name: ServerName,
+    master_name: ServerName,
+}
+
+impl Identity {
+    fn new(settings: &Settings, cluster_id: String, name: ServerName) -> Self {
+        let master_name = ServerName::new(&settings.host, settings.master_port, name.start_code);
+        Self { cluster_id, name, master_name }
+    }
+
+    fn cluster_view(&self) -> ClusterView {
+        ClusterView {
+            cluster_id: self.cluster_id.clone(),
+            active_master: Some(self.master_name.clone()),
+            backup_masters: Vec::new(),
+            region_servers: vec![self.name.clone()],
+            meta: vec![(RegionInfo::meta(), Some(self.name.clone()), -1)],
+        }
+    }
+}
+
+/// Step 7. Returns the RegionServer, and its connection to the master that is not there yet.
+fn open_regions(
+    process: &Process,
+    storage: &Storage,
+    recovery: &Recovery,
+    catalog: &Catalog,
+    identity: &Identity,
+    room: &Room,
+) -> Result<(Arc<RegionServer>, Arc<EmbeddedConnection>)> {
+    let settings = &process.settings;
+    let connection = EmbeddedConnection::new(identity.cluster_view());
+    let regionserver = RegionServer::new(RegionServerParts {
+        name: identity.name.clone(),
+        info_port: 0,
+        root: settings.root.clone(),
+        config: settings.regionserver.clone(),
+        clock: Arc::clone(&process.clock),
+        cache: Arc::clone(&storage.stores.cache),
+        unsent: Arc::clone(&room.replies),
+        chunks: Arc::clone(&storage.stores.chunks),
+        nonces: Arc::clone(&recovery.nonces),
+        background: Arc::clone(&storage.background),
+        hooks: Arc::new(Hooks { wals: storage.wals.clone(), stop: Arc::clone(&process.stop) }),
+        master: Arc::clone(&connection) as _,
+    });
+    drop(storage.online.set(Arc::downgrade(&regionserver)));
+    drop(regionserver.regions().add(Arc::clone(&catalog.meta.region)));
+    drop(regionserver.regions().add(Arc::clone(&catalog.namespace_region)));
+    regions::open_all(&storage.user_env, &catalog.meta.table, &catalog.tables, &regionserver)?;
+    Ok((regionserver, connection))
+}
+
+/// What operators ask of the process.
+struct Hooks {
+    wals: Wals,
+    stop: StopRequest,
+}
+
+impl ServerHooks for Hooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        self.wals.user.roll()?;
+        self.wals.meta.roll()?;
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, reason: &str) {
+        (self.stop)(reason);
+    }
+
+    fn update_configuration(&self) -> Result<()> {
+        Err(HBaseError::do_not_retry("settings are read at start only"))
+    }
+}
+
+/// Step 8.
+fn start_master(
+    process: &Process,
+    storage: &Storage,
+    catalog: Catalog,
+    identity: &Identity,
+    regionserver: &Arc<RegionServer>,
+    connection: &EmbeddedConnection,
+) -> Result<Arc<Master>> {
+    let Catalog { meta, namespaces, mut tables, .. } = catalog;
+    let meta_table = Table { descriptor: Arc::new(descriptors::meta()?), state: TableState::Enabled };
+    tables.insert(TableName::meta(), meta_table);
+    let znodes = make_znodes(process, identity, &tables, &namespaces)?;
+    let stop = Arc::clone(&process.stop);
+    let parts = MasterParts {
+        region_env: Arc::clone(&storage.user_env),
+        conf: Arc::clone(&process.conf),
+        server: identity.name.clone(),
+        master_name: identity.master_name.clone(),
+        cluster_id: identity.cluster_id.clone(),
+        regionserver: Arc::clone(regionserver),
+        meta: meta.table,
+        namespaces,
+        znodes,
+        stop: Box::new(move |reason| stop(reason)),
+    };
+    let master = Master::new(parts, tables)?;
+    connection.connect(&master);
+    regionserver.report_for_duty()?;
+    master.discard_unfinished_snapshots()?;
+    Ok(master)
+}
+
+/// Makes the nodes at which clients begin.
+fn make_znodes(
+    process: &Process,
+    identity: &Identity,
+    tables: &BTreeMap<TableName, Table>,
+    namespaces: &NamespaceTable,
+) -> Result<Arc<Znodes>> {
+    let tree = ZnodeTree::with_clock(Arc::clone(&process.clock)).within(process.settings.memory.zookeeper);
+    let paths = ZnodePaths::from_configuration(&process.conf).map_err(bad)?;
+    let master = &identity.master_name;
+    let znodes = Arc::new(Znodes::new(Arc::new(tree), paths, &format!("master:{}", master.port)));
+    znodes.create_base_nodes().map_err(bad)?;
+    znodes.set_cluster_id(&identity.cluster_id).map_err(bad)?;
+    znodes.set_running(Some(&process.clock.now_ms().to_string())).map_err(bad)?;
+    znodes.set_master(Some((master, 0))).map_err(bad)?;
+    znodes.set_meta_region_server(Some(&identity.name)).map_err(bad)?;
+    for (name, table) in tables {
+        znodes.set_table_state(name, Some(mirrored(table.state))).map_err(bad)?;
+    }
+    for namespace in namespaces.list()? {
+        znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(bad)?;
+    }
+    Ok(znodes)
+}
+
+/// What answers and what runs beside it.
+struct Serving {
+    rpc: Vec<RpcServerHandle>,
+    executor: Arc<Executor>,
+    chore: Chore,
+    master_chore: MasterChore,
+    memory_trim: MemoryTrim,
+    zookeeper: ZooKeeperThread,
+}
+
+/// Step 9.
+fn serve(
+    process: &Process,
+    storage: &Storage,
+    ports: Ports,
+    identity: &Identity,
+    master: &Arc<Master>,
+    regionserver: &Arc<RegionServer>,
+) -> Result<Serving> {
+    let Process { conf, settings, supervisor, .. } = process;
+    let executor = Arc::new(Executor::start(&executor_config(conf, &identity.name, supervisor)?)?);
+    let chore = Chore::start(regionserver)?;
+    let rpc_ports = (ports.master.supervised_by(supervisor), ports.regionserver.supervised_by(supervisor));
+    let rpc = serve_rpc(rpc_ports, master, regionserver, &executor)?;
+    let master_chore = MasterChore::start(master, janitor_period(conf)?)?;
+    let zookeeper = ZkConfig {
+        connections_max: ports.shared.limits.zookeeper,
+        receive_timeout: connections::timeouts(conf)?.1,
+        room: ports.shared.room,
+        ..ZkConfig::from_configuration(conf).map_err(bad)?
+    };
+    let tree = Arc::clone(master.znodes().tree());
+    let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper, supervisor)?;
+    let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
+    let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
+    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper })
+}
+
+fn janitor_period(conf: &Configuration) -> Result<Duration> {
+    let ms = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
+    Ok(Duration::from_millis(ms.map_err(bad)?.max(1).unsigned_abs()))
+}
+
+fn executor_config(
+    conf: &Configuration,
+    name: &ServerName,
+    supervisor: &Supervisor,
+) -> Result<ExecutorConfig> {
+    let count = |key: &str, default: u64| {
+        Ok::<_, HBaseError>(conf.get_u64_or(key, default).map_err(bad)?.max(1) as usize)
+    };
+    let general_handlers = count("hbase.regionserver.handler.count", 30)?;
+    Ok(ExecutorConfig {
+        server_name: name.host_port(),
+        general_handlers,
+        priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
+        scan_handlers: general_handlers,
+        write_handlers: general_handlers,
+        queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
+        supervisor: supervisor.clone(),
+        ..ExecutorConfig::default()
+    })
+}
+
+/// The master's port answers what the RegionServer's does, too: clients ask either for the registry.
+fn serve_rpc(
+    (master_port, regionserver_port): (RpcServer, RpcServer),
+    master: &Arc<Master>,
+    regionserver: &Arc<RegionServer>,
+    executor: &Arc<Executor>,
+) -> Result<Vec<RpcServerHandle>> {
+    let mut master_services = regionserver.services(executor);
+    master_services.push(Arc::new(MasterService::new(Arc::clone(master), Arc::clone(executor))));
+    let services = regionserver.services(executor);
+    Ok(vec![master_port.serve(master_services)?, regionserver_port.serve(services)?])
+}

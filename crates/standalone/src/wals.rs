@@ -1,0 +1,91 @@
+//! [`Wals`]: the write-ahead logs of this life, and what becomes of their failure.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{Configuration, Result, ServerName};
+use evenkeel_fs::FileSystem;
+use evenkeel_region::layout;
+use evenkeel_regionserver::RegionServer;
+use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
+
+use crate::settings::{self, Settings};
+use crate::{Failure, StopRequest};
+
+/// The two logs: hbase:meta has its own, so that it can be recovered first.
+#[derive(Clone)]
+pub(crate) struct Wals {
+    pub user: Arc<Wal>,
+    pub meta: Arc<Wal>,
+    /// The directory of both.
+    pub dir: PathBuf,
+}
+
+impl Wals {
+    /// Makes this life's directory and opens both.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn open(
+        fs: &Arc<dyn FileSystem>,
+        (settings, conf): (&Settings, &Configuration),
+        name: &ServerName,
+        clock: &Arc<dyn Clock>,
+        listener: WalEvents,
+    ) -> Result<Self> {
+        let dir = settings.root.join(layout::WALS_DIR).join(name.to_string());
+        fs.mkdirs(&dir)?;
+        let listener: Arc<dyn WalListener> = Arc::new(listener);
+        let open = |prefix: String, suffix: &str, queue_bytes_max: u64, hsync: bool| {
+            let config = settings::wal_config(conf, settings.memory.memstore)?;
+            let hsync = hsync || config.hsync;
+            Wal::open(WalOptions {
+                fs: Arc::clone(fs),
+                wal_dir: dir.clone(),
+                old_dir: settings.root.join(layout::OLD_WALS_DIR),
+                prefix,
+                suffix: suffix.to_owned(),
+                config: WalConfig { queue_bytes_max: queue_bytes_max as usize, hsync, ..config },
+                clock: Arc::clone(clock),
+                listener: Arc::clone(&listener),
+            })
+        };
+        let (plan, names) =
+            (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
+        let user = open(names.0, "", plan.log_buffer, false)?;
+        // A write to hbase:meta survives a power cut, whatever asked for it: directories are made and removed by it.
+        let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
+        Ok(Self { user, meta, dir })
+    }
+}
+
+/// The RegionServer, once there is one: the WALs are opened before it.
+pub(crate) type Online = Arc<OnceLock<Weak<RegionServer>>>;
+
+/// Hears the WALs.
+pub(crate) struct WalEvents {
+    pub online: Online,
+    pub failure: Failure,
+    pub stop: StopRequest,
+}
+
+impl WalListener for WalEvents {
+    fn abort(&self, reason: &str) {
+        tracing::error!(reason, "the WAL failed; stopping");
+        drop(self.failure.set(format!("the WAL failed: {reason}")));
+        if let Some(server) = self.online.get().and_then(Weak::upgrade) {
+            server.report_fatal_error(&format!("the WAL failed: {reason}"));
+        }
+        (self.stop)(reason);
+    }
+
+    fn request_flush(&self, stores: &[(bytes::Bytes, Vec<bytes::Bytes>)]) {
+        let Some(server) = self.online.get().and_then(Weak::upgrade) else { return };
+        for (region, _) in stores {
+            if let Some(region) = server.regions().find(&String::from_utf8_lossy(region)) {
+                server.background().request_flush(&region);
+            }
+        }
+    }
+}
