@@ -33,7 +33,7 @@
 //! | `master-chore` | `master/chore.rs` | that task | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |
 //! | `procedure-N` | `master/procedures.rs` | that procedure | the server |
-//! | `zookeeper` | `standalone/lib.rs` | that connection | the server |
+//! | `zookeeper` | `standalone/endpoint.rs` | that connection | the server |
 //! | `rpc-accept` | `rpc/server.rs` | | the server |
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
