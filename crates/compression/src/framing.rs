@@ -8,64 +8,105 @@
 //! A writer puts a whole body into one super-block. The raw bytes of a chunk fit the reader's
 //! buffer.
 
-use evenkeel_common::Result;
-use evenkeel_common::length;
+use std::io;
 
 /// The buffer size of Hadoop's codecs (`io.compression.codec.*.buffersize`).
-const BUFFER_BYTES: usize = 256 << 10;
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 /// Raw bytes of a Snappy chunk: they fit the buffer even if they do not compress.
-pub(super) const SNAPPY_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 6 + 32);
+pub(crate) const SNAPPY_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 6 + 32);
 /// As [`SNAPPY_CHUNK_BYTES`], for LZ4.
-pub(super) const LZ4_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 255 + 16);
+#[cfg(feature = "files")]
+pub(crate) const LZ4_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES / 255 + 16);
 /// As [`SNAPPY_CHUNK_BYTES`], for Zstandard. Smaller than the buffer of every writer.
-pub(super) const ZSTD_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES >> 8) - 64;
+#[cfg(feature = "files")]
+pub(crate) const ZSTD_CHUNK_BYTES: usize = BUFFER_BYTES - (BUFFER_BYTES >> 8) - 64;
+
+const LENGTH_BYTES: usize = 4;
 
 /// Appends a body as one super-block. `compress` compresses a chunk and appends it.
-pub(super) fn write(
+///
+/// # Errors
+/// The error of `compress`; `Other` for a body of 2 GiB or more.
+pub(crate) fn write<E: From<io::Error>>(
     body: &[u8],
     chunk_bytes: usize,
     out: &mut Vec<u8>,
-    mut compress: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>,
-) -> Result<()> {
-    out.extend_from_slice(&length::u32_of(body.len(), "a body")?.to_be_bytes());
+    mut compress: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    out.extend_from_slice(&length(body.len())?);
     for raw in body.chunks(chunk_bytes) {
         let length_at = out.len();
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&[0; LENGTH_BYTES]);
         compress(raw, out)?;
-        let length = length::u32_of(out.len() - length_at - 4, "a chunk")?;
-        out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+        let written = length(out.len() - length_at - LENGTH_BYTES)?;
+        if let Some(field) = out.get_mut(length_at..length_at + LENGTH_BYTES) {
+            field.copy_from_slice(&written);
+        }
     }
     Ok(())
 }
 
+/// A length as stored. Java reads it as a signed number.
+fn length(bytes: usize) -> io::Result<[u8; LENGTH_BYTES]> {
+    let length = i32::try_from(bytes).map_err(|_| io::Error::other("a body or chunk of 2 GiB or more"))?;
+    Ok(length.to_be_bytes())
+}
+
 /// Reads super-blocks until they make `wanted` bytes. `decompress` fills the start of a buffer and
 /// returns the number of bytes.
-pub(super) fn read(
-    mut body: &[u8],
+#[cfg(feature = "files")]
+pub(crate) fn read(
+    body: &[u8],
     wanted: usize,
     mut decompress: impl FnMut(&[u8], &mut [u8]) -> Option<usize>,
 ) -> Option<Vec<u8>> {
+    let mut super_blocks = SuperBlocks::new(body);
     let mut out = vec![0; wanted];
     let mut filled = 0;
     while filled < wanted {
-        let end = filled.checked_add(take_length(&mut body)?).filter(|end| *end <= wanted)?;
+        let end = filled.checked_add(super_blocks.next_raw_bytes()?).filter(|end| *end <= wanted)?;
         while filled < end {
-            let chunk_bytes = take_length(&mut body)?;
-            let (chunk, rest) = body.split_at_checked(chunk_bytes)?;
-            body = rest;
-            filled += decompress(chunk, &mut out[filled..end]).filter(|n| *n > 0)?;
+            let chunk = super_blocks.next_chunk()?;
+            filled += decompress(chunk, out.get_mut(filled..end)?).filter(|n| *n > 0)?;
         }
     }
     Some(out)
 }
 
-fn take_length(body: &mut &[u8]) -> Option<usize> {
-    let (length, rest) = body.split_first_chunk::<4>()?;
-    *body = rest;
-    Some(u32::from_be_bytes(*length) as usize)
+/// The super-blocks of a stream. Reads `raw bytes` of one, then its chunks, until they make that many.
+pub(crate) struct SuperBlocks<'a>(&'a [u8]);
+
+impl<'a> SuperBlocks<'a> {
+    pub fn new(stream: &'a [u8]) -> Self {
+        Self(stream)
+    }
+
+    /// Returns true at the end of the stream.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads the raw bytes of the next super-block. `None` if the number is negative or truncated.
+    pub fn next_raw_bytes(&mut self) -> Option<usize> {
+        self.next_length()
+    }
+
+    fn next_length(&mut self) -> Option<usize> {
+        let (length, rest) = self.0.split_first_chunk::<LENGTH_BYTES>()?;
+        self.0 = rest;
+        usize::try_from(i32::from_be_bytes(*length)).ok()
+    }
+
+    /// Reads the next chunk. `None` if it is truncated.
+    pub fn next_chunk(&mut self) -> Option<&'a [u8]> {
+        let bytes = self.next_length()?;
+        let (chunk, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(chunk)
+    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "files"))]
 mod tests {
     use super::*;
 
@@ -79,7 +120,7 @@ mod tests {
         let mut out = Vec::new();
         write(b"abcde", 2, &mut out, |chunk, out| {
             out.extend_from_slice(chunk);
-            Ok(())
+            io::Result::Ok(())
         })
         .unwrap();
         assert_eq!(out, b"\0\0\0\x05\0\0\0\x02ab\0\0\0\x02cd\0\0\0\x01e");

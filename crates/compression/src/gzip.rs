@@ -30,7 +30,7 @@ impl Deflater {
         out.extend_from_slice(&HEADER);
         loop {
             out.reserve(body.len() / 2 + 128);
-            let rest = &body[length::index(self.0.total_in())..];
+            let rest = body.get(length::index(self.0.total_in())..).unwrap_or_default();
             let status = self.0.compress_vec(rest, out, FlushCompress::Finish);
             if status.map_err(|e| HBaseError::io(e.to_string()))? == Status::StreamEnd {
                 break;

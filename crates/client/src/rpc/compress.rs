@@ -1,17 +1,16 @@
 //! Compressed cell blocks: one stream of a Hadoop codec.
 //!
-//! Gzip is a gzip stream. Snappy and LZ4 are Hadoop's blocks: `u32 raw length | chunks`, a chunk being `u32 length |
-//! bytes`, until the chunks make up the raw length; big-endian, any number of blocks. Raw lengths are believed only as
-//! far as the chunks can expand, and all of them together are bounded.
+//! Gzip is a gzip stream. Snappy and LZ4 are Hadoop's BlockCompressorStream; see
+//! [`evenkeel_compression::StreamCodec`].
 
 use std::io::{Read, Write};
+
+use evenkeel_compression::{StreamCodec, StreamError};
 
 use crate::error::{Error, Result};
 
 /// Raw bytes of a chunk: what fits Hadoop's codecs' buffer of 256 KiB however badly it compresses.
 const CHUNK_BYTES: usize = 128 << 10;
-/// The most that a byte of Snappy or LZ4 expands to.
-const EXPANSION_MAX: usize = 255;
 /// Room for what is read of a stream at a time.
 const STEP_BYTES: usize = 64 << 10;
 
@@ -49,67 +48,29 @@ impl Compressor {
     pub(super) fn compress(self, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let failed =
             |e: std::io::Error| Error::InvalidArgument(format!("a cell block does not compress: {e}"));
-        if self == Self::Gzip {
+        let Some(codec) = self.stream_codec() else {
             let mut stream = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
             return stream.write_all(raw).and_then(|()| stream.finish().map(drop)).map_err(failed);
-        }
-        let len = |n: usize| i32::try_from(n).map_err(std::io::Error::other).map_err(failed);
-        out.extend_from_slice(&len(raw.len())?.to_be_bytes());
-        for chunk in raw.chunks(CHUNK_BYTES) {
-            let compressed = match self {
-                Self::Snappy => snap::raw::Encoder::new()
-                    .compress_vec(chunk)
-                    .map_err(std::io::Error::other)
-                    .map_err(failed)?,
-                _ => lz4_flex::block::compress(chunk),
-            };
-            out.extend_from_slice(&len(compressed.len())?.to_be_bytes());
-            out.extend_from_slice(&compressed);
-        }
-        Ok(())
+        };
+        codec.compress(raw, CHUNK_BYTES, out).map_err(failed)
     }
 
     /// The raw bytes, at most `limit`.
     pub(super) fn decompress(self, bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
+        let Some(codec) = self.stream_codec() else { return gunzip(bytes, limit) };
+        codec.decompress(bytes, limit, &mut |_| true).map_err(|error| match error {
+            StreamError::Corrupt(what) => bad(&format!("a compressed cell block is corrupt: {what}")),
+            StreamError::TooLarge | StreamError::NoRoom => bad("a compressed cell block is too large"),
+        })
+    }
+
+    /// The codec in Hadoop's block framing; `None` for gzip.
+    fn stream_codec(self) -> Option<StreamCodec> {
         match self {
-            Self::Gzip => gunzip(bytes, limit),
-            _ => self.blocks(bytes, limit),
+            Self::Gzip => None,
+            Self::Snappy => Some(StreamCodec::Snappy),
+            Self::Lz4 => Some(StreamCodec::Lz4),
         }
-    }
-
-    fn blocks(self, mut bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
-        while !bytes.is_empty() {
-            let raw_len = take_len(&mut bytes)?;
-            if raw_len > limit - out.len() {
-                return Err(bad("a compressed cell block is too large"));
-            }
-            let end = out.len() + raw_len;
-            while out.len() < end {
-                let len = take_len(&mut bytes)?;
-                let (chunk, rest) = bytes.split_at_checked(len).ok_or_else(torn)?;
-                bytes = rest;
-                let room = (end - out.len()).min(chunk.len().saturating_mul(EXPANSION_MAX));
-                self.chunk(chunk, room, &mut out)?;
-            }
-        }
-        Ok(out)
-    }
-
-    fn chunk(self, chunk: &[u8], room: usize, out: &mut Vec<u8>) -> Result<()> {
-        let at = out.len();
-        out.resize(at + room, 0);
-        let len = match self {
-            Self::Snappy => match snap::raw::decompress_len(chunk) {
-                Ok(len) if len <= room => snap::raw::Decoder::new().decompress(chunk, &mut out[at..]).ok(),
-                _ => None,
-            },
-            _ => lz4_flex::block::decompress_into(chunk, &mut out[at..]).ok(),
-        };
-        let len =
-            len.filter(|len| *len > 0).ok_or_else(|| bad("a chunk of a cell block does not decompress"))?;
-        out.truncate(at + len);
-        Ok(())
     }
 }
 
@@ -127,16 +88,6 @@ fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
             _ => {}
         }
     }
-}
-
-fn take_len(bytes: &mut &[u8]) -> Result<usize> {
-    let (len, rest) = bytes.split_first_chunk::<4>().ok_or_else(torn)?;
-    *bytes = rest;
-    usize::try_from(i32::from_be_bytes(*len)).map_err(|_| torn())
-}
-
-fn torn() -> Error {
-    bad("a compressed cell block ends too early")
 }
 
 fn bad(what: &str) -> Error {

@@ -1,30 +1,17 @@
 //! Compression of whole cell blocks, in the framings of Hadoop's codecs.
 //!
-//! `GzipCodec` and `DefaultCodec` are plain gzip and zlib streams. `SnappyCodec` and `Lz4Codec` write Hadoop's
-//! BlockCompressorStream:
+//! `GzipCodec` and `DefaultCodec` are plain gzip and zlib streams. `SnappyCodec` and `Lz4Codec` write
+//! Hadoop's BlockCompressorStream; see [`evenkeel_compression::StreamCodec`].
 //!
-//! ```text
-//! block  := i32 raw length of the block | chunk*      until the chunks produced that many bytes
-//! chunk  := i32 compressed length | raw snappy or LZ4 block
-//! stream := block*                                    an empty block is just i32 0
-//! ```
-//!
-//! All ints are big-endian. Decompression is bounded: it stops with an error once the output passes the caller's limit, or
-//! what the caller has room for, and no buffer is reserved by a length that the compressed bytes cannot produce.
+//! Decompression is bounded. It fails once the output exceeds the caller's limit or reservation, and
+//! no buffer exceeds what the compressed bytes can expand to.
 
 use std::io::{Read, Write};
 
 use flate2::Compression;
 
-use crate::wire::{take_bytes, take_u32};
+use evenkeel_compression::{StreamCodec, StreamError};
 
-/// Most raw bytes in one chunk: what fits the 256 KiB buffers of Hadoop's decompressors after its reserve for
-/// incompressible input (262144 - (262144 / 6 + 32)).
-pub const CHUNK_RAW_BYTES_MAX: usize = 218_422;
-/// LZ4 produces at most 255 bytes from one, snappy at most 64 from three.
-const EXPANSION_MAX: usize = 256;
-/// The buffer of Hadoop's LZ4 decompressor: no chunk it reads is longer.
-const LZ4_USUAL_BYTES_MAX: usize = 256 * 1024;
 /// Output is grown by this much at a time when reading a deflate stream.
 const STREAM_STEP_BYTES: usize = 64 * 1024;
 
@@ -101,7 +88,8 @@ impl Compressor {
                 encoder.write_all(raw)?;
                 encoder.finish().map(drop)
             }
-            Compressor::Snappy | Compressor::Lz4 => self.compress_blocks(raw, out),
+            Compressor::Snappy => StreamCodec::Snappy.compress(raw, StreamCodec::CHUNK_BYTES, out),
+            Compressor::Lz4 => StreamCodec::Lz4.compress(raw, StreamCodec::CHUNK_BYTES, out),
         }
     }
 
@@ -120,112 +108,23 @@ impl Compressor {
         match self {
             Compressor::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(compressed), limit, take),
             Compressor::Zlib => read_bounded(flate2::read::ZlibDecoder::new(compressed), limit, take),
-            Compressor::Snappy | Compressor::Lz4 => self.decompress_blocks(compressed, limit, take),
+            Compressor::Snappy => decompress_stream(StreamCodec::Snappy, compressed, limit, take),
+            Compressor::Lz4 => decompress_stream(StreamCodec::Lz4, compressed, limit, take),
         }
-    }
-
-    fn compress_blocks(self, raw: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
-        let too_long = |_| std::io::Error::other("a cell block passes 2 GiB");
-        out.extend_from_slice(&i32::try_from(raw.len()).map_err(too_long)?.to_be_bytes());
-        for chunk in raw.chunks(CHUNK_RAW_BYTES_MAX) {
-            let at = out.len();
-            out.extend_from_slice(&[0; 4]);
-            self.compress_chunk(chunk, out)?;
-            let len = u32::try_from(out.len() - at - 4).map_err(too_long)?;
-            out[at..at + 4].copy_from_slice(&len.to_be_bytes());
-        }
-        Ok(())
-    }
-
-    fn compress_chunk(self, chunk: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
-        let at = out.len();
-        let len = match self {
-            Compressor::Snappy => {
-                out.resize(at + snap::raw::max_compress_len(chunk.len()), 0);
-                snap::raw::Encoder::new().compress(chunk, &mut out[at..])?
-            }
-            _ => {
-                out.resize(at + lz4_flex::block::get_maximum_output_size(chunk.len()), 0);
-                lz4_flex::block::compress_into(chunk, &mut out[at..]).map_err(std::io::Error::other)?
-            }
-        };
-        out.truncate(at + len);
-        Ok(())
-    }
-
-    fn decompress_blocks(
-        self,
-        mut input: &[u8],
-        limit: usize,
-        take: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<u8>, DecompressError> {
-        let mut out = Vec::new();
-        while !input.is_empty() {
-            let raw_len = take_len(&mut input)?;
-            if raw_len > limit - out.len() {
-                return Err(DecompressError::TooLarge { limit });
-            }
-            if !take(raw_len) {
-                return Err(DecompressError::NoRoom);
-            }
-            let end = out.len() + raw_len;
-            while out.len() < end {
-                let compressed_len = take_len(&mut input)?;
-                let chunk = take_bytes(&mut input, compressed_len)
-                    .map_err(|_| DecompressError::Corrupt("a chunk passes the end"))?;
-                self.decompress_chunk(chunk, end - out.len(), &mut out)?;
-            }
-        }
-        Ok(out)
-    }
-
-    /// Appends one chunk's raw bytes, at least one and at most `room`.
-    fn decompress_chunk(self, chunk: &[u8], room: usize, out: &mut Vec<u8>) -> Result<(), DecompressError> {
-        let possible = room.min(chunk.len().saturating_mul(EXPANSION_MAX));
-        let produced = match self {
-            Compressor::Snappy => snappy_chunk(chunk, possible, out)?,
-            _ => lz4_chunk(chunk, possible, out)?,
-        };
-        if produced == 0 { Err(DecompressError::Corrupt("an empty chunk in a block")) } else { Ok(()) }
     }
 }
 
-fn snappy_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usize, DecompressError> {
-    let claimed = snap::raw::decompress_len(chunk).map_err(corrupt_chunk)?;
-    if claimed > possible {
-        return Err(DecompressError::Corrupt("a chunk is longer than its block"));
-    }
-    let at = out.len();
-    out.resize(at + claimed, 0);
-    snap::raw::Decoder::new().decompress(chunk, &mut out[at..]).map_err(corrupt_chunk)
-}
-
-/// LZ4 blocks do not say how long they become: Hadoop's fit one buffer, anything larger gets all that is possible.
-fn lz4_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usize, DecompressError> {
-    let at = out.len();
-    for room in [possible.min(LZ4_USUAL_BYTES_MAX), possible] {
-        out.resize(at + room, 0);
-        match lz4_flex::block::decompress_into(chunk, &mut out[at..]) {
-            Ok(produced) => {
-                out.truncate(at + produced);
-                return Ok(produced);
-            }
-            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < possible => {}
-            Err(_) => break,
-        }
-    }
-    Err(DecompressError::Corrupt("a chunk does not decompress"))
-}
-
-fn corrupt_chunk<E>(_: E) -> DecompressError {
-    DecompressError::Corrupt("a chunk does not decompress")
-}
-
-fn take_len(input: &mut &[u8]) -> Result<usize, DecompressError> {
-    match take_u32(input).map(i32::try_from) {
-        Ok(Ok(len)) => Ok(len as usize),
-        _ => Err(DecompressError::Corrupt("a length is negative or cut off")),
-    }
+fn decompress_stream(
+    codec: StreamCodec,
+    compressed: &[u8],
+    limit: usize,
+    take: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<u8>, DecompressError> {
+    codec.decompress(compressed, limit, take).map_err(|error| match error {
+        StreamError::Corrupt(what) => DecompressError::Corrupt(what),
+        StreamError::TooLarge => DecompressError::TooLarge { limit },
+        StreamError::NoRoom => DecompressError::NoRoom,
+    })
 }
 
 fn read_bounded(
@@ -275,8 +174,14 @@ mod tests {
     #[test]
     fn every_compressor_round_trips_over_several_chunks() {
         for compressor in ALL {
-            for len in [0, 1, 1000, CHUNK_RAW_BYTES_MAX, CHUNK_RAW_BYTES_MAX + 1, 3 * CHUNK_RAW_BYTES_MAX + 5]
-            {
+            for len in [
+                0,
+                1,
+                1000,
+                StreamCodec::CHUNK_BYTES,
+                StreamCodec::CHUNK_BYTES + 1,
+                3 * StreamCodec::CHUNK_BYTES + 5,
+            ] {
                 let raw = text(len);
                 let packed = compressed(compressor, &raw);
                 assert_eq!(compressor.decompress(&packed, len).unwrap(), raw, "{compressor:?} {len}");
@@ -286,21 +191,23 @@ mod tests {
 
     #[test]
     fn one_block_of_several_chunks_is_what_hadoop_writes() {
-        let raw = text(CHUNK_RAW_BYTES_MAX + 10);
+        let raw = text(StreamCodec::CHUNK_BYTES + 10);
         let packed = compressed(Compressor::Snappy, &raw);
         assert_eq!(packed[..4], (raw.len() as u32).to_be_bytes());
         let first = u32::from_be_bytes(packed[4..8].try_into().unwrap()) as usize;
         let chunk = snap::raw::Decoder::new().decompress_vec(&packed[8..8 + first]).unwrap();
-        assert_eq!(chunk, raw[..CHUNK_RAW_BYTES_MAX]);
+        assert_eq!(chunk, raw[..StreamCodec::CHUNK_BYTES]);
     }
 
     /// Blocks, chunks and empty blocks in any arrangement, as several Hadoop versions write them.
     #[test]
     fn hand_made_framings_are_read() {
-        for compressor in [Compressor::Snappy, Compressor::Lz4] {
+        for (compressor, codec) in
+            [(Compressor::Snappy, StreamCodec::Snappy), (Compressor::Lz4, StreamCodec::Lz4)]
+        {
             let chunk = |raw: &[u8]| {
                 let mut packed = Vec::new();
-                compressor.compress_chunk(raw, &mut packed).unwrap();
+                codec.compress_chunk(raw, &mut packed).unwrap();
                 [&(packed.len() as u32).to_be_bytes()[..], &packed].concat()
             };
             let stream = [
