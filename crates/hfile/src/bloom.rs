@@ -45,5 +45,5 @@ pub(crate) fn row_col_key(out: &mut Vec<u8>, row: &[u8], qualifier: &[u8]) {
 
 /// The prefix of a row that a prefix filter uses.
 pub(crate) fn row_prefix(row: &[u8], prefix_bytes: u32) -> &[u8] {
-    &row[..row.len().min(prefix_bytes as usize)]
+    row.get(..prefix_bytes as usize).unwrap_or(row)
 }

@@ -29,7 +29,7 @@
 //! two bloom filters. A scanner holds one data block, and one index block per level; with
 //! prefetched rows it also holds those of up to [`PREFETCH_ROWS_MAX`] rows.
 
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

@@ -20,7 +20,7 @@ pub(crate) const PREFIX_BYTES: usize = 4;
 /// The common prefix of sorted rows, from the first and the last.
 pub(crate) fn common_prefix<'a>(first: &'a [u8], last: &[u8]) -> &'a [u8] {
     let len = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-    &first[..len]
+    first.get(..len).unwrap_or(first)
 }
 
 /// The prefix of a row after a common prefix of `prefix_len` bytes.
@@ -42,7 +42,7 @@ pub(crate) fn candidates(
     len: usize,
     prefix_at: impl Fn(usize) -> u32,
 ) -> Range<usize> {
-    match row[..row.len().min(prefix.len())].cmp(prefix) {
+    match row.get(..prefix.len()).unwrap_or(row).cmp(prefix) {
         Ordering::Less => 0..0,
         Ordering::Greater => len..len,
         Ordering::Equal => {

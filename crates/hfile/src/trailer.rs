@@ -89,7 +89,8 @@ impl Trailer {
             _ => return Err(format!("unsupported version {major}.{minor}")),
         };
         let start = tail.len().checked_sub(len).ok_or("too short for a trailer")?;
-        let body = tail[start..tail.len() - 4].strip_prefix(MAGIC).ok_or("no trailer magic")?;
+        let body = tail.get(start..tail.len() - 4).and_then(|body| body.strip_prefix(MAGIC));
+        let body = body.ok_or("no trailer magic")?;
         let proto = FileTrailerProto::decode_length_delimited(body).map_err(|e| e.to_string())?;
         Self::from_proto(&proto, major, minor)
     }

@@ -15,12 +15,9 @@ pub(crate) fn checksums_len(data_bytes: usize, bytes_per_checksum: u32) -> usize
 
 /// Appends the checksums of `block`, which holds header and body.
 pub(crate) fn append_checksums(block: &mut Vec<u8>, kind: ChecksumType, bytes_per_checksum: u32) {
-    let data_bytes = block.len();
-    for start in (0..data_bytes).step_by(bytes_per_checksum as usize) {
-        let end = data_bytes.min(start + bytes_per_checksum as usize);
-        let sum = checksum(kind, &block[start..end]);
-        block.extend_from_slice(&sum.to_be_bytes());
-    }
+    let chunks = block.chunks(bytes_per_checksum as usize);
+    let sums: Vec<u8> = chunks.flat_map(|chunk| checksum(kind, chunk).to_be_bytes()).collect();
+    block.extend_from_slice(&sums);
 }
 
 /// Returns true if `checksums` are those of `data` (header and body).

@@ -48,7 +48,7 @@ impl BlockHeader {
             kind,
             on_disk_bytes: int(bytes, 8).saturating_add(HEADER_BYTES_U32),
             uncompressed_bytes: int(bytes, 12),
-            prev_offset: i64::from_be_bytes(std::array::from_fn(|i| bytes[16 + i])),
+            prev_offset: i64::from_be_bytes(field(bytes, 16)),
             checksum,
             bytes_per_checksum: int(bytes, 25),
             on_disk_data_bytes: int(bytes, 29),
@@ -57,6 +57,7 @@ impl BlockHeader {
     }
 
     /// Writes the header over the first [`HEADER_BYTES`] bytes of `block`.
+    #[expect(clippy::indexing_slicing, reason = "every block is made by `reset` with room for a header")]
     pub fn put(&self, block: &mut [u8]) {
         block[..8].copy_from_slice(self.kind.magic());
         block[8..12].copy_from_slice(&(self.on_disk_bytes - HEADER_BYTES_U32).to_be_bytes());
@@ -80,7 +81,12 @@ impl BlockHeader {
 }
 
 fn int(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
-    u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+    u32::from_be_bytes(field(bytes, at))
+}
+
+#[expect(clippy::indexing_slicing, reason = "every field is at a constant offset and ends within the header")]
+fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[at + i])
 }
 
 #[cfg(test)]

@@ -319,7 +319,8 @@ impl BlockReader {
             }
         };
         let end = start + header.uncompressed_bytes;
-        let points = self.seek_points(header.kind, &body[start as usize..end as usize], mode)?;
+        let cells = body.get(start as usize..end as usize).ok_or("truncated block")?;
+        let points = self.seek_points(header.kind, cells, mode)?;
         let compressed = compressed.map(|bytes| compressed_block(at, &header, bytes, &points));
         Ok(LoadedBlock { block: uncompressed_block(at, &header, body, start, points), compressed })
     }

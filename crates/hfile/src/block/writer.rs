@@ -1,5 +1,10 @@
 //! Writing blocks: header, body, compression, checksums.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "writes blocks of this process, which begin with room for a header"
+)]
+
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_fs::AppendFile;

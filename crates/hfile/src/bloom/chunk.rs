@@ -76,7 +76,9 @@ impl Chunk {
 
     pub fn add(&mut self, hash: BloomHash, key: &[u8]) {
         for place in bit_positions(self.size.bytes, hash, self.size.hash_count, key) {
-            self.bits[place >> 3] |= 1 << (place & 7);
+            if let Some(byte) = self.bits.get_mut(place >> 3) {
+                *byte |= 1 << (place & 7);
+            }
         }
         self.keys += 1;
     }

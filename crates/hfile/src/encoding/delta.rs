@@ -178,7 +178,7 @@ impl DeltaCursor {
         let (timestamp, kind) = self.timestamp_and_type();
         self.build_body(input, key_len, common)?;
         let timestamp_common = usize::from(flags & TIMESTAMP_COMMON);
-        self.key.extend_from_slice(&timestamp.to_be_bytes()[..timestamp_common]);
+        self.key.extend_from_slice(timestamp.to_be_bytes().get(..timestamp_common).ok_or(Malformed)?);
         self.key.extend_from_slice(input.bytes(8 - timestamp_common)?);
         self.key.push(if flags & SAME_TYPE != 0 { kind } else { input.byte()? });
         if flags & SAME_VALUE == 0 {
@@ -227,7 +227,8 @@ impl DeltaCursor {
         if common < 2 {
             self.key.extend_from_slice(input.bytes(2 - common)?);
         }
-        let row_end = 2 + usize::from(u16::from_be_bytes([self.key[0], self.key[1]]));
+        let row_len = self.key.first_chunk().ok_or(Malformed)?;
+        let row_end = 2 + usize::from(u16::from_be_bytes(*row_len));
         if common < row_end {
             let row_rest = row_end.checked_sub(self.key.len()).ok_or(Malformed)?;
             self.key.extend_from_slice(input.bytes(row_rest)?);
@@ -282,6 +283,7 @@ impl DeltaCursor {
         Ok(())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`advance` found these ranges in the same body")]
     fn view<'a>(&'a self, body: &'a [u8]) -> CellRef<'a> {
         let tags = match self.layout.compressed_tags {
             true => &self.tags[..],

@@ -1,5 +1,7 @@
 //! Encoding the cells of one data block.
 
+#![expect(clippy::indexing_slicing, reason = "encodes cells of this process, whose keys were checked")]
+
 use std::ops::Range;
 
 use evenkeel_common::CellRef;

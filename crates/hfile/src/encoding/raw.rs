@@ -138,6 +138,7 @@ impl BlockCursor for RawCursor {
         Ok(CellRef::from_checked(parts.key, &[], &[], parts.seq_id))
     }
 
+    #[expect(clippy::indexing_slicing, reason = "an index of `points` points has as many prefixes")]
     fn candidates(&self, block: &Block, points: usize, row: &[u8]) -> Range<usize> {
         match RowPrefixIndex::of(block, points) {
             Some(index) => candidates(row, index.prefix, points, |i| u32::from_ne_bytes(index.prefixes[i])),
@@ -181,6 +182,7 @@ impl BlockCursor for RawCursor {
     }
 
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "`go` found these ranges in the same body")]
     fn cell<'a>(&'a self, block: &'a Block) -> CellRef<'a> {
         let (data, at) = (block.data(), &self.at);
         let (key, value) = (&data[at.key_start..at.key_end], &data[at.key_end..at.value_end]);
@@ -259,7 +261,7 @@ fn parse(rest: &[u8], layout: CellLayout) -> Option<CellParts<'_>> {
     let ([a, b, c, d, e, f, g, h], left) = rest.split_first_chunk::<LENGTHS_BYTES>()?;
     let (key, left) = left.split_at_checked(u32::from_be_bytes([*a, *b, *c, *d]) as usize)?;
     let (value, mut left) = left.split_at_checked(u32::from_be_bytes([*e, *f, *g, *h]) as usize)?;
-    let (mut tags, mut seq_id) = (&left[..0], 0);
+    let (mut tags, mut seq_id) = (<&[u8]>::default(), 0);
     if layout.includes_tags {
         let (len, behind) = left.split_first_chunk::<TAGS_LENGTH_BYTES>()?;
         (tags, left) = behind.split_at_checked(u16::from_be_bytes(*len) as usize)?;
@@ -267,7 +269,7 @@ fn parse(rest: &[u8], layout: CellLayout) -> Option<CellParts<'_>> {
     if layout.includes_mvcc {
         let (value, len) = read_vlong(left)?;
         seq_id = u64::try_from(value).ok()?;
-        left = &left[len..];
+        left = left.get(len..)?;
     }
     Some(CellParts { key, value, tags, seq_id, bytes: rest.len() - left.len() })
 }

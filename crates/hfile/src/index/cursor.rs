@@ -63,9 +63,9 @@ impl IndexCursor {
 
     /// Moves to the next data block. `None` after the last, where the position stays.
     pub fn next(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
-        match self.path.iter().rposition(|step| step.entry + 1 < step.len) {
-            Some(depth) => {
-                self.path[depth].entry += 1;
+        match self.path.iter_mut().enumerate().rfind(|(_, step)| step.entry + 1 < step.len) {
+            Some((depth, step)) => {
+                step.entry += 1;
                 self.descend_from(index, depth + 1, Descent::First).map(Some)
             }
             None if self.root_entry + 1 < index.root().len() => {
@@ -77,9 +77,9 @@ impl IndexCursor {
 
     /// Moves to the previous data block. `None` before the first, where the position stays.
     pub fn previous(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
-        match self.path.iter().rposition(|step| step.entry > 0) {
-            Some(depth) => {
-                self.path[depth].entry -= 1;
+        match self.path.iter_mut().enumerate().rfind(|(_, step)| step.entry > 0) {
+            Some((depth, step)) => {
+                step.entry -= 1;
                 self.descend_from(index, depth + 1, Descent::Last).map(Some)
             }
             None if self.root_entry > 0 => self.descend(index, self.root_entry - 1, Descent::Last),

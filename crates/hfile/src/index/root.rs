@@ -88,11 +88,16 @@ impl RootIndex {
     ///
     /// # Panics
     /// If there is no such entry. So does [`RootIndex::key`].
+    #[expect(clippy::indexing_slicing, reason = "documented: `i` is below `len`")]
     pub fn entry(&self, i: usize) -> BlockAt {
         self.entries[i].at
     }
 
     /// The key of an entry.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "documented: `i` is below `len`; `parse_entry` made the key ends"
+    )]
     pub fn key(&self, i: usize) -> &[u8] {
         let start = i.checked_sub(1).map_or(0, |before| self.entries[before].key_end as usize);
         &self.keys[start..self.entries[i].key_end as usize]
@@ -112,6 +117,7 @@ impl RootIndex {
 
     /// The entries that must be compared with a row. Entries before the range are smaller, and
     /// entries after it are greater.
+    #[expect(clippy::indexing_slicing, reason = "an index has a prefix for each entry, or it has no entries")]
     fn candidates(&self, row: &[u8], order: CellComparator) -> Range<usize> {
         match order {
             CellComparator::Default => candidates(row, &self.prefix, self.len(), |i| self.prefixes[i]),
@@ -128,12 +134,11 @@ impl RootIndex {
 
     fn parse_entry<'a>(&mut self, body: &'a [u8]) -> Option<&'a [u8]> {
         let at = BlockAt { offset: read_u64(body, 0)?, on_disk_bytes: read_u32(body, 8)? };
-        let (key_len, len) = read_vlong(&body[ENTRY_BYTES..])?;
-        let rest = &body[ENTRY_BYTES + len..];
-        let key = rest.get(..usize::try_from(key_len).ok()?)?;
+        let (key_len, len) = read_vlong(body.get(ENTRY_BYTES..)?)?;
+        let (key, rest) = body.get(ENTRY_BYTES + len..)?.split_at_checked(usize::try_from(key_len).ok()?)?;
         self.keys.extend_from_slice(key);
         self.entries.push(Entry { key_end: u32::try_from(self.keys.len()).ok()?, at });
-        Some(&rest[key.len()..])
+        Some(rest)
     }
 }
 

@@ -26,7 +26,7 @@ fn between(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
     let same = left.iter().zip(right).take_while(|(l, r)| l == r).count();
     match (left.get(same), right.get(same)) {
         (None, Some(_)) => Some([left, &[0]].concat()),
-        (Some(l), Some(r)) if l < r => Some([&left[..same], &[l + 1]].concat()),
+        (Some(l), Some(r)) if l < r => Some([left.get(..same)?, &[l + 1]].concat()),
         _ => None,
     }
 }

@@ -4,6 +4,8 @@
 //! collects the leaves. If the file has only one leaf, it becomes the root. A root that is too
 //! large is divided into intermediate blocks when the file is finished, level by level.
 
+#![expect(clippy::indexing_slicing, reason = "the root has a count of blocks for each entry")]
+
 use evenkeel_block_cache::BlockType;
 use evenkeel_common::Result;
 use evenkeel_common::length;

@@ -46,6 +46,7 @@ pub(crate) struct PrefetchedRow {
 
 impl RowPrefetcher {
     /// Prefetches up to [`PREFETCH_ROWS_MAX`] of the rows. Drops the earlier results.
+    #[expect(clippy::indexing_slicing, reason = "the ranges of the rows are of the same keys")]
     pub fn prefetch<'a>(
         &mut self,
         reader: &HFileReader,
@@ -72,6 +73,7 @@ impl RowPrefetcher {
     }
 
     /// Returns the result for the row of a key, if it was prefetched.
+    #[expect(clippy::indexing_slicing, reason = "the ranges of the rows are of the same keys")]
     pub fn take(&mut self, key: &CellRef<'_>) -> Option<PrefetchedRow> {
         let at = self.rows.iter().rposition(|prefetched| self.keys[prefetched.key.clone()] == *key.key())?;
         self.rows.truncate(at + 1);

@@ -56,6 +56,7 @@ fn mix(state: u64, a: u64, b: u64) -> u64 {
 }
 
 #[inline]
+#[expect(clippy::indexing_slicing, reason = "the rest is shorter than a step")]
 fn run(mut state: u64, bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<STEP>();
     for chunk in whole {

@@ -87,6 +87,7 @@ impl ReadBack {
     ///
     /// # Errors
     /// `CorruptHFileException` if the file differs from what was written; `IOException`.
+    #[expect(clippy::indexing_slicing, reason = "`prev_offsets` has an element for each type")]
     pub fn step(&mut self) -> Result<Option<u64>> {
         if self.offset >= self.reader.blocks_end() {
             return self.check_end().map(|()| None);
