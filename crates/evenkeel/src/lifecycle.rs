@@ -29,6 +29,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use evenkeel_common::Configuration;
+use evenkeel_common::clock;
 use evenkeel_common::thread::{self, Supervisor};
 use evenkeel_standalone::{Standalone, StopProgress};
 
@@ -80,10 +81,10 @@ fn lead(conf: Configuration, log: &Log) -> Result<(), String> {
         _ => ("nobody is left to ask for it".to_owned(), 0, None),
     };
     tracing::info!(reason, "asked to stop");
-    let deadline = Instant::now() + limit;
+    let deadline = clock::monotonic() + limit;
     let progress = stop(*server, &sender)?;
     loop {
-        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        match events.recv_timeout(deadline.saturating_duration_since(clock::monotonic())) {
             Ok(Event::Stopped(outcome)) => return outcome.and(failure.map_or(Ok(()), Err)),
             Ok(Event::Died(reason)) => failure = failure.or(Some(reason)),
             Ok(Event::Signal(name)) => {
@@ -123,7 +124,7 @@ fn started(
     };
     loop {
         let event = match &asked {
-            Some((_, by)) => events.recv_timeout(by.saturating_duration_since(Instant::now())),
+            Some((_, by)) => events.recv_timeout(by.saturating_duration_since(clock::monotonic())),
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
@@ -136,7 +137,7 @@ fn started(
                 std::process::exit(UNFINISHED);
             }
             Ok(event @ (Event::Asked(_) | Event::Died(_))) => {
-                asked.get_or_insert((event, Instant::now() + START_AFTER_DEATH));
+                asked.get_or_insert((event, clock::monotonic() + START_AFTER_DEATH));
             }
             Ok(Event::Stopped(_)) => {}
             Err(_) => return Err(reason_of(asked)),

@@ -19,8 +19,9 @@
 use std::backtrace::BacktraceStatus;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_common::clock;
 use evenkeel_common::thread;
 use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::format::Writer;
@@ -107,7 +108,7 @@ impl Log {
 
     /// Waits until all lines so far are written or lost, no longer than `limit`; says whether they are.
     pub fn drain(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let deadline = clock::monotonic() + limit;
         let mut state = self.0.state.lock();
         while state.is_writing || !state.lines.is_empty() {
             if self.0.written.wait_until(&mut state, deadline).timed_out() {
@@ -206,6 +207,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
+    use std::time::Instant;
 
     /// Writes what it is allowed to, and then fails.
     #[derive(Clone, Default)]

@@ -28,9 +28,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use evenkeel_common::clock;
 use evenkeel_common::thread::{catch, spawn_essential};
 use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::region::Region;
@@ -399,7 +400,7 @@ fn run(master: &Weak<Master>, woken: &Receiver<()>) {
             Err(RecvTimeoutError::Timeout) => {}
         }
         let Some(master) = master.upgrade() else { return };
-        let began = Instant::now();
+        let began = clock::monotonic();
         let is_done = catch("assignment", || master.assign()).unwrap_or_else(|error| {
             tracing::debug!(%error, "assignment is tried again");
             false

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Result;
+use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 
 use super::Master;
@@ -42,7 +43,7 @@ impl MasterChore {
     pub fn start(master: &Arc<Master>, janitor_every: Duration) -> Result<Self> {
         let (stop, stopped) = bounded(0);
         let master = Arc::clone(master);
-        let task = |every, run| Task { every, due: Instant::now() + every, run };
+        let task = |every, run| Task { every, due: clock::monotonic() + every, run };
         let tasks = vec![
             task(DISCHARGE_EVERY, Master::discharge),
             task(janitor_every, Master::run_janitor_if_on),
@@ -61,13 +62,13 @@ impl MasterChore {
 fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
     loop {
         let Some(next) = tasks.iter_mut().min_by_key(|task| task.due) else { return };
-        let wait = next.due.saturating_duration_since(Instant::now());
+        let wait = next.due.saturating_duration_since(clock::monotonic());
         if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
             return;
         }
         // A task that panics is logged, and done again in its time.
         catch_and_log("a task of the master's chore", || (next.run)(master));
-        next.due = Instant::now() + next.every;
+        next.due = clock::monotonic() + next.every;
     }
 }
 

@@ -12,8 +12,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
+use evenkeel_common::clock;
 use evenkeel_common::{Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout::{self, CORRUPT_DIR};
@@ -44,7 +44,7 @@ pub struct Recovered {
 /// # Errors
 /// What the file system says; the next start goes on where this one ended.
 pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) -> Result<Recovered> {
-    let (wals, started) = (root.join(layout::WALS_DIR), Instant::now());
+    let (wals, started) = (root.join(layout::WALS_DIR), clock::monotonic());
     fs.mkdirs(&wals)?;
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
     let mut recovered = Recovered::default();

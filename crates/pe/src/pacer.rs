@@ -11,6 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::time::{
@@ -57,7 +58,7 @@ impl Pacer {
             return None;
         }
         self.next.set(due + self.gap());
-        if due > Instant::now() {
+        if due > clock::monotonic() {
             let (wake, woken) = oneshot::channel();
             self.waiting.borrow_mut().push_back((due, wake));
             self.news.notify_one();
@@ -105,7 +106,7 @@ impl Pacer {
     }
 
     async fn sleep_until(&self, due: Instant) -> io::Result<()> {
-        let left = due.saturating_duration_since(Instant::now());
+        let left = due.saturating_duration_since(clock::monotonic());
         if left.is_zero() {
             return Ok(());
         }
@@ -123,7 +124,7 @@ impl Pacer {
     }
 
     fn wake_due(&self) {
-        let now = Instant::now();
+        let now = clock::monotonic();
         let mut waiting = self.waiting.borrow_mut();
         while waiting.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, wake)) = waiting.pop_front() {

@@ -27,6 +27,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_common::clock;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -205,7 +206,7 @@ struct Window {
 impl Run {
     /// Begins the load. In an open loop it is known now when the measured part begins.
     fn begin(&self) -> Times {
-        let start = Instant::now();
+        let start = clock::monotonic();
         let warm_until = start + Duration::from_secs_f64(self.options.warmup.max(0.0));
         if self.options.rate.is_some() {
             self.open_window(warm_until);
@@ -223,7 +224,7 @@ impl Run {
     fn measured_from(&self) -> Instant {
         let known = self.window.borrow().map(|window| window.from);
         known.unwrap_or_else(|| {
-            let now = Instant::now();
+            let now = clock::monotonic();
             self.open_window(now);
             now
         })

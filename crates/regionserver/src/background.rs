@@ -52,6 +52,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
@@ -562,7 +563,7 @@ impl Shared {
         let name = region.info().encoded_name();
         let tries = retries.get(name).map_or(0, |retry| retry.tries) + 1;
         if tries < self.flush_tries && !region.is_closed() {
-            let at = Instant::now().checked_add(self.flush_pause);
+            let at = clock::monotonic().checked_add(self.flush_pause);
             retries.insert(name.to_owned(), FlushRetry { region: Arc::clone(region), tries, at });
         } else {
             retries.remove(name);
@@ -594,7 +595,7 @@ impl Shared {
 
     fn compact_after(&self, region: &Arc<Region>, flush: &Result<FlushOutcome>) {
         if flush.is_ok() && region.needs_compaction() {
-            self.request_due_compaction(region, Instant::now());
+            self.request_due_compaction(region, clock::monotonic());
         }
     }
 
@@ -609,7 +610,7 @@ impl Shared {
     /// How often a compaction of the region failed in a row, and how long none is made by itself.
     fn note_failed_compaction(&self, region: &Arc<Region>) -> (u32, Duration) {
         let mut pauses = self.compaction_pauses.lock();
-        let now = Instant::now();
+        let now = clock::monotonic();
         // Of those that are closed nothing tells; they are forgotten in time.
         pauses.retain(|_, pause| now < pause.until + COMPACTION_PAUSE_MAX);
         let name = region.info().encoded_name();

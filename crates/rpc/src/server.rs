@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::thread::{Supervisor, spawn_essential};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -158,7 +159,7 @@ impl RpcServerHandle {
     }
 
     fn stop_and_join(&mut self, grace: Duration) {
-        self.stop.send_replace(Some(Instant::now() + grace));
+        self.stop.send_replace(Some(clock::monotonic() + grace));
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
@@ -286,7 +287,7 @@ async fn serve_connections(
     }
     watch.abort();
     let _ = stop.wait_for(Option::is_some).await;
-    let deadline = stop.borrow().unwrap_or_else(Instant::now);
+    let deadline = stop.borrow().unwrap_or_else(clock::monotonic);
     worker.start_draining();
     let _ = tokio::time::timeout_at(deadline.into(), worker.all_closed()).await;
 }

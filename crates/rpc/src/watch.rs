@@ -20,6 +20,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use tokio::sync::Notify;
 
 use crate::connection::{Outgoing, Wanted};
@@ -42,7 +43,7 @@ pub(crate) struct Newcomer {
 
 impl Newcomer {
     pub fn now() -> Rc<Self> {
-        Rc::new(Newcomer { since: Instant::now(), end: Notify::new() })
+        Rc::new(Newcomer { since: clock::monotonic(), end: Notify::new() })
     }
 
     /// Resolves when the connection's place is needed.
@@ -56,10 +57,10 @@ impl Worker {
     pub async fn watch_connections(&self) {
         let idle = self.config().idle;
         let look = LOOK.min(self.config().receive_timeout / 4).max(Duration::from_millis(5));
-        let mut scan_at = Instant::now() + idle.scan_interval;
+        let mut scan_at = clock::monotonic() + idle.scan_interval;
         loop {
             tokio::time::sleep(look).await;
-            let now = Instant::now();
+            let now = clock::monotonic();
             self.end_late(now);
             if self.input().is_pressed() {
                 self.end_newcomers(now, usize::MAX);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{Budget, CoreBudget};
@@ -36,7 +37,7 @@ impl Complaints {
         self.count += 1;
         if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
             tracing::warn!(times = self.count, "{reason}");
-            *self = Complaints { count: 0, last: Some(Instant::now()) };
+            *self = Complaints { count: 0, last: Some(clock::monotonic()) };
         }
     }
 }
@@ -251,7 +252,9 @@ impl Worker {
         loop {
             tokio::time::sleep((stall_max / 10).clamp(WATCH_MIN, WATCH_MAX)).await;
             let wanted = (config.unsent.max() / 4).saturating_sub(config.unsent.free());
-            let Some(before) = Instant::now().checked_sub(stall_max).filter(|_| wanted > 0) else { continue };
+            let Some(before) = clock::monotonic().checked_sub(stall_max).filter(|_| wanted > 0) else {
+                continue;
+            };
             let connections = self.connections.borrow();
             let mut freed = 0;
             for connection in connections.values().filter_map(Weak::upgrade) {

@@ -4,6 +4,7 @@ use std::io::BufRead;
 use std::time::Instant;
 
 use evenkeel_common::Configuration;
+use evenkeel_common::clock;
 
 use crate::args::Args;
 use crate::cluster::Cluster;
@@ -61,7 +62,7 @@ impl Shell {
     }
 
     fn run(&mut self, command: &'static Command, args: Vec<Value>) -> Result<Value, Flow> {
-        let began = Instant::now();
+        let began = clock::monotonic();
         let subject = args.first().map(Value::to_text).unwrap_or_default();
         let outcome = self.checked(command, args).map_err(|error| error.into_flow(&subject));
         self.told(command.name, began, outcome)
@@ -114,7 +115,7 @@ impl Host for Shell {
             }
             None => {
                 let refusal = command::absent::refusal(name)?;
-                Some(self.told(name, Instant::now(), Err(refusal.into())))
+                Some(self.told(name, clock::monotonic(), Err(refusal.into())))
             }
         }
     }

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_block_cache::BlockCache;
+use evenkeel_common::clock;
 use evenkeel_common::priority::{self, BACKGROUND_NICE};
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{allocator, buffer_pool};
@@ -140,7 +141,7 @@ impl Parts {
         }
         self.chunks.begin_idle_period();
         let mut looks = self.looks.lock();
-        let is_quiet = looks.is_quiet((self.calls)(), Instant::now());
+        let is_quiet = looks.is_quiet((self.calls)(), clock::monotonic());
         let buffers = if is_quiet { buffer_pool::clear() } else { 0 };
         let trims_heap = looks.trims_heap(chunks + buffers > 0, is_quiet);
         drop(looks);

@@ -17,9 +17,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_block_cache::BlockCache;
+use evenkeel_common::clock;
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::Supervisor;
 use evenkeel_common::{
@@ -53,7 +54,7 @@ use crate::{
 
 /// Starts a server; see [`Standalone::start_on`].
 pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Standalone> {
-    let began = Instant::now();
+    let began = clock::monotonic();
     let process = Process::new(fs, conf, stop)?;
     let (lock, cluster_id) = claim_directory(&process)?;
     let ports = Ports::take(&process.settings, &process.conf, &cluster_id)?;

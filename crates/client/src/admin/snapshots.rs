@@ -1,7 +1,6 @@
 //! Snapshots.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ErrorKind, TableName};
 use evenkeel_protocol::pb;
 
@@ -189,7 +188,7 @@ impl Admin {
     }
 
     async fn restore_failsafe(&self, name: &str, table: &TableName) -> Result<()> {
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis());
+        let now_ms = SystemClock.now_ms();
         let before = format!("hbase-failsafe-{name}-{now_ms}");
         self.snapshot(&SnapshotDescription::new(&before, table.clone())).await?;
         if let Err(error) = self.restore(name, table).await {

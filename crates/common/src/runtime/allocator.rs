@@ -37,7 +37,9 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::clock;
 
 pub use shared::SharedStats;
 
@@ -157,11 +159,11 @@ fn longest_ns(bytes: usize) -> u64 {
 #[inline(never)]
 fn timed<T>(bytes: usize, call: impl FnOnce() -> T) -> T {
     let (weight, longest_ns) = (weight(bytes), longest_ns(bytes));
-    black_box(Instant::now());
-    let before = Instant::now();
-    let start = Instant::now();
+    black_box(clock::monotonic());
+    let before = clock::monotonic();
+    let start = clock::monotonic();
     let answer = call();
-    let end = Instant::now();
+    let end = clock::monotonic();
     let bounded = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(longest_ns) as i64;
     let ns = bounded(end.duration_since(start)) - bounded(start.duration_since(before));
     counters().add(ns * i64::from(weight), u64::from(weight));

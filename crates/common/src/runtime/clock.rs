@@ -1,9 +1,9 @@
-//! The wall clock behind a trait, so that a test or a simulation can set it. Only this module reads
-//! the system's.
+//! The clocks. The wall clock is behind a trait, so that a test or a simulation can set it; the
+//! monotonic clock is one function. A lint denies reading the system's clocks elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
@@ -16,10 +16,18 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn now_ms(&self) -> i64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
+}
+
+/// The time of the monotonic clock, to measure durations and to keep deadlines.
+#[inline]
+#[allow(clippy::disallowed_methods, reason = "the one place that reads the monotonic clock")]
+pub fn monotonic() -> Instant {
+    Instant::now()
 }
 
 /// A clock that changes only when it is set or advanced.

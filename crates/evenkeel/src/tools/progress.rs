@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::console;
 
 /// How often the line is rewritten.
@@ -20,14 +21,14 @@ pub struct Progress {
 impl Progress {
     /// For work of so many bytes.
     pub fn new(bytes: u64) -> Self {
-        Self { is_shown: std::io::stderr().is_terminal(), bytes, bytes_done: 0, last: Instant::now() }
+        Self { is_shown: std::io::stderr().is_terminal(), bytes, bytes_done: 0, last: clock::monotonic() }
     }
 
     /// Some more is done, and this comes next.
     pub fn step(&mut self, bytes: u64, next: &dyn std::fmt::Display) {
         self.bytes_done += bytes;
         if self.is_shown && self.last.elapsed() >= PERIOD {
-            self.last = Instant::now();
+            self.last = clock::monotonic();
             let percent = self.bytes_done * 100 / self.bytes.max(1);
             console::print_error(format_args!("\r\x1b[K{percent:3}% of {} MiB  {next}", self.bytes >> 20));
             drop(std::io::stderr().flush());

@@ -10,6 +10,7 @@ use super::{Run, Times};
 use crate::pacer::Pacer;
 use crate::stats::{Phase, Recorder, record};
 use crate::workload::{Done, Worker};
+use evenkeel_common::clock;
 
 /// Failures one after the other at which a client gives up.
 const FAILURES_MAX: u32 = 10;
@@ -68,7 +69,7 @@ impl Client {
         let ((first, last), every) = (options.range(self.number), options.every());
         let (mut due, mut failures) = (None, 0);
         for i in (first..last).filter(|i| i % every == 0) {
-            if end.is_some_and(|end| Instant::now() >= end) {
+            if end.is_some_and(|end| clock::monotonic() >= end) {
                 return false;
             }
             if let Some(pacer) = &self.pacer
@@ -79,7 +80,7 @@ impl Client {
                     return false;
                 }
             }
-            let sent = Instant::now();
+            let sent = clock::monotonic();
             match worker.row(i).await {
                 Ok(done) => {
                     let measure = phase == Phase::Warmup || i - first > options.measure_after;
@@ -99,7 +100,7 @@ impl Client {
     }
 
     fn note(&self, phase: Phase, done: &Done, due: Instant, sent: Instant, measure: bool) {
-        let now = Instant::now();
+        let now = clock::monotonic();
         let latency = now.saturating_duration_since(due);
         let threshold = self.run.options.latency_threshold;
         self.recorder().note(phase, |part| {

@@ -11,6 +11,7 @@ use crate::host::CoreTimes;
 use crate::report::{Interval, Look, Progress, Report, ServerReport};
 use crate::server::{ServerProcess, Usage, own_cpu_s};
 use crate::stats::{Latencies, Part, Phase};
+use evenkeel_common::clock;
 
 /// The calling thread while the load runs.
 pub(super) struct Reporter {
@@ -42,6 +43,7 @@ impl Reporter {
         Self { run, server, target: target.name.clone(), progress, warming, seat }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "the start time in a report has a fraction")]
     pub(super) fn report(
         mut self,
         ended: &mpsc::Receiver<Result<(), Failure>>,
@@ -122,7 +124,7 @@ impl Reporter {
         loop {
             let to = end.map_or(from + interval, |end| end.min(from + interval));
             let more = wait_until(to, ended, outcome);
-            let now = Instant::now();
+            let now = clock::monotonic();
             let part = self.drain(phase);
             let after = self.look();
             if now > from {
@@ -166,7 +168,7 @@ fn wait_until(
     outcome: &mut Result<(), Failure>,
 ) -> bool {
     loop {
-        match ended.recv_timeout(to.saturating_duration_since(Instant::now())) {
+        match ended.recv_timeout(to.saturating_duration_since(clock::monotonic())) {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => *outcome = Err(failure),
             Err(mpsc::RecvTimeoutError::Timeout) => return true,

@@ -25,6 +25,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::sync::{AtomicUsize, Mutex, Ordering, want_huge_pages};
+use evenkeel_common::clock;
 
 /// Default bytes of a chunk: a huge page of most machines.
 pub const CHUNK_BYTES: usize = 2 << 20;
@@ -275,7 +276,7 @@ impl ChunkPool {
     /// [`ChunkPool::begin_idle_period`], but not the ready ones. Returns the bytes freed.
     pub fn release_idle(&self, chunks_max: usize) -> usize {
         let mut spare = self.spare.lock();
-        spare.takes.roll(Instant::now());
+        spare.takes.roll(clock::monotonic());
         let ready = self.ready_chunks(&spare).max(self.initial);
         let beyond_ready = spare.chunks.len().saturating_sub(ready);
         let count = spare.idle.min(beyond_ready).min(chunks_max);
@@ -328,7 +329,7 @@ impl ChunkPool {
     /// not among the ready ones.
     pub(super) fn take_first(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
-        spare.takes.note(Instant::now());
+        spare.takes.note(clock::monotonic());
         let used_before = spare.chunks.len() > self.ready_chunks(&spare);
         let chunk = spare.chunks.pop_if(|_| used_before);
         let small = || self.size_of_next(FIRST_CHUNK_BYTES.max(wanted).min(self.sizes.chunk_bytes), wanted);
@@ -341,7 +342,7 @@ impl ChunkPool {
     /// A chunk with room for `wanted` bytes, for a segment that has filled its first chunk.
     pub(super) fn take_another(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
-        spare.takes.note(Instant::now());
+        spare.takes.note(clock::monotonic());
         let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
         let chunk = spare.chunks.pop_if(|_| bytes == self.sizes.chunk_bytes);
         let surplus = self.goes_out(&mut spare, bytes);

@@ -11,11 +11,11 @@
 //! failure before the renames leaves the snapshots in place: they stay readable and are part of the
 //! next flush.
 
+use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::Result;
@@ -143,7 +143,7 @@ impl Region {
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let _unless_done = AbortOnPanic(self);
-        let started = Instant::now();
+        let started = clock::monotonic();
         let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();

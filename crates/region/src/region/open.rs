@@ -13,11 +13,11 @@
 //! family that is deleted and added again is a new store without files, whose own greatest sequence
 //! id is 0, while logs still hold the edits of the old one.
 
+use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor};
@@ -49,7 +49,7 @@ impl Region {
     /// # Errors
     /// `IOException` from the file system, and `CorruptHFileException` for a damaged store file.
     pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
-        let started = Instant::now();
+        let started = clock::monotonic();
         check_trackers(&table)?;
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&*env.stores.fs, &dir, &info)?;

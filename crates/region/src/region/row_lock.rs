@@ -5,6 +5,7 @@
 //! is held while a write is prepared and applied, not while the WAL is synced. Several rows are
 //! locked in the order of the table, so two writes cannot deadlock.
 
+use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ impl RowLocks {
         }
         // Who holds it may wait for a write of this thread to be durable.
         evenkeel_wal::wake_deferred();
-        let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.wait_max);
+        let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
         let held = turns::lend_and_line_up(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
             LockMode::Exclusive => {

@@ -10,6 +10,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
+
 /// What a thread spends in brief waits, at most...
 const BUDGET: Duration = Duration::from_millis(1);
 /// ... of each such time.
@@ -22,7 +24,7 @@ thread_local! {
 
 /// Lets `attempt` wait for as long as this thread still may; `None` without an attempt when it may not.
 pub(super) fn spend<T>(attempt: impl FnOnce(Duration) -> Option<T>) -> Option<T> {
-    let began = Instant::now();
+    let began = clock::monotonic();
     let (since, spent) = SPENT
         .get()
         .filter(|(since, _)| began.saturating_duration_since(*since) < WINDOW)

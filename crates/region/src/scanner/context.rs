@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::{CellRef, turns};
 
 use super::time_slice::TimeSlice;
@@ -201,7 +202,7 @@ impl ScannerContext {
         if self.time_scope < at {
             return false;
         }
-        self.out_of_time |= self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        self.out_of_time |= self.deadline.is_some_and(|deadline| clock::monotonic() >= deadline);
         self.out_of_time
     }
 

@@ -11,6 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
+
 /// A length of time for some reads, or no limit. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct TimeSlice {
@@ -39,7 +41,7 @@ impl TimeSlice {
     /// Looks at the clock. Returns whether the slice is over.
     pub fn check(&mut self) -> bool {
         let Some(length) = self.length else { return false };
-        let now = Instant::now();
+        let now = clock::monotonic();
         self.is_over |= now >= *self.end.get_or_insert(now + length);
         self.is_over
     }

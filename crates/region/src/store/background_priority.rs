@@ -26,6 +26,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::Result;
+use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_scoped;
 
 /// Smaller flushes and compactions do not pay for a thread of their own.
@@ -76,7 +77,7 @@ pub(super) fn run_in_background(
     priority: &dyn BackgroundPriority,
     slice: impl FnMut() -> Result<bool> + Send,
 ) -> Result<()> {
-    run_until(work.background_time_max().map(|max| Instant::now() + max), work, priority, slice)
+    run_until(work.background_time_max().map(|max| clock::monotonic() + max), work, priority, slice)
 }
 
 fn run_until(
@@ -85,7 +86,7 @@ fn run_until(
     priority: &dyn BackgroundPriority,
     mut slice: impl FnMut() -> Result<bool> + Send,
 ) -> Result<()> {
-    let in_background = || !priority.is_urgent() && end.is_none_or(|end| Instant::now() < end);
+    let in_background = || !priority.is_urgent() && end.is_none_or(|end| clock::monotonic() < end);
     if in_background()
         && !on_another_thread(work.thread_name(), || {
             priority.lower_priority();

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
 use parking_lot::{Condvar, Mutex};
@@ -131,7 +132,7 @@ impl Store {
         if queue.files.len() >= QUEUE_FILES_MAX {
             return;
         }
-        let due = Instant::now() + Duration::from_millis(cache.prefetch_delay_ms);
+        let due = clock::monotonic() + Duration::from_millis(cache.prefetch_delay_ms);
         queue.files.push_back(PrefetchEntry { file: Arc::downgrade(file), due });
         if !queue.is_running {
             queue.is_running = spawn_restarted("prefetch", run).is_ok();
@@ -174,7 +175,7 @@ fn next() -> Weak<StoreFile> {
     loop {
         match queue.files.front().map(|waiting| waiting.due) {
             None => ADDED.wait(&mut queue),
-            Some(due) if due > Instant::now() => drop(ADDED.wait_until(&mut queue, due)),
+            Some(due) if due > clock::monotonic() => drop(ADDED.wait_until(&mut queue, due)),
             Some(_) => {
                 if let Some(waiting) = queue.files.pop_front() {
                     return waiting.file;

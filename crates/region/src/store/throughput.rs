@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use parking_lot::Mutex;
 
 /// The longest sleep between two checks for cancellation.
@@ -95,7 +96,7 @@ impl Default for ThroughputController {
     fn default() -> Self {
         Self {
             bytes_per_s: AtomicU64::new(u64::MAX),
-            done_at: Mutex::new(Instant::now()),
+            done_at: Mutex::new(clock::monotonic()),
             waited_us: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -129,12 +130,12 @@ impl ThroughputController {
     pub fn control(&self, bytes: u64, ends: impl Fn() -> bool) -> bool {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let done_at = self.limit().map(|limit| self.advance(bytes, limit));
-        let started = Instant::now();
+        let started = clock::monotonic();
         let is_within = loop {
             if ends() {
                 break false;
             }
-            let left = done_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            let left = done_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(clock::monotonic()));
             if left.is_zero() {
                 break true;
             }
@@ -149,7 +150,7 @@ impl ThroughputController {
     fn advance(&self, bytes: u64, limit: u64) -> Instant {
         let takes = Duration::from_secs_f64((bytes as f64 / limit as f64).min(3600.0));
         let mut done_at = self.done_at.lock();
-        let earliest = Instant::now().checked_sub(SLEEP_MAX).unwrap_or(*done_at);
+        let earliest = clock::monotonic().checked_sub(SLEEP_MAX).unwrap_or(*done_at);
         *done_at = (*done_at).max(earliest) + takes;
         *done_at
     }

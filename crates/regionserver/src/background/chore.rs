@@ -8,9 +8,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_common::allocator;
+use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_region::region::Region;
 
@@ -46,8 +47,8 @@ impl Chore {
             while !is_stopped.load(Ordering::Acquire) {
                 // A round that panics is logged, and the next one is another try.
                 catch_and_log("the chore", || server.run_chore());
-                let next = Instant::now() + PERIOD;
-                let is_before = || Instant::now() < next && !is_stopped.load(Ordering::Acquire);
+                let next = clock::monotonic() + PERIOD;
+                let is_before = || clock::monotonic() < next && !is_stopped.load(Ordering::Acquire);
                 while is_before() && server.background.bell().wait(next) {
                     catch_and_log("the chore", || server.check_memstores(&server.regions.all()));
                     std::thread::sleep(LOOK_PAUSE);
@@ -138,7 +139,7 @@ impl RegionServer {
         self.check_memstores(&regions);
         self.end_holders_of_flushed(&regions);
         self.background.compactions_are_wanted(compaction_pressure(&regions));
-        self.background.retry_flushes(Instant::now());
+        self.background.retry_flushes(clock::monotonic());
         let low_bytes = self.config.global_memstore_low_bytes.max(1);
         let flush_pressure = self.memory.bytes() as f64 / low_bytes as f64;
         self.background.flush_throughput().set_limit(self.config.flush.limit(flush_pressure));
@@ -174,7 +175,7 @@ impl RegionServer {
 
     /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
-        let (unflushed, need) = self.memory.measure(Instant::now(), || self.unflushed(regions));
+        let (unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
         let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
         self.braking.store(braking, Ordering::Relaxed);
         self.background
@@ -229,7 +230,7 @@ impl RegionServer {
             region.needs_compaction() || region.next_compaction_bytes(None, false) > 0
         };
         for region in regions.iter().filter(due) {
-            self.background.request_due_compaction(region, Instant::now());
+            self.background.request_due_compaction(region, clock::monotonic());
         }
     }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::thread::{Supervisor, catch_and_log, spawn_essential};
 use parking_lot::{Condvar, Mutex};
 
@@ -120,7 +121,7 @@ impl WriteBrake {
         }
         state.count += 1;
         let number = state.count;
-        state.held.push(Held { until: Instant::now() + hold, number, answer: Box::new(answer) });
+        state.held.push(Held { until: clock::monotonic() + hold, number, answer: Box::new(answer) });
         self.shared.changed.notify_one();
     }
 
@@ -142,7 +143,7 @@ impl Shared {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {
-            let due = |held: &Held| state.stopped || held.until <= Instant::now();
+            let due = |held: &Held| state.stopped || held.until <= clock::monotonic();
             if state.held.peek().is_some_and(due) {
                 let answer = state.held.pop().map(|held| held.answer);
                 parking_lot::MutexGuard::unlocked(&mut state, || {

@@ -20,9 +20,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use evenkeel_common::Result;
+use evenkeel_common::clock;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{self, Region};
 use evenkeel_rpc::{
@@ -152,7 +152,7 @@ impl ClientRunner {
         let mut is_over = false;
         for (at, write) in writes.drain(..).enumerate() {
             if at > 0 && at % WRITES_PER_TIME_CHECK == 0 {
-                let now = Instant::now();
+                let now = clock::monotonic();
                 is_over |= now >= *end.get_or_insert(now + SLICE);
             }
             match is_over {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
+use evenkeel_common::clock;
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
@@ -81,7 +82,8 @@ pub fn scan_on(
         in_use.put_back(scanner);
         return Ok(Some(Reply::plain(response)));
     }
-    let outcome = Call { server, request, caller, started_at: Instant::now() }.run(&mut scanner, response);
+    let outcome =
+        Call { server, request, caller, started_at: clock::monotonic() }.run(&mut scanner, response);
     finish(connection, in_use, scanner, caller, outcome)
 }
 
@@ -131,7 +133,7 @@ fn finish(
     caller: &Caller,
     outcome: Result<Ended>,
 ) -> Result<Option<Reply<pb::ScanResponse>>> {
-    let too_late = caller.deadline.is_some_and(|deadline| Instant::now() > deadline);
+    let too_late = caller.deadline.is_some_and(|deadline| clock::monotonic() > deadline);
     match outcome {
         Err(error) => Err(reset(error, caller)),
         // The client cannot know what it missed: it must not go on with this scanner.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::budget::Budget;
 use crate::worker::Worker;
+use evenkeel_common::clock;
 
 /// Longest preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred bytes.
 pub(crate) const CONNECTION_HEADER_BYTES_MAX: usize = 64 << 10;
@@ -48,7 +49,7 @@ impl InputBudget {
     pub fn of(requests: u64) -> Arc<Self> {
         Arc::new(InputBudget {
             bytes: Budget::new(Self::max_of(requests)),
-            made_at: Instant::now(),
+            made_at: clock::monotonic(),
             refused_ms: AtomicU64::new(0),
         })
     }

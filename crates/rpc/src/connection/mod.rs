@@ -28,6 +28,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub use batch::CallBatch;
+use evenkeel_common::clock;
 pub use input::{InputBudget, Progress};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
@@ -153,7 +154,7 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     pub fn new(info: Arc<ConnectionInfo>, worker: Rc<Worker>) -> Rc<Self> {
-        let now = Instant::now();
+        let now = clock::monotonic();
         Rc::new(Outgoing {
             info,
             inbox: Inbox::new(worker.config().unsent.clone()),

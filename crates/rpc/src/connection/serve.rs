@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
@@ -121,7 +122,7 @@ impl Connection {
         worker: Rc<Worker>,
         established: Established,
     ) -> Self {
-        let now = Instant::now();
+        let now = clock::monotonic();
         Connection {
             stream,
             frames,
@@ -145,11 +146,11 @@ impl Connection {
     async fn serve(mut self) {
         loop {
             match poll_fn(|cx| self.poll_event(cx)).await {
-                Event::Turn => self.turn_at = Instant::now(),
+                Event::Turn => self.turn_at = clock::monotonic(),
                 Event::Read(bytes) => {
                     count(&self.worker.counters.received_bytes, bytes as u64);
                     self.frames.received(bytes);
-                    self.read_at = Instant::now();
+                    self.read_at = clock::monotonic();
                     self.turn_at = self.read_at;
                     self.outgoing.read_at.set(self.read_at);
                     self.outgoing.has_buffer.set(true);
@@ -253,7 +254,7 @@ impl Connection {
     /// Does what the watch wants, if it can still be done; returns how the connection ends, if it does.
     fn answer_watch(&mut self) -> Option<Event> {
         let wanted = self.outgoing.wanted.replace(Wanted::Nothing);
-        let is_unused = self.outgoing.idle_since(Instant::now()).is_some()
+        let is_unused = self.outgoing.idle_since(clock::monotonic()).is_some()
             && self.frames.buffered().is_empty()
             && !self.has_unread();
         match wanted {
@@ -298,7 +299,7 @@ impl Connection {
         drop(outbox);
         // An outbox that was not counted has only just filled.
         if unsent > 0 && (unsent < before || self.outgoing.counted_bytes.get() == 0) {
-            self.outgoing.stalled_at.set(Instant::now());
+            self.outgoing.stalled_at.set(clock::monotonic());
         }
         self.outgoing.count_unsent(unsent);
         let config = self.worker.config();

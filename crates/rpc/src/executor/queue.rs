@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock;
 use evenkeel_common::turns::{self, Turns};
 use evenkeel_common::{ErrorKind, HBaseError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -78,12 +79,12 @@ impl Sleeper {
 
     /// Sleeps for `time` at most; whether it was woken.
     fn sleep_for(&self, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
+        let deadline = clock::monotonic() + time;
         loop {
             if self.is_woken.load(Ordering::Acquire) {
                 return true;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(clock::monotonic());
             if left.is_zero() {
                 return false;
             }
@@ -223,13 +224,14 @@ impl Queue {
 
     /// Runs calls until the queue is stopped: the life of a handler thread.
     pub fn handle_calls(self: Arc<Self>) {
-        let turns = Rc::new(HandlerTurns { queue: Arc::clone(&self), began_at: Cell::new(Instant::now()) });
+        let turns =
+            Rc::new(HandlerTurns { queue: Arc::clone(&self), began_at: Cell::new(clock::monotonic()) });
         if self.running_max < usize::MAX {
             turns::give(Rc::clone(&turns) as Rc<dyn Turns>);
         }
         let mut next = self.next(self.state.lock());
         while let Some(work) = next {
-            let now = Instant::now();
+            let now = clock::monotonic();
             turns.began_at.set(now);
             match work {
                 Work::Call(waiting) => run(*waiting, now),
@@ -369,7 +371,7 @@ impl Turns for HandlerTurns {
         state.running -= 1;
         queue.wake_next(state);
         sleeper.sleep();
-        self.began_at.set(Instant::now());
+        self.began_at.set(clock::monotonic());
     }
 
     fn lend(&self) {
@@ -385,6 +387,6 @@ impl Turns for HandlerTurns {
     fn line_up(&self) {
         let Some(wait_max) = self.queue.resume_wait_max else { return self.take_back() };
         self.queue.resume(wait_max);
-        self.began_at.set(Instant::now());
+        self.began_at.set(clock::monotonic());
     }
 }

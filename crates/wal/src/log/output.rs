@@ -12,9 +12,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use evenkeel_common::clock;
 use evenkeel_common::{HBaseError, clock::Clock};
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
 use parking_lot::Mutex;
@@ -309,7 +310,7 @@ impl OpenFile {
         if entries.is_empty() {
             return Ok(());
         }
-        let started = Instant::now();
+        let started = clock::monotonic();
         match &mut self.compressor {
             None => self.file.append(entries)?,
             Some((compressor, compressed)) => {
@@ -333,7 +334,7 @@ impl OpenFile {
     /// Syncs the written entries to the disk. It must not be called again after an error: pages
     /// that a failed sync left in memory may count as written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        let started = Instant::now();
+        let started = clock::monotonic();
         self.file.sync()?;
         self.took += started.elapsed();
         Ok(())

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use evenkeel_common::clock;
 
 /// The longest time that the wake-up for an entry is deferred.
 const DEFER_MAX: Duration = Duration::from_micros(200);
@@ -77,7 +78,7 @@ pub(super) fn wake_or_defer(log: &Arc<Shared>) {
         if !deferred.logs.iter().any(|known| Arc::ptr_eq(known, log)) {
             deferred.logs.push(Arc::clone(log));
         }
-        if deferred.since.get_or_insert_with(Instant::now).elapsed() >= DEFER_MAX {
+        if deferred.since.get_or_insert_with(clock::monotonic).elapsed() >= DEFER_MAX {
             deferred.wake();
         }
     });

@@ -14,6 +14,7 @@
 //! commit; in both cases the first timeout decides. The entries of these writers may be in the log
 //! and be replayed.
 
+use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,7 @@ impl SyncWatchdog {
         if in_progress.path != path {
             in_progress.path = path.to_owned();
         }
-        (in_progress.since, in_progress.is_logged) = (Some(Instant::now()), false);
+        (in_progress.since, in_progress.is_logged) = (Some(clock::monotonic()), false);
     }
 
     /// Records its end.
