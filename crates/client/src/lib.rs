@@ -39,6 +39,7 @@
 //! - **Bytes from a server are checked**: no length is believed before the bytes are there, and a frame has a limit.
 //! - An operation whose future is dropped may or may not have been applied; the connection stays usable.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

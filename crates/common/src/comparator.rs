@@ -100,6 +100,7 @@ fn split_last(row: &[u8]) -> (&[u8], Option<&[u8]>) {
     split_at(row, row.iter().rposition(|b| *b == DELIMITER))
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the offset is that of a byte of the row"))]
 fn split_at(row: &[u8], at: Option<usize>) -> (&[u8], Option<&[u8]>) {
     at.map_or((row, None), |i| (&row[..i], Some(&row[i + 1..])))
 }

@@ -346,7 +346,7 @@ pub fn check_family_name(name: &[u8]) -> Result<()> {
     if name.len() > FAMILY_BYTES_MAX {
         return refuse(format!("Column Family name is longer than {FAMILY_BYTES_MAX} bytes: {}", shown()));
     }
-    if name[0] == b'.' {
+    if name.starts_with(b".") {
         return refuse(format!("Column Family names cannot start with a period: {}", shown()));
     }
     if let Some(bad) = name.iter().find(|b| b.is_ascii_control() || matches!(b, b':' | b'\\' | b'/')) {

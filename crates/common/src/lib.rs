@@ -33,7 +33,7 @@
 //! | [`turns`] | cooperative scheduling of long computations |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![deny(unsafe_code)]
 
 pub mod cell;

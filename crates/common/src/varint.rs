@@ -36,6 +36,7 @@ pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Appends a Hadoop vlong.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a magnitude has 1 to 8 bytes"))]
 pub fn write_vlong(out: &mut Vec<u8>, value: i64) {
     if (-112..=127).contains(&value) {
         out.push((value & 0xff) as u8);

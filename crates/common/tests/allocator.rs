@@ -17,12 +17,12 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 const PIECES: u64 = 200_000;
-/// Each is asked for, made larger and given back.
+/// Each piece is allocated, enlarged and freed.
 const CALLS: u64 = 3 * PIECES;
 /// Calls of the test's own machinery, and those at a thread's end.
 const OTHERS_MAX: u64 = 2000;
 
-/// Asks for a piece, makes it larger, gives it back, so many times.
+/// Allocates, enlarges and frees [`PIECES`] pieces.
 fn use_pieces(bytes: usize) {
     let layout = Layout::from_size_align(bytes, 8).expect("legal");
     let larger = Layout::from_size_align(2 * bytes, 8).expect("legal");

@@ -1,6 +1,7 @@
 //! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop;
 //! `evenkeel shell` is a client of any cluster; the other commands are tools over the files of a server that is stopped.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod lifecycle;

@@ -15,6 +15,8 @@
 //! steps ensures that a crash leaves a file without checksums rather than with those of other
 //! bytes.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -82,7 +84,8 @@ pub(crate) fn read(
     let mut whole = vec![0; (whole_end - whole_start) as usize];
     file.read_exact_at(&mut whole, whole_start)?;
     let skipped = (offset - whole_start) as usize;
-    buf.copy_from_slice(&whole[skipped..skipped + buf.len()]);
+    let wanted = whole.get(skipped..skipped + buf.len());
+    buf.copy_from_slice(wanted.ok_or(io::ErrorKind::UnexpectedEof)?);
     // The checksums of a file of another length belong to other bytes.
     if !sums.matches_len(len) || !sums.matches(&whole, first)? {
         return Ok(StorageChecksum::Differs);

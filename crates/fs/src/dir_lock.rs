@@ -67,6 +67,7 @@ fn busy(dir: &Path, file: &mut File) -> io::Error {
 }
 
 /// Tries to acquire the lock without waiting. Returns true if it succeeded.
+#[allow(unsafe_code, reason = "a system call")]
 fn try_flock(file: &File) -> io::Result<bool> {
     loop {
         // SAFETY: a system call on a descriptor that `file` keeps open.

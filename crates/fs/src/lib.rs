@@ -19,10 +19,11 @@
 //! | implementation | use |
 //! |---|---|
 //! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
-//! | [`MemoryFileSystem`] | tests and simulation; a crash loses data that is not flushed or synced |
+//! | [`MemoryFileSystem`] | tests and simulation; a crash loses unsynced data |
 //! | [`FaultyFileSystem`] | tests: wraps another and injects the faults of a script |
 //! | [`PowerCutFileSystem`] | tests: the possible disks after a power cut at each step |
 
+#![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod checksum_file;

@@ -163,6 +163,7 @@ impl Writeback for Kernel {
 }
 
 #[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "a system call")]
 fn sync_file_range(file: &File, range: Range<u64>, flags: libc::c_uint) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let too_far = |_| io::Error::from_raw_os_error(libc::EINVAL);

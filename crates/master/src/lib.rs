@@ -33,6 +33,7 @@
 //! | `status` | what the cluster tells of itself |
 //! | [`service`] | MasterService |
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod alter;

@@ -39,6 +39,7 @@
 //! room for replies that clients have not taken, if that is less; a single Get, which cannot be cut, a row of
 //! `hbase.table.max.rowsize`.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod background;

@@ -16,6 +16,7 @@
 //!
 //! Nothing is asked of a cluster before the first command that needs it, so the shell starts in milliseconds.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod args;

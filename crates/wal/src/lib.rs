@@ -13,7 +13,7 @@
 //!
 //! `docs/formats/wal.md` draws every byte.
 
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

@@ -478,7 +478,8 @@ impl Input {
         self.consumed = 0;
         let wanted = bytes.max(CHUNK_BYTES).min(usize::try_from(self.end - self.start).unwrap_or(usize::MAX));
         self.buffer.resize(wanted, 0);
-        let read = self.file.read_at(self.start + have as u64, &mut self.buffer[have..]);
+        let read =
+            self.file.read_at(self.start + have as u64, self.buffer.get_mut(have..).unwrap_or_default());
         self.buffer.truncate(have + *read.as_ref().unwrap_or(&0));
         if self.buffer.len() < bytes {
             read?;
@@ -493,20 +494,23 @@ impl Input {
         self.fill(end)?;
         let from = self.consumed + self.at;
         self.at = end;
-        Ok(&self.buffer[from..from + bytes])
+        self.buffer.get(from..from + bytes).ok_or(ParseError::Torn)
     }
 
     /// Consumes one byte.
     pub(crate) fn byte(&mut self) -> Result<u8, ParseError> {
-        Ok(self.take(1)?[0])
+        self.take(1)?.first().copied().ok_or(ParseError::Torn)
     }
 
     /// Consumes a protobuf varint.
     pub(crate) fn varint(&mut self) -> Result<u64, ParseError> {
         let mut bytes = [0; 10];
         for i in 0..bytes.len() {
-            bytes[i] = self.byte()?;
-            if bytes[i] & 0x80 == 0 {
+            let byte = self.byte()?;
+            if let Some(last) = bytes.get_mut(i) {
+                *last = byte;
+            }
+            if byte & 0x80 == 0 {
                 return read_varint(&bytes).map(|(value, _)| value).ok_or(ParseError::Torn);
             }
         }
@@ -523,7 +527,8 @@ impl Input {
             CellRef::parse(self.take(len)?, seq_id).or_else(|e| corrupt(e.to_string()))?;
             ranges.push(from..from + len);
         }
-        let bytes = Bytes::copy_from_slice(&self.buffer[self.consumed + first..self.consumed + self.at]);
+        let parsed = self.buffer.get(self.consumed + first..self.consumed + self.at);
+        let bytes = Bytes::copy_from_slice(parsed.ok_or(ParseError::Torn)?);
         let cell = |range| {
             let mut cell = KeyValue::parse(bytes.slice(range)).or_else(|e| corrupt(e.to_string()))?;
             cell.set_seq_id(seq_id);
@@ -560,8 +565,9 @@ impl Input {
         if len >= left.len() {
             return Ok(false);
         }
-        self.file.read_exact_at(self.start, &mut left[..len])?;
-        Ok(TRAILER.starts_with(&left[..len]))
+        let left = left.get_mut(..len).unwrap_or_default();
+        self.file.read_exact_at(self.start, left)?;
+        Ok(TRAILER.starts_with(left))
     }
 
     /// Returns true if the bytes from the last one parsed to the end of the file are zeros.
@@ -570,7 +576,7 @@ impl Input {
         let mut at = self.start + (self.at as u64).saturating_sub(1);
         while at < self.end {
             let n = self.file.read_at(at, &mut chunk)?;
-            if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
+            if n == 0 || chunk.iter().take(n).any(|byte| *byte != 0) {
                 return Ok(false);
             }
             at += n as u64;

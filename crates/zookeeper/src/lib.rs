@@ -42,6 +42,7 @@
 //! refused; the client reconnects and sets its watches again. All of it is given back with the connection; a session, which
 //! keeps its number alone, with its time-out. Two locks, never held together.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod account;

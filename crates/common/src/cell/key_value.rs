@@ -99,6 +99,10 @@ impl KeyValue {
     }
 
     /// The same cell with another timestamp; its value is shared.
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "every key ends with a timestamp and a type")
+    )]
     pub fn with_timestamp(&self, timestamp: i64) -> Self {
         let mut key: Box<[u8]> = self.as_cell().key().into();
         let key_end = key.len();

@@ -66,7 +66,7 @@ pub fn whole_tags(tags: &[u8]) -> &[u8] {
     while let Some((_, _, after)) = split_tag(rest) {
         rest = after;
     }
-    &tags[..tags.len() - rest.len()]
+    tags.get(..tags.len() - rest.len()).unwrap_or(tags)
 }
 
 /// The type and value of the first tag, and the bytes after it; `None` if it is not complete.
@@ -86,7 +86,7 @@ pub fn tags_with_ttl(tags: &[u8], ttl_ms: i64) -> Result<Vec<u8>> {
     let mut rest = tags;
     while let Some((kind, _, after)) = split_tag(rest) {
         if kind != tag_type::TTL {
-            out.extend_from_slice(&rest[..rest.len() - after.len()]);
+            out.extend_from_slice(rest.get(..rest.len() - after.len()).unwrap_or(rest));
         }
         rest = after;
     }

@@ -24,6 +24,7 @@ pub struct CellRef<'a> {
     family_len: u8,
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "lengths are checked at construction"))]
 impl<'a> CellRef<'a> {
     /// A view over a flat key, a value and raw tags.
     ///
@@ -324,14 +325,14 @@ fn lengths(key_value: &[u8]) -> Result<(usize, usize)> {
 }
 
 fn parse_tags(rest: &[u8]) -> Result<&[u8]> {
-    let Some(len) = rest.first_chunk::<2>() else {
+    let Some((len, tags)) = rest.split_first_chunk::<2>() else {
         return if rest.is_empty() { Ok(rest) } else { Err(malformed("1 byte after the value".into())) };
     };
     let len = u16::from_be_bytes(*len) as usize;
-    if rest.len() != 2 + len {
-        return Err(malformed(format!("{} bytes of tags announced, {} there", len, rest.len() - 2)));
+    if tags.len() != len {
+        return Err(malformed(format!("{len} bytes of tags announced, {} there", tags.len())));
     }
-    Ok(&rest[2..])
+    Ok(tags)
 }
 
 fn check_key(key: &[u8]) -> Result<(u16, u8)> {

@@ -86,6 +86,7 @@ struct SizeClass {
     bytes: usize,
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "classes are below CLASSES"))]
 impl BufferPool {
     const fn new(capacity_bytes: usize) -> Self {
         Self {

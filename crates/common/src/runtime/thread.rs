@@ -37,9 +37,10 @@
 //! | `rpc-accept` | `rpc/server.rs` | | the server |
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
-//! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read themselves | restarted |
+//! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read | restarted |
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |
-//! | `flush-lowprio`, `compact-lowprio` | `region/store/background_priority.rs` | its flush or compaction | |
+//! | `flush-lowprio` | `region/store/background_priority.rs` | its flush | |
+//! | `compact-lowprio` | same | its compaction | |
 //! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |

@@ -118,6 +118,7 @@ impl LruDictionary {
         drop(self.put(Bytes::new()));
     }
 
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a full dictionary has a tail"))]
     fn put(&mut self, bytes: Bytes) -> Option<(u16, Bytes)> {
         if let Some(added) = &mut self.frozen {
             *added = added.saturating_add(1);
@@ -164,6 +165,7 @@ impl LruDictionary {
         self.head = index;
     }
 
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "links are indexes of slots"))]
     fn slot(&mut self, index: u16) -> &mut Slot {
         &mut self.slots[usize::from(index)]
     }

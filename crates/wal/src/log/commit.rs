@@ -391,7 +391,7 @@ impl Shared {
         }
     }
 
-    /// Whether the current file is to be followed by another now, for what it is.
+    /// Returns true if the current file must be rolled now, and the archiver takes another file.
     fn is_roll_due(&self, output: &Output) -> bool {
         output.roll_due(&self.config) && self.archiver.takes_another()
     }

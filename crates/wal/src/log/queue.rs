@@ -280,6 +280,10 @@ const FAILED_RANGES_MAX: usize = 1024;
 
 impl FailedRanges {
     /// Adds a range, which may be empty. Entries that had failed before keep their reason.
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "the offsets are those of ranges in the list")
+    )]
     pub(super) fn add(&mut self, first: u64, last: u64, error: &HBaseError) {
         let mut first = first;
         while first <= last {

@@ -41,7 +41,7 @@ pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
                 }
                 last = number;
                 seen |= 1 << number;
-                rest = &rest[len..];
+                rest = rest.get(len..).unwrap_or_default();
             }
             Field::Partial => return !whole,
             Field::Invalid => return false,
@@ -62,7 +62,8 @@ enum Field {
 
 fn field(bytes: &[u8], compressed: bool) -> Field {
     // The tags of the known fields have one byte.
-    let (number, wire_type) = (u64::from(bytes[0] >> 3), bytes[0] & 7);
+    let Some((tag, rest)) = bytes.split_first() else { return Field::Partial };
+    let (number, wire_type) = (u64::from(tag >> 3), tag & 7);
     let expected = match number {
         1 | 2 | 5 | 6 | 8 | 12 => 2,
         3 | 4 | 7 | 9 | 10 | 11 => 0,
@@ -71,7 +72,6 @@ fn field(bytes: &[u8], compressed: bool) -> Field {
     if wire_type != expected {
         return Field::Invalid;
     }
-    let rest = &bytes[1..];
     let Some((value, value_bytes)) = read_varint(rest) else {
         return if rest.len() < 10 && rest.iter().all(|byte| byte & 0x80 != 0) {
             Field::Partial
@@ -106,9 +106,8 @@ fn is_content(number: u64, content: &[u8], compressed: bool) -> bool {
         return is_name(content);
     }
     match content {
-        [NOT_IN_DICTIONARY, rest @ ..] => {
-            read_varint(rest).is_some_and(|(len, at)| len == (rest.len() - at) as u64 && is_name(&rest[at..]))
-        }
+        [NOT_IN_DICTIONARY, rest @ ..] => read_varint(rest)
+            .is_some_and(|(len, at)| len == (rest.len() - at) as u64 && rest.get(at..).is_some_and(is_name)),
         [high, _] => *high < 0x80,
         _ => false,
     }
@@ -181,8 +180,8 @@ pub(super) fn is_cell_beginning(bytes: &[u8]) -> bool {
     if !lengths.are_possible() {
         return false;
     }
-    let body = &bytes[CELL_HEAD_BYTES..];
-    let key = &body[..lengths.key.min(body.len())];
+    let body = bytes.get(CELL_HEAD_BYTES..).unwrap_or_default();
+    let key = body.get(..lengths.key).unwrap_or(body);
     let is_key = is_cell_key_beginning(key, lengths.key);
     let tags = body.get(lengths.key + lengths.value..).and_then(|tags| tags.first_chunk::<2>());
     let tags_agree = tags.is_none_or(|len| {
@@ -196,7 +195,7 @@ fn is_cell_key_beginning(key: &[u8], len: usize) -> bool {
         return true;
     };
     let family_len = key.get(2 + row).map(|family| usize::from(*family));
-    let family = key.get(3 + row..).map(|rest| &rest[..family_len.unwrap_or(0).min(rest.len())]);
+    let family = key.get(3 + row..).map(|rest| rest.get(..family_len.unwrap_or(0)).unwrap_or(rest));
     let is_type_known =
         key.len() < len || key.last().is_some_and(|code| CellType::from_code(*code).is_some());
     CELL_KEY_BYTES_MIN + row + family_len.unwrap_or(1) <= len

@@ -501,7 +501,7 @@ impl WalReader {
             let is_last = at + bytes.len() as u64 == end;
             let looked_at = if is_last { bytes.len() } else { bytes.len() - CELL_HEAD_BYTES };
             let may_begin = |i: &usize| {
-                let bytes = &bytes[*i..];
+                let bytes = bytes.get(*i..).unwrap_or_default();
                 plausible::may_be_entry(bytes) || cells && plausible::may_be_cell(bytes).is_some()
             };
             match (0..looked_at).find(may_begin) {
@@ -612,7 +612,7 @@ impl Input {
         match self.fill(bytes) {
             Err(ParseError::Io(error)) => Err(error),
             Err(_) => Ok(&[]),
-            Ok(()) => Ok(&self.buffer[self.consumed..self.consumed + bytes]),
+            Ok(()) => Ok(self.buffer.get(self.consumed..self.consumed + bytes).unwrap_or_default()),
         }
     }
 }
