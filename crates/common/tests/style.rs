@@ -1,0 +1,264 @@
+//! Rules of style that can be checked by machine, on the sources of the whole workspace.
+//!
+//! * Comment lines are at most [`WIDTH_MAX`] columns wide.
+//! * Comments avoid [`PHRASES`], and sentences that begin with [`BEGINNINGS`].
+//! * A table of modules in a header names exactly the modules that the file declares.
+//! * Below `src`, modules are `foo.rs` beside `foo/`, not `foo/mod.rs`.
+//! * Below `src`, no type has one of [`VAGUE_NAMES`].
+//!
+//! [`PENDING`] lists the packages that do not follow all rules yet. It only shrinks.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WIDTH_MAX: usize = 100;
+/// Words that have a plainer or more exact replacement.
+const PHRASES: [&str; 4] = ["anew", "is to be", "are to be", "so many"];
+/// Beginnings of sentences that put the subject last.
+const BEGINNINGS: [&str; 4] = ["Of a ", "Of an ", "Of one ", "Who "];
+/// Names that several types of different meaning had.
+const VAGUE_NAMES: [&str; 5] = ["Place", "Run", "Kind", "Waiting", "Stuff"];
+
+/// Packages whose comments, tables or names do not follow the rules yet.
+const PENDING: [&str; 17] = [
+    "bench",
+    "crates/block-cache",
+    "crates/client",
+    "crates/compression",
+    "crates/evenkeel",
+    "crates/hfile",
+    "crates/master",
+    "crates/pe",
+    "crates/region",
+    "crates/regionserver",
+    "crates/rpc",
+    "crates/shell",
+    "crates/standalone",
+    "crates/zookeeper",
+    "fuzz",
+    "interop",
+    "crates/common/src/runtime/turns.rs",
+];
+
+struct Source {
+    /// Relative to the workspace.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn is_in_src(&self) -> bool {
+        self.path.contains("/src/")
+    }
+}
+
+/// The Rust sources of all packages that are not pending.
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace");
+    let mut found = Vec::new();
+    for dir in ["bench", "crates", "fuzz", "interop"].into_iter().filter(|dir| !PENDING.contains(dir)) {
+        collect(&root, &root.join(dir), &mut found);
+    }
+    assert!(found.len() > 50, "only {} sources below {}", found.len(), root.display());
+    found
+}
+
+fn collect(root: &Path, dir: &Path, found: &mut Vec<Source>) {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
+    entries.sort();
+    for path in entries {
+        let name = path.strip_prefix(root).expect("below").to_str().expect("UTF-8").to_owned();
+        if PENDING.contains(&name.as_str()) || name.ends_with("/target") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(root, &path, found);
+        } else if name.ends_with(".rs") {
+            found.push(Source { path: name, text: fs::read_to_string(&path).expect("readable") });
+        }
+    }
+}
+
+/// The text of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.strip_prefix(['/', '!']).unwrap_or(text))
+}
+
+/// The comments of a file: consecutive lines joined, with the number of the first line. Code blocks
+/// are left out.
+fn comments(text: &str) -> Vec<(usize, String)> {
+    let (mut all, mut is_code, mut goes_on) = (Vec::<(usize, String)>::new(), false, false);
+    for (number, line) in text.lines().enumerate() {
+        let words = comment(line).map(str::trim);
+        match words {
+            Some(fence) if fence.starts_with("```") => is_code = !is_code,
+            Some(words) if !is_code && !words.is_empty() => {
+                match all.last_mut().filter(|_| goes_on) {
+                    Some((_, joined)) => write!(joined, " {words}").expect("written"),
+                    None => all.push((number + 1, words.to_owned())),
+                }
+                goes_on = true;
+                continue;
+            }
+            Some(_) => {}
+            None => is_code = false,
+        }
+        goes_on = false;
+    }
+    all
+}
+
+fn assert_none(rule: &str, violations: &[String]) {
+    assert!(violations.is_empty(), "{rule}:\n{}", violations.join("\n"));
+}
+
+#[test]
+fn comment_lines_are_not_wider_than_the_limit() {
+    let mut wide = Vec::new();
+    for source in sources() {
+        for (number, line) in source.text.lines().enumerate() {
+            if comment(line).is_some() && line.chars().count() > WIDTH_MAX {
+                wide.push(format!("{}:{}: {} columns", source.path, number + 1, line.chars().count()));
+            }
+        }
+    }
+    assert_none("comment lines wider than 100 columns", &wide);
+}
+
+/// Whether `phrase` occurs in `text` as whole words.
+fn has_words(text: &str, phrase: &str) -> bool {
+    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    text.match_indices(phrase).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + phrase.len()..]);
+        is_edge(before.chars().next_back()) && is_edge(after.chars().next())
+    })
+}
+
+/// Whether a sentence of `text` begins with `beginning`.
+fn begins_sentence(text: &str, beginning: &str) -> bool {
+    text.match_indices(beginning).any(|(at, _)| at == 0 || text[..at].ends_with(". "))
+}
+
+#[test]
+fn comments_avoid_phrases_with_a_plainer_replacement() {
+    let mut violations = Vec::new();
+    for source in sources().iter().filter(|source| source.path != file!()) {
+        for (number, text) in comments(&source.text) {
+            for phrase in PHRASES.iter().filter(|phrase| has_words(&text, phrase)) {
+                violations.push(format!("{}:{number}: {phrase:?}", source.path));
+            }
+            for beginning in BEGINNINGS.iter().filter(|beginning| begins_sentence(&text, beginning)) {
+                violations.push(format!("{}:{number}: a sentence begins with {beginning:?}", source.path));
+            }
+        }
+    }
+    assert_none("phrases to replace", &violations);
+}
+
+/// The modules that a file declares in files of their own, except those of tests.
+fn declared_modules(text: &str) -> BTreeSet<&str> {
+    let mut previous = "";
+    let mut modules = BTreeSet::new();
+    for line in text.lines().map(str::trim) {
+        let name = line.split_once("mod ").and_then(|(before, name)| {
+            let is_visibility = before.is_empty() || before.starts_with("pub");
+            name.strip_suffix(';').filter(|_| is_visibility)
+        });
+        modules.extend(name.filter(|_| !previous.contains("cfg(test)")));
+        previous = line;
+    }
+    modules
+}
+
+/// The tables of modules in a header: the module whose submodules each lists (empty for those of
+/// the file itself), and their names.
+fn module_tables(text: &str) -> Vec<(String, BTreeSet<String>)> {
+    let mut tables = Vec::new();
+    let mut is_table = false;
+    for line in text.lines().take_while(|line| line.starts_with("//!")) {
+        let Some(cells) = line.strip_prefix("//! | ") else {
+            is_table &= line.starts_with("//! |-");
+            continue;
+        };
+        let first = cells.split(" |").next().unwrap_or_default();
+        if let Some(of) = first.strip_prefix("module").filter(|_| !is_table) {
+            let of = of.trim().trim_start_matches("of ").trim_matches('`');
+            tables.push((of.to_owned(), BTreeSet::new()));
+            is_table = true;
+        } else if let Some((_, names)) = tables.last_mut().filter(|_| is_table) {
+            names.extend(first.split('`').skip(1).step_by(2).map(|name| name.to_owned()));
+        }
+    }
+    tables
+}
+
+#[test]
+fn tables_of_modules_name_exactly_the_modules_there_are() {
+    let all = sources();
+    let (mut violations, mut tables) = (Vec::new(), 0);
+    for source in &all {
+        for (of, named) in module_tables(&source.text) {
+            let text = match of.as_str() {
+                "" => &source.text,
+                of => {
+                    let dir = source.path.trim_end_matches("lib.rs").trim_end_matches(".rs");
+                    let path = format!("{}/{of}.rs", dir.trim_end_matches('/'));
+                    &all.iter().find(|source| source.path == path).expect("the file of the module").text
+                }
+            };
+            let declared: BTreeSet<String> = declared_modules(text).into_iter().map(str::to_owned).collect();
+            tables += 1;
+            if named != declared {
+                let difference: Vec<_> = named.symmetric_difference(&declared).collect();
+                violations.push(format!("{}: {difference:?}", source.path));
+            }
+        }
+    }
+    assert!(tables >= 4, "only {tables} tables of modules were found");
+    assert_none("modules that a table lacks, or that do not exist", &violations);
+}
+
+#[test]
+fn modules_stand_beside_their_folders() {
+    let is_mod = |source: &Source| source.is_in_src() && source.path.ends_with("/mod.rs");
+    let found: Vec<String> = sources().into_iter().filter(is_mod).map(|source| source.path).collect();
+    assert_none("`foo/mod.rs` instead of `foo.rs`", &found);
+}
+
+#[test]
+fn no_type_has_a_vague_name() {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.is_in_src()) {
+        for (number, line) in source.text.lines().enumerate() {
+            let words: Vec<&str> = line
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .filter(|word| !word.is_empty())
+                .collect();
+            let declares = |pair: &[&str]| {
+                matches!(pair[0], "struct" | "enum" | "trait" | "type") && VAGUE_NAMES.contains(&pair[1])
+            };
+            if comment(line).is_none() && words.windows(2).any(declares) {
+                found.push(format!("{}:{}: {}", source.path, number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("types with vague names", &found);
+}
+
+#[test]
+fn the_rules_find_what_violates_them() {
+    assert!(has_words("made anew.", "anew") && !has_words("renewal", "new"));
+    assert!(begins_sentence("First. Of a file.", "Of a ") && begins_sentence("Of a file", "Of a "));
+    assert!(!begins_sentence("The length Of a file", "Of a "));
+    let text = "//! | module | contents |\n//! |---|---|\n//! | [`a`] | x |\n//! | `b` | y |\n\nmod a;\n\
+                pub(crate) mod b;\n#[cfg(test)]\nmod tests;\nmod inline {}\n";
+    let named = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    assert_eq!(module_tables(text), [(String::new(), named)]);
+    assert_eq!(declared_modules(text), BTreeSet::from(["a", "b"]));
+    let joined = comments("/// One is\n/// to be\n///\n/// two\nfn f() {}\n// ```\n// is to be\n// ```\n");
+    assert_eq!(joined, [(1, "One is to be".to_owned()), (4, "two".to_owned())]);
+}
