@@ -81,7 +81,8 @@ use self::limits::write_throttle;
 pub use self::load::RequestCounters;
 pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::online_regions::OnlineRegions;
-pub use self::requests::caller::{Caller, Done, Reply};
+pub use self::requests::caller::{Caller, Reply};
+pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
 pub use self::version::{HBASE_VERSION, version_info};
 
@@ -318,10 +319,10 @@ impl RegionServer {
         if error.kind() == ErrorKind::RegionTooBusy { write_throttle::HOLD_MAX } else { Duration::ZERO }
     }
 
-    /// Counts a write of `bytes` and lets its answer wait.
-    fn begin_write<T: Send + 'static>(&self, region: &Region, bytes: u64, done: Answer<T>) -> Answer<T> {
+    /// Counts a write of `bytes` that begins. Returns how long to hold its reply.
+    fn begin_write(&self, region: &Region, bytes: u64) -> Duration {
         self.note_written(bytes);
-        self.answer_after(self.hold_for([region], bytes), done)
+        self.hold_for([region], bytes)
     }
 
     /// Answers a write after `hold`.

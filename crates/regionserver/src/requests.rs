@@ -7,6 +7,7 @@
 //! | [`inline`] | what may run on a connection's thread, and where the rest goes |
 //! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
 //! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
+//! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a request whose outcome is known later |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 
@@ -18,5 +19,6 @@ pub mod get_batch;
 pub mod inline;
 pub mod multi;
 pub mod mutate;
+pub mod pending_reply;
 pub mod scan;
 pub mod scanners;

@@ -22,10 +22,13 @@ use evenkeel_rpc::{Budget, CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 use parking_lot::Mutex;
 
+use prost::Message;
+
 use crate::background::BackgroundConfig;
 use crate::convert;
 use crate::master_connection::{ClusterView, SEEN_HOSTNAME};
-use crate::requests::caller::{Caller, Done, Reply};
+use crate::requests::caller::{Caller, Reply};
+use crate::requests::pending_reply::PendingReply;
 use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
 
 /// When the clock of a test stands at first.
@@ -306,10 +309,10 @@ pub fn text(cell: &KeyValue) -> String {
     String::from_utf8_lossy(&parts).into_owned()
 }
 
-/// Runs what answers through a [`Done`], and waits for the answer.
-pub fn wait<M: Send + 'static>(start: impl FnOnce(Done<M>)) -> Result<Answer<M>, HBaseError> {
+/// Runs what answers through a [`PendingReply`], and waits for the answer.
+pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<Answer<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    start(Box::new(move |outcome: Result<Reply<M>>| {
+    start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
         let answer = outcome.map(|Reply { message, block }| {
             let cells = cells_of(Reply { message: (), block });
             Answer { message, cells }

@@ -18,7 +18,8 @@ use crate::convert::{condition, mutation};
 use crate::coprocessor::BuiltIn;
 use crate::coprocessor::aggregate;
 use crate::limits::memstore;
-use crate::requests::caller::{Done, Reply};
+use crate::requests::caller::Reply;
+use crate::requests::pending_reply::PendingReply;
 
 /// What the generated Java classes of the responses are called.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
@@ -29,11 +30,12 @@ pub fn exec(
     region: &Arc<Region>,
     request: pb::CoprocessorServiceRequest,
     nonce_owner: u64,
-    done: Done<pb::CoprocessorServiceResponse>,
+    reply: PendingReply<pb::CoprocessorServiceResponse>,
 ) {
     let specifier = request.region;
     let done = move |value: Result<pb::NameBytesPair>| {
-        done(value.map(|value| Reply::plain(pb::CoprocessorServiceResponse { region: specifier, value })));
+        let message = value.map(|value| pb::CoprocessorServiceResponse { region: specifier, value });
+        reply.send(message.map(Reply::plain));
     };
     call(server, region, &request.call, nonce_owner, Box::new(done));
 }
@@ -119,7 +121,8 @@ fn mutate_rows(
         Ok(parsed) => parsed,
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
-    let done = server.begin_write(region, mutations.iter().map(memstore::bytes_of).sum(), done);
+    let hold = server.begin_write(region, mutations.iter().map(memstore::bytes_of).sum());
+    let done = server.answer_after(hold, done);
     let respond = move |outcome: Result<CheckAndMutateResult>| {
         done(outcome.map(|result| {
             let response = pb::MutateRowsResponse { processed: Some(result.success) };

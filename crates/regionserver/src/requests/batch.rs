@@ -30,10 +30,11 @@ use evenkeel_rpc::{
 };
 use evenkeel_wal::WakeBatch;
 
-use crate::requests::caller::{Caller, answer};
+use crate::requests::caller::Caller;
 use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
+use crate::requests::pending_reply::PendingReply;
 use crate::services::client::ClientService;
 
 /// A single write that has been decoded.
@@ -177,9 +178,9 @@ impl Write {
                 Ok(block) => block,
                 Err(error) => return reply.send_error(&error),
             };
-            let done = Box::new(|outcome| answer(reply, outcome));
+            let reply = PendingReply::to_client(reply, None);
             let region = mutate::Target { region, runs_on };
-            mutate::mutate(service.server(), region, &request, block, Caller::of(&call), done);
+            mutate::mutate(service.server(), region, &request, block, Caller::of(&call), reply);
         }));
         if made.is_err() {
             tracing::error!("a write panicked");

@@ -85,9 +85,6 @@ impl<M> Reply<M> {
     }
 }
 
-/// Called once with a request's outcome, on whatever thread it is known.
-pub type Done<M> = Box<dyn FnOnce(Result<Reply<M>>) + Send>;
-
 /// Answers a call with a request's outcome.
 pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
     match outcome {

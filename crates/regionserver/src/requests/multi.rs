@@ -41,10 +41,11 @@ use crate::convert::multi::{Action, Entries, MultiRequest, MultiResponse, Region
 use crate::convert::{condition, mutation, result};
 use crate::coprocessor::endpoint;
 use crate::limits::memstore;
-use crate::requests::caller::{Caller, Done, Reply, place_cells};
+use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::get::GetReader;
 use crate::requests::inline::{self, RunsOn};
 use crate::requests::mutate::check_same_row;
+use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, load};
 
 /// Room that is made at once for the rows of a request, of which the first tells how large they are.
@@ -286,13 +287,13 @@ pub fn multi(
     request: &MultiRequest,
     block: CellBlockReader,
     caller: Caller,
-    done: Done<MultiResponse>,
+    reply: PendingReply<MultiResponse>,
     runs_on: RunsOn<'_>,
 ) {
     let count = || load::count(&server.counters.multis);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
         count();
-        return done(Err(error));
+        return reply.send(Err(error));
     }
     let global = request.condition.as_ref();
     // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
@@ -300,7 +301,7 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
-    let gathering = Gathering::new(actions, caller, global.is_some(), done, runs_on.handlers());
+    let gathering = Gathering::new(actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = Run {
         runs_on,
         context: ScannerContext::unlimited(),
@@ -704,7 +705,7 @@ struct Slots {
     regions: Vec<RegionOutcome>,
     /// Starts that have not ended, the request's own among them.
     open: usize,
-    done: Option<Done<MultiResponse>>,
+    reply: Option<PendingReply<MultiResponse>>,
 }
 
 /// Collects outcomes until all are there.
@@ -727,7 +728,7 @@ impl Gathering {
         actions: &[RegionAction],
         caller: Caller,
         global_condition: bool,
-        done: Done<MultiResponse>,
+        reply: PendingReply<MultiResponse>,
         handlers: Option<&Arc<Executor>>,
     ) -> Arc<Self> {
         let count: usize = actions.iter().map(|of| of.actions.len() + 1).sum();
@@ -736,7 +737,7 @@ impl Gathering {
         let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
-        let slots = Mutex::new(Slots { regions, open: 1, done: Some(done) });
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply) });
         let (told_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
         Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
     }
@@ -745,7 +746,9 @@ impl Gathering {
     fn answer_after(&self, server: &RegionServer, hold: Duration) {
         if !hold.is_zero() {
             let mut slots = self.slots.lock();
-            slots.done = slots.done.take().map(|done| server.answer_after(hold, done));
+            if let Some(reply) = &mut slots.reply {
+                reply.hold_for(hold, &server.background);
+            }
         }
     }
 
@@ -806,11 +809,11 @@ impl Gathering {
         if slots.open > 0 {
             return;
         }
-        let (regions, done) = (std::mem::take(&mut slots.regions), slots.done.take());
+        let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
         drop(slots);
-        let Some(done) = done else { return };
+        let Some(reply) = reply else { return };
         let own = Arc::clone(self);
-        let respond = move || done(Ok(own.reply(regions)));
+        let respond = move || reply.send(Ok(own.reply(regions)));
         match &self.responds {
             None => respond(),
             Some(executor) => executor.run_rest(CallClass::Scan, respond),

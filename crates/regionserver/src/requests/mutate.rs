@@ -10,8 +10,9 @@ use evenkeel_rpc::CellBlockReader;
 
 use crate::convert::{condition, mutation};
 use crate::limits::memstore;
-use crate::requests::caller::{Caller, Done, Reply, place_cells};
+use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline::RunsOn;
+use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, load};
 
 /// The region of a write, if it is here, and where the write runs.
@@ -40,7 +41,7 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
-/// Starts a write to a region, which is the one that the request names; `done` gets its outcome when it is durable. A write that
+/// Starts a write to a region, which is the one that the request names; `reply` is sent when it is durable. A write that
 /// [reads first](reads_first) waits wherever it runs.
 pub fn mutate(
     server: &RegionServer,
@@ -48,20 +49,23 @@ pub fn mutate(
     request: &pb::MutateRequest,
     mut block: CellBlockReader,
     caller: Caller,
-    done: Done<pb::MutateResponse>,
+    mut reply: PendingReply<pb::MutateResponse>,
 ) {
     load::count(&server.counters.mutates);
     let nonces = || caller.nonce_source(request.nonce_group);
     let Parsed { region, mutation, condition } = match parse(server, region, request, &mut block) {
         Ok(parsed) => parsed,
-        Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
+        Err(error) => {
+            reply.hold_for(server.hold_for_error(&error), &server.background);
+            return reply.send(Err(error));
+        }
     };
     let kind = mutation.kind;
-    let done = server.begin_write(&region, memstore::bytes_of(&mutation), done);
+    reply.hold_for(server.begin_write(&region, memstore::bytes_of(&mutation)), &server.background);
     match condition {
         None => {
             let done = Box::new(move |outcome: Result<_>| {
-                done(outcome.map(|result| written(kind, result, &caller)));
+                reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
             match kind {
                 MutationKind::Put | MutationKind::Delete => runs_on.write(&region, mutation, done),
@@ -72,7 +76,7 @@ pub fn mutate(
             condition,
             vec![mutation],
             nonces(),
-            Box::new(move |outcome| done(outcome.map(|result| checked(result, &caller)))),
+            Box::new(move |outcome| reply.send(outcome.map(|result| checked(result, &caller)))),
         ),
     }
 }

@@ -21,6 +21,7 @@ use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{self, RunsOn, SLICE};
 use crate::requests::multi;
 use crate::requests::mutate;
+use crate::requests::pending_reply::PendingReply;
 use crate::requests::scan;
 use crate::{RegionServer, load};
 
@@ -160,12 +161,8 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(block) => block,
         };
-        let charge = call.take_charge();
-        let done = Box::new(|outcome| {
-            answer(reply, outcome);
-            drop(charge);
-        });
-        multi::multi(&self.server, request, block, Caller::of(&call), done, runs_on);
+        let reply = PendingReply::to_client(reply, call.take_charge());
+        multi::multi(&self.server, request, block, Caller::of(&call), reply, runs_on);
     }
 
     /// Runs a call on a handler thread of a class, or of those of system tables.
@@ -285,13 +282,9 @@ impl ClientService {
         };
         let server = self.server.clone();
         let exec = move || {
-            let charge = call.take_charge();
-            let done = Box::new(|outcome| {
-                answer(reply, outcome);
-                drop(charge);
-            });
+            let reply = PendingReply::to_client(reply, call.take_charge());
             let nonce_owner = Caller::of(&call).nonce_source(None).owner;
-            endpoint::exec(&server, &region, request, nonce_owner, done);
+            endpoint::exec(&server, &region, request, nonce_owner, reply);
         };
         match at {
             CallClass::Scan => self.executor.run_rest(CallClass::General, exec),

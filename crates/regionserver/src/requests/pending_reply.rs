@@ -1,0 +1,75 @@
+//! [`PendingReply`]: the reply to a request whose outcome is known later, mostly a write's.
+//!
+//! ```text
+//!            the region takes the write         it is durable and visible       the write throttle lets go
+//!   decoded ----------------------------> begun -------------------------> ended ---------------------------> sent
+//!      |                                          (`PendingWrite` in region)     |                              ^
+//!      +-- refused: busy, malformed, not served here ----------------------------+------ not held back ---------+
+//! ```
+//!
+//! From *begun* to *ended* the region has the write, and the states between are its own: logged, durable, visible (see
+//! `region/pending_write.rs`). The hold is computed when the write begins, because it depends on what the write adds to
+//! the MemStores; a write that is refused since the server is busy is held, too, or its client would come again at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_common::Result;
+use evenkeel_rpc::{Charge, DetachedResponder};
+use prost::Message;
+
+use crate::background::Background;
+use crate::requests::caller::{Reply, answer};
+
+/// Where a reply goes.
+enum Recipient<M> {
+    /// To a client. The charge is what the decoded request takes from the budget, until the reply is sent.
+    Client(DetachedResponder, Option<Charge>),
+    /// To a function.
+    Function(Box<dyn FnOnce(Result<Reply<M>>) + Send>),
+}
+
+/// See the module's documentation.
+pub struct PendingReply<M> {
+    recipient: Recipient<M>,
+    /// How long the reply is held back, and by whom.
+    hold: Option<(Duration, Arc<Background>)>,
+}
+
+impl<M: Message + 'static> PendingReply<M> {
+    /// The reply to a call.
+    pub fn to_client(reply: DetachedResponder, charge: Option<Charge>) -> Self {
+        Self { recipient: Recipient::Client(reply, charge), hold: None }
+    }
+
+    /// A reply for a function of this process.
+    pub fn to_function(function: impl FnOnce(Result<Reply<M>>) + Send + 'static) -> Self {
+        Self { recipient: Recipient::Function(Box::new(function)), hold: None }
+    }
+
+    /// Holds the reply back once the outcome is known, so that writers slow down before memory is short.
+    pub fn hold_for(&mut self, hold: Duration, background: &Arc<Background>) {
+        self.hold = (!hold.is_zero()).then(|| (hold, Arc::clone(background)));
+    }
+
+    /// Sends the outcome, at once or when the hold is over. May be called on any thread.
+    pub fn send(self, outcome: Result<Reply<M>>) {
+        let Self { recipient, hold } = self;
+        match hold {
+            None => recipient.give(outcome),
+            Some((hold, background)) => background.brake().hold(hold, move || recipient.give(outcome)),
+        }
+    }
+}
+
+impl<M: Message> Recipient<M> {
+    fn give(self, outcome: Result<Reply<M>>) {
+        match self {
+            Self::Client(reply, charge) => {
+                answer(reply, outcome);
+                drop(charge);
+            }
+            Self::Function(function) => function(outcome),
+        }
+    }
+}
