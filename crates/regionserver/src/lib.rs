@@ -24,14 +24,15 @@
 //! | `version` | the version that clients and masters are told |
 //!
 //! # Threads
-//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. A write's answer leaves
-//! when the WAL's group commit calls back. A read takes what is in caches, and blocks of files as far as the kernel has them
-//! in memory; one that would have to wait for a disk, or for a block that another thread reads, is done anew on a handler
-//! thread (`common::turns::without_waiting`), so that a cold row holds up no other of its connection's thread. Neither does what takes long, nor a write that has to wait
-//! ([`inline`](requests::inline)). What cannot be
-//! seen from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait for the writes they build upon, on
-//! handler threads. Scans run on handler threads; those of system tables, and all admin calls,
-//! on threads of their own, so that user load cannot stand before hbase:meta; admin calls that wait for a disk on others again.
+//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. The reply to a
+//! write is sent when the WAL's group commit calls back. A read takes what is in caches, and blocks of files that the
+//! kernel has in memory. A read that would have to wait for a disk, or for a block that another thread reads, returns
+//! [`WouldWait`](evenkeel_common::TryError::WouldWait) and is done again on a handler thread, so that a cold row does not
+//! hold up the other calls of the thread. The same holds for what takes long and for writes that have to wait (see
+//! [`inline`](requests::inline)). One wait is invisible from here: pages of an `mmap:` cache that the kernel has taken
+//! back. Writes that read first wait for the writes they build upon, on handler threads. Scans run on handler threads;
+//! those of system tables, and all admin calls, on threads of their own, so that user load cannot delay hbase:meta. Admin
+//! calls that wait for a disk have yet other threads.
 //!
 //! # Bounds
 //! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
