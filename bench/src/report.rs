@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`plan`] | [`Plan`]: what is asked for, and the sizes of a full and of a short run |
 //! | [`machine`] | the machine, the versions, the newest JDK |
-//! | [`servers`] | [`Kind`], [`Lab`] and [`Session`]: a server on its core, and rows measured on it |
+//! | [`servers`] | [`ServerKind`], [`ReportContext`] and [`Session`]: a server on its core, and rows measured on it |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | `memory` | bytes that a cell takes in a MemStore |
 //! | `hits` | hits in the block cache, as servers count them |
@@ -19,9 +19,9 @@ pub mod deploys;
 mod hits;
 pub mod machine;
 mod memory;
+pub mod other_load;
 pub mod output;
 pub mod plan;
-pub mod quiet;
 pub mod read_path;
 mod seconds;
 pub mod servers;
@@ -30,14 +30,14 @@ pub mod ycsb;
 
 pub use output::Results;
 pub use plan::Plan;
-pub use servers::{Kind, Lab, Session};
+pub use servers::{ReportContext, ServerKind, Session};
 
 /// Makes a report and writes it below `plan.out`; files of an earlier one that are not of its rows go.
 ///
 /// # Errors
 /// What kept it from being made.
 pub fn make(plan: &Plan) -> Result<(), String> {
-    let lab = Lab::new(plan)?;
+    let lab = ReportContext::new(plan)?;
     let mut results = Results::new(&lab);
     match plan.report.as_str() {
         "read-path" => read_path::measure(&lab, &mut results)?,

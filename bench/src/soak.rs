@@ -9,7 +9,7 @@
 //!
 //! The run is a sequence of *epochs* of 6 to 20 s. In each, workers read and write ([`registers`], [`owned`]), an
 //! administrator changes tables and regions ([`changes`]), and one or two *disasters* strike: `kill -9`, SIGSTOP for
-//! some seconds, an orderly restart, a disk that is full, fails or is slow ([`process::Disk`]), or a kill while the
+//! some seconds, an orderly restart, a disk that is full, fails or is slow ([`process::DiskFault`]), or a kill while the
 //! disk is bad. Then all faults end, the workers stop, and everything is checked:
 //!
 //! - rows with an owner show a write between the last acknowledged and the last attempted one, whole;
@@ -34,12 +34,12 @@
 //! | [`changes`] | the administrator |
 //! | [`watch`] | memory and descriptors over time |
 
-pub mod changes;
 pub mod history;
-pub mod owned;
+pub mod owned_rows;
 pub mod process;
+pub mod process_sampler;
 pub mod registers;
-pub mod watch;
+pub mod schema_changes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,11 +56,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
-use self::changes::Changes;
-use self::owned::Owned;
-use self::process::{Disk, Server};
+use self::owned_rows::OwnedRows;
+use self::process::{DiskFault, Server};
+use self::process_sampler::ProcessSampler;
 use self::registers::Registers;
-use self::watch::Watch;
+use self::schema_changes::SchemaChanges;
 
 /// The table of rows with an owner.
 const ROWS: &str = "rows";
@@ -177,7 +177,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| e.to_string())?;
-    let (mut report, watch, end) = (Report::default(), Watch::start(), Instant::now() + options.time);
+    let (mut report, watch, end) =
+        (Report::default(), ProcessSampler::start(), Instant::now() + options.time);
     println!("soak: seed {}, {:?}", options.seed, options.time);
     for directory in 0.. {
         if Instant::now() >= end || report.anomalies.len() >= ANOMALIES_MAX {
@@ -213,15 +214,15 @@ fn first_lines(text: &str) -> String {
 struct Soak<'a> {
     server: Server,
     rng: StdRng,
-    watch: &'a Watch,
+    watch: &'a ProcessSampler,
     durability: &'a str,
-    owned: Owned,
+    owned: OwnedRows,
     registers: Registers,
-    changes: Changes,
+    changes: SchemaChanges,
 }
 
 impl<'a> Soak<'a> {
-    fn new(folder: &Path, seed: u64, durability: &'a str, watch: &'a Watch) -> Result<Self, String> {
+    fn new(folder: &Path, seed: u64, durability: &'a str, watch: &'a ProcessSampler) -> Result<Self, String> {
         let mut rng = StdRng::seed_from_u64(seed);
         let cache = folder.join("cache").display().to_string();
         let engine = ["offheap".to_owned(), format!("file:{cache}"), format!("mmap:{cache}")];
@@ -243,9 +244,9 @@ impl<'a> Soak<'a> {
             rng,
             watch,
             durability,
-            owned: Owned::default(),
+            owned: OwnedRows::default(),
             registers: Registers::default(),
-            changes: Changes::new(folder),
+            changes: SchemaChanges::new(folder),
         })
     }
 
@@ -325,7 +326,7 @@ impl<'a> Soak<'a> {
             task.await.map_err(|e| format!("a worker panicked: {e}"))??;
         }
         self.check(registers).await?;
-        Ok(disasters.iter().map(Disaster::name).collect())
+        Ok(disasters.iter().map(Fault::name).collect())
     }
 
     async fn check(&mut self, registers: registers::Epoch) -> Result<(), String> {
@@ -345,9 +346,9 @@ impl<'a> Soak<'a> {
         }
     }
 
-    fn plan_disasters(&mut self) -> Vec<Disaster> {
+    fn plan_disasters(&mut self) -> Vec<Fault> {
         let count = self.rng.random_range(1..=2);
-        (0..count).map(|_| Disaster::random(&mut self.rng)).collect()
+        (0..count).map(|_| Fault::random(&mut self.rng)).collect()
     }
 
     fn add_to(&self, report: &mut Report) {
@@ -403,33 +404,33 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// What happens to the server at some moment of an epoch.
 #[derive(Clone, Copy, Debug)]
-struct Disaster {
+struct Fault {
     /// How long it goes well before.
     calm: Duration,
-    kind: Kind,
+    kind: FaultKind,
     /// How long it lasts.
     lasts: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FaultKind {
     Kill,
     Restart,
     Freeze,
-    Disk(Disk),
+    DiskFault(DiskFault),
     /// Killed while its disk is bad.
-    DiskAndKill(Disk),
+    DiskAndKill(DiskFault),
 }
 
-impl Disaster {
+impl Fault {
     fn random(rng: &mut StdRng) -> Self {
-        let disk = Disk::ALL[rng.random_range(0..Disk::ALL.len())];
+        let disk = DiskFault::ALL[rng.random_range(0..DiskFault::ALL.len())];
         let kind = match rng.random_range(0..10) {
-            0..3 => Kind::Kill,
-            3 => Kind::Restart,
-            4 => Kind::Freeze,
-            5..9 => Kind::Disk(disk),
-            _ => Kind::DiskAndKill(disk),
+            0..3 => FaultKind::Kill,
+            3 => FaultKind::Restart,
+            4 => FaultKind::Freeze,
+            5..9 => FaultKind::DiskFault(disk),
+            _ => FaultKind::DiskAndKill(disk),
         };
         let ms = |rng: &mut StdRng, range| Duration::from_millis(rng.random_range(range));
         Self { calm: ms(rng, 2_000..7_000), kind, lasts: ms(rng, 300..4_000) }
@@ -437,20 +438,20 @@ impl Disaster {
 
     fn name(&self) -> String {
         match self.kind {
-            Kind::Kill => "kill -9".to_owned(),
-            Kind::Restart => "restart".to_owned(),
-            Kind::Freeze => "SIGSTOP".to_owned(),
-            Kind::Disk(disk) => format!("disk: {disk:?}"),
-            Kind::DiskAndKill(disk) => format!("disk: {disk:?}, then kill -9"),
+            FaultKind::Kill => "kill -9".to_owned(),
+            FaultKind::Restart => "restart".to_owned(),
+            FaultKind::Freeze => "SIGSTOP".to_owned(),
+            FaultKind::DiskFault(disk) => format!("disk: {disk:?}"),
+            FaultKind::DiskAndKill(disk) => format!("disk: {disk:?}, then kill -9"),
         }
     }
 }
 
 /// Disasters one after the other; at the end the server runs and its disk is sound.
 async fn strike_all(
-    disasters: &[Disaster],
+    disasters: &[Fault],
     server: &mut Server,
-    watch: &Watch,
+    watch: &ProcessSampler,
     running: &Running,
     restart_ms: &mut Vec<u64>,
 ) -> Result<(), String> {
@@ -474,7 +475,7 @@ async fn strike_all(
     Ok(())
 }
 
-fn start_again(server: &mut Server, watch: &Watch, running: &Running) -> Result<(), String> {
+fn start_again(server: &mut Server, watch: &ProcessSampler, running: &Running) -> Result<(), String> {
     server.ended()?;
     watch.follow(None);
     running.starts.fetch_add(1, Ordering::SeqCst);
@@ -484,21 +485,21 @@ fn start_again(server: &mut Server, watch: &Watch, running: &Running) -> Result<
     Ok(())
 }
 
-fn strike(disaster: &Disaster, server: &mut Server) -> Result<(), String> {
+fn strike(disaster: &Fault, server: &mut Server) -> Result<(), String> {
     match disaster.kind {
-        Kind::Kill => server.kill(),
-        Kind::Restart => server.stop()?,
-        Kind::Freeze => {
+        FaultKind::Kill => server.kill(),
+        FaultKind::Restart => server.stop()?,
+        FaultKind::Freeze => {
             server.signal(Signal::STOP);
             std::thread::sleep(disaster.lasts);
             server.signal(Signal::CONT);
         }
-        Kind::Disk(disk) => {
+        FaultKind::DiskFault(disk) => {
             server.fault(disk);
             std::thread::sleep(disaster.lasts);
             server.heal();
         }
-        Kind::DiskAndKill(disk) => {
+        FaultKind::DiskAndKill(disk) => {
             server.fault(disk);
             std::thread::sleep(disaster.lasts);
             server.kill();
@@ -508,7 +509,7 @@ fn strike(disaster: &Disaster, server: &mut Server) -> Result<(), String> {
 }
 
 impl Report {
-    fn markdown(&self, options: &Options, watch: &Watch) -> String {
+    fn markdown(&self, options: &Options, watch: &ProcessSampler) -> String {
         let mut out = format!(
             "# Soak\n\nSeed {}, {:.1} minutes, {} epochs.\n\n",
             options.seed,

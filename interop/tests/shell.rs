@@ -79,13 +79,13 @@ enum Mode {
 }
 
 /// What a run of a shell left: its output through the filter, and, with `-n`, its exit status.
-struct Ran {
+struct ShellRun {
     text: String,
     stderr: String,
 }
 
 /// Runs `shell/NAME.rb` through the HBase shell.
-fn stock_shell(server: &Server, name: &str, mode: Mode) -> Ran {
+fn stock_shell(server: &Server, name: &str, mode: Mode) -> ShellRun {
     let conf = server.client_conf().expect("a client configuration");
     let class_path = toolchain::shell_class_path(&conf).unwrap_or_else(|why| panic!("{why}"));
     let main = "org.jruby.JarBootstrapMain";
@@ -99,7 +99,7 @@ fn stock_shell(server: &Server, name: &str, mode: Mode) -> Ran {
 }
 
 /// Runs `shell/NAME.rb` through `evenkeel shell`.
-fn evenkeel_shell(server: &Server, name: &str, mode: Mode) -> Ran {
+fn evenkeel_shell(server: &Server, name: &str, mode: Mode) -> ShellRun {
     let binary = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
     let settings = server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}"));
     let mut command = Command::new(binary);
@@ -115,15 +115,15 @@ fn evenkeel_shell(server: &Server, name: &str, mode: Mode) -> Ran {
     ran(mode, &String::from_utf8_lossy(&output.stdout), stderr, output.status.code())
 }
 
-fn ran(mode: Mode, stdout: &str, stderr: String, status: Option<i32>) -> Ran {
+fn ran(mode: Mode, stdout: &str, stderr: String, status: Option<i32>) -> ShellRun {
     match mode {
         Mode::Pipe => {
             assert_eq!(status, Some(0), "the exit status; standard error:\n{stderr}");
-            Ran { text: normal(stdout), stderr }
+            ShellRun { text: normal(stdout), stderr }
         }
         Mode::NonInteractive => {
             let status = status.map_or("none".to_owned(), |status| status.to_string());
-            Ran { text: format!("{}exit status {status}\n", normal(stdout)), stderr }
+            ShellRun { text: format!("{}exit status {status}\n", normal(stdout)), stderr }
         }
     }
 }
@@ -164,7 +164,7 @@ fn expected(name: &str) -> PathBuf {
 }
 
 /// Compares what a shell printed with the recording.
-fn compare(server: &Server, shell: &str, name: &str, got: &Ran) {
+fn compare(server: &Server, shell: &str, name: &str, got: &ShellRun) {
     let file = expected(name);
     let want = fs::read_to_string(&file).expect("the recording is checked in");
     if got.text != want {

@@ -6,9 +6,9 @@ pub(super) const FAMILY: &[u8] = b"f";
 const VALUE_BYTES: usize = 100;
 
 /// Cells one after the other, three columns a row, half of each value random (xorshift64).
-pub(super) struct Stream(u64);
+pub(super) struct CellGenerator(u64);
 
-impl Stream {
+impl CellGenerator {
     pub fn new() -> Self {
         Self(88_172_645_463_325_252)
     }

@@ -15,7 +15,7 @@ use evenkeel_hfile::{
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 
-use super::data::{FAMILY, Stream, row};
+use super::data::{CellGenerator, FAMILY, row};
 use super::{Cost, Outcome, Side};
 
 const CACHE_BYTES: usize = 1 << 30;
@@ -54,11 +54,11 @@ impl Side for Ours {
 impl Ours {
     fn write(&mut self, path: &Path, context: &HFileContext, count: usize, times: u64) -> Outcome<Cost> {
         if self.cells.len() != count {
-            let mut stream = Stream::new();
+            let mut stream = CellGenerator::new();
             self.cells = (0..count as u64).map(|i| stream.cell(i)).collect();
         }
         let fs = LocalFileSystem::new();
-        let meter = Meter::new();
+        let meter = CostTimer::new();
         let mut bytes = 0;
         for _ in 0..times {
             fs.delete(path)?;
@@ -91,7 +91,7 @@ pub(super) fn reader(path: &Path, cache: Arc<dyn BlockCache>) -> Outcome<Arc<HFi
 }
 
 fn read(path: &Path, times: u64) -> Outcome<Cost> {
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     let (mut count, mut bytes) = (0, 0);
     for _ in 0..times {
         let reader = reader(path, Arc::new(NoCache))?;
@@ -116,11 +116,11 @@ fn seek(path: &Path, seeks: usize) -> Outcome<Cost> {
         more = scanner.next().map_err(TryError::into_failure)?;
     }
     let rows = reader.entry_count().div_ceil(3);
-    let mut random = Stream::new();
+    let mut random = CellGenerator::new();
     let keys: Vec<KeyBuf> =
         (0..seeks).map(|_| KeyBuf::first_on_row(row(random.next() % rows).as_bytes())).collect();
     let mut bytes = 0;
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     for key in &keys {
         if scanner.seek(&key.as_cell()).map_err(TryError::into_failure)? {
             bytes += scanner.cell().map_or(0, |cell| cell.key_value_len() as u64);
@@ -130,7 +130,7 @@ fn seek(path: &Path, seeks: usize) -> Outcome<Cost> {
 }
 
 fn open(path: &Path, times: usize) -> Outcome<Cost> {
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     let mut bytes = 0;
     for _ in 0..times {
         bytes = reader(path, Arc::new(NoCache))?.len();
@@ -141,9 +141,9 @@ fn open(path: &Path, times: usize) -> Outcome<Cost> {
 fn grow(path: &Path, first: u64, second: u64) -> Outcome<Cost> {
     let fs = LocalFileSystem::new();
     fs.delete(path)?;
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     let mut writer = HFileWriter::create(&fs, path, context("FAST_DIFF", "NONE")?)?;
-    let (mut stream, mut bytes, mut count, mut at_first) = (Stream::new(), 0, 0, 0);
+    let (mut stream, mut bytes, mut count, mut at_first) = (CellGenerator::new(), 0, 0, 0);
     while bytes < second {
         let cell = stream.cell(count);
         writer.append(&cell.as_cell())?;
@@ -191,7 +191,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         config: StoreConfig::default(),
         compaction_throughput: Arc::default(),
     };
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     let store = Store::open(&env, family, &region)?;
     let request = store.select_compaction(true).ok_or("nothing to compact")?;
     let bytes = request.bytes();
@@ -204,9 +204,9 @@ fn compact(root: &Path) -> Outcome<Cost> {
 /// The checksums of a block, over and over.
 fn checksum(bytes: u64) -> Cost {
     let mut block = vec![0; 64 << 10];
-    Stream::new().fill(&mut block);
+    CellGenerator::new().fill(&mut block);
     let (mut done, mut sum) = (0, 0);
-    let meter = Meter::new();
+    let meter = CostTimer::new();
     while done < bytes {
         for chunk in block.chunks(16 << 10) {
             sum ^= crc_fast::crc32_iscsi(std::hint::black_box(chunk));
@@ -218,12 +218,12 @@ fn checksum(bytes: u64) -> Cost {
 }
 
 /// A stretch of work, from its making on.
-struct Meter {
+struct CostTimer {
     start: Instant,
     cpu_s: f64,
 }
 
-impl Meter {
+impl CostTimer {
     fn new() -> Self {
         Self { start: Instant::now(), cpu_s: cpu_s() }
     }

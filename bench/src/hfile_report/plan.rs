@@ -8,7 +8,7 @@ use evenkeel_common::KeyValue;
 use evenkeel_fs::LocalFileSystem;
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta};
 
-use super::data::{FAMILY, Stream, row};
+use super::data::{CellGenerator, FAMILY, row};
 use super::ours::{Ours, family_dir};
 use super::stock::Stock;
 use super::table::{self, Best, Pair, ratio, thousands};
@@ -266,7 +266,7 @@ impl Bench {
 /// Rows of 10 KB, each in one of the files, at random.
 fn fill(root: &Path, rows: usize) -> Outcome<()> {
     let dir = family_dir(root)?;
-    let mut random = Stream::new();
+    let mut random = CellGenerator::new();
     let mut files: Vec<Vec<u64>> = vec![Vec::new(); COMPACT_FILES];
     (0..rows as u64).for_each(|row| files[(random.next() % COMPACT_FILES as u64) as usize].push(row));
     let mut value = vec![0; COMPACT_VALUE_BYTES];

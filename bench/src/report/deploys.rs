@@ -18,7 +18,7 @@ use std::path::Path;
 
 use super::hits;
 use super::output::Results;
-use super::servers::{Kind, Lab, Session, Settings, settings};
+use super::servers::{ReportContext, ServerKind, Session, Settings, settings};
 
 /// Bytes of the mean value at a largest one of 256 KiB, about.
 const VALUE_BYTES_MEAN: f64 = 5_200.0;
@@ -66,7 +66,7 @@ pub(super) fn rows_of(number: usize) -> usize {
 ///
 /// # Errors
 /// What failed, but for a server that refuses a deploy.
-pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say(
         "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
          \"6\", which are SNAPPY.",
@@ -101,7 +101,7 @@ pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
     Ok(())
 }
 
-fn deploys(lab: &Lab, folder: &Path) -> Vec<Deploy> {
+fn deploys(lab: &ReportContext, folder: &Path) -> Vec<Deploy> {
     let (heap_mib, mib) = (lab.plan.heap_mib as f64, lab.plan.cache_mib.to_string());
     let share = |mib: u64| format!("{:.6}", mib as f64 / heap_mib);
     let file = |name: &str| folder.join(name).display().to_string();
@@ -136,7 +136,12 @@ fn deploys(lab: &Lab, folder: &Path) -> Vec<Deploy> {
     ]
 }
 
-fn measure_one(lab: &Lab, kind: Kind, deploy: &Deploy, results: &mut Results) -> Result<(), String> {
+fn measure_one(
+    lab: &ReportContext,
+    kind: ServerKind,
+    deploy: &Deploy,
+    results: &mut Results,
+) -> Result<(), String> {
     let session = lab.start_as_set(kind, lab.plan.cache_mib, &deploy.own)?;
     let cache_rows = (lab.plan.cache_mib << 20) as f64 / VALUE_BYTES_MEAN;
     let cache_rows = if lab.plan.short { 200.0 } else { cache_rows };

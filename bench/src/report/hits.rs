@@ -35,12 +35,12 @@ pub(super) type Line<'a> = (&'a str, String, String);
 
 /// Looks for data blocks since the server's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Looks {
+struct CacheLookups {
     hits: f64,
     misses: f64,
 }
 
-impl Looks {
+impl CacheLookups {
     fn percent_since(self, before: Self) -> f64 {
         let (hits, misses) = (self.hits - before.hits, self.misses - before.misses);
         100.0 * hits / (hits + misses)
@@ -71,7 +71,7 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line
 }
 
 /// What the server has counted up to now.
-fn looks(session: &Session<'_>) -> Result<Looks, String> {
+fn looks(session: &Session<'_>) -> Result<CacheLookups, String> {
     let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
     let counted = if session.kind.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
     read(&text, counted).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))
@@ -99,12 +99,12 @@ fn next_line(session: &Session<'_>) -> Result<String, String> {
 }
 
 /// What a text says, in which each miss was counted so many times.
-fn read(text: &str, counted: f64) -> Option<Looks> {
+fn read(text: &str, counted: f64) -> Option<CacheLookups> {
     let value = |name: &str| {
         let rest = text.split_once(&format!("{name}="))?.1;
         rest.split([',', '\n', ' ']).next()?.trim().parse().ok()
     };
-    Some(Looks { hits: value(HITS)?, misses: value(MISSES)? / counted })
+    Some(CacheLookups { hits: value(HITS)?, misses: value(MISSES)? / counted })
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
         let ours = "2026 INFO chore: block cache: totalSize=5, hits=99, blockCacheDataHitCount=290, blockCacheDataMissCount=110, \
                     rowCacheHitCount=7";
         let (before, after) = (read(stock, 2.0).expect("reads"), read(ours, 1.0).expect("reads"));
-        assert_eq!((before, after.misses), (Looks { hits: 90.0, misses: 5.0 }, 110.0));
+        assert_eq!((before, after.misses), (CacheLookups { hits: 90.0, misses: 5.0 }, 110.0));
         assert!((after.percent_since(before) - 20_000.0 / 305.0).abs() < 1e-9);
         assert_eq!(read("blockCacheDataHitCount=90", 1.0), None);
     }

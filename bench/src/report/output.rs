@@ -11,9 +11,9 @@ use evenkeel_pe::report::plot::{Plot, Scale, Series};
 use evenkeel_pe::report::{ServerReport, page, write_hgrm};
 
 use super::machine::{facts, load_average};
-use super::quiet::{OTHERS_MAX, Quiet};
+use super::other_load::{OTHERS_MAX, OtherLoad};
 use super::seconds::{self, Seconds};
-use super::servers::{Kind, Lab};
+use super::servers::{ReportContext, ServerKind};
 
 /// How long a report looks at the machine before it begins, and a short one.
 const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
@@ -31,8 +31,8 @@ struct Row {
     rows_each: Option<f64>,
     note: Option<String>,
     /// Per cent of the data blocks that were in the cache.
-    hits: BTreeMap<Kind, f64>,
-    servers: BTreeMap<Kind, Report>,
+    hits: BTreeMap<ServerKind, f64>,
+    servers: BTreeMap<ServerKind, Report>,
 }
 
 impl Row {
@@ -84,13 +84,13 @@ pub struct Results {
     sayings: Vec<String>,
     sections: Vec<(String, String)>,
     charts: Vec<(String, Plot)>,
-    memory: BTreeMap<Kind, f64>,
+    memory: BTreeMap<ServerKind, f64>,
     /// Rows, by id, that a server refuses.
-    refused: BTreeSet<(String, Kind)>,
-    order: Vec<Kind>,
+    refused: BTreeSet<(String, ServerKind)>,
+    order: Vec<ServerKind>,
     facts: Vec<String>,
     load_at_start: String,
-    quiet: Quiet,
+    quiet: OtherLoad,
 }
 
 /// A figure of a row for one server, for a chart over many rows.
@@ -110,8 +110,8 @@ const FIGURES: [Figure; 6] = [
 
 impl Results {
     /// None yet. Looks at the machine for some seconds.
-    pub fn new(lab: &Lab) -> Self {
-        let quiet = Quiet::watch(WATCH[usize::from(lab.plan.short)]);
+    pub fn new(lab: &ReportContext) -> Self {
+        let quiet = OtherLoad::watch(WATCH[usize::from(lab.plan.short)]);
         let facts = facts(lab.jdk.as_ref());
         let order = lab.plan.servers.clone();
         let (rows, sayings, sections, charts, memory, refused) = Default::default();
@@ -120,7 +120,7 @@ impl Results {
     }
 
     /// Adds a server's report of a row.
-    pub fn add(&mut self, id: &str, title: &str, line: &str, kind: Kind, report: Report) {
+    pub fn add(&mut self, id: &str, title: &str, line: &str, kind: ServerKind, report: Report) {
         let at = self.rows.iter().position(|row| row.id == id).unwrap_or_else(|| {
             let (id, title, line) = (id.to_owned(), title.to_owned(), String::new());
             self.rows.push(Row { id, title, line, ..Row::default() });
@@ -141,12 +141,12 @@ impl Results {
     }
 
     /// Says what per cent of the data blocks that a row looked for a server found in its cache.
-    pub fn hits(&mut self, id: &str, kind: Kind, percent: f64) {
+    pub fn hits(&mut self, id: &str, kind: ServerKind, percent: f64) {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(kind, percent)]));
     }
 
     /// Says that a server does not start with the settings of a row.
-    pub fn refuses(&mut self, id: &str, kind: Kind) {
+    pub fn refuses(&mut self, id: &str, kind: ServerKind) {
         self.refused.insert((id.to_owned(), kind));
     }
 
@@ -169,11 +169,12 @@ impl Results {
     }
 
     /// Says how many bytes of memory a server counts for a cell in its MemStore.
-    pub fn memory_a_cell(&mut self, kind: Kind, bytes: f64) {
+    pub fn memory_a_cell(&mut self, kind: ServerKind, bytes: f64) {
         self.memory.insert(kind, bytes);
-        let of = |kind: &Kind| self.memory.get(kind).copied();
-        let ratio =
-            |bytes: f64| of(&Kind::Evenkeel).map_or("-".to_owned(), |own| format!("{:.2}", bytes / own));
+        let of = |kind: &ServerKind| self.memory.get(kind).copied();
+        let ratio = |bytes: f64| {
+            of(&ServerKind::Evenkeel).map_or("-".to_owned(), |own| format!("{:.2}", bytes / own))
+        };
         let lines = self.order.iter().filter_map(|kind| {
             let bytes = of(kind)?;
             Some(format!("| {} | {bytes:.0} | {} |\n", kind.title(), ratio(bytes)))
@@ -187,12 +188,12 @@ impl Results {
     }
 
     /// The servers that were asked for, in order.
-    pub fn order(&self) -> &[Kind] {
+    pub fn order(&self) -> &[ServerKind] {
         &self.order
     }
 
     /// A server's report of a row.
-    pub fn report(&self, id: &str, kind: Kind) -> Option<&Report> {
+    pub fn report(&self, id: &str, kind: ServerKind) -> Option<&Report> {
         self.rows.iter().find(|row| row.id == id)?.servers.get(&kind)
     }
 
@@ -226,7 +227,7 @@ impl Results {
     /// Half of the requests a second that the first stock server reached in a row, or the first server without one.
     pub fn half_of_peak(&self, id: &str) -> f64 {
         let row = self.rows.iter().find(|row| row.id == id);
-        let stock = self.order.iter().find(|kind| **kind != Kind::Evenkeel).or(self.order.first());
+        let stock = self.order.iter().find(|kind| **kind != ServerKind::Evenkeel).or(self.order.first());
         let peak = row.zip(stock).and_then(|(row, kind)| row.servers.get(kind));
         peak.map_or(100.0, |report| (report.requests_per_s / 2.0).max(10.0))
     }
@@ -236,7 +237,7 @@ impl Results {
     ///
     /// # Errors
     /// The file that cannot be written.
-    pub fn write(&self, lab: &Lab) -> Result<(), String> {
+    pub fn write(&self, lab: &ReportContext) -> Result<(), String> {
         let (out, report) = (&lab.plan.out, &lab.plan.report);
         let folder = out.join(report);
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -258,7 +259,7 @@ impl Results {
     ///
     /// # Errors
     /// The file that cannot be removed.
-    pub fn remove_stale(&self, lab: &Lab) -> Result<(), String> {
+    pub fn remove_stale(&self, lab: &ReportContext) -> Result<(), String> {
         let folder = lab.plan.out.join(&lab.plan.report);
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
         let known = self.files();
@@ -287,7 +288,7 @@ impl Results {
         names
     }
 
-    fn markdown(&self, lab: &Lab) -> String {
+    fn markdown(&self, lab: &ReportContext) -> String {
         let plan = &lab.plan;
         let mut out = format!("# Report: {}\n\n    {}\n\n", plan.report, plan.command);
         self.facts.iter().for_each(|fact| out.push_str(&format!("- {fact}\n")));
@@ -314,7 +315,7 @@ impl Results {
             plan.seconds,
             plan.warmup,
             plan.first_warmup.max(plan.warmup),
-            plan.first_warmup_of(Kind::Evenkeel),
+            plan.first_warmup_of(ServerKind::Evenkeel),
             plan.minutes.map_or_else(String::new, |m| format!("; bounded to {m} minutes"))
         );
         let _ = writeln!(
@@ -366,7 +367,7 @@ impl Results {
         out.push_str(if counts_hits { " hits % |\n" } else { "\n" });
         let columns = 17 + usize::from(counts_hits);
         let _ = writeln!(out, "|{}", "---|".repeat(columns));
-        let base = row.servers.get(&Kind::Evenkeel);
+        let base = row.servers.get(&ServerKind::Evenkeel);
         for kind in &self.order {
             let Some(r) = row.servers.get(kind) else {
                 if self.refused.contains(&(row.id.clone(), *kind)) {
@@ -420,7 +421,7 @@ impl Results {
     /// What went to storage for each byte of values, of each server: the log and the flushes of those seconds, and hardly a
     /// compaction.
     fn write_amplification(&self, row: &Row, out: &mut String) {
-        let of = |kind: &Kind| {
+        let of = |kind: &ServerKind| {
             let report = row.servers.get(kind)?;
             let written = report.server.as_ref()?.disk_written_bytes as f64;
             Some(format!("{} {:.1}", kind.title(), written / report.tally.bytes_written.max(1) as f64))

@@ -2,7 +2,7 @@
 
 use super::hits;
 use super::output::Results;
-use super::servers::{Lab, Session, Settings, settings};
+use super::servers::{ReportContext, Session, Settings, settings};
 use crate::hit_ratio;
 
 /// Callers of a batch, as published for HBase's off-heap read path.
@@ -18,7 +18,7 @@ const LARGE_ROWS_MIN: i64 = 64_000;
 ///
 /// # Errors
 /// What failed.
-pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     hit_ratios(lab, results);
     for kind in lab.plan.servers.clone() {
@@ -95,12 +95,12 @@ fn rows_scanned(rows: i64) -> f64 {
 }
 
 /// Rows of the table that is larger than the cache.
-fn large_rows(lab: &Lab) -> i64 {
+fn large_rows(lab: &ReportContext) -> i64 {
     if lab.plan.short { lab.plan.rows } else { (lab.plan.rows / 4).max(LARGE_ROWS_MIN) }
 }
 
 /// MiB of a cache for about half of that table.
-pub(super) fn partial_cache_mib(lab: &Lab) -> u64 {
+pub(super) fn partial_cache_mib(lab: &ReportContext) -> u64 {
     ((large_rows(lab) * LARGE_ROW_BYTES / 2) >> 20).max(32) as u64
 }
 
@@ -146,7 +146,7 @@ fn hits_of_servers(
 }
 
 /// Row 6 by policy: what part of a trace each policy finds in the same memory.
-fn hit_ratios(lab: &Lab, results: &mut Results) {
+fn hit_ratios(lab: &ReportContext, results: &mut Results) {
     eprintln!("hit ratios of policies");
     let sizes = if lab.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
     let text = hit_ratio::table(&sizes, &["zipf 0.9", "zipf 0.9 and scans"]);
@@ -162,7 +162,7 @@ fn hit_ratios(lab: &Lab, results: &mut Results) {
 }
 
 /// All of them in a full run, the ends and the middle in a bounded one.
-fn batch_callers(lab: &Lab) -> Vec<usize> {
+fn batch_callers(lab: &ReportContext) -> Vec<usize> {
     match (lab.plan.short, lab.plan.minutes) {
         (true, _) => vec![5],
         (false, Some(_)) => vec![5, 25, 75],

@@ -31,7 +31,7 @@ const L1_SHARE: &str = "0.2";
 
 /// A server and, for a JVM, its collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ServerKind {
     /// Evenkeel.
     Evenkeel,
     /// Stock HBase on G1.
@@ -40,7 +40,7 @@ pub enum Kind {
     StockZgc,
 }
 
-impl Kind {
+impl ServerKind {
     /// The server of a name on the command line: `evenkeel`, `stock-g1` or `g1`, `stock-zgc` or `zgc`.
     pub fn of_name(name: &str) -> Option<Self> {
         let known = |kind: &Self| kind.name() == name || kind.name().strip_prefix("stock-") == Some(name);
@@ -72,7 +72,7 @@ impl Kind {
 }
 
 /// What all rows of a report need.
-pub struct Lab {
+pub struct ReportContext {
     /// What was asked for.
     pub plan: Plan,
     /// The newest JDK, when a stock server is asked for.
@@ -110,14 +110,14 @@ fn in_one_budget(own: &Settings, heap_mib: u64, cache_mib: u64) -> Settings {
     all
 }
 
-impl Lab {
+impl ReportContext {
     /// Builds the server, finds a JDK, and moves this process to the load's core.
     ///
     /// # Errors
     /// What is missing.
     pub fn new(plan: &Plan) -> Result<Self, String> {
         let binary = evenkeel_binary()?;
-        let stock = plan.servers.iter().any(|kind| *kind != Kind::Evenkeel);
+        let stock = plan.servers.iter().any(|kind| *kind != ServerKind::Evenkeel);
         let jdk = if stock { Some(newest_jdk()?) } else { None };
         pin_this_process(plan.load_core)?;
         let end = plan.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
@@ -135,7 +135,7 @@ impl Lab {
     ///
     /// # Errors
     /// Why it does not start.
-    pub fn start(&self, kind: Kind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
+    pub fn start(&self, kind: ServerKind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
         let mut all = settings(&[
             ("hbase.bucketcache.ioengine", "offheap"),
             ("hbase.bucketcache.size", &cache_mib.to_string()),
@@ -150,21 +150,26 @@ impl Lab {
     ///
     /// # Errors
     /// Why it does not start.
-    pub fn start_as_set(&self, kind: Kind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
+    pub fn start_as_set(
+        &self,
+        kind: ServerKind,
+        cache_mib: u64,
+        own: &Settings,
+    ) -> Result<Session<'_>, String> {
         let mut all = common_settings()?;
         match kind {
-            Kind::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
+            ServerKind::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
             _ => all.extend(own.iter().cloned()),
         }
         self.start_with(kind, cache_mib, &all)
     }
 
-    fn start_with(&self, kind: Kind, direct_mib: u64, all: &Settings) -> Result<Session<'_>, String> {
+    fn start_with(&self, kind: ServerKind, direct_mib: u64, all: &Settings) -> Result<Session<'_>, String> {
         let under = ["taskset", "-c", &self.plan.server_core.to_string()].map(str::to_owned).to_vec();
         let server = match kind {
-            Kind::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
-            Kind::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
-            Kind::StockZgc => start_stock_as(&self.jvm("zgc", direct_mib, under)?, all)?,
+            ServerKind::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
+            ServerKind::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
+            ServerKind::StockZgc => start_stock_as(&self.jvm("zgc", direct_mib, under)?, all)?,
         };
         Session::new(self, kind, server)
     }
@@ -206,9 +211,9 @@ fn common_settings() -> Result<Settings, String> {
 /// A server that runs, and rows measured on it.
 pub struct Session<'a> {
     /// The lab.
-    pub lab: &'a Lab,
+    pub lab: &'a ReportContext,
     /// Which server it is.
-    pub kind: Kind,
+    pub kind: ServerKind,
     target: Target,
     process: ServerProcess,
     /// Whether a row was measured on it.
@@ -217,7 +222,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(lab: &'a Lab, kind: Kind, server: Server) -> Result<Self, String> {
+    fn new(lab: &'a ReportContext, kind: ServerKind, server: Server) -> Result<Self, String> {
         let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
         let mut client = ClientConfig::new([masters]);
         // A stock master answers some time before it gives out regions.

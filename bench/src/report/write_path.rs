@@ -5,7 +5,7 @@ use evenkeel_pe::Options;
 use super::memory;
 use super::output::Results;
 use super::read_path::{fitting_buckets, load_large, partial_cache_mib};
-use super::servers::{Lab, Session};
+use super::servers::{ReportContext, Session};
 
 /// Regions of the tables of single Puts and batches, as published.
 const REGIONS: usize = 64;
@@ -14,7 +14,7 @@ const REGIONS: usize = 64;
 ///
 /// # Errors
 /// What failed.
-pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say(
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",

@@ -6,13 +6,13 @@
 
 use super::output::Results;
 use super::read_path::load;
-use super::servers::{Lab, settings};
+use super::servers::{ReportContext, settings};
 
 /// Measures the six mixes on each server in turn.
 ///
 /// # Errors
 /// What failed.
-pub fn measure(lab: &Lab, results: &mut Results) -> Result<(), String> {
+pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     let rows = lab.plan.rows / 4;
     for kind in lab.plan.servers.clone() {

@@ -5,7 +5,7 @@
 //!
 //! | line | effect |
 //! |---|---|
-//! | `fault NAME` | a fault of [`Disk`] begins |
+//! | `fault NAME` | a fault of [`DiskFault`] begins |
 //! | `heal` | all faults end |
 //! | `stop` | an orderly stop, as at SIGTERM |
 //!
@@ -39,7 +39,7 @@ const STOPPED_ITSELF: u8 = 3;
 
 /// What goes wrong with the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disk {
+pub enum DiskFault {
     /// No space left.
     Full,
     /// Some writes and syncs of logs fail.
@@ -56,7 +56,7 @@ pub enum Disk {
     SlowReads,
 }
 
-impl Disk {
+impl DiskFault {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Full,
@@ -121,7 +121,7 @@ pub fn serve(words: &[String]) -> ExitCode {
     for line in told {
         match line.split_once(' ') {
             Some(("fault", name)) => {
-                Disk::of_name(name).into_iter().flat_map(Disk::faults).for_each(|f| fs.inject(f));
+                DiskFault::of_name(name).into_iter().flat_map(DiskFault::faults).for_each(|f| fs.inject(f));
             }
             Some(("asked", _)) => {
                 println!("{line}");
@@ -249,7 +249,7 @@ impl Server {
     }
 
     /// Begins a fault of its disk.
-    pub fn fault(&mut self, disk: Disk) {
+    pub fn fault(&mut self, disk: DiskFault) {
         self.tell(&format!("fault {disk:?}"));
     }
 

@@ -117,7 +117,7 @@ impl Admin {
     pub async fn wait_for_procedure(&self, proc_id: u64) -> Result<()> {
         use pb::get_procedure_result_response::State;
         let request = pb::GetProcedureResultRequest { proc_id };
-        let mut poll = Poll::new(&self.connection);
+        let mut poll = ProcedurePoll::new(&self.connection);
         loop {
             let answer: pb::GetProcedureResultResponse = self.call("getProcedureResult", &request).await?;
             match (&answer.exception, answer.state()) {
@@ -137,7 +137,7 @@ impl Admin {
 
     /// Waits until hbase:meta has a server for every region of a table.
     async fn wait_open(&self, table: &TableName) -> Result<()> {
-        let mut poll = Poll::new(&self.connection);
+        let mut poll = ProcedurePoll::new(&self.connection);
         loop {
             let regions = self.connection.meta_regions(table).await?;
             let open = |r: &MetaRow| r.server.is_some() && r.state.as_deref().is_none_or(|s| s == "OPEN");
@@ -209,12 +209,12 @@ impl Admin {
 }
 
 /// Pauses between looks at something that takes its time.
-struct Poll {
+struct ProcedurePoll {
     deadline: Instant,
     looks: u32,
 }
 
-impl Poll {
+impl ProcedurePoll {
     fn new(connection: &Connection) -> Self {
         Self { deadline: Instant::now() + connection.config().operation_timeout, looks: 0 }
     }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::cells::CellBlock;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{Place, Seek};
+use crate::location::{CachedLocation, Seek};
 use crate::operation::{Action, Mutation};
 use crate::result::RowResult;
 use crate::retry::Retry;
@@ -28,7 +28,7 @@ const CALL_BYTES_MAX: usize = 8 << 20;
 
 /// An action with its place in the batch.
 #[derive(Debug)]
-struct Item {
+struct IndexedAction {
     index: usize,
     nonce: u64,
     action: Action,
@@ -36,13 +36,13 @@ struct Item {
 
 /// Actions of one region of a call.
 #[derive(Debug)]
-struct Share {
-    at: Arc<Place>,
-    items: Vec<Item>,
+struct RegionBatch {
+    at: Arc<CachedLocation>,
+    items: Vec<IndexedAction>,
 }
 
 /// An item and what came of it.
-type Outcome = (Item, Option<Arc<Place>>, Result<RowResult>);
+type Outcome = (IndexedAction, Option<Arc<CachedLocation>>, Result<RowResult>);
 
 pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowResult>> {
     let mut outcomes: Vec<_> =
@@ -55,7 +55,7 @@ pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowRe
             Action::Get(_) => Ok(()),
         });
         match checked {
-            Ok(()) => todo.push(Item { index, nonce: nonce(table.connection(), &action), action }),
+            Ok(()) => todo.push(IndexedAction { index, nonce: nonce(table.connection(), &action), action }),
             Err(error) => set(&mut outcomes, index, Err(error)),
         }
     }
@@ -86,7 +86,7 @@ async fn settle(
     round: Vec<Outcome>,
     outcomes: &mut [Result<RowResult>],
     retry: &mut Retry,
-) -> Vec<Item> {
+) -> Vec<IndexedAction> {
     let (mut again, mut last) = (Vec::new(), None);
     for (item, at, outcome) in round {
         match outcome {
@@ -117,15 +117,15 @@ async fn settle(
     }
 }
 
-async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
+async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    let mut servers: HashMap<String, Shares> = HashMap::new();
+    let mut servers: HashMap<String, ServerBatch> = HashMap::new();
     let mut unreached = None;
     for item in todo {
         let seek = Seek::At(item.action.row());
         // When hbase:meta does not answer, it is not asked again for every other action.
         let place = match &unreached {
-            Some(error) => table.known_place(seek).ok_or_else(|| Error::clone(error)),
+            Some(error) => table.cached_location(seek).ok_or_else(|| Error::clone(error)),
             None => table.place(seek, retry).await,
         };
         match place {
@@ -134,7 +134,7 @@ async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
                 None => servers.entry(at.address()).or_default().add(at, item),
             },
             Err(error) => {
-                unreached = unreached.or_else(|| error.is_of_the_way().then(|| error.clone()));
+                unreached = unreached.or_else(|| error.is_unreachable().then(|| error.clone()));
                 outcomes.push((item, None, Err(error)));
             }
         }
@@ -159,28 +159,28 @@ async fn round(table: &Table, todo: Vec<Item>, retry: &Retry) -> Vec<Outcome> {
 
 /// Shares found by the place of their region, which is known by its address while a share keeps it.
 #[derive(Debug, Default)]
-struct Shares {
-    list: Vec<Share>,
-    by_place: HashMap<usize, usize>,
+struct ServerBatch {
+    list: Vec<RegionBatch>,
+    by_location: HashMap<usize, usize>,
 }
 
-impl Shares {
-    fn add(&mut self, at: Arc<Place>, item: Item) {
-        match self.by_place.entry(Arc::as_ptr(&at) as usize) {
+impl ServerBatch {
+    fn add(&mut self, at: Arc<CachedLocation>, item: IndexedAction) {
+        match self.by_location.entry(Arc::as_ptr(&at) as usize) {
             Entry::Occupied(share) => self.list[*share.get()].items.push(item),
             Entry::Vacant(vacant) => {
                 vacant.insert(self.list.len());
-                self.list.push(Share { at, items: vec![item] });
+                self.list.push(RegionBatch { at, items: vec![item] });
             }
         }
     }
 }
 
 /// A server's shares as calls of bounded size.
-fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
-    let mut calls: Vec<Vec<Share>> = vec![Vec::new()];
+fn split(shares: Vec<RegionBatch>) -> Vec<Vec<RegionBatch>> {
+    let mut calls: Vec<Vec<RegionBatch>> = vec![Vec::new()];
     let (mut count, mut bytes) = (0, 0);
-    for Share { at, items } in shares {
+    for RegionBatch { at, items } in shares {
         for item in items {
             if count >= CALL_ACTIONS_MAX || bytes >= CALL_BYTES_MAX {
                 calls.push(Vec::new());
@@ -191,9 +191,9 @@ fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
             match calls.last_mut() {
                 Some(call) => match call.last_mut().filter(|share| Arc::ptr_eq(&share.at, &at)) {
                     Some(share) => share.items.push(item),
-                    None => call.push(Share { at: at.clone(), items: vec![item] }),
+                    None => call.push(RegionBatch { at: at.clone(), items: vec![item] }),
                 },
-                None => calls.push(vec![Share { at: at.clone(), items: vec![item] }]),
+                None => calls.push(vec![RegionBatch { at: at.clone(), items: vec![item] }]),
             }
         }
     }
@@ -201,7 +201,7 @@ fn split(shares: Vec<Share>) -> Vec<Vec<Share>> {
     calls
 }
 
-async fn call(connection: Connection, shares: Vec<Share>, timeout: Duration) -> Vec<Outcome> {
+async fn call(connection: Connection, shares: Vec<RegionBatch>, timeout: Duration) -> Vec<Outcome> {
     let mut block = Vec::new();
     let region_action =
         shares.iter().map(|share| region_action(share, &mut block, connection.config().tags)).collect();
@@ -216,21 +216,21 @@ async fn call(connection: Connection, shares: Vec<Share>, timeout: Duration) -> 
 }
 
 /// Indexes start at 1, as some servers' and clients' do, so that 0 means none.
-fn region_action(share: &Share, block: &mut Vec<u8>, with_tags: bool) -> pb::RegionAction {
+fn region_action(share: &RegionBatch, block: &mut Vec<u8>, with_tags: bool) -> pb::RegionAction {
     let actions =
         (1..).zip(&share.items).map(|(i, item)| item.action.message(i, item.nonce, block, with_tags));
     pb::RegionAction { region: share.at.specifier(), action: actions.collect(), ..Default::default() }
 }
 
-fn fail(shares: Vec<Share>, error: &Error) -> Vec<Outcome> {
-    let each = |share: Share| {
+fn fail(shares: Vec<RegionBatch>, error: &Error) -> Vec<Outcome> {
+    let each = |share: RegionBatch| {
         let at = share.at;
         share.items.into_iter().map(move |item| (item, Some(at.clone())))
     };
     shares.into_iter().flat_map(each).map(|(item, at)| (item, at, Err(error.clone()))).collect()
 }
 
-fn read(shares: Vec<Share>, response: &pb::MultiResponse, mut cells: CellBlock) -> Vec<Outcome> {
+fn read(shares: Vec<RegionBatch>, response: &pb::MultiResponse, mut cells: CellBlock) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let mut answers = response.region_action_result.iter();
     for share in shares {
@@ -248,7 +248,7 @@ fn read(shares: Vec<Share>, response: &pb::MultiResponse, mut cells: CellBlock) 
 }
 
 fn read_share(
-    share: Share,
+    share: RegionBatch,
     answer: &pb::RegionActionResult,
     cells: &mut CellBlock,
     outcomes: &mut Vec<Outcome>,
@@ -278,12 +278,16 @@ mod tests {
     use crate::location::RegionLocation;
     use crate::operation::{Get, Put};
 
-    fn share(start: &'static str, actions: Vec<Action>) -> Share {
+    fn share(start: &'static str, actions: Vec<Action>) -> RegionBatch {
         let region = RegionInfo::new("t".parse().expect("legal"), start.into(), Bytes::new(), 1);
-        let at =
-            Arc::new(Place::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 }));
-        let items = actions.into_iter().enumerate().map(|(index, action)| Item { index, nonce: 0, action });
-        Share { at, items: items.collect() }
+        let at = Arc::new(CachedLocation::new(RegionLocation {
+            region,
+            server: ServerName::new("h", 1, 1),
+            seq_num: 1,
+        }));
+        let items =
+            actions.into_iter().enumerate().map(|(index, action)| IndexedAction { index, nonce: 0, action });
+        RegionBatch { at, items: items.collect() }
     }
 
     fn gets(rows: &[&str]) -> Vec<Action> {

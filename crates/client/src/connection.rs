@@ -16,7 +16,9 @@ use crate::admin::{Admin, TableState};
 use crate::cells::CellBlock;
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
-use crate::location::{LocationCache, MetaRow, Place, RegionLocation, Seek, TableLocations, pick};
+use crate::location::{
+    CachedLocation, LocationCache, MetaRow, RegionLocation, Seek, TableLocations, locations_in_meta,
+};
 use crate::operation::{Get, Scan};
 use crate::registry;
 use crate::result::RowResult;
@@ -138,7 +140,7 @@ impl Connection {
     /// Calls a method of ClientService where a region is, once.
     pub(crate) async fn call_region<M: Message, R: Message + Default>(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<CachedLocation>,
         method: &'static str,
         param: &M,
         cells: &[u8],
@@ -182,7 +184,7 @@ impl Connection {
         table: &TableName,
         seek: Seek<'_>,
         retry: &Retry,
-    ) -> Result<Arc<Place>> {
+    ) -> Result<Arc<CachedLocation>> {
         self.locate_in(&self.inner.locations.of_table(table), table, seek, retry).await
     }
 
@@ -193,7 +195,7 @@ impl Connection {
         table: &TableName,
         seek: Seek<'_>,
         retry: &Retry,
-    ) -> Result<Arc<Place>> {
+    ) -> Result<Arc<CachedLocation>> {
         if let Some(place) = locations.find(seek) {
             return Ok(place);
         }
@@ -212,7 +214,7 @@ impl Connection {
         locations: &TableLocations,
         table: &TableName,
         seek: Seek<'_>,
-    ) -> Result<Arc<Place>> {
+    ) -> Result<Arc<CachedLocation>> {
         let failures = locations.failures.load(Ordering::Acquire);
         let mut failure = locations.lookup.lock().await;
         if let Some(place) = locations.find(seek) {
@@ -227,14 +229,14 @@ impl Connection {
             true => self.locate_meta().await,
             false => self.look_up(table, seek).await,
         };
-        if let Some(error) = found.as_ref().err().filter(|error| error.is_of_the_way()) {
+        if let Some(error) = found.as_ref().err().filter(|error| error.is_unreachable()) {
             *failure = Some(error.clone());
             locations.failures.fetch_add(1, Ordering::Release);
         }
         found
     }
 
-    async fn meta_location(&self) -> Result<Arc<Place>> {
+    async fn meta_location(&self) -> Result<Arc<CachedLocation>> {
         let locations = self.inner.locations.of_table(&TableName::meta());
         match locations.find(Seek::At(b"")) {
             Some(place) => Ok(place),
@@ -242,20 +244,20 @@ impl Connection {
         }
     }
 
-    async fn locate_meta(&self) -> Result<Arc<Place>> {
+    async fn locate_meta(&self) -> Result<Arc<CachedLocation>> {
         let server = registry::meta_server(&self.inner.pool, self.config()).await?;
         let location = RegionLocation { region: RegionInfo::meta(), server, seq_num: -1 };
-        let place = Arc::new(Place::new(location));
+        let place = Arc::new(CachedLocation::new(location));
         self.inner.locations.add(place.clone());
         Ok(place)
     }
 
-    async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<Place>> {
+    async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<CachedLocation>> {
         let stop = format!("{table},,");
         let scan =
             Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
         let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
-        let mut places = pick(seek, table, &rows)?.into_iter().map(Arc::new);
+        let mut places = locations_in_meta(seek, table, &rows)?.into_iter().map(Arc::new);
         let first = places.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
         places.for_each(|place| self.inner.locations.add(place));
         self.inner.locations.add(first.clone());

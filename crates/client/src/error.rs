@@ -113,7 +113,7 @@ impl Error {
     }
 
     /// Whether no answer came, so that it says nothing of what was asked and another would fare no better at the moment.
-    pub(crate) fn is_of_the_way(&self) -> bool {
+    pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Timeout(_))
     }
 

@@ -40,21 +40,21 @@ pub struct RegionLocation {
 
 /// A location in the cache, with what calls to it need.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CachedLocation {
     location: RegionLocation,
     /// Where the region's server takes reads and writes, once one was made.
     endpoint: OnceLock<Arc<Endpoint>>,
     /// The region's other replicas, by id, where they are open.
-    replicas: Vec<Arc<Place>>,
+    replicas: Vec<Arc<CachedLocation>>,
 }
 
-impl Place {
+impl CachedLocation {
     pub(crate) fn new(location: RegionLocation) -> Self {
         Self { location, endpoint: OnceLock::new(), replicas: Vec::new() }
     }
 
     /// The region's other replicas.
-    pub(crate) fn replicas(&self) -> &[Arc<Place>] {
+    pub(crate) fn replicas(&self) -> &[Arc<CachedLocation>] {
         &self.replicas
     }
 
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-impl Deref for Place {
+impl Deref for CachedLocation {
     type Target = RegionLocation;
 
     fn deref(&self) -> &RegionLocation {
@@ -132,7 +132,7 @@ impl Seek<'_> {
 /// The known regions of one table by start key.
 #[derive(Debug, Default)]
 pub(crate) struct TableLocations {
-    regions: RwLock<BTreeMap<Bytes, Arc<Place>>>,
+    regions: RwLock<BTreeMap<Bytes, Arc<CachedLocation>>>,
     /// Held by one lookup of the table at a time; the last failure that says nothing of the row sought.
     pub(crate) lookup: tokio::sync::Mutex<Option<Error>>,
     /// Such failures so far, by which one that waited knows whether the last was while it did.
@@ -140,7 +140,7 @@ pub(crate) struct TableLocations {
 }
 
 impl TableLocations {
-    pub(crate) fn find(&self, seek: Seek<'_>) -> Option<Arc<Place>> {
+    pub(crate) fn find(&self, seek: Seek<'_>) -> Option<Arc<CachedLocation>> {
         let regions = self.regions.read();
         let found = match seek {
             Seek::At(row) => regions.range::<[u8], _>((Unbounded, Included(row))).next_back(),
@@ -150,7 +150,7 @@ impl TableLocations {
         found.map(|(_, place)| place).filter(|place| seek.holds(&place.region)).cloned()
     }
 
-    fn add(&self, place: Arc<Place>) {
+    fn add(&self, place: Arc<CachedLocation>) {
         self.regions.write().insert(place.region.start_key().clone(), place);
     }
 
@@ -175,12 +175,12 @@ impl LocationCache {
         }
     }
 
-    pub(crate) fn add(&self, place: Arc<Place>) {
+    pub(crate) fn add(&self, place: Arc<CachedLocation>) {
         self.of_table(place.region.table()).add(place);
     }
 
     /// Forgets a location, unless another has taken its place.
-    pub(crate) fn remove(&self, place: &Arc<Place>) {
+    pub(crate) fn remove(&self, place: &Arc<CachedLocation>) {
         let table = self.of_table(place.region.table());
         let mut regions = table.regions.write();
         if regions.get(place.region.start_key()).is_some_and(|known| known.location == place.location) {
@@ -189,7 +189,7 @@ impl LocationCache {
     }
 
     /// Forgets the region that a place is a replica of.
-    pub(crate) fn remove_with_replicas(&self, place: &Place) {
+    pub(crate) fn remove_with_replicas(&self, place: &CachedLocation) {
         self.of_table(place.region.table()).regions.write().remove(place.region.start_key());
     }
 
@@ -200,7 +200,7 @@ impl LocationCache {
     fn remove_server(&self, server: &ServerName) {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         for table in tables {
-            let elsewhere = |place: &Place| place.server != *server;
+            let elsewhere = |place: &CachedLocation| place.server != *server;
             table
                 .regions
                 .write()
@@ -209,7 +209,7 @@ impl LocationCache {
     }
 
     /// Draws the conclusions from a call's failure.
-    pub(crate) fn on_error(&self, place: &Arc<Place>, error: &Error) {
+    pub(crate) fn on_error(&self, place: &Arc<CachedLocation>, error: &Error) {
         if !error.clears_location() {
             return;
         }
@@ -223,7 +223,7 @@ impl LocationCache {
         if let Some((host, port)) = moved_to(error) {
             let (region, seq_num) = (place.region.clone(), place.seq_num);
             let location = RegionLocation { region, server: ServerName::new(&host, port, -1), seq_num };
-            let moved = Arc::new(Place::new(location));
+            let moved = Arc::new(CachedLocation::new(location));
             // Only where the old one was: what has come in the meantime is newer.
             let table = self.of_table(moved.region.table());
             table.regions.write().entry(moved.region.start_key().clone()).or_insert(moved);
@@ -270,10 +270,10 @@ impl MetaRow {
     }
 
     /// Where the region and its replicas are; `None` when it has no server itself.
-    pub(crate) fn place(self) -> Option<Place> {
+    pub(crate) fn place(self) -> Option<CachedLocation> {
         let location = RegionLocation { region: self.region, server: self.server?, seq_num: self.seq_num };
-        let replicas = self.replicas.into_iter().map(Place::new).map(Arc::new).collect();
-        Some(Place { replicas, ..Place::new(location) })
+        let replicas = self.replicas.into_iter().map(CachedLocation::new).map(Arc::new).collect();
+        Some(CachedLocation { replicas, ..CachedLocation::new(location) })
     }
 }
 
@@ -305,11 +305,15 @@ fn replica_location(row: &RowResult, region: &RegionInfo, id: i32) -> Option<Reg
 }
 
 /// The location of the sought region among rows of hbase:meta that were scanned backwards, and the others to cache.
-pub(crate) fn pick(seek: Seek<'_>, table: &TableName, rows: &[RowResult]) -> Result<Vec<Place>> {
+pub(crate) fn locations_in_meta(
+    seek: Seek<'_>,
+    table: &TableName,
+    rows: &[RowResult],
+) -> Result<Vec<CachedLocation>> {
     if rows.is_empty() {
         return Err(Error::TableNotFound(table.clone()));
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<CachedLocation> = Vec::new();
     for row in rows.iter().map(MetaRow::read) {
         let Some(row) = row?.filter(|r| !r.region.is_split_parent() && r.region.table() == table) else {
             continue;
@@ -341,8 +345,8 @@ mod tests {
         "t".parse().expect("legal")
     }
 
-    fn place(start: &'static str, end: &'static str, port: u16) -> Arc<Place> {
-        Arc::new(Place::new(location(start, end, port)))
+    fn place(start: &'static str, end: &'static str, port: u16) -> Arc<CachedLocation> {
+        Arc::new(CachedLocation::new(location(start, end, port)))
     }
 
     fn location(start: &'static str, end: &'static str, port: u16) -> RegionLocation {
@@ -364,7 +368,11 @@ mod tests {
     }
 
     fn found(seek: Seek<'_>, rows: &[RowResult]) -> Vec<RegionLocation> {
-        pick(seek, &table(), rows).expect("found").into_iter().map(|place| place.location).collect()
+        locations_in_meta(seek, &table(), rows)
+            .expect("found")
+            .into_iter()
+            .map(|place| place.location)
+            .collect()
     }
 
     #[test]
@@ -440,8 +448,8 @@ mod tests {
         let (a, b) = (location("", "g", 1), location("g", "", 1));
         let rows = [meta_row(&b), meta_row(&a)];
         assert_eq!(found(Seek::At(b"x"), &rows), [b, a]);
-        assert!(matches!(pick(Seek::At(b"x"), &table(), &rows[1..]), Err(Error::NoServer(_))));
-        assert!(matches!(pick(Seek::At(b"x"), &table(), &[]), Err(Error::TableNotFound(_))));
+        assert!(matches!(locations_in_meta(Seek::At(b"x"), &table(), &rows[1..]), Err(Error::NoServer(_))));
+        assert!(matches!(locations_in_meta(Seek::At(b"x"), &table(), &[]), Err(Error::TableNotFound(_))));
     }
 
     #[test]

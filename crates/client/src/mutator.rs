@@ -49,7 +49,7 @@ pub struct Failure {
 struct Buffer {
     mutations: Vec<(Mutation, OwnedSemaphorePermit)>,
     bytes: usize,
-    flying: usize,
+    in_flight: usize,
     failures: Vec<Failure>,
     failures_dropped: usize,
 }
@@ -59,10 +59,10 @@ struct Inner {
     table: Table,
     flush_bytes: usize,
     /// Bytes that may be held.
-    room: Arc<Semaphore>,
-    room_bytes: usize,
+    capacity: Arc<Semaphore>,
+    capacity_bytes: usize,
     buffer: Mutex<Buffer>,
-    landed: Notify,
+    batch_done: Notify,
 }
 
 /// Gathers mutations of a table. Drop it only after [`BufferedMutator::flush`] or [`BufferedMutator::close`]: what has
@@ -87,10 +87,13 @@ impl BufferedMutator {
 
     fn with_bytes(table: Table, bytes: usize) -> Self {
         let flush_bytes = bytes.clamp(1, (u32::MAX / 2) as usize);
-        let room_bytes = 2 * flush_bytes;
-        let room = Arc::new(Semaphore::new(room_bytes));
-        let (buffer, landed) = Default::default();
-        Self { inner: Arc::new(Inner { table, flush_bytes, room, room_bytes, buffer, landed }), timer: None }
+        let capacity_bytes = 2 * flush_bytes;
+        let capacity = Arc::new(Semaphore::new(capacity_bytes));
+        let (buffer, batch_done) = Default::default();
+        Self {
+            inner: Arc::new(Inner { table, flush_bytes, capacity, capacity_bytes, buffer, batch_done }),
+            timer: None,
+        }
     }
 
     /// Gathers this many bytes before it writes.
@@ -123,18 +126,18 @@ impl BufferedMutator {
         self.inner.table.check(&mutation)?;
         let bytes = mutation.bytes() + MUTATION_BYTES;
         // A mutation that is larger than all there is takes all there is.
-        let permits = length::must_u32(bytes.min(self.inner.room_bytes));
-        let room = match self.inner.room.clone().try_acquire_many_owned(permits) {
-            Ok(room) => room,
+        let permits = length::must_u32(bytes.min(self.inner.capacity_bytes));
+        let capacity = match self.inner.capacity.clone().try_acquire_many_owned(permits) {
+            Ok(capacity) => capacity,
             Err(_) => {
                 send(&self.inner);
                 let closed = |_| Error::Connection("the mutator is closed".to_owned());
-                self.inner.room.clone().acquire_many_owned(permits).await.map_err(closed)?
+                self.inner.capacity.clone().acquire_many_owned(permits).await.map_err(closed)?
             }
         };
         let full = {
             let mut buffer = self.inner.buffer.lock();
-            buffer.mutations.push((mutation, room));
+            buffer.mutations.push((mutation, capacity));
             buffer.bytes += bytes;
             buffer.bytes >= self.inner.flush_bytes
         };
@@ -148,11 +151,11 @@ impl BufferedMutator {
     pub async fn flush(&self) -> Vec<Failure> {
         send(&self.inner);
         loop {
-            let landed = self.inner.landed.notified();
-            if self.inner.buffer.lock().flying == 0 {
+            let batch_done = self.inner.batch_done.notified();
+            if self.inner.buffer.lock().in_flight == 0 {
                 return self.take_failures();
             }
-            landed.await;
+            batch_done.await;
         }
     }
 
@@ -181,18 +184,18 @@ fn send(inner: &Arc<Inner>) {
             return;
         }
         buffer.bytes = 0;
-        buffer.flying += 1;
+        buffer.in_flight += 1;
         std::mem::take(&mut buffer.mutations)
     };
-    let flight = Flight(inner.clone());
+    let batch = InFlightBatch(inner.clone());
     tokio::spawn(async move {
-        let (mutations, room): (Vec<_>, Vec<_>) = mutations.into_iter().unzip();
+        let (mutations, capacity): (Vec<_>, Vec<_>) = mutations.into_iter().unzip();
         let actions = mutations.iter().cloned().map(Action::Mutation).collect();
-        let outcomes = flight.0.table.batch(actions).await;
+        let outcomes = batch.0.table.batch(actions).await;
         let failed = mutations.into_iter().zip(outcomes);
         let failed = failed.filter_map(|(mutation, o)| o.err().map(|error| Failure { mutation, error }));
-        keep(&flight.0, failed);
-        drop(room);
+        keep(&batch.0, failed);
+        drop(capacity);
     });
 }
 
@@ -207,11 +210,11 @@ fn keep(inner: &Inner, failures: impl Iterator<Item = Failure>) {
 }
 
 /// A batch in flight; its end is told even if its task is.
-struct Flight(Arc<Inner>);
+struct InFlightBatch(Arc<Inner>);
 
-impl Drop for Flight {
+impl Drop for InFlightBatch {
     fn drop(&mut self) {
-        self.0.buffer.lock().flying -= 1;
-        self.0.landed.notify_waiters();
+        self.0.buffer.lock().in_flight -= 1;
+        self.0.batch_done.notify_waiters();
     }
 }

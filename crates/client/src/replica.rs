@@ -4,7 +4,7 @@
 //! first answer is the read's. It fails when all have failed, with what the first replica said. Each asks again by itself as
 //! reads do. A region that has one replica is read as ever.
 //!
-//! [`Losers`] says what becomes of those who did not answer first, and of all when the read's own future is dropped.
+//! [`LateReads`] says what becomes of those who did not answer first, and of all when the read's own future is dropped.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::error::{Error, Result};
 
 /// What becomes of reads whose answer is not needed.
 #[derive(Clone)]
-pub(crate) enum Losers<L> {
+pub(crate) enum LateReads<L> {
     /// They end where they are: a Get leaves nothing behind.
-    Abort,
+    Cancel,
     /// They run to their end, which their own time limits bound, and what they got is given to this to let go of.
-    Await(L),
+    Finish(L),
 }
 
 /// No one that answers have to be given to.
-pub(crate) type Nobody<T> = fn(T);
+pub(crate) type NoCleanup<T> = fn(T);
 
 /// Reads under way. Dropping it ends them, when they may be ended.
 #[derive(Default)]
-struct UnderWay(Vec<AbortHandle>);
+struct PendingReads(Vec<AbortHandle>);
 
-impl Drop for UnderWay {
+impl Drop for PendingReads {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
@@ -42,7 +42,7 @@ pub(crate) async fn first_of<T, F, L>(
     first: F,
     wait: Duration,
     others: Vec<F>,
-    losers: Losers<L>,
+    late_reads: LateReads<L>,
 ) -> Result<T>
 where
     T: Send + 'static,
@@ -50,17 +50,17 @@ where
     L: Fn(T) + Clone + Send + 'static,
 {
     let (sender, mut answers) = mpsc::channel(1 + others.len());
-    let mut under_way = UnderWay::default();
+    let mut pending = PendingReads::default();
     let mut ask = |of_first: bool, future: F| {
-        let (sender, unused) = (sender.clone(), losers.clone());
+        let (sender, unused) = (sender.clone(), late_reads.clone());
         let task = tokio::spawn(async move {
             let answer = (of_first, future.await);
             if let Err(mpsc::error::SendError((_, Ok(answer)))) = sender.send(answer).await {
-                let_go(answer, &unused);
+                clean_up(answer, &unused);
             }
         });
-        if matches!(losers, Losers::Abort) {
-            under_way.0.push(task.abort_handle());
+        if matches!(late_reads, LateReads::Cancel) {
+            pending.0.push(task.abort_handle());
         }
     };
     ask(true, first);
@@ -75,7 +75,7 @@ where
     drop(sender);
     while let Some((of_first, answer)) = answers.recv().await {
         match answer {
-            Ok(answer) => return Ok(give(answer, &mut answers, &losers)),
+            Ok(answer) => return Ok(take_answer(answer, &mut answers, &late_reads)),
             Err(error) if of_first || failure.is_none() => failure = Some(error),
             Err(_) => {}
         }
@@ -83,17 +83,21 @@ where
     Err(failure.unwrap_or_else(|| Error::Protocol("no replica came to an answer".to_owned())))
 }
 
-fn let_go<T>(answer: T, losers: &Losers<impl Fn(T)>) {
-    if let Losers::Await(late) = losers {
+fn clean_up<T>(answer: T, late_reads: &LateReads<impl Fn(T)>) {
+    if let LateReads::Finish(late) = late_reads {
         late(answer);
     }
 }
 
 /// Lets go of answers that came in the same moment.
-fn give<T>(answer: T, answers: &mut mpsc::Receiver<(bool, Result<T>)>, losers: &Losers<impl Fn(T)>) -> T {
+fn take_answer<T>(
+    answer: T,
+    answers: &mut mpsc::Receiver<(bool, Result<T>)>,
+    late_reads: &LateReads<impl Fn(T)>,
+) -> T {
     answers.close();
     while let Ok((_, other)) = answers.try_recv() {
-        other.into_iter().for_each(|other| let_go(other, losers));
+        other.into_iter().for_each(|other| clean_up(other, late_reads));
     }
     answer
 }
@@ -122,7 +126,7 @@ mod tests {
     }
 
     const WAIT: Duration = Duration::from_millis(50);
-    const ABORT: Losers<Nobody<u32>> = Losers::Abort;
+    const ABORT: LateReads<NoCleanup<u32>> = LateReads::Cancel;
 
     /// A read that never ends, and counts itself while it is there.
     fn never(count: &Arc<AtomicU32>) -> Answer {
@@ -166,7 +170,7 @@ mod tests {
         let read = first_of(panics(), WAIT, vec![after(5, lost("b")), panics()], ABORT);
         let failed = timeout(Duration::from_secs(20), read).await.expect("it ends");
         assert!(matches!(failed, Err(Error::NoServer(text)) if text == "b"));
-        let read = first_of(panics(), WAIT, vec![panics()], Losers::Await(drop));
+        let read = first_of(panics(), WAIT, vec![panics()], LateReads::Finish(drop));
         assert!(timeout(Duration::from_secs(20), read).await.expect("it ends").is_err());
     }
 
@@ -184,7 +188,10 @@ mod tests {
         let note = move |n| {
             count.fetch_add(n, Ordering::Relaxed);
         };
-        assert_eq!(first_of(after(700, Ok(1)), WAIT, others, Losers::Await(note)).await.expect("answers"), 2);
+        assert_eq!(
+            first_of(after(700, Ok(1)), WAIT, others, LateReads::Finish(note)).await.expect("answers"),
+            2
+        );
         assert!(start.elapsed() >= WAIT && start.elapsed() < Duration::from_millis(600));
         while late.load(Ordering::Relaxed) < 5 {
             assert!(start.elapsed() < Duration::from_secs(20), "late answers are let go");

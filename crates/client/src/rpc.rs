@@ -2,7 +2,7 @@
 //!
 //! [`Pool`] holds the sockets and makes them on first use. One task connects, and all calls that need the socket wait for
 //! it, each for its own time at most: they share the socket, or the failure. An [`Endpoint`] is one service of one server,
-//! with as many [`link::Link`]s as `hbase.client.ipc.pool.size` says, used in turn. When a socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
+//! with as many [`connection::RpcConnection`]s as `hbase.client.ipc.pool.size` says, used in turn. When a socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
 //! the bytes, [`calls`] who waits for what, [`open`] what comes before the first request.
 //!
 //! Messages are told apart at the edges alone: a parameter is a [`Param`], an answer bytes until its caller decodes it. An
@@ -10,11 +10,11 @@
 //! boxed where it is written; so what is seldom done is a [`Boxed`] future, and the way of a call through an open socket,
 //! which is done all the time, is not.
 
-mod calls;
 mod compress;
+pub(crate) mod connection;
 pub(crate) mod frame;
-pub(crate) mod link;
-mod open;
+mod opener;
+mod pending_calls;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -31,12 +31,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::ClientConfig;
 use crate::error::{Error, RemoteException, Result};
-use calls::late;
+use connection::RpcConnection;
 use frame::Response;
-use link::Link;
+use pending_calls::timed_out;
 
 pub use compress::Compressor;
-pub use open::{Opened, Opener, Opening, Transport};
+pub use opener::{Opened, Opener, Opening, Transport};
 
 /// What HBase's client raises when a server has too many calls of this client.
 const SERVER_TOO_BUSY: &str = "org.apache.hadoop.hbase.ipc.ServerTooBusyException";
@@ -98,20 +98,20 @@ pub(crate) struct Call<'a> {
 }
 
 /// What comes of connecting, once it is known. It is lost when the task that connects ends early.
-type Connecting = watch::Receiver<Option<Result<Arc<Link>>>>;
+type Connecting = watch::Receiver<Option<Result<Arc<RpcConnection>>>>;
 
 /// One place for a link of an endpoint.
 #[derive(Debug, Default)]
 struct Slot {
-    link: RwLock<Option<Arc<Link>>>,
+    connection: RwLock<Option<Arc<RpcConnection>>>,
     /// There while a task connects.
     connecting: Mutex<Option<Connecting>>,
 }
 
 impl Slot {
     /// Its link, while that is open.
-    fn open(&self) -> Option<Arc<Link>> {
-        self.link.read().clone().filter(|link| link.is_open())
+    fn open(&self) -> Option<Arc<RpcConnection>> {
+        self.connection.read().clone().filter(|connection| connection.is_open())
     }
 }
 
@@ -127,9 +127,9 @@ pub(crate) struct Endpoint {
 }
 
 /// A call that counts among those of its server.
-struct Counted<'a>(&'a AtomicUsize);
+struct InFlightGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -150,21 +150,21 @@ impl Endpoint {
         };
         let slot = &self.slots[turn];
         let open = slot.open();
-        let link = match open {
-            Some(link) => link,
+        let connection = match open {
+            Some(connection) => connection,
             None => {
                 let begun = Instant::now();
-                let link = self.connect(slot, &call).await?;
+                let connection = self.connect(slot, &call).await?;
                 call.timeout = call.timeout.saturating_sub(begun.elapsed());
-                link
+                connection
             }
         };
-        link.call(&call).await
+        connection.call(&call).await
     }
 
-    fn count(&self) -> Result<Counted<'_>> {
+    fn count(&self) -> Result<InFlightGuard<'_>> {
         let others = self.calls.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(&self.calls);
+        let counted = InFlightGuard(&self.calls);
         if others < self.config.server_calls_max {
             return Ok(counted);
         }
@@ -176,15 +176,15 @@ impl Endpoint {
     }
 
     /// Waits for a slot's link, for the call's time at most.
-    fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> Boxed<'a, Arc<Link>> {
+    fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> Boxed<'a, Arc<RpcConnection>> {
         let (method, limit) = (call.method, call.timeout);
         Box::pin(async move {
             let mut connecting = match self.connecting(slot) {
-                Ok(link) => return Ok(link),
+                Ok(connection) => return Ok(connection),
                 Err(connecting) => connecting,
             };
             let known = timeout(limit, connecting.wait_for(Option::is_some)).await;
-            match known.map_err(|_| late(method, &self.address, limit))? {
+            match known.map_err(|_| timed_out(method, &self.address, limit))? {
                 Ok(outcome) => outcome.clone().unwrap_or_else(|| Err(self.gave_up())),
                 Err(_) => Err(self.gave_up()),
             }
@@ -197,26 +197,26 @@ impl Endpoint {
 
     /// The slot's link when it is open by now, or else the task that connects, begun when there is none. It is a task of its
     /// own, so that a caller who gives up takes nothing from the others.
-    fn connecting(&self, slot: &Arc<Slot>) -> Result<Arc<Link>, Connecting> {
+    fn connecting(&self, slot: &Arc<Slot>) -> Result<Arc<RpcConnection>, Connecting> {
         let mut connecting = slot.connecting.lock();
         // Under the lock: a task that is done puts its link there before it leaves.
-        if let Some(link) = slot.open() {
-            return Ok(link);
+        if let Some(connection) = slot.open() {
+            return Ok(connection);
         }
-        if let Some(under_way) = connecting.as_ref().filter(|task| task.has_changed().is_ok()) {
-            return Err(under_way.clone());
+        if let Some(pending) = connecting.as_ref().filter(|task| task.has_changed().is_ok()) {
+            return Err(pending.clone());
         }
         let (done, outcome) = watch::channel(None);
         *connecting = Some(outcome.clone());
         let (slot, config) = (slot.clone(), self.config.clone());
         let (address, service) = (self.address.clone(), self.service);
         tokio::spawn(async move {
-            let link = Link::connect(&address, service, &config).await.map(Arc::new);
-            if let Ok(link) = &link {
-                *slot.link.write() = Some(link.clone());
+            let connection = RpcConnection::connect(&address, service, &config).await.map(Arc::new);
+            if let Ok(connection) = &connection {
+                *slot.connection.write() = Some(connection.clone());
             }
             *slot.connecting.lock() = None;
-            done.send_replace(Some(link));
+            done.send_replace(Some(connection));
         });
         Err(outcome)
     }

@@ -40,9 +40,9 @@ use tokio::time::sleep;
 use crate::cells::{CellBlock, cell_of};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{Place, Seek};
+use crate::location::{CachedLocation, Seek};
 use crate::operation::{Replicas, Scan};
-use crate::replica::{Losers, first_of};
+use crate::replica::{LateReads, first_of};
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::{Call, Service};
@@ -50,14 +50,14 @@ use crate::table::Table;
 
 /// A scanner that a server keeps for us.
 #[derive(Debug)]
-struct Open {
-    at: Arc<Place>,
+struct OpenScanner {
+    at: Arc<CachedLocation>,
     id: u64,
     next_call_seq: u64,
 }
 
 /// The first answer to a scan that any replica may give, and the replica that gave it.
-type Opened = (Arc<Place>, (pb::ScanResponse, CellBlock));
+type FirstResponse = (Arc<CachedLocation>, (pb::ScanResponse, CellBlock));
 
 /// Rows of a scan. Dropping it tells the server that it is no longer needed.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct Scanner {
     table: Table,
     scan: Scan,
     left: Option<u64>,
-    open: Option<Open>,
+    open: Option<OpenScanner>,
     part: Vec<KeyValue>,
     ready: VecDeque<RowResult>,
     /// In pieces: the last cell given of a row that is not whole yet.
@@ -194,7 +194,7 @@ impl Scanner {
         }
     }
 
-    async fn try_fetch(&mut self, at: &mut Option<Arc<Place>>, retry: &Retry) -> Result<()> {
+    async fn try_fetch(&mut self, at: &mut Option<Arc<CachedLocation>>, retry: &Retry) -> Result<()> {
         let connection = self.table.connection().clone();
         let location = match at {
             Some(location) => location.clone(),
@@ -228,9 +228,9 @@ impl Scanner {
 
     /// Opens the scanner on the first replica, or on the others when it takes long; where it was opened. Scanners that were
     /// opened too late are closed.
-    async fn open_on_any(&self, first: &Arc<Place>, timeout: Duration) -> Result<Opened> {
+    async fn open_on_any(&self, first: &Arc<CachedLocation>, timeout: Duration) -> Result<FirstResponse> {
         let connection = self.table.connection();
-        let open = |place: Arc<Place>| {
+        let open = |place: Arc<CachedLocation>| {
             let (connection, request) = (connection.clone(), self.request(&place));
             async move {
                 let answer = connection.call_region(&place, "Scan", &request, &[], timeout).await?;
@@ -239,17 +239,19 @@ impl Scanner {
         };
         let late = {
             let connection = connection.clone();
-            move |(at, (response, _)): Opened| {
+            move |(at, (response, _)): FirstResponse| {
                 let Some(id) = response.scanner_id.filter(|_| response.more_results_in_region()) else {
                     return;
                 };
                 let connection = connection.clone();
-                tokio::spawn(async move { close(&connection, Open { at, id, next_call_seq: 0 }).await });
+                tokio::spawn(
+                    async move { close(&connection, OpenScanner { at, id, next_call_seq: 0 }).await },
+                );
             }
         };
         let others = first.replicas().iter().cloned().map(open).collect();
         let wait = connection.config().primary_scan_timeout;
-        first_of(open(first.clone()), wait, others, Losers::Await(late)).await
+        first_of(open(first.clone()), wait, others, LateReads::Finish(late)).await
     }
 
     fn seek(&self) -> Seek<'_> {
@@ -259,7 +261,7 @@ impl Scanner {
         }
     }
 
-    fn request(&self, at: &Place) -> pb::ScanRequest {
+    fn request(&self, at: &CachedLocation) -> pb::ScanRequest {
         let config = self.table.connection().config();
         let mut request = pb::ScanRequest {
             number_of_rows: Some(
@@ -288,7 +290,7 @@ impl Scanner {
         request
     }
 
-    fn note_scanner(&mut self, at: &Arc<Place>, response: &pb::ScanResponse) -> Result<()> {
+    fn note_scanner(&mut self, at: &Arc<CachedLocation>, response: &pb::ScanResponse) -> Result<()> {
         self.stale = response.stale();
         self.lease = response.ttl.map(|ttl| Duration::from_millis(ttl.into()));
         self.cursor = response.cursor.as_ref().and_then(|cursor| cursor.row.clone());
@@ -298,7 +300,7 @@ impl Scanner {
         if let Some(open) = &mut self.open {
             open.next_call_seq += 1;
         } else if let Some(id) = response.scanner_id {
-            self.open = Some(Open { at: at.clone(), id, next_call_seq: 0 });
+            self.open = Some(OpenScanner { at: at.clone(), id, next_call_seq: 0 });
         } else if response.more_results_in_region() && response.more_results.unwrap_or(true) {
             return Err(Error::Protocol("a scan that goes on has no scanner id".to_owned()));
         }
@@ -381,7 +383,7 @@ impl Scanner {
     }
 
     /// Goes to the next region, or to the end, when the server says that this one has no more.
-    fn move_on(&mut self, at: &Place, response: &pb::ScanResponse) {
+    fn move_on(&mut self, at: &CachedLocation, response: &pb::ScanResponse) {
         let heartbeat = response.heartbeat_message();
         let rows = !response.cells_per_result.is_empty() || !response.results.is_empty();
         let more = response.more_results.unwrap_or(true);
@@ -402,7 +404,7 @@ impl Scanner {
     }
 
     /// Where the scan goes on after a region; `None` when it ends there.
-    fn next_region(&self, at: &Place) -> Option<(Bytes, bool)> {
+    fn next_region(&self, at: &CachedLocation) -> Option<(Bytes, bool)> {
         let (stop, included) = (&self.scan.stop, self.scan.stop_included);
         match self.scan.reverse {
             false => {
@@ -492,7 +494,7 @@ fn reopens(error: &Error) -> bool {
 }
 
 /// Tells a server that its scanner is done with. A failure is of no consequence: the lease ends by itself.
-async fn close(connection: &Connection, open: Open) {
+async fn close(connection: &Connection, open: OpenScanner) {
     let request = pb::ScanRequest {
         scanner_id: Some(open.id),
         close_scanner: Some(true),
@@ -515,9 +517,9 @@ mod tests {
     use crate::config::ClientConfig;
     use crate::location::RegionLocation;
 
-    fn at(start: &'static str, end: &'static str) -> Place {
+    fn at(start: &'static str, end: &'static str) -> CachedLocation {
         let region = RegionInfo::new("t".parse().expect("legal"), start.into(), end.into(), 1);
-        Place::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 })
+        CachedLocation::new(RegionLocation { region, server: ServerName::new("h", 1, 1), seq_num: 1 })
     }
 
     fn scanner(scan: Scan) -> Scanner {

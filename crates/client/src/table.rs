@@ -11,13 +11,13 @@ use crate::admin::TableState;
 use crate::cells::CellBlock;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::location::{Place, Seek, TableLocations};
+use crate::location::{CachedLocation, Seek, TableLocations};
 use crate::mutator::BufferedMutator;
 use crate::operation::{
     Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, Replicas, RowMutations, Scan,
     check_row,
 };
-use crate::replica::{Losers, Nobody, first_of};
+use crate::replica::{LateReads, NoCleanup, first_of};
 use crate::result::{CheckAndMutateResult, RowResult};
 use crate::retry::Retry;
 use crate::scan::Scanner;
@@ -65,7 +65,7 @@ impl Table {
         let mut request = pb::GetRequest { region: pb::RegionSpecifier::default(), get };
         let at = |request: &mut pb::GetRequest, region| request.region = region;
         let (answer, mut cells): (pb::GetResponse, _) =
-            self.call_replica(Asked { row: &row, replica }, "Get", &mut request, at, &[]).await?;
+            self.call_replica(ReadTarget { row: &row, replica }, "Get", &mut request, at, &[]).await?;
         cells.result(&answer.result.unwrap_or_default())
     }
 
@@ -82,9 +82,9 @@ impl Table {
         match others.is_empty() {
             true => read(0).await,
             false => {
-                let (wait, losers) =
-                    (self.connection.config().primary_get_timeout, Losers::<Nobody<_>>::Abort);
-                first_of(read(0), wait, others, losers).await
+                let (wait, late_reads) =
+                    (self.connection.config().primary_get_timeout, LateReads::<NoCleanup<_>>::Cancel);
+                first_of(read(0), wait, others, late_reads).await
             }
         }
     }
@@ -247,7 +247,7 @@ impl Table {
         };
         let mut retry = Retry::new(self.connection.config());
         loop {
-            let asked = Asked { row: mutations.row(), replica: 0 };
+            let asked = ReadTarget { row: mutations.row(), replica: 0 };
             let outcome = self.try_call(asked, "Multi", &mut request, &at, &block, &retry).await;
             let outcome =
                 outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
@@ -273,13 +273,13 @@ impl Table {
         at: impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
     ) -> Result<(R, CellBlock)> {
-        self.call_replica(Asked { row, replica: 0 }, method, request, at, cells).await
+        self.call_replica(ReadTarget { row, replica: 0 }, method, request, at, cells).await
     }
 
     /// As [`Table::call`], a replica of the region.
     async fn call_replica<M: Message, R: Message + Default>(
         &self,
-        asked: Asked<'_>,
+        asked: ReadTarget<'_>,
         method: &'static str,
         request: &mut M,
         at: impl Fn(&mut M, pb::RegionSpecifier),
@@ -296,13 +296,13 @@ impl Table {
 
     async fn try_call<M: Message, R: Message + Default>(
         &self,
-        asked: Asked<'_>,
+        asked: ReadTarget<'_>,
         method: &'static str,
         request: &mut M,
         at: &impl Fn(&mut M, pb::RegionSpecifier),
         cells: &[u8],
         retry: &Retry,
-    ) -> Result<Located<(R, CellBlock)>, (Option<Arc<Place>>, Error)> {
+    ) -> Result<Located<(R, CellBlock)>, (Option<Arc<CachedLocation>>, Error)> {
         let region = self.place(Seek::At(asked.row), retry).await.map_err(|e| (None, e))?;
         let place = match asked.replica {
             0 => region,
@@ -320,19 +320,19 @@ impl Table {
     }
 
     /// Where a region of the table is, from the cache or one lookup within the time that an operation has left.
-    pub(crate) async fn place(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<Place>> {
+    pub(crate) async fn place(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<CachedLocation>> {
         self.connection.locate_in(&self.locations, &self.name, seek, retry).await
     }
 
     /// Where a region of the table is, by the cache.
-    pub(crate) fn known_place(&self, seek: Seek<'_>) -> Option<Arc<Place>> {
+    pub(crate) fn cached_location(&self, seek: Seek<'_>) -> Option<Arc<CachedLocation>> {
         self.locations.find(seek)
     }
 
     /// Waits for the next try; gives up at once on a table that is disabled or gone.
     pub(crate) async fn recover(
         &self,
-        at: Option<&Arc<Place>>,
+        at: Option<&Arc<CachedLocation>>,
         error: Error,
         retry: &mut Retry,
     ) -> Result<()> {
@@ -359,12 +359,12 @@ impl Table {
 
 /// A row, and the replica of its region that is asked for it.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ReadTarget<'a> {
     row: &'a [u8],
     replica: u32,
 }
 
-type Located<T> = (Option<Arc<Place>>, T);
+type Located<T> = (Option<Arc<CachedLocation>>, T);
 
 /// What came of an atomic region action: one exception for all of it, or a flag and at most one result.
 fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {

@@ -50,20 +50,20 @@ struct Shared {
 #[derive(Default)]
 struct State {
     lines: Vec<u8>,
-    lost: Lost,
+    lost: LostLines,
     /// The thread writes lines that it has taken.
     is_writing: bool,
 }
 
 /// Lines that are missing in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Lost {
+struct LostLines {
     lines: usize,
     /// Why the last of them is.
     reason: String,
 }
 
-impl Lost {
+impl LostLines {
     fn add(&mut self, lines: usize, reason: impl FnOnce() -> String) {
         self.lines += lines;
         self.reason = reason();
@@ -157,7 +157,7 @@ impl Log {
     }
 
     /// Waits for lines, or for the time to say that some are missing.
-    fn next(&self) -> (Vec<u8>, Lost) {
+    fn next(&self) -> (Vec<u8>, LostLines) {
         let mut state = self.0.state.lock();
         while state.lines.is_empty() {
             if state.lost.lines == 0 {

@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     log_to(
         // What goes wrong is told by the commands themselves.
         if matches!(tool, Command::Shell(_)) { "off" } else { "info" },
-        || Lossy(io::stderr()),
+        || LossyStderr(io::stderr()),
     );
     match tool {
         Command::Shell(args) => ended(shell(args)),
@@ -135,9 +135,9 @@ fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'st
 }
 
 /// Standard error of a tool, whose lines are lost when nobody takes them.
-struct Lossy(io::Stderr);
+struct LossyStderr(io::Stderr);
 
-impl Write for Lossy {
+impl Write for LossyStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _lost = self.0.write_all(bytes);
         Ok(bytes.len())

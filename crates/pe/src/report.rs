@@ -148,7 +148,7 @@ impl Interval {
         start: Instant,
         (from, to): (Instant, Instant),
         part: &Part,
-        (before, after): (&Look, &Look),
+        (before, after): (&Snapshot, &Snapshot),
     ) -> Self {
         let usage = before.server.zip(after.server);
         let seconds = to.saturating_duration_since(from).as_secs_f64();
@@ -172,7 +172,7 @@ impl Interval {
 
 /// What was to be seen between two intervals.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     pub(crate) server: Option<Usage>,
     pub(crate) own_cpu_s: f64,
     pub(crate) cores: Option<CoreTimes>,

@@ -57,7 +57,7 @@ pub struct Target {
 /// # Errors
 /// [`Failure`], when there is nothing to report. Requests that failed are counted in the report.
 pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
-    run_at(target, options, Seat::default())
+    run_at(target, options, RunBarriers::default())
 }
 
 /// Runs several tests at the same time, each on threads of its own. When all tables are there they begin together, and
@@ -69,7 +69,7 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
     let (start, window) = (Arc::new(Barrier::new(tests.len())), Arc::new(Barrier::new(closed)));
     let seat = |options: &Options| {
         let window = options.rate.is_none().then(|| window.clone());
-        Seat([start.clone()].into_iter().chain(window).collect())
+        RunBarriers([start.clone()].into_iter().chain(window).collect())
     };
     std::thread::scope(|scope| {
         let begin = |&(target, options): &(_, _)| {
@@ -85,9 +85,9 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
 /// Where a run meets others: barriers that it comes to one after the other. A run that fails passes the rest of them, so
 /// that nobody waits for it.
 #[derive(Default)]
-struct Seat(VecDeque<Arc<Barrier>>);
+struct RunBarriers(VecDeque<Arc<Barrier>>);
 
-impl Seat {
+impl RunBarriers {
     fn meet(&mut self) {
         if let Some(barrier) = self.0.pop_front() {
             barrier.wait();
@@ -95,7 +95,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for RunBarriers {
     fn drop(&mut self) {
         while !self.0.is_empty() {
             self.meet();
@@ -103,7 +103,7 @@ impl Drop for Seat {
     }
 }
 
-fn run_at(target: &Target, options: &Options, seat: Seat) -> Result<Report, Failure> {
+fn run_at(target: &Target, options: &Options, seat: RunBarriers) -> Result<Report, Failure> {
     let setup = runtime()?;
     let (notes, server) = setup.block_on(prepare(target, options))?;
     drop(setup);
@@ -182,7 +182,7 @@ struct Run {
     recorders: Vec<Recorder>,
     ready: Barrier,
     /// When the load began, set between the two barriers.
-    started: Mutex<Option<Times>>,
+    started: Mutex<Option<RunTimes>>,
     /// The measured part, once it is known when that begins.
     window: watch::Sender<Option<Window>>,
     failed: AtomicBool,
@@ -191,7 +191,7 @@ struct Run {
 
 /// When the load began, and until when it warms up.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct RunTimes {
     start: Instant,
     warm_until: Instant,
 }
@@ -205,13 +205,13 @@ struct Window {
 
 impl Run {
     /// Begins the load. In an open loop it is known now when the measured part begins.
-    fn begin(&self) -> Times {
+    fn begin(&self) -> RunTimes {
         let start = clock::monotonic();
         let warm_until = start + Duration::from_secs_f64(self.options.warmup.max(0.0));
         if self.options.rate.is_some() {
             self.open_window(warm_until);
         }
-        Times { start, warm_until }
+        RunTimes { start, warm_until }
     }
 
     fn open_window(&self, from: Instant) {
@@ -273,7 +273,7 @@ impl Run {
         self: &Arc<Self>,
         thread: usize,
         workers: Vec<Worker>,
-        times: Times,
+        times: RunTimes,
         warming: mpsc::Sender<Infallible>,
     ) -> Result<(), Failure> {
         let share = workers.len() as f64 / self.options.clients as f64;

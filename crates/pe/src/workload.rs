@@ -1,7 +1,7 @@
 //! [`Worker`]: one client of a test, and what it does for a row.
 //!
 //! A worker runs rows one after the other. Most rows are a request; with `--multiGet`, `--multiPut` or a write buffer
-//! several rows share one, and [`Done::sent`] says whether a row sent any.
+//! several rows share one, and [`RowOutcome::sent`] says whether a row sent any.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl Shared {
 
 /// What came of a row.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
+pub struct RowOutcome {
     /// Whether a request was sent, so that there is a latency.
     pub sent: bool,
     /// What was written and read.
@@ -123,7 +123,7 @@ impl Worker {
     ///
     /// # Errors
     /// What a request failed with after its retries.
-    pub async fn row(&mut self, i: i64) -> Result<Done> {
+    pub async fn row(&mut self, i: i64) -> Result<RowOutcome> {
         match self.command {
             Command::SequentialRead => self.read(i).await,
             Command::RandomRead => self.random_read().await,
@@ -157,17 +157,17 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::row`].
-    pub async fn finish(&mut self) -> Result<Done> {
+    pub async fn finish(&mut self) -> Result<RowOutcome> {
         self.scanner = None;
         self.send_batch().await
     }
 
-    async fn read(&mut self, i: i64) -> Result<Done> {
+    async fn read(&mut self, i: i64) -> Result<RowOutcome> {
         let get = self.get_of(i);
         Ok(self.count_read(&self.table.get(get).await?))
     }
 
-    async fn random_read(&mut self) -> Result<Done> {
+    async fn random_read(&mut self) -> Result<RowOutcome> {
         if self.options.random_sleep > 0 {
             let ms = self.rng.random_range(0..self.options.random_sleep);
             tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -180,7 +180,7 @@ impl Worker {
         self.batch.push(get.into());
         match self.batch.len() >= self.options.multi_get {
             true => self.send_batch().await,
-            false => Ok(Done::default()),
+            false => Ok(RowOutcome::default()),
         }
     }
 
@@ -201,14 +201,14 @@ impl Worker {
         }
     }
 
-    async fn write(&mut self, row: i64) -> Result<Done> {
+    async fn write(&mut self, row: i64) -> Result<RowOutcome> {
         let (put, tally) = self.put_of(row);
         if self.options.auto_flush && self.options.multi_put == 0 {
             self.table.put(put).await?;
-            return Ok(Done { sent: true, tally });
+            return Ok(RowOutcome { sent: true, tally });
         }
         let done = self.gather(put.into(), tally.bytes_written as usize).await?;
-        Ok(Done { tally: sum(&tally, &done.tally), ..done })
+        Ok(RowOutcome { tally: sum(&tally, &done.tally), ..done })
     }
 
     fn put_of(&mut self, row: i64) -> (Put, Tally) {
@@ -241,43 +241,43 @@ impl Worker {
         }
     }
 
-    async fn delete(&mut self, row: i64) -> Result<Done> {
+    async fn delete(&mut self, row: i64) -> Result<RowOutcome> {
         let delete = Delete::new(row_key(row)).durability(self.durability());
         let delete = self.families.iter().fold(delete, |delete, family| delete.family(family));
         if !self.options.auto_flush {
             return self.gather(delete.into(), 0).await;
         }
         self.table.delete(delete).await?;
-        Ok(Done { sent: true, ..Done::default() })
+        Ok(RowOutcome { sent: true, ..RowOutcome::default() })
     }
 
     /// Adds to the batch; sends it when `--multiPut` mutations or `--bufferSize` bytes are there. As in HBase's tool a
     /// buffered mutation counts as a request, and most take no time.
-    async fn gather(&mut self, action: Action, bytes: usize) -> Result<Done> {
+    async fn gather(&mut self, action: Action, bytes: usize) -> Result<RowOutcome> {
         self.batch.push(action);
         self.batch_bytes += bytes + crate::data::ROW_BYTES;
         let many = self.options.multi_put;
         if self.options.auto_flush {
             return match self.batch.len() >= many {
                 true => self.send_batch().await,
-                false => Ok(Done::default()),
+                false => Ok(RowOutcome::default()),
             };
         }
         let done = match self.batch_bytes >= self.options.buffer_size {
             true => self.send_batch().await?,
-            false => Done::default(),
+            false => RowOutcome::default(),
         };
-        Ok(Done { sent: true, ..done })
+        Ok(RowOutcome { sent: true, ..done })
     }
 
-    async fn send_batch(&mut self) -> Result<Done> {
+    async fn send_batch(&mut self) -> Result<RowOutcome> {
         if self.batch.is_empty() {
-            return Ok(Done::default());
+            return Ok(RowOutcome::default());
         }
         self.batch_bytes = 0;
         let room = self.batch.len();
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(room));
-        let mut done = Done { sent: true, ..Done::default() };
+        let mut done = RowOutcome { sent: true, ..RowOutcome::default() };
         for outcome in self.table.batch(batch).await {
             done.tally = sum(&done.tally, &self.count_read(&outcome?).tally);
         }
@@ -313,7 +313,7 @@ impl Worker {
         }
     }
 
-    async fn next_row(&mut self) -> Result<Done> {
+    async fn next_row(&mut self) -> Result<RowOutcome> {
         if self.scanner.is_none() {
             let scan = self.filtered(self.scan_of_families());
             let scan = match self.command {
@@ -330,10 +330,10 @@ impl Worker {
         if next.is_none() && self.options.duration > 0.0 {
             self.scanner = None;
         }
-        Ok(next.map_or(Done { sent: true, ..Done::default() }, |row| self.count_read(&row)))
+        Ok(next.map_or(RowOutcome { sent: true, ..RowOutcome::default() }, |row| self.count_read(&row)))
     }
 
-    async fn seek_scan(&mut self) -> Result<Done> {
+    async fn seek_scan(&mut self) -> Result<RowOutcome> {
         let start = random_row(&mut self.rng, self.options.total_rows);
         let page = Filter::Page(SEEK_SCAN_ROWS).while_match();
         let all = self.options.filter_all.then_some(Filter::FilterAll);
@@ -341,7 +341,7 @@ impl Worker {
         self.drain(scan.filter(Filter::all_of(all.into_iter().chain([page])))).await
     }
 
-    async fn filter_scan(&mut self) -> Result<Done> {
+    async fn filter_scan(&mut self) -> Result<RowOutcome> {
         let len = self.shared.lengths.next(&mut self.rng);
         let wanted = value(&mut self.rng, len);
         let value = Comparator::binary(wanted);
@@ -354,9 +354,9 @@ impl Worker {
         self.drain(scan.filter(Filter::all_of([wanted].into_iter().chain(all)))).await
     }
 
-    async fn drain(&self, scan: Scan) -> Result<Done> {
+    async fn drain(&self, scan: Scan) -> Result<RowOutcome> {
         let mut scanner = self.table.scan(scan);
-        let mut done = Done { sent: true, ..Done::default() };
+        let mut done = RowOutcome { sent: true, ..RowOutcome::default() };
         while let Some(rows) = scanner.next_batch().await? {
             rows.iter().for_each(|row| done.tally = sum(&done.tally, &self.count_read(row).tally));
         }
@@ -364,7 +364,7 @@ impl Worker {
         Ok(done)
     }
 
-    async fn increment(&mut self, i: i64) -> Result<Done> {
+    async fn increment(&mut self, i: i64) -> Result<RowOutcome> {
         let qualifier = self.command.qualifier();
         let increment = self
             .families
@@ -374,7 +374,7 @@ impl Worker {
         Ok(self.count_written(&result, self.families.len(), 8))
     }
 
-    async fn append(&mut self, i: i64) -> Result<Done> {
+    async fn append(&mut self, i: i64) -> Result<RowOutcome> {
         let (qualifier, row) = (self.command.qualifier(), row_key(i));
         let append =
             self.families.iter().fold(Append::new(row), |app, family| app.column(family, qualifier, row));
@@ -382,7 +382,7 @@ impl Worker {
         Ok(self.count_written(&result, self.families.len(), row.len()))
     }
 
-    async fn check(&mut self, i: i64) -> Result<Done> {
+    async fn check(&mut self, i: i64) -> Result<RowOutcome> {
         let (qualifier, row) = (self.command.qualifier(), row_key(i));
         let put = Put::new(row).column("info0", qualifier, row);
         self.table.put(put.clone()).await?;
@@ -396,14 +396,14 @@ impl Worker {
         Ok(self.count_written(&RowResult::default(), writes, row.len()))
     }
 
-    async fn locate(&mut self) -> Result<Done> {
+    async fn locate(&mut self) -> Result<RowOutcome> {
         let key = self.rng.random_range(0..self.options.rows.max(1));
         let key = format!("{key:0digits$}", digits = self.key_digits);
         self.connection.locate(self.table.name(), key.as_bytes(), true).await?;
-        Ok(Done { sent: true, ..Done::default() })
+        Ok(RowOutcome { sent: true, ..RowOutcome::default() })
     }
 
-    async fn ycsb(&mut self, mix: Ycsb) -> Result<Done> {
+    async fn ycsb(&mut self, mix: Ycsb) -> Result<RowOutcome> {
         let dice: f64 = self.rng.random();
         let reads = match mix {
             Ycsb::A | Ycsb::F => 0.5,
@@ -422,12 +422,12 @@ impl Worker {
                 let row = self.shared.rows.fetch_add(1, Ordering::Relaxed) as i64;
                 let (put, tally) = self.put_of(row);
                 self.table.put(put).await?;
-                Ok(Done { sent: true, tally })
+                Ok(RowOutcome { sent: true, tally })
             }
             (Ycsb::F, false) => {
                 let read = self.read(row).await?;
                 let update = self.update(row).await?;
-                Ok(Done { sent: true, tally: sum(&read.tally, &update.tally) })
+                Ok(RowOutcome { sent: true, tally: sum(&read.tally, &update.tally) })
             }
             _ => self.update(row).await,
         }
@@ -443,7 +443,7 @@ impl Worker {
     }
 
     /// YCSB's update: one field of a row.
-    async fn update(&mut self, row: i64) -> Result<Done> {
+    async fn update(&mut self, row: i64) -> Result<RowOutcome> {
         let qualifier = self.rng.random_range(0..self.qualifiers.len().max(1));
         let len = self.shared.lengths.next(&mut self.rng);
         let put = Put::new(row_key(row)).durability(self.durability());
@@ -451,10 +451,10 @@ impl Worker {
         self.table.put(put).await?;
         let bytes_written = len as u64;
         let tally = Tally { rows_written: 1, cells_written: 1, bytes_written, ..Tally::default() };
-        Ok(Done { sent: true, tally })
+        Ok(RowOutcome { sent: true, tally })
     }
 
-    fn count_read(&self, row: &RowResult) -> Done {
+    fn count_read(&self, row: &RowResult) -> RowOutcome {
         let cells = row.cells();
         let bytes: usize = cells.iter().map(|cell| cell.as_cell().value().len()).sum();
         let tally = Tally {
@@ -464,10 +464,10 @@ impl Worker {
             stale: u64::from(row.is_stale()),
             ..Tally::default()
         };
-        Done { sent: true, tally }
+        RowOutcome { sent: true, tally }
     }
 
-    fn count_written(&self, answer: &RowResult, cells: usize, bytes: usize) -> Done {
+    fn count_written(&self, answer: &RowResult, cells: usize, bytes: usize) -> RowOutcome {
         let mut done = self.count_read(answer);
         done.tally.rows_written = 1;
         done.tally.cells_written = cells as u64;

@@ -340,12 +340,12 @@ pub struct Iteration {
     /// The block's arguments, round by round.
     pub rounds: Vec<Vec<Value>>,
     /// What is returned.
-    pub keep: Keep,
+    pub keep: IterationResult,
 }
 
 /// What a method with a block returns.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Keep {
+pub enum IterationResult {
     /// What it was called on.
     Receiver,
     /// The block's values.
@@ -356,7 +356,7 @@ pub enum Keep {
     WhereNot,
 }
 
-impl Keep {
+impl IterationResult {
     /// Keeps what is to be returned of one round.
     pub fn collect(self, kept: &mut Vec<Value>, mut given: Vec<Value>, value: Value) {
         match self {
@@ -399,10 +399,10 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
         _ => return None,
     };
     let keep = match method {
-        "map" | "collect" => Keep::Values,
-        "select" | "filter" => Keep::Where,
-        "reject" => Keep::WhereNot,
-        _ => Keep::Receiver,
+        "map" | "collect" => IterationResult::Values,
+        "select" | "filter" => IterationResult::Where,
+        "reject" => IterationResult::WhereNot,
+        _ => IterationResult::Receiver,
     };
     let numbered = method == "each_with_index";
     let given = |(i, item)| if numbered { vec![item, Value::Int(i)] } else { vec![item] };

@@ -8,11 +8,10 @@
 //! | dml | [`write`], [`read`]; [`column`] reads columns and their formatters |
 //! | tools | [`tools`], [`switches`], [`regions`] |
 //! | snapshots | [`snapshots`] |
-//! | those that are refused | [`absent`] |
+//! | those that are refused | [`unsupported`] |
 //!
 //! A command is an entry of its module's table: its name, how many arguments it takes, its function and its help.
 
-pub mod absent;
 pub mod alter;
 pub mod column;
 pub mod ddl;
@@ -27,6 +26,7 @@ pub mod snapshots;
 pub mod status;
 pub mod switches;
 pub mod tools;
+pub mod unsupported;
 pub mod write;
 
 use crate::args::Args;

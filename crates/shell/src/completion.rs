@@ -78,7 +78,7 @@ fn fetch_loop(config: evenkeel_client::ClientConfig, words: &SharedWords, asked:
 
 /// Where in a line the cursor is.
 #[derive(Debug, PartialEq, Eq)]
-enum Place<'a> {
+enum CursorContext<'a> {
     /// At the beginning of a statement, behind part of a command.
     Command(&'a str),
     /// In a string that is the first argument.
@@ -90,7 +90,7 @@ enum Place<'a> {
 }
 
 /// Where the end of a line is.
-fn place(line: &str) -> Place<'_> {
+fn place(line: &str) -> CursorContext<'_> {
     let statement = &line[statement_begin(line)..];
     let (mut quote, mut strings) = (None, Vec::new());
     for (at, c) in statement.char_indices() {
@@ -106,16 +106,16 @@ fn place(line: &str) -> Place<'_> {
     if let Some((_, begin)) = quote {
         let typed = &statement[begin..];
         return match strings.first() {
-            None => Place::Table(typed),
-            Some(table) => Place::Family(typed, Some(table)),
+            None => CursorContext::Table(typed),
+            Some(table) => CursorContext::Family(typed, Some(table)),
         };
     }
     let word = statement
         .rfind(|c: char| !(c.is_alphanumeric() || c == '_'))
         .map_or(0, |at| at + statement[at..].chars().next().map_or(0, char::len_utf8));
     match statement[..word].trim().is_empty() {
-        true => Place::Command(&statement[word..]),
-        false => Place::Word(&statement[word..]),
+        true => CursorContext::Command(&statement[word..]),
+        false => CursorContext::Word(&statement[word..]),
     }
 }
 
@@ -137,14 +137,14 @@ fn statement_begin(line: &str) -> usize {
 fn offers(words: &Words, line: &str) -> (Vec<String>, usize) {
     let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<_>>();
     let (all, typed) = match place(line) {
-        Place::Command(typed) => {
+        CursorContext::Command(typed) => {
             let mut all = owned(&mut command::all().map(|command| command.name));
             all.extend(words.variables.iter().cloned());
             all.push("exit".to_owned());
             (all, typed)
         }
-        Place::Table(typed) => (words.tables.keys().cloned().collect(), typed),
-        Place::Family(typed, table) => {
+        CursorContext::Table(typed) => (words.tables.keys().cloned().collect(), typed),
+        CursorContext::Family(typed, table) => {
             let families = table.and_then(|table| words.tables.get(table)).into_iter().flatten();
             let mut all: Vec<String> = families.map(|family| format!("{family}:")).collect();
             if all.is_empty() {
@@ -152,7 +152,7 @@ fn offers(words: &Words, line: &str) -> (Vec<String>, usize) {
             }
             (all, typed)
         }
-        Place::Word(typed) => {
+        CursorContext::Word(typed) => {
             let mut all = owned(&mut constant::NAMES.iter().copied());
             all.extend(words.variables.iter().cloned());
             if typed.is_empty() {

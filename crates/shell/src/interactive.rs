@@ -41,7 +41,7 @@ pub fn run(mut session: Session) -> Result<i32, String> {
         return Ok(0);
     }
     loop {
-        match editor.read_line(&Line(&session.prompt(false))).map_err(|e| e.to_string())? {
+        match editor.read_line(&ShellPrompt(&session.prompt(false))).map_err(|e| e.to_string())? {
             Signal::Success(source) => {
                 if let Some(status) = run_one(&mut session, &source) {
                     return Ok(status);
@@ -95,7 +95,7 @@ fn editor(words: SharedWords) -> Reedline {
         .with_quick_completions(true)
         .with_menu(ReedlineMenu::EngineCompleter(menu))
         .with_edit_mode(Box::new(Emacs::new(keys)))
-        .with_validator(Box::new(Whole));
+        .with_validator(Box::new(StatementValidator));
     // Without a file there is a history of this session.
     if let Some(history) =
         history_file().and_then(|file| FileBackedHistory::with_file(HISTORY_LINES, file).ok())
@@ -111,9 +111,9 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// Says whether a source needs another line.
-struct Whole;
+struct StatementValidator;
 
-impl Validator for Whole {
+impl Validator for StatementValidator {
     fn validate(&self, source: &str) -> ValidationResult {
         match parse(source) {
             Err(error) if error.incomplete => ValidationResult::Incomplete,
@@ -123,9 +123,9 @@ impl Validator for Whole {
 }
 
 /// The stock shell's prompt.
-struct Line<'a>(&'a str);
+struct ShellPrompt<'a>(&'a str);
 
-impl Prompt for Line<'_> {
+impl Prompt for ShellPrompt<'_> {
     fn render_prompt_left(&self) -> Cow<'_, str> {
         Cow::Borrowed(self.0)
     }

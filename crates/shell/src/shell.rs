@@ -114,7 +114,7 @@ impl Host for Shell {
                 Some(self.checked(command, args).map_err(|error: CommandError| error.into_flow("")))
             }
             None => {
-                let refusal = command::absent::refusal(name)?;
+                let refusal = command::unsupported::refusal(name)?;
                 Some(self.told(name, clock::monotonic(), Err(refusal.into())))
             }
         }

@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::suite::family;
-use crate::{Kind, Site, connect};
+use crate::{ServerKind, Site, connect};
 
 /// Tasks that write at the same time.
 const WRITERS: usize = 4;
@@ -40,14 +40,14 @@ type Rounds = Arc<[AtomicI64; WRITERS]>;
 
 /// Breaks sockets of ClientService after a random number of bytes each way, and delays some reads.
 #[derive(Debug, Default)]
-struct Breaker {
+struct FaultyOpener {
     state: AtomicU64,
     calm: AtomicBool,
     deaf: Arc<AtomicBool>,
     broken: Arc<AtomicUsize>,
 }
 
-impl Breaker {
+impl FaultyOpener {
     fn random(&self, below: u64) -> u64 {
         let x = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let x = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,7 +55,7 @@ impl Breaker {
     }
 }
 
-impl Opener for Breaker {
+impl Opener for FaultyOpener {
     fn open<'a>(&'a self, _: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a> {
         Box::pin(async move {
             let breaks = service == "ClientService" && !self.calm.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Opener for Breaker {
             let delay_ms = if breaks { self.random(20) } else { 0 };
             let read_left = if garbage { 0 } else { left(10_000) };
             let write_left = left(30_000);
-            let transport = Box::new(Fragile {
+            let transport = Box::new(FaultySocket {
                 socket,
                 read_left,
                 write_left,
@@ -81,7 +81,7 @@ impl Opener for Breaker {
 }
 
 /// A socket that lives for so many bytes.
-struct Fragile {
+struct FaultySocket {
     socket: TcpStream,
     read_left: usize,
     write_left: usize,
@@ -95,14 +95,14 @@ struct Fragile {
     broken: Arc<AtomicUsize>,
 }
 
-impl Fragile {
+impl FaultySocket {
     fn reset(&self) -> io::Error {
         self.broken.fetch_add(1, Ordering::Relaxed);
         io::ErrorKind::ConnectionReset.into()
     }
 }
 
-impl AsyncRead for Fragile {
+impl AsyncRead for FaultySocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -138,7 +138,7 @@ impl AsyncRead for Fragile {
     }
 }
 
-impl AsyncWrite for Fragile {
+impl AsyncWrite for FaultySocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.write_left == 0 {
             return Poll::Ready(Err(self.reset()));
@@ -159,7 +159,7 @@ impl AsyncWrite for Fragile {
 }
 
 pub async fn all(site: &Site, server: Server) {
-    let breaker = Arc::new(Breaker::default());
+    let breaker = Arc::new(FaultyOpener::default());
     breaker.state.store(u64::from(std::process::id()), Ordering::Relaxed);
     let opener: Arc<dyn Opener> = breaker.clone();
     let fragile = connect(ClientConfig { opener: Some(opener), ..site.config() }).await;
@@ -209,7 +209,7 @@ async fn restart(site: &Site, server: Server) -> Server {
     let (admin, name) = (calm.admin(), "lost".parse::<TableName>().expect("legal"));
     let descriptor = TableDescriptor::new(name.clone()).with_family(family("f"));
     admin.create_table(&descriptor, &["m".into()]).await.expect("created");
-    let breaker = Arc::new(Breaker { calm: true.into(), ..Breaker::default() });
+    let breaker = Arc::new(FaultyOpener { calm: true.into(), ..FaultyOpener::default() });
     let opener: Arc<dyn Opener> = breaker.clone();
     let deaf = connect(ClientConfig { opener: Some(opener), ..site.config() }).await.table(name.clone());
     let (table, rows) = (calm.table(name.clone()), ["logged", "put away"]);
@@ -238,8 +238,8 @@ async fn restart(site: &Site, server: Server) -> Server {
     let now = [counter(&table, rows[0]).await, counter(&table, rows[1]).await];
     let want = match site.kind {
         // It answers the retry of what it has replayed as of the time zero: with nothing.
-        Kind::Stock => ([None, Some(2)], [Some(1), Some(2)]),
-        Kind::Evenkeel => ([Some(1), Some(1)], [Some(1), Some(1)]),
+        ServerKind::Stock => ([None, Some(2)], [Some(1), Some(2)]),
+        ServerKind::Evenkeel => ([Some(1), Some(1)], [Some(1), Some(1)]),
     };
     assert_eq!((&answers[..], now), (&want.0[..], want.1));
     server
@@ -255,14 +255,14 @@ fn fixed(i: usize) -> String {
 }
 
 /// Adds to a counter, appends to a value and writes a row, over and over; gives how often.
-async fn write(kind: Kind, table: Table, writer: usize, done: Arc<AtomicBool>, rounds: Rounds) -> i64 {
+async fn write(kind: ServerKind, table: Table, writer: usize, done: Arc<AtomicBool>, rounds: Rounds) -> i64 {
     let row = format!("{}counter", writer * 3);
     let mut count = 0;
     while !done.load(Ordering::Relaxed) {
         let added = table.increment(Increment::new(&row).column("f", "n", 1)).await.expect("added");
         count += 1;
         // Nothing is what stock HBase answers to a retry over a restart (see `restart`); the Get below sees what it made.
-        let of_retry = (kind == Kind::Stock).then_some(count);
+        let of_retry = (kind == ServerKind::Stock).then_some(count);
         assert_eq!(added.counter("f", "n").or(of_retry), Some(count), "writer {writer}");
         table.append(Append::new(&row).column("f", "s", "x")).await.expect("appended");
         table.put(Put::new(&row).column("f", "last", count.to_be_bytes())).await.expect("written");

@@ -19,7 +19,7 @@ static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
 
 /// Which server is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     /// HBase 2.6.4.
     Stock,
     /// Ours.
@@ -28,13 +28,13 @@ pub enum Kind {
 
 /// A directory and ports of a server that may be killed and started again.
 pub struct Site {
-    kind: Kind,
+    kind: ServerKind,
     settings: Vec<(String, String)>,
 }
 
 impl Site {
     /// A new directory and ports that are free.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: ServerKind) -> Self {
         let name = format!("native-{kind:?}.{}.{}", std::process::id(), rand_port());
         let folder: PathBuf = work().join("run").join(name);
         let mut settings = vec![("hbase.rootdir".to_owned(), format!("file://{}/hbase", folder.display()))];
@@ -49,8 +49,8 @@ impl Site {
     /// Starts the server, on what an earlier one has left if there was one.
     pub fn start(&self) -> Server {
         let started = match self.kind {
-            Kind::Stock => start_stock_with(&self.settings),
-            Kind::Evenkeel => start_evenkeel_with(&self.settings),
+            ServerKind::Stock => start_stock_with(&self.settings),
+            ServerKind::Evenkeel => start_evenkeel_with(&self.settings),
         };
         started.unwrap_or_else(|why| panic!("{why}"))
     }
@@ -91,10 +91,10 @@ pub async fn connect(config: ClientConfig) -> Connection {
     Connection::connect(config).await.expect("the server answers")
 }
 
-fn run(kind: Kind) {
+fn run(kind: ServerKind) {
     let _turn = match kind {
-        Kind::Stock => Some(ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
-        Kind::Evenkeel => None,
+        ServerKind::Stock => Some(ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
+        ServerKind::Evenkeel => None,
     };
     let site = Site::new(kind);
     let server = site.start();
@@ -107,10 +107,10 @@ fn run(kind: Kind) {
 
 #[test]
 fn stock() {
-    run(Kind::Stock);
+    run(ServerKind::Stock);
 }
 
 #[test]
 fn evenkeel() {
-    run(Kind::Evenkeel);
+    run(ServerKind::Evenkeel);
 }

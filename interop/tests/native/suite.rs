@@ -17,7 +17,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 use tokio::net::TcpStream;
 
-use crate::{Kind, Site, connect};
+use crate::{ServerKind, Site, connect};
 
 pub async fn all(site: &Site) {
     let connection = connect(site.config()).await;
@@ -387,7 +387,7 @@ async fn replicas(site: &Site, connection: &Connection) {
     let second = connect(brief).await.table(name.clone());
     let lagging = second.get(Get::new("a").replica(1)).await;
     let scanned = second.scan(Scan::new().replica(1)).next().await;
-    if site.kind == Kind::Stock {
+    if site.kind == ServerKind::Stock {
         let (lagging, scanned) = (lagging.expect("a row"), scanned.expect("a row").expect("a first row"));
         assert!(lagging.is_stale() && scanned.is_stale());
         assert_eq!((value(&lagging), value(&scanned)), (b"old".to_vec(), b"old".to_vec()));
@@ -400,11 +400,11 @@ async fn replicas(site: &Site, connection: &Connection) {
 
 /// An opener that leaves sockets as they are and notes what they are for.
 #[derive(Debug, Default)]
-struct Noting {
+struct RecordingOpener {
     seen: Mutex<Vec<(String, &'static str)>>,
 }
 
-impl Opener for Noting {
+impl Opener for RecordingOpener {
     fn open<'a>(&'a self, address: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a> {
         self.seen.lock().expect("no panic").push((address.to_owned(), service));
         let transport: Box<dyn Transport> = Box::new(socket);
@@ -414,7 +414,7 @@ impl Opener for Noting {
 
 /// The same through compressed cell blocks, several sockets, and cells with tags.
 async fn sockets(site: &Site, table: &Table) {
-    let noting = Arc::new(Noting::default());
+    let noting = Arc::new(RecordingOpener::default());
     let opener: Arc<dyn Opener> = noting.clone();
     let opened = connect(ClientConfig { opener: Some(opener), ..site.config() }).await;
     assert_eq!(rows(&opened.table(table.name().clone()), Scan::new().prefix("0")).await.len(), 10);

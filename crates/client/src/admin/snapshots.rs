@@ -4,7 +4,7 @@ use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{ErrorKind, TableName};
 use evenkeel_protocol::pb;
 
-use super::{Admin, Poll, TableState};
+use super::{Admin, ProcedurePoll, TableState};
 use crate::error::{Error, RemoteException, Result};
 
 /// Whether a snapshot begins with a flush.
@@ -120,7 +120,7 @@ impl Admin {
 
     /// For masters that take snapshots without a procedure.
     async fn wait_for_snapshot(&self, snapshot: pb::SnapshotDescription) -> Result<()> {
-        let mut poll = Poll::new(&self.connection);
+        let mut poll = ProcedurePoll::new(&self.connection);
         let name = snapshot.name.clone();
         let request = pb::IsSnapshotDoneRequest { snapshot: Some(snapshot) };
         loop {

@@ -63,7 +63,7 @@ pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     if !fs.exists(&dir)? {
         return Ok(None);
     }
-    let mut reading = Reading { fs, cells: Vec::new(), flushed: HashMap::new(), warnings: Vec::new() };
+    let mut reading = CatalogReader { fs, cells: Vec::new(), flushed: HashMap::new(), warnings: Vec::new() };
     for family in [INFO, TABLE] {
         reading.store(&dir, family)?;
     }
@@ -90,7 +90,7 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }
 
-struct Reading<'a> {
+struct CatalogReader<'a> {
     fs: &'a dyn FileSystem,
     cells: Vec<KeyValue>,
     /// The sequence id up to which a family's edits are in store files.
@@ -98,7 +98,7 @@ struct Reading<'a> {
     warnings: Vec<String>,
 }
 
-impl Reading<'_> {
+impl CatalogReader<'_> {
     fn store(&mut self, region: &Path, family: &[u8]) -> Result<()> {
         let dir = region.join(String::from_utf8_lossy(family).as_ref());
         let mut readers = Vec::new();
@@ -212,9 +212,9 @@ fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
         a.row() == b.row() && a.family() == b.family()
     };
     for family in cells.chunk_by(same_family) {
-        let in_family = Hiding::of(family, CellType::DeleteFamily, CellType::DeleteFamilyVersion);
+        let in_family = DeleteMarkers::of(family, CellType::DeleteFamily, CellType::DeleteFamilyVersion);
         for column in family.chunk_by(|a, b| a.as_cell().qualifier() == b.as_cell().qualifier()) {
-            let in_column = Hiding::of(column, CellType::DeleteColumn, CellType::Delete);
+            let in_column = DeleteMarkers::of(column, CellType::DeleteColumn, CellType::Delete);
             live.extend(column.iter().find(|cell| {
                 let timestamp = cell.as_cell().timestamp();
                 let is_put = cell.as_cell().cell_type() == Some(CellType::Put);
@@ -227,14 +227,14 @@ fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
 
 /// What markers hide.
 #[derive(Default)]
-struct Hiding {
+struct DeleteMarkers {
     /// Puts up to this timestamp.
     to: Option<i64>,
     /// Puts of exactly these.
     versions: HashSet<i64>,
 }
 
-impl Hiding {
+impl DeleteMarkers {
     fn of(cells: &[KeyValue], up_to: CellType, version: CellType) -> Self {
         let mut hiding = Self::default();
         for cell in cells.iter().map(KeyValue::as_cell) {

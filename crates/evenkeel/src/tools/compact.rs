@@ -68,13 +68,13 @@ pub fn run(args: &CompactArgs) -> Result<ExitCode, Failure> {
 }
 
 #[derive(Default)]
-struct Done {
+struct CompactTotals {
     stores: usize,
     bytes_before: u64,
     bytes_after: u64,
 }
 
-fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
+fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
     let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
@@ -87,7 +87,7 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<Done> {
     };
     let stores = stores(&env, args.table.as_ref())?;
     let mut progress = Progress::new(stores.iter().map(|store| store.bytes).sum());
-    let mut done = Done::default();
+    let mut done = CompactTotals::default();
     for at in stores {
         progress.step(0, &at.name);
         // One store at a time, for its files are open.

@@ -73,17 +73,17 @@ fn check_is_root(fs: &dyn FileSystem, dir: &Path) -> Result<(), Failure> {
 
 /// A file to read.
 #[derive(Debug)]
-enum Work {
+enum FileKind {
     StoreFile { region: Option<Arc<RegionInfo>>, family: String },
     Wal,
 }
 
 /// A file to read, and how long it is.
 #[derive(Debug)]
-struct Item {
+struct FileToRead {
     path: PathBuf,
     bytes: u64,
-    work: Work,
+    work: FileKind,
 }
 
 /// Checks everything; gives the last line.
@@ -98,13 +98,13 @@ fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_
     let items = tables::plan(fs, root, catalog.as_ref(), report)?;
     let bytes = items.iter().map(|item| item.bytes).sum();
     read_all(fs, &items, verbose, bytes, report);
-    let wals = items.iter().filter(|item| matches!(item.work, Work::Wal)).count();
+    let wals = items.iter().filter(|item| matches!(item.work, FileKind::Wal)).count();
     let files = items.len() - wals;
     let (faults, notes) = (report.faults, report.notes);
     Ok(format!("{files} store files, {wals} WALs, {bytes} bytes read: {faults} faults, {notes} notes"))
 }
 
-fn read_all(fs: &dyn FileSystem, items: &[Item], verbose: bool, bytes: u64, report: &mut Report<'_>) {
+fn read_all(fs: &dyn FileSystem, items: &[FileToRead], verbose: bool, bytes: u64, report: &mut Report<'_>) {
     let cache = Arc::new(LruBlockCache::new(CACHE_BYTES));
     report.progress = Some(Progress::new(bytes));
     let mut done = 0;
@@ -115,11 +115,11 @@ fn read_all(fs: &dyn FileSystem, items: &[Item], verbose: bool, bytes: u64, repo
             report.say(&item.path.display());
         }
         match &item.work {
-            Work::StoreFile { region, family } => {
+            FileKind::StoreFile { region, family } => {
                 let expected = store_file::Expected { region: region.as_deref(), family };
                 store_file::check(fs, &item.path, Arc::clone(&cache) as _, &expected, report);
             }
-            Work::Wal => check_wal(fs, &item.path, report),
+            FileKind::Wal => check_wal(fs, &item.path, report),
         }
     }
     report.progress = None;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use super::{Run, Times};
+use super::{Run, RunTimes};
 use crate::pacer::Pacer;
 use crate::stats::{Phase, Recorder, record};
-use crate::workload::{Done, Worker};
+use crate::workload::{RowOutcome, Worker};
 use evenkeel_common::clock;
 
 /// Failures one after the other at which a client gives up.
@@ -20,7 +20,7 @@ pub(super) struct Client {
     pub(super) run: Arc<Run>,
     pub(super) thread: usize,
     pub(super) number: usize,
-    pub(super) times: Times,
+    pub(super) times: RunTimes,
     pub(super) pacer: Option<Rc<Pacer>>,
     /// Held until its last request of the warm-up has ended.
     pub(super) warming: Option<mpsc::Sender<Infallible>>,
@@ -99,7 +99,7 @@ impl Client {
         true
     }
 
-    fn note(&self, phase: Phase, done: &Done, due: Instant, sent: Instant, measure: bool) {
+    fn note(&self, phase: Phase, done: &RowOutcome, due: Instant, sent: Instant, measure: bool) {
         let now = clock::monotonic();
         let latency = now.saturating_duration_since(due);
         let threshold = self.run.options.latency_threshold;

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{Run, Seat, Target, Times};
+use super::{Run, RunBarriers, RunTimes, Target};
 use crate::failure::Failure;
 use crate::host::CoreTimes;
-use crate::report::{Interval, Look, Progress, Report, ServerReport};
+use crate::report::{Interval, Progress, Report, ServerReport, Snapshot};
 use crate::server::{ServerProcess, Usage, own_cpu_s};
 use crate::stats::{Latencies, Part, Phase};
 use evenkeel_common::clock;
@@ -21,7 +21,7 @@ pub(super) struct Reporter {
     progress: Progress,
     /// Ends when no client has a request of the warm-up under way.
     warming: mpsc::Receiver<Infallible>,
-    seat: Seat,
+    seat: RunBarriers,
 }
 
 /// What a phase came to.
@@ -37,7 +37,7 @@ impl Reporter {
         server: Option<ServerProcess>,
         target: &Target,
         warming: mpsc::Receiver<Infallible>,
-        seat: Seat,
+        seat: RunBarriers,
     ) -> Self {
         let progress = Progress::new(run.options.progress, &target.name, &run.options);
         Self { run, server, target: target.name.clone(), progress, warming, seat }
@@ -98,7 +98,7 @@ impl Reporter {
     /// Follows the warm-up to its end; in a closed loop until its last request has ended too.
     fn warm_up(
         &mut self,
-        times: Times,
+        times: RunTimes,
         ended: &mpsc::Receiver<Result<(), Failure>>,
         outcome: &mut Result<(), Failure>,
     ) -> Totals {
@@ -150,8 +150,8 @@ impl Reporter {
         self.server.as_ref().and_then(ServerProcess::usage)
     }
 
-    fn look(&self) -> Look {
-        Look { server: self.usage(), own_cpu_s: own_cpu_s(), cores: CoreTimes::now() }
+    fn look(&self) -> Snapshot {
+        Snapshot { server: self.usage(), own_cpu_s: own_cpu_s(), cores: CoreTimes::now() }
     }
 
     fn server_report(&self, usage: Option<(Usage, Usage)>, intervals: &[Interval]) -> Option<ServerReport> {

@@ -232,7 +232,7 @@ fn drop_table(shell: &mut Shell, args: Args) -> CommandResult {
 }
 
 /// What the commands over many tables do, and what they call it.
-struct ForAll {
+struct BulkOperation {
     verb: &'static str,
     done: &'static str,
     act: for<'a> fn(&'a Shell, &'a Admin, &'a TableName) -> CommandResult<()>,
@@ -240,20 +240,20 @@ struct ForAll {
 
 fn enable_all(shell: &mut Shell, args: Args) -> CommandResult {
     let act = |shell: &Shell, admin: &Admin, name: &TableName| shell.cluster.wait(admin.enable_table(name));
-    for_all(shell, &args, &ForAll { verb: "Enable", done: "enabled", act })
+    for_all(shell, &args, &BulkOperation { verb: "Enable", done: "enabled", act })
 }
 
 fn disable_all(shell: &mut Shell, args: Args) -> CommandResult {
     let act = |shell: &Shell, admin: &Admin, name: &TableName| shell.cluster.wait(admin.disable_table(name));
-    for_all(shell, &args, &ForAll { verb: "Disable", done: "disabled", act })
+    for_all(shell, &args, &BulkOperation { verb: "Disable", done: "disabled", act })
 }
 
 fn drop_all(shell: &mut Shell, args: Args) -> CommandResult {
     let act = |shell: &Shell, admin: &Admin, name: &TableName| shell.cluster.wait(admin.delete_table(name));
-    for_all(shell, &args, &ForAll { verb: "Drop", done: "dropped", act })
+    for_all(shell, &args, &BulkOperation { verb: "Drop", done: "dropped", act })
 }
 
-fn for_all(shell: &mut Shell, args: &Args, what: &ForAll) -> CommandResult {
+fn for_all(shell: &mut Shell, args: &Args, what: &BulkOperation) -> CommandResult {
     let regex = args.text(0);
     let names = matching(shell, &regex)?;
     for name in &names {

@@ -1,6 +1,6 @@
 //! `help` and `tools`.
 
-use super::{Command, GROUPS, Group, absent, find};
+use super::{Command, GROUPS, Group, find, unsupported};
 use crate::args::Args;
 use crate::command::general::VERSION;
 use crate::error::CommandResult;
@@ -49,7 +49,7 @@ fn help(shell: &mut Shell, args: Args) -> CommandResult {
     if let Some(found) = GROUPS.iter().find(|group| group.name == subject) {
         return group(shell, found);
     }
-    if let Some(refusal) = absent::refusal(&subject) {
+    if let Some(refusal) = unsupported::refusal(&subject) {
         shell.out.line(refusal.message)?;
         return Ok(Value::Nil);
     }

@@ -188,12 +188,12 @@ fn chosen_columns(value: &Value) -> CommandResult<Vec<usize>> {
 }
 
 /// What `list_regions` leaves out.
-struct Wanted {
+struct RegionSelection {
     server: Option<String>,
     locality_max: f64,
 }
 
-impl Wanted {
+impl RegionSelection {
     fn of(value: &Value) -> CommandResult<Self> {
         let Value::Hash(options) = value else {
             let server = (*value != Value::Nil).then(|| value.to_text());
@@ -215,7 +215,7 @@ impl Wanted {
 
 fn list_regions(shell: &mut Shell, args: Args) -> CommandResult {
     let table = args.table(0)?;
-    let wanted = Wanted::of(args.get(1))?;
+    let wanted = RegionSelection::of(args.get(1))?;
     let columns = chosen_columns(args.get(2))?;
     if ddl::state(shell, &table)? != evenkeel_client::TableState::Enabled {
         return Err(Failure::runtime(format!("Table {table} must be enabled.")).into());
@@ -235,7 +235,11 @@ fn list_regions(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-fn region_rows(shell: &mut Shell, table: &TableName, wanted: &Wanted) -> CommandResult<Vec<Vec<String>>> {
+fn region_rows(
+    shell: &mut Shell,
+    table: &TableName,
+    wanted: &RegionSelection,
+) -> CommandResult<Vec<Vec<String>>> {
     let admin = shell.cluster.admin()?;
     let regions = shell.wait(admin.regions(table))?;
     let status = shell.wait(admin.cluster_status())?;

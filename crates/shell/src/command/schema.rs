@@ -10,7 +10,7 @@ use crate::text;
 use crate::value::{Hash, Value};
 
 /// How the value of an attribute is checked and written.
-enum Form {
+enum AttributeType {
     Flag,
     Number,
     /// Seconds, or a time such as `1 DAY 2 HOURS`.
@@ -30,58 +30,58 @@ const KEEP_DELETED: &[&str] = &["FALSE", "TRUE", "TTL"];
 const MEMORY_COMPACTIONS: &[&str] = &["NONE", "BASIC", "EAGER", "ADAPTIVE"];
 const DURABILITIES: &[&str] = &["USE_DEFAULT", "SKIP_WAL", "ASYNC_WAL", "SYNC_WAL", "FSYNC_WAL"];
 
-const FAMILY_ATTRIBUTES: &[(&str, Form)] = &[
-    ("BLOCKCACHE", Form::Flag),
-    ("REPLICATION_SCOPE", Form::Number),
-    ("CACHE_DATA_ON_WRITE", Form::Flag),
-    ("CACHE_INDEX_ON_WRITE", Form::Flag),
-    ("CACHE_BLOOMS_ON_WRITE", Form::Flag),
-    ("EVICT_BLOCKS_ON_CLOSE", Form::Flag),
-    ("IN_MEMORY", Form::Flag),
-    ("IN_MEMORY_COMPACTION", Form::OneOf(MEMORY_COMPACTIONS)),
-    ("TTL", Form::Time),
-    ("DATA_BLOCK_ENCODING", Form::OneOf(ENCODINGS)),
-    ("INDEX_BLOCK_ENCODING", Form::OneOf(INDEX_ENCODINGS)),
-    ("BLOCKSIZE", Form::Size),
-    ("VERSIONS", Form::Number),
-    ("MIN_VERSIONS", Form::Number),
-    ("KEEP_DELETED_CELLS", Form::OneOf(KEEP_DELETED)),
-    ("COMPRESS_TAGS", Form::Flag),
-    ("PREFETCH_BLOCKS_ON_OPEN", Form::Flag),
-    ("IS_MOB", Form::Flag),
-    ("MOB_THRESHOLD", Form::Number),
-    ("MOB_COMPACT_PARTITION_POLICY", Form::OneOf(&["DAILY", "WEEKLY", "MONTHLY"])),
-    ("NEW_VERSION_BEHAVIOR", Form::Flag),
-    ("BLOOMFILTER", Form::OneOf(BLOOM_TYPES)),
-    ("COMPRESSION", Form::OneOf(COMPRESSIONS)),
-    ("COMPRESSION_COMPACT", Form::OneOf(COMPRESSIONS)),
-    ("COMPRESSION_COMPACT_MAJOR", Form::OneOf(COMPRESSIONS)),
-    ("COMPRESSION_COMPACT_MINOR", Form::OneOf(COMPRESSIONS)),
-    ("STORAGE_POLICY", Form::Text),
-    ("DFS_REPLICATION", Form::Number),
+const FAMILY_ATTRIBUTES: &[(&str, AttributeType)] = &[
+    ("BLOCKCACHE", AttributeType::Flag),
+    ("REPLICATION_SCOPE", AttributeType::Number),
+    ("CACHE_DATA_ON_WRITE", AttributeType::Flag),
+    ("CACHE_INDEX_ON_WRITE", AttributeType::Flag),
+    ("CACHE_BLOOMS_ON_WRITE", AttributeType::Flag),
+    ("EVICT_BLOCKS_ON_CLOSE", AttributeType::Flag),
+    ("IN_MEMORY", AttributeType::Flag),
+    ("IN_MEMORY_COMPACTION", AttributeType::OneOf(MEMORY_COMPACTIONS)),
+    ("TTL", AttributeType::Time),
+    ("DATA_BLOCK_ENCODING", AttributeType::OneOf(ENCODINGS)),
+    ("INDEX_BLOCK_ENCODING", AttributeType::OneOf(INDEX_ENCODINGS)),
+    ("BLOCKSIZE", AttributeType::Size),
+    ("VERSIONS", AttributeType::Number),
+    ("MIN_VERSIONS", AttributeType::Number),
+    ("KEEP_DELETED_CELLS", AttributeType::OneOf(KEEP_DELETED)),
+    ("COMPRESS_TAGS", AttributeType::Flag),
+    ("PREFETCH_BLOCKS_ON_OPEN", AttributeType::Flag),
+    ("IS_MOB", AttributeType::Flag),
+    ("MOB_THRESHOLD", AttributeType::Number),
+    ("MOB_COMPACT_PARTITION_POLICY", AttributeType::OneOf(&["DAILY", "WEEKLY", "MONTHLY"])),
+    ("NEW_VERSION_BEHAVIOR", AttributeType::Flag),
+    ("BLOOMFILTER", AttributeType::OneOf(BLOOM_TYPES)),
+    ("COMPRESSION", AttributeType::OneOf(COMPRESSIONS)),
+    ("COMPRESSION_COMPACT", AttributeType::OneOf(COMPRESSIONS)),
+    ("COMPRESSION_COMPACT_MAJOR", AttributeType::OneOf(COMPRESSIONS)),
+    ("COMPRESSION_COMPACT_MINOR", AttributeType::OneOf(COMPRESSIONS)),
+    ("STORAGE_POLICY", AttributeType::Text),
+    ("DFS_REPLICATION", AttributeType::Number),
 ];
 
-const TABLE_ATTRIBUTES: &[(&str, Form)] = &[
-    ("OWNER", Form::Text),
-    ("MAX_FILESIZE", Form::Size),
-    ("READONLY", Form::Flag),
-    ("COMPACTION_ENABLED", Form::Flag),
-    ("SPLIT_ENABLED", Form::Flag),
-    ("MERGE_ENABLED", Form::Flag),
-    ("NORMALIZATION_ENABLED", Form::Flag),
-    ("NORMALIZER_TARGET_REGION_COUNT", Form::Number),
-    ("NORMALIZER_TARGET_REGION_SIZE", Form::Number),
-    ("MEMSTORE_FLUSHSIZE", Form::Size),
-    ("DURABILITY", Form::OneOf(DURABILITIES)),
-    ("PRIORITY", Form::Number),
-    ("FLUSH_POLICY", Form::Text),
-    ("REGION_MEMSTORE_REPLICATION", Form::Flag),
-    ("SPLIT_POLICY", Form::Text),
-    ("REGION_REPLICATION", Form::Number),
-    ("ERASURE_CODING_POLICY", Form::Text),
+const TABLE_ATTRIBUTES: &[(&str, AttributeType)] = &[
+    ("OWNER", AttributeType::Text),
+    ("MAX_FILESIZE", AttributeType::Size),
+    ("READONLY", AttributeType::Flag),
+    ("COMPACTION_ENABLED", AttributeType::Flag),
+    ("SPLIT_ENABLED", AttributeType::Flag),
+    ("MERGE_ENABLED", AttributeType::Flag),
+    ("NORMALIZATION_ENABLED", AttributeType::Flag),
+    ("NORMALIZER_TARGET_REGION_COUNT", AttributeType::Number),
+    ("NORMALIZER_TARGET_REGION_SIZE", AttributeType::Number),
+    ("MEMSTORE_FLUSHSIZE", AttributeType::Size),
+    ("DURABILITY", AttributeType::OneOf(DURABILITIES)),
+    ("PRIORITY", AttributeType::Number),
+    ("FLUSH_POLICY", AttributeType::Text),
+    ("REGION_MEMSTORE_REPLICATION", AttributeType::Flag),
+    ("SPLIT_POLICY", AttributeType::Text),
+    ("REGION_REPLICATION", AttributeType::Number),
+    ("ERASURE_CODING_POLICY", AttributeType::Text),
 ];
 
-impl Form {
+impl AttributeType {
     /// A value as it is stored.
     fn write(&self, name: &str, value: &Value) -> CommandResult<String> {
         let given = value.to_text();
@@ -203,7 +203,11 @@ fn fresh(name: &[u8]) -> CommandResult<ColumnFamilyDescriptor> {
     Ok(FAMILY_DEFAULTS.iter().fold(family, |family, (key, value)| family.with(key, value)))
 }
 
-fn set_known(attributes: &mut Attributes, options: &mut Hash, known: &[(&str, Form)]) -> CommandResult<()> {
+fn set_known(
+    attributes: &mut Attributes,
+    options: &mut Hash,
+    known: &[(&str, AttributeType)],
+) -> CommandResult<()> {
     for (name, form) in known {
         if let Some(value) = options.take(name) {
             set(attributes, name, Some(form.write(name, &value)?));

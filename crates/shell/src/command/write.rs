@@ -138,14 +138,14 @@ pub(super) fn row(value: &Value) -> CommandResult<Vec<u8>> {
 }
 
 /// What is deleted of a row.
-struct Doomed {
+struct DeleteTarget {
     column: Option<Column>,
     timestamp: Option<i64>,
     /// All versions, or only one.
     all: bool,
 }
 
-impl Doomed {
+impl DeleteTarget {
     fn of(args: &Args, all: bool) -> CommandResult<Self> {
         let column = match args.get(2) {
             Value::Nil => None,
@@ -176,12 +176,12 @@ impl Doomed {
 }
 
 fn delete(shell: &mut Shell, args: Args) -> CommandResult {
-    let doomed = Doomed::of(&args, false)?;
+    let doomed = DeleteTarget::of(&args, false)?;
     delete_row(shell, &args, &doomed)
 }
 
 fn deleteall(shell: &mut Shell, args: Args) -> CommandResult {
-    let doomed = Doomed::of(&args, true)?;
+    let doomed = DeleteTarget::of(&args, true)?;
     let Value::Hash(options) = args.get(1) else { return delete_row(shell, &args, &doomed) };
     let name = args.table(0)?;
     if name.is_meta() {
@@ -195,7 +195,7 @@ fn deleteall(shell: &mut Shell, args: Args) -> CommandResult {
     delete_prefix(shell, name, &prefix.to_bytes(), per_call, &doomed)
 }
 
-fn delete_row(shell: &mut Shell, args: &Args, doomed: &Doomed) -> CommandResult {
+fn delete_row(shell: &mut Shell, args: &Args, doomed: &DeleteTarget) -> CommandResult {
     let delete = doomed.delete(&row(args.get(1))?);
     let table = shell.cluster.table(args.table(0)?)?;
     shell.wait(table.delete(delete))?;
@@ -207,7 +207,7 @@ fn delete_prefix(
     name: TableName,
     prefix: &[u8],
     per_call: usize,
-    doomed: &Doomed,
+    doomed: &DeleteTarget,
 ) -> CommandResult {
     let table = shell.cluster.table(name)?;
     let mut scanner = table.scan(prefix_scan(Scan::new(), prefix));

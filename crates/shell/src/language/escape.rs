@@ -3,14 +3,14 @@
 use super::SyntaxError;
 
 /// Why an escape cannot be read.
-pub enum Bad {
+pub enum InvalidEscape {
     /// The input ends within it.
     Unfinished,
     /// It is none of Ruby's.
     Invalid,
 }
 
-impl Bad {
+impl InvalidEscape {
     /// The error of a string that begins at `start`, the escape being at `at`.
     pub fn into_error(self, at: usize, start: usize) -> SyntaxError {
         match self {
@@ -21,8 +21,8 @@ impl Bad {
 }
 
 /// Reads the escape at the beginning of `rest`, appends its bytes to `text` and returns its length.
-pub fn read(rest: &str, quote: char, text: &mut Vec<u8>) -> Result<usize, Bad> {
-    let after = rest[1..].chars().next().ok_or(Bad::Unfinished)?;
+pub fn read(rest: &str, quote: char, text: &mut Vec<u8>) -> Result<usize, InvalidEscape> {
+    let after = rest[1..].chars().next().ok_or(InvalidEscape::Unfinished)?;
     if quote == '\'' {
         if !matches!(after, '\'' | '\\') {
             text.push(b'\\');
@@ -66,23 +66,23 @@ fn octal(rest: &str, text: &mut Vec<u8>) -> usize {
 }
 
 /// One or two hexadecimal digits.
-fn hex(rest: &str, text: &mut Vec<u8>) -> Result<usize, Bad> {
+fn hex(rest: &str, text: &mut Vec<u8>) -> Result<usize, InvalidEscape> {
     let length = rest.bytes().take(2).take_while(u8::is_ascii_hexdigit).count();
-    let byte = u8::from_str_radix(&rest[..length], 16).map_err(|_| Bad::Invalid)?;
+    let byte = u8::from_str_radix(&rest[..length], 16).map_err(|_| InvalidEscape::Invalid)?;
     text.push(byte);
     Ok(length)
 }
 
 /// Four hexadecimal digits, or any number of them between braces.
-fn unicode(rest: &str, text: &mut Vec<u8>) -> Result<usize, Bad> {
+fn unicode(rest: &str, text: &mut Vec<u8>) -> Result<usize, InvalidEscape> {
     let (digits, length) = match rest.strip_prefix('{') {
         Some(inner) => {
-            let end = inner.find('}').ok_or(Bad::Invalid)?;
+            let end = inner.find('}').ok_or(InvalidEscape::Invalid)?;
             (&inner[..end], end + 2)
         }
-        None => (rest.get(..4).ok_or(Bad::Invalid)?, 4),
+        None => (rest.get(..4).ok_or(InvalidEscape::Invalid)?, 4),
     };
-    let number = u32::from_str_radix(digits, 16).map_err(|_| Bad::Invalid)?;
-    push(text, char::from_u32(number).ok_or(Bad::Invalid)?);
+    let number = u32::from_str_radix(digits, 16).map_err(|_| InvalidEscape::Invalid)?;
+    push(text, char::from_u32(number).ok_or(InvalidEscape::Invalid)?);
     Ok(length)
 }

@@ -6,13 +6,18 @@ use super::super::text::Binary;
 use super::Report;
 
 /// A region, and the file or row that tells of it.
-pub struct Told {
+pub struct RegionSource {
     pub info: RegionInfo,
     pub by: String,
 }
 
 /// Checks the regions of one table, as one witness tells of them.
-pub fn check_chain(table: &TableName, witness: &str, mut regions: Vec<Told>, report: &mut Report<'_>) {
+pub fn check_chain(
+    table: &TableName,
+    witness: &str,
+    mut regions: Vec<RegionSource>,
+    report: &mut Report<'_>,
+) {
     regions.sort_by(|a, b| (a.info.start_key(), end_of(&a.info)).cmp(&(b.info.start_key(), end_of(&b.info))));
     let mut fault = |what: String| report.fault(format_args!("table {table} by {witness}: {what}"));
     let Some(first) = regions.first() else { return };
@@ -84,7 +89,7 @@ mod tests {
 
     fn faults(regions: &[(&'static str, &'static str)]) -> String {
         let table: TableName = "t".parse().expect("legal");
-        let told = |(at, (start, end)): (usize, &(&'static str, &'static str))| Told {
+        let told = |(at, (start, end)): (usize, &(&'static str, &'static str))| RegionSource {
             info: RegionInfo::new(table.clone(), Bytes::from(*start), Bytes::from(*end), at as i64),
             by: format!("r{at}"),
         };

@@ -18,8 +18,8 @@ use evenkeel_wal::names::is_wal_name;
 use prost::Message;
 
 use super::super::catalog::{Catalog, RECOVERED_WALS_DIR, list, table_dirs, visible_dirs};
-use super::regions::{Told, check_chain};
-use super::{Item, Report, Work};
+use super::regions::{RegionSource, check_chain};
+use super::{FileKind, FileToRead, Report};
 
 /// A tree of its own within the root: the region that a stock master keeps for itself. hbase:meta does not speak of it.
 const MASTER_DATA_DIR: &str = "MasterData";
@@ -35,7 +35,7 @@ pub fn plan(
     root: &Path,
     catalog: Option<&Catalog>,
     report: &mut Report<'_>,
-) -> Result<Vec<Item>> {
+) -> Result<Vec<FileToRead>> {
     check_root_files(fs, root, report)?;
     let mut items = plan_tree(fs, root, catalog, report)?;
     let master = root.join(MASTER_DATA_DIR);
@@ -51,7 +51,7 @@ fn plan_tree(
     root: &Path,
     catalog: Option<&Catalog>,
     report: &mut Report<'_>,
-) -> Result<Vec<Item>> {
+) -> Result<Vec<FileToRead>> {
     let mut plan = Plan { fs, root, catalog, items: Vec::new() };
     for (table, dir) in table_dirs(fs, root)? {
         plan.table(&table, &dir, report)?;
@@ -99,7 +99,7 @@ fn check_root_files(fs: &dyn FileSystem, root: &Path, report: &mut Report<'_>) -
 
 /// What one region's directory holds.
 #[derive(Default)]
-struct Found {
+struct RegionContents {
     /// Store files and links, not references.
     own_files: usize,
 }
@@ -108,7 +108,7 @@ struct Plan<'a> {
     fs: &'a dyn FileSystem,
     root: &'a Path,
     catalog: Option<&'a Catalog>,
-    items: Vec<Item>,
+    items: Vec<FileToRead>,
 }
 
 impl Plan<'_> {
@@ -133,7 +133,7 @@ impl Plan<'_> {
             }
             let serves = is_known || self.catalog.is_none() || found.own_files > 0;
             if serves && info.replica_id() == 0 && !info.is_split_parent() {
-                told.push(Told { info: (*info).clone(), by: region.path.display().to_string() });
+                told.push(RegionSource { info: (*info).clone(), by: region.path.display().to_string() });
             }
         }
         // Without hbase:meta, a region that others refer to is taken for their parent.
@@ -142,10 +142,10 @@ impl Plan<'_> {
         self.chains(table, told, report)
     }
 
-    fn chains(&self, table: &TableName, told: Vec<Told>, report: &mut Report<'_>) -> Result<()> {
+    fn chains(&self, table: &TableName, told: Vec<RegionSource>, report: &mut Report<'_>) -> Result<()> {
         check_chain(table, layout::REGION_INFO_FILE, told, report);
         let Some(catalog) = self.catalog.filter(|_| !table.is_meta()) else { return Ok(()) };
-        let told = |info: &RegionInfo| Told { info: info.clone(), by: info.name_text() };
+        let told = |info: &RegionInfo| RegionSource { info: info.clone(), by: info.name_text() };
         check_chain(table, "hbase:meta", catalog.serving(table).map(told).collect(), report);
         for info in catalog.serving(table) {
             let dir = layout::region_dir(self.root, info);
@@ -233,8 +233,8 @@ impl Plan<'_> {
         descriptor: Option<&TableDescriptor>,
         referred: &mut HashSet<String>,
         report: &mut Report<'_>,
-    ) -> Result<Found> {
-        let mut found = Found::default();
+    ) -> Result<RegionContents> {
+        let mut found = RegionContents::default();
         for family in visible_dirs(self.fs, &dir.path)? {
             let name = family.name();
             if descriptor.is_some_and(|table| table.family(name.as_bytes()).is_none()) {
@@ -254,7 +254,7 @@ impl Plan<'_> {
         for edits in list(self.fs, &dir.path.join(layout::RECOVERED_EDITS_DIR))? {
             let is_edits = !edits.is_dir && edits.name().bytes().all(|b| b.is_ascii_digit());
             if is_edits {
-                self.items.push(Item { path: edits.path, bytes: edits.len, work: Work::Wal });
+                self.items.push(FileToRead { path: edits.path, bytes: edits.len, work: FileKind::Wal });
             }
         }
         self.wals(&dir.path.join(RECOVERED_WALS_DIR))?;
@@ -275,8 +275,8 @@ impl Plan<'_> {
                 report.fault_at(&file.path, 0, "an empty store file");
             }
             StoreFileName::HFile { .. } => {
-                let work = Work::StoreFile { region: region.cloned(), family: family.to_owned() };
-                self.items.push(Item { path: file.path.clone(), bytes: file.len, work });
+                let work = FileKind::StoreFile { region: region.cloned(), family: family.to_owned() };
+                self.items.push(FileToRead { path: file.path.clone(), bytes: file.len, work });
             }
             StoreFileName::Link(link) => {
                 let name =
@@ -334,8 +334,8 @@ impl Plan<'_> {
                 for file in list(self.fs, &family.path)? {
                     let kind = StoreFileName::parse(file.name());
                     if file.len > 0 && matches!(kind, Some(StoreFileName::HFile { .. })) {
-                        let work = Work::StoreFile { region: None, family: family.name().to_owned() };
-                        self.items.push(Item { path: file.path, bytes: file.len, work });
+                        let work = FileKind::StoreFile { region: None, family: family.name().to_owned() };
+                        self.items.push(FileToRead { path: file.path, bytes: file.len, work });
                     }
                 }
             }
@@ -345,7 +345,7 @@ impl Plan<'_> {
 
     fn wals(&mut self, dir: &Path) -> Result<()> {
         for file in list(self.fs, dir)?.into_iter().filter(|file| !file.is_dir && is_wal_name(file.name())) {
-            self.items.push(Item { path: file.path, bytes: file.len, work: Work::Wal });
+            self.items.push(FileToRead { path: file.path, bytes: file.len, work: FileKind::Wal });
         }
         Ok(())
     }
@@ -377,7 +377,7 @@ fn compare_with_catalog(info: &RegionInfo, dir: &Path, meta: Option<&RegionInfo>
     }
 }
 
-fn unknown_region(dir: &Path, found: &Found, report: &mut Report<'_>) {
+fn unknown_region(dir: &Path, found: &RegionContents, report: &mut Report<'_>) {
     let dir = dir.display();
     match found.own_files {
         0 => report.note(format_args!("{dir}: left by a change that was cut short, without data of its own")),

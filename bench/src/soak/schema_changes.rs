@@ -20,7 +20,7 @@ use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::owned::Owned;
+use super::owned_rows::OwnedRows;
 use super::{Running, family};
 
 /// Rows of a table with generations.
@@ -59,12 +59,12 @@ struct Generations {
 
 /// The life of the server in which a change began. A change that it did not outlive is not acknowledged, whatever the
 /// client says: a procedure that the next life does not know counts as done for a client.
-struct Life<'a> {
+struct ServerRun<'a> {
     running: &'a Running,
     began: u64,
 }
 
-impl Life<'_> {
+impl ServerRun<'_> {
     fn is_the_same(&self) -> Outcome {
         match self.running.starts() == self.began {
             true => Ok(()),
@@ -74,17 +74,17 @@ impl Life<'_> {
 }
 
 /// A bulk load.
-struct Load {
+struct BulkLoad {
     name: String,
     acknowledged: bool,
 }
 
 /// The administrator, and what it knows.
-pub struct Changes {
+pub struct SchemaChanges {
     folder: PathBuf,
     schema: Generations,
     scratch: Generations,
-    loads: Vec<Load>,
+    loads: Vec<BulkLoad>,
     made: u64,
     /// How often each change was made and refused.
     pub counts: BTreeMap<&'static str, [u64; 2]>,
@@ -115,7 +115,7 @@ const KINDS: [&str; 15] = [
     "disable and enable",
 ];
 
-impl Changes {
+impl SchemaChanges {
     /// An administrator with a folder for its files.
     pub fn new(folder: &Path) -> Self {
         let folder = folder.join("loads");
@@ -131,7 +131,7 @@ impl Changes {
     pub async fn run(
         &mut self,
         connection: &Connection,
-        owned: &Owned,
+        owned: &OwnedRows,
         running: &Arc<Running>,
         rng: &mut StdRng,
     ) -> Result<(), String> {
@@ -157,11 +157,11 @@ impl Changes {
         &mut self,
         kind: &str,
         connection: &Connection,
-        owned: &Owned,
+        owned: &OwnedRows,
         running: &Running,
         rng: &mut StdRng,
     ) -> Outcome {
-        let life = Life { running, began: running.starts() };
+        let life = ServerRun { running, began: running.starts() };
         let (admin, own) = (connection.admin(), table_name(super::ROWS)?);
         let tables = [super::ROWS, super::REGISTERS, super::LOADED];
         let table = table_name(tables[rng.random_range(0..tables.len())])?;
@@ -241,7 +241,7 @@ impl Changes {
     }
 
     /// Deletes a family and adds it again: its cells are gone for good.
-    async fn delete_family(&mut self, connection: &Connection, life: &Life<'_>) -> Outcome {
+    async fn delete_family(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         let (admin, name) = (connection.admin(), table_name(super::SCHEMA)?);
         let generations = &mut self.schema;
         if admin.describe(&name).await?.family(b"x").is_none() {
@@ -261,7 +261,12 @@ impl Changes {
         look(connection, super::SCHEMA, "x", generations).await
     }
 
-    async fn truncate(&mut self, connection: &Connection, life: &Life<'_>, preserve_splits: bool) -> Outcome {
+    async fn truncate(
+        &mut self,
+        connection: &Connection,
+        life: &ServerRun<'_>,
+        preserve_splits: bool,
+    ) -> Outcome {
         let (admin, name) = (connection.admin(), table_name(super::SCRATCH)?);
         let generations = &mut self.scratch;
         ensure(&admin, &name, generations).await?;
@@ -277,7 +282,7 @@ impl Changes {
         look(connection, super::SCRATCH, "f", generations).await
     }
 
-    async fn delete_table(&mut self, connection: &Connection, life: &Life<'_>) -> Outcome {
+    async fn delete_table(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         let (admin, name) = (connection.admin(), table_name(super::SCRATCH)?);
         let generations = &mut self.scratch;
         ensure(&admin, &name, generations).await?;
@@ -292,7 +297,7 @@ impl Changes {
     }
 
     /// A clone of a snapshot shows each row as it was at some moment of the snapshot.
-    async fn snapshot(&mut self, connection: &Connection, owned: &Owned, name: &TableName) -> Outcome {
+    async fn snapshot(&mut self, connection: &Connection, owned: &OwnedRows, name: &TableName) -> Outcome {
         self.made += 1;
         let (admin, snapshot) = (connection.admin(), format!("s{}", self.made));
         let clone = table_name(&format!("clone{}", self.made))?;
@@ -310,10 +315,10 @@ impl Changes {
     async fn check_clone(
         &self,
         connection: &Connection,
-        owned: &Owned,
+        owned: &OwnedRows,
         snapshot: &str,
         clone: &TableName,
-        low: &super::owned::Low,
+        low: &super::owned_rows::AcknowledgedRows,
     ) -> Outcome {
         connection.admin().clone_snapshot(snapshot, clone).await?;
         let checked = owned.verify(&connection.table(clone.clone()), low).await;
@@ -324,7 +329,7 @@ impl Changes {
     }
 
     /// A restored table shows what it held when the snapshot was taken, and nothing later.
-    async fn restore(&mut self, connection: &Connection, life: &Life<'_>) -> Outcome {
+    async fn restore(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         self.made += 1;
         let (admin, name) = (connection.admin(), table_name(&format!("restored{}", self.made))?);
         let snapshot = format!("r{}", self.made);
@@ -362,7 +367,7 @@ impl Changes {
             written.map_err(|e| Failure::Refused(format!("the file to load: {e}")))?;
             files.push((Bytes::copy_from_slice(family.as_bytes()), format!("file:{}", path.display())));
         }
-        self.loads.push(Load { name: name.clone(), acknowledged: false });
+        self.loads.push(BulkLoad { name: name.clone(), acknowledged: false });
         let table = connection.table(table_name(super::LOADED)?);
         let loaded = table.bulk_load(name.as_bytes(), files).await?;
         drop(std::fs::remove_dir_all(&self.folder));

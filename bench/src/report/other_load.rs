@@ -1,4 +1,4 @@
-//! [`Quiet`]: how much of the machine's time went to others than the report.
+//! [`OtherLoad`]: how much of the machine's time went to others than the report.
 //!
 //! The load average does not tell: threads of the report's own server that wait for its one core count in it, and so does a
 //! report that ended a minute ago. So it is reckoned from `/proc`: the time in which cores were not idle, less the CPU of
@@ -31,12 +31,12 @@ struct Ticks {
 
 /// What others took before the report and since it began.
 #[derive(Clone, Debug)]
-pub struct Quiet {
+pub struct OtherLoad {
     before: Option<f64>,
     start: Option<Ticks>,
 }
 
-impl Quiet {
+impl OtherLoad {
     /// Looks at the machine for a while before anything runs.
     pub fn watch(length: Duration) -> Self {
         let first = Ticks::now();

@@ -1,11 +1,11 @@
-//! [`Calls`]: the calls of one socket that wait, and the bytes that wait to be written.
+//! [`PendingCalls`]: the calls of one socket that wait, and the bytes that wait to be written.
 //!
 //! One lock guards both, so that a call is entered and encoded in one step, straight into the buffer that the writing
 //! task takes whole: requests of many tasks leave in one write, and none has memory of its own. The lock is held for
 //! moments only, never over an await. A waiting call is an entry with its task's waker; its future takes the entry out
 //! when it ends or is dropped, so nothing is left of it, and an answer that comes later is dropped.
 //!
-//! Calls with a long time limit have no timer of their own: [`Calls::expire`] is run every [`SWEEP`].
+//! Calls with a long time limit have no timer of their own: [`PendingCalls::expire`] is run every [`SWEEP`].
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -48,14 +48,14 @@ impl Hasher for IdHasher {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum CallState {
     Waiting { waker: Option<Waker>, method: &'static str, deadline: Instant, limit: Duration },
     Done(Result<Response>),
 }
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<u32, Entry, BuildHasherDefault<IdHasher>>,
+    entries: HashMap<u32, CallState, BuildHasherDefault<IdHasher>>,
     next_id: u32,
     outbox: Vec<u8>,
     /// Why the socket is gone.
@@ -64,7 +64,7 @@ struct State {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct PendingCalls {
     address: String,
     state: Mutex<State>,
     /// There is something to write.
@@ -73,7 +73,7 @@ pub(super) struct Calls {
     room: Notify,
 }
 
-impl Calls {
+impl PendingCalls {
     pub(super) fn new(address: &str) -> Self {
         Self {
             address: address.to_owned(),
@@ -88,18 +88,26 @@ impl Calls {
     }
 
     /// Enters a call and encodes its request, once there is room.
-    pub(super) async fn enter(&self, call: &Call<'_>, compressor: Option<Compressor>) -> Result<Answer<'_>> {
+    pub(super) async fn enter(
+        &self,
+        call: &Call<'_>,
+        compressor: Option<Compressor>,
+    ) -> Result<ResponseFuture<'_>> {
         loop {
             let room = self.room.notified();
             if let Some(answer) = self.try_enter(call, compressor)? {
                 return Ok(answer);
             }
-            let late = |_| late(call.method, &self.address, call.timeout);
-            timeout(call.timeout, room).await.map_err(late)?;
+            let timed_out = |_| timed_out(call.method, &self.address, call.timeout);
+            timeout(call.timeout, room).await.map_err(timed_out)?;
         }
     }
 
-    fn try_enter(&self, call: &Call<'_>, compressor: Option<Compressor>) -> Result<Option<Answer<'_>>> {
+    fn try_enter(
+        &self,
+        call: &Call<'_>,
+        compressor: Option<Compressor>,
+    ) -> Result<Option<ResponseFuture<'_>>> {
         let mut state = self.state.lock();
         if let Some(error) = &state.closed {
             return Err(error.clone());
@@ -113,12 +121,12 @@ impl Calls {
         let was_idle = state.outbox.is_empty();
         frame::request(&mut state.outbox, id, call, compressor)?;
         let (limit, deadline) = (call.timeout, Instant::now() + call.timeout);
-        state.entries.insert(id, Entry::Waiting { waker: None, method: call.method, deadline, limit });
+        state.entries.insert(id, CallState::Waiting { waker: None, method: call.method, deadline, limit });
         drop(state);
         if was_idle {
             self.work.notify_one();
         }
-        Ok(Some(Answer { calls: self, id }))
+        Ok(Some(ResponseFuture { calls: self, id }))
     }
 
     /// Takes all that waits to be written, and gives the emptied buffer of the last time for the next requests.
@@ -135,7 +143,7 @@ impl Calls {
         for (id, answer) in answers.drain(..) {
             // An answer to a call that nobody waits for any longer is dropped.
             let Some(entry) = state.entries.get_mut(&id) else { continue };
-            if let Entry::Waiting { waker, .. } = std::mem::replace(entry, Entry::Done(answer)) {
+            if let CallState::Waiting { waker, .. } = std::mem::replace(entry, CallState::Done(answer)) {
                 wakers.extend(waker);
             }
         }
@@ -149,10 +157,10 @@ impl Calls {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         for entry in state.entries.values_mut() {
-            let Entry::Waiting { waker, method, deadline, limit } = entry else { continue };
+            let CallState::Waiting { waker, method, deadline, limit } = entry else { continue };
             if *deadline <= now {
                 wakers.extend(waker.take());
-                *entry = Entry::Done(Err(late(method, &self.address, *limit)));
+                *entry = CallState::Done(Err(timed_out(method, &self.address, *limit)));
             }
         }
         drop(state);
@@ -166,9 +174,9 @@ impl Calls {
         let reason = state.closed.get_or_insert(error).clone();
         state.outbox = Vec::new();
         for entry in state.entries.values_mut() {
-            if let Entry::Waiting { waker, .. } = entry {
+            if let CallState::Waiting { waker, .. } = entry {
                 wakers.extend(waker.take());
-                *entry = Entry::Done(Err(reason.clone()));
+                *entry = CallState::Done(Err(reason.clone()));
             }
         }
         drop(state);
@@ -177,40 +185,40 @@ impl Calls {
     }
 }
 
-pub(super) fn late(method: &str, address: &str, limit: Duration) -> Error {
+pub(super) fn timed_out(method: &str, address: &str, limit: Duration) -> Error {
     Error::Timeout(format!("{method} at {address} after {limit:?}"))
 }
 
 /// A call's answer to come. Dropping it forgets the call.
 #[derive(Debug)]
-pub(super) struct Answer<'a> {
-    calls: &'a Calls,
+pub(super) struct ResponseFuture<'a> {
+    calls: &'a PendingCalls,
     id: u32,
 }
 
-impl Future for Answer<'_> {
+impl Future for ResponseFuture<'_> {
     type Output = Result<Response>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.calls.state.lock();
         match state.entries.get_mut(&self.id) {
-            Some(Entry::Waiting { waker, .. }) => {
+            Some(CallState::Waiting { waker, .. }) => {
                 match waker {
                     Some(known) => known.clone_from(context.waker()),
                     None => *waker = Some(context.waker().clone()),
                 }
                 return Poll::Pending;
             }
-            Some(Entry::Done(_)) | None => {}
+            Some(CallState::Done(_)) | None => {}
         }
         match state.entries.remove(&self.id) {
-            Some(Entry::Done(answer)) => Poll::Ready(answer),
+            Some(CallState::Done(answer)) => Poll::Ready(answer),
             _ => Poll::Ready(Err(Error::Connection(format!("{}: asked again", self.calls.address)))),
         }
     }
 }
 
-impl Drop for Answer<'_> {
+impl Drop for ResponseFuture<'_> {
     fn drop(&mut self) {
         let entry = self.calls.state.lock().entries.remove(&self.id);
         drop(entry);
@@ -235,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_find_their_calls_and_late_ones_nobody() {
-        let calls = Calls::new("h:1");
+        let calls = PendingCalls::new("h:1");
         let param = pb::GetClusterIdRequest {};
         let long = call(&param, Duration::from_secs(60));
         let a = calls.enter(&long, None).await.expect("entered");
@@ -255,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_sweep_ends_what_is_late_and_close_ends_all() {
-        let calls = Calls::new("h:1");
+        let calls = PendingCalls::new("h:1");
         let param = pb::GetClusterIdRequest {};
         let short = calls.enter(&call(&param, Duration::from_millis(2)), None).await.expect("entered");
         let long = calls.enter(&call(&param, Duration::from_secs(60)), None).await.expect("entered");
@@ -270,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_outbox_makes_callers_wait() {
-        let calls = Calls::new("h:1");
+        let calls = PendingCalls::new("h:1");
         let param = pb::GetClusterIdRequest {};
         let cells = vec![0; OUTBOX_BYTES_MAX];
         let large = Call { cells: &cells, ..call(&param, Duration::from_secs(60)) };

@@ -43,14 +43,14 @@ struct Rows {
 }
 
 /// The rows of all workers.
-pub struct Owned {
+pub struct OwnedRows {
     all: Vec<Arc<Rows>>,
     /// Writes acknowledged, and rows read, since the start.
     pub counts: Arc<[AtomicU64; 2]>,
 }
 
 /// What each row was at least, by its owner and place: the numbers acknowledged.
-pub struct Low(Vec<Vec<u64>>);
+pub struct AcknowledgedRows(Vec<Vec<u64>>);
 
 type Outcome = Result<(), String>;
 
@@ -122,7 +122,7 @@ fn value(number: u64, family: &str, qualifier: &str) -> Vec<u8> {
     value
 }
 
-impl Default for Owned {
+impl Default for OwnedRows {
     fn default() -> Self {
         let zeros = || (0..ROWS).map(|_| AtomicU64::new(0)).collect();
         let rows = |owner| Arc::new(Rows { owner, acknowledged: zeros(), attempted: zeros() });
@@ -130,7 +130,7 @@ impl Default for Owned {
     }
 }
 
-impl Owned {
+impl OwnedRows {
     /// Starts the writers and readers of an epoch.
     pub fn start(&self, table: &Table, running: &Arc<Running>, rng: &mut StdRng) -> Vec<JoinHandle<Outcome>> {
         let mut tasks = Vec::new();
@@ -151,15 +151,15 @@ impl Owned {
     }
 
     /// What each row is at least from now on.
-    pub fn low(&self) -> Low {
-        Low(self.all.iter().map(|rows| rows.low()).collect())
+    pub fn low(&self) -> AcknowledgedRows {
+        AcknowledgedRows(self.all.iter().map(|rows| rows.low()).collect())
     }
 
     /// Checks every row of a table that holds these rows, as they are or as they were since `low`.
     ///
     /// # Errors
     /// The first row that is wrong, or the scan's failure.
-    pub async fn verify(&self, table: &Table, low: &Low) -> Outcome {
+    pub async fn verify(&self, table: &Table, low: &AcknowledgedRows) -> Outcome {
         let mut found = std::collections::HashMap::new();
         let mut scanner = table.scan(Scan::new().caching(500));
         loop {
@@ -187,7 +187,7 @@ impl Owned {
         }
     }
 
-    async fn verify_by_gets(&self, table: &Table, low: &Low) -> Outcome {
+    async fn verify_by_gets(&self, table: &Table, low: &AcknowledgedRows) -> Outcome {
         for (rows, low) in self.all.iter().zip(&low.0) {
             let gets = (0..ROWS).map(|row| Get::new(rows.key(row)));
             for (row, result) in (0..).zip(table.get_all(gets).await) {

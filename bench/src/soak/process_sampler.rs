@@ -22,14 +22,14 @@ pub struct Sample {
 }
 
 /// A thread that samples a process, whose id changes as it is killed and started.
-pub struct Watch {
+pub struct ProcessSampler {
     pid: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl ProcessSampler {
     /// Starts to sample nothing yet.
     pub fn start() -> Self {
         let (pid, over, samples) =
@@ -93,7 +93,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProcessSampler {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! [`Link`]: one socket, many calls at once.
+//! [`RpcConnection`]: one socket, many calls at once.
 //!
 //! Two tasks serve it. One writes: it takes what all callers have encoded since its last write and writes that at once.
 //! The other reads as much as the socket has, hands all whole responses in it to their callers under one lock, and looks
@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::calls::{Calls, OWN_TIMER_MAX, SWEEP, late};
 use super::compress::Compressor;
-use super::open::{Opened, PREAMBLE};
+use super::opener::{Opened, PREAMBLE};
+use super::pending_calls::{OWN_TIMER_MAX, PendingCalls, SWEEP, timed_out};
 use super::{Call, Service, frame};
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
@@ -29,26 +29,26 @@ const WRITE_BYTES_KEPT: usize = 256 << 10;
 
 /// One socket to one service of one server. Dropping it closes the socket.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct RpcConnection {
     address: String,
-    calls: Arc<Calls>,
+    calls: Arc<PendingCalls>,
     compressor: Option<Compressor>,
     raw_bytes_max: usize,
     tasks: [JoinHandle<()>; 2],
 }
 
-impl Drop for Link {
+impl Drop for RpcConnection {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl Link {
+impl RpcConnection {
     /// Connects, and opens the connection as the configuration says; both within the connect timeout.
     pub(crate) async fn connect(address: &str, service: Service, config: &ClientConfig) -> Result<Self> {
         let open = Self::open(address, service, config);
-        let late = |_| Error::Connection(format!("{address}: connect timed out"));
-        timeout(config.connect_timeout, open).await.map_err(late)?
+        let timed_out = |_| Error::Connection(format!("{address}: connect timed out"));
+        timeout(config.connect_timeout, open).await.map_err(timed_out)?
     }
 
     async fn open(address: &str, service: Service, config: &ClientConfig) -> Result<Self> {
@@ -78,7 +78,7 @@ impl Link {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let calls = Arc::new(Calls::new(address));
+        let calls = Arc::new(PendingCalls::new(address));
         let bytes_max = config.response_bytes_max;
         let tasks = [
             tokio::spawn(write_all(writer, calls.clone(), address.to_owned())),
@@ -98,7 +98,7 @@ impl Link {
         let response = match call.timeout < OWN_TIMER_MAX {
             true => {
                 let ended = timeout(call.timeout, exchange).await;
-                ended.unwrap_or_else(|_| Err(late(call.method, &self.address, call.timeout)))
+                ended.unwrap_or_else(|_| Err(timed_out(call.method, &self.address, call.timeout)))
             }
             false => exchange.await,
         }?;
@@ -112,7 +112,7 @@ impl Link {
     }
 }
 
-async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, calls: Arc<Calls>, address: String) {
+async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, calls: Arc<PendingCalls>, address: String) {
     let mut buffer = Vec::new();
     loop {
         calls.work.notified().await;
@@ -134,7 +134,12 @@ async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, calls: Arc<Calls>, addr
     }
 }
 
-async fn read_all<R: AsyncRead + Unpin>(reader: R, calls: Arc<Calls>, address: String, bytes_max: usize) {
+async fn read_all<R: AsyncRead + Unpin>(
+    reader: R,
+    calls: Arc<PendingCalls>,
+    address: String,
+    bytes_max: usize,
+) {
     let mut frames = Frames { reader, buffer: BytesMut::new(), bytes_max };
     let mut sweep = interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
