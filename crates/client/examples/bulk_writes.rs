@@ -26,7 +26,8 @@ pub async fn run(zookeeper: &str) -> Result<()> {
     }
     let events = connection.table(name);
 
-    // A stream of writes: the mutator gathers them into batches, and waits when two buffers are full.
+    // A stream of writes: the mutator gathers them into batches, and waits when two buffers are
+    // full.
     let mutator = events.buffered_mutator().flush_interval(Duration::from_secs(1));
     for number in 0..10_000 {
         let put = Put::new(format!("{number:08}")).column("d", "body", format!("event {number}"));

@@ -31,7 +31,8 @@ pub async fn run(zookeeper: &str) -> Result<()> {
     let warm = filter::parse("ValueFilter(>=, 'binary:18')")?;
     let scan = Scan::new().from("sensor-7:12").to("sensor-7:24").filter(warm);
 
-    // The stream asks for the next batch while this one is used. `Scanner::next` does without a stream.
+    // The stream asks for the next batch while this one is used. `Scanner::next` does without a
+    // stream.
     let mut rows = readings.scan(scan).into_stream();
     while let Some(row) = rows.try_next().await? {
         let key = String::from_utf8_lossy(row.row().unwrap_or_default());

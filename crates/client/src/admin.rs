@@ -1,24 +1,25 @@
-//! [`Admin`]: what the master and the RegionServers do for an operator.
+//! [`Admin`]: administration, done by the master and the RegionServers.
 //!
-//! | file | of [`Admin`] |
+//! | module | methods of [`Admin`] |
 //! |---|---|
 //! | `tables` | create, change, enable, disable, truncate, delete, describe, list |
-//! | `namespaces` | the same of namespaces |
+//! | `namespaces` | create, change, delete, describe, list |
 //! | `regions` | find, split, merge, move, assign; flush and compaction |
-//! | `servers` | one server's regions, WAL, block cache, configuration |
+//! | `servers` | regions, WAL, block cache, configuration of one server |
 //! | `switches` | balancer, normalizer, catalog janitor, cleaner, split and merge |
 //! | `snapshots` | take, list, restore, clone, delete |
 //! | `cluster` | [`ClusterMetrics`]: servers and regions with their load |
 //!
-//! Most changes are procedures: the master answers with an id, and these calls wait until it is finished. A nonce that
-//! stays the same over retries keeps the master from starting one twice. What has no method here can be asked by
-//! [`Admin::call_master`] and [`Admin::call_server`] with HBase's own messages.
+//! Most changes are procedures: the master answers with an id, and the method waits until the
+//! procedure has finished. A retry carries the same nonce, so that the master does not start a
+//! procedure twice. [`Admin::call_master`] and [`Admin::call_server`] send any other message of
+//! HBase's services.
 //!
 //! ```no_run
 //! # async fn example(connection: evenkeel_client::Connection) -> evenkeel_client::Result<()> {
 //! use evenkeel_client::{ColumnFamilyDescriptor, Compression, Durability, TableDescriptor};
 //! let admin = connection.admin();
-//! let family = ColumnFamilyDescriptor::new(b"f")?.with_max_versions(3).with_compression(Compression::Zstd);
+//! let family = ColumnFamilyDescriptor::new(b"f")?.with_compression(Compression::Zstd);
 //! let table = TableDescriptor::new("t".parse()?).with_family(family).with_durability(Durability::AsyncWal);
 //! admin.create_table(&table, &["g".into(), "p".into()]).await?;
 //! admin.flush_table(table.name()).await?;
@@ -57,9 +58,9 @@ use crate::location::MetaRow;
 use crate::retry::{Retry, backoff};
 use crate::rpc::{Boxed, Call, Param, Service};
 
-/// The longest pause between two looks at a procedure.
+/// The longest pause between two polls of a procedure.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The first pause between two looks at a procedure.
+/// The first pause between two polls of a procedure.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 
 /// The state of a table.
@@ -69,9 +70,9 @@ pub enum TableState {
     Enabled,
     /// Its regions are closed.
     Disabled,
-    /// On the way to be disabled.
+    /// Its regions are being closed.
     Disabling,
-    /// On the way to be enabled.
+    /// Its regions are being opened.
     Enabling,
 }
 
@@ -88,7 +89,7 @@ impl TableState {
     }
 }
 
-/// A region as hbase:meta has it.
+/// A region as hbase:meta describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
     /// The region.
@@ -110,7 +111,8 @@ impl Admin {
         Self { connection }
     }
 
-    /// Waits until a procedure is finished; one that the master no longer knows is.
+    /// Waits until a procedure has finished. A procedure that the master no longer knows counts as
+    /// finished.
     ///
     /// # Errors
     /// The procedure's exception; [`Error::Timeout`] after the operation timeout.
@@ -155,7 +157,7 @@ impl Admin {
     /// Calls a method of the master's `MasterService`, with retries.
     ///
     /// # Errors
-    /// The master's exception, or the last failure once all retries are spent.
+    /// The master's exception, or [`Error::RetriesExhausted`].
     pub async fn call_master<M: Message, R: Message + Default>(
         &self,
         method: &'static str,
@@ -167,7 +169,8 @@ impl Admin {
     /// Calls a method of a server's `AdminService`, once. The master serves it too.
     ///
     /// # Errors
-    /// The server's exception, or what kept it from being reached.
+    /// The server's exception; [`Error::Connection`] or [`Error::Timeout`] if the server cannot be
+    /// reached.
     pub async fn call_server<M: Message, R: Message + Default>(
         &self,
         server: &ServerName,
@@ -208,7 +211,7 @@ impl Admin {
     }
 }
 
-/// Pauses between looks at something that takes its time.
+/// The growing pauses between polls of a long operation.
 struct ProcedurePoll {
     deadline: Instant,
     looks: u32,

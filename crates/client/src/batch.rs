@@ -1,8 +1,10 @@
-//! Batches: actions grouped by server and region into Multi calls, with an outcome and retries for each.
+//! Batches: actions grouped by server and region into Multi calls, with an outcome and retries for
+//! each.
 //!
-//! A round locates what is still to do, sends each server its share at the same time, in calls of at most
-//! [`CALL_ACTIONS_MAX`] actions and about [`CALL_BYTES_MAX`] bytes, and keeps what failed and may be tried again for the
-//! next round. Actions keep their nonces from round to round.
+//! A round locates the regions of the remaining actions, sends all servers their actions
+//! concurrently, in calls of at most [`CALL_ACTIONS_MAX`] actions and about [`CALL_BYTES_MAX`]
+//! bytes, and keeps the actions that failed and may be retried for the next round. An action keeps
+//! its nonce over all rounds.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,10 +25,10 @@ use crate::table::Table;
 
 /// Actions in one call (HBase's servers warn above 5,000: `hbase.rpc.rows.warning.threshold`).
 const CALL_ACTIONS_MAX: usize = 4000;
-/// Bytes of cells in one call, but for the last action.
+/// Bytes of cells in one call; the last action may exceed it.
 const CALL_BYTES_MAX: usize = 8 << 20;
 
-/// An action with its place in the batch.
+/// An action with its index in the batch.
 #[derive(Debug)]
 struct IndexedAction {
     index: usize,
@@ -41,7 +43,7 @@ struct RegionBatch {
     items: Vec<IndexedAction>,
 }
 
-/// An item and what came of it.
+/// An action, the location it was sent to, and its outcome.
 type Outcome = (IndexedAction, Option<Arc<CachedLocation>>, Result<RowResult>);
 
 pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowResult>> {
@@ -80,7 +82,7 @@ fn set(outcomes: &mut [Result<RowResult>], index: usize, outcome: Result<RowResu
     }
 }
 
-/// Puts final outcomes in their places, waits, and gives what is to be tried again.
+/// Stores the final outcomes, waits for the retry pause, and returns the actions to retry.
 async fn settle(
     table: &Table,
     round: Vec<Outcome>,
@@ -123,7 +125,7 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
     let mut unreached = None;
     for item in todo {
         let seek = Seek::At(item.action.row());
-        // When hbase:meta does not answer, it is not asked again for every other action.
+        // If hbase:meta does not answer, the other actions use only the cache.
         let place = match &unreached {
             Some(error) => table.cached_location(seek).ok_or_else(|| Error::clone(error)),
             None => table.place(seek, retry).await,
@@ -142,7 +144,7 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
     let timeout = retry.call_timeout(table.connection().config().rpc_timeout);
     let mut calls: Vec<_> = servers.into_values().flat_map(|shares| split(shares.list)).collect();
     let last = calls.pop();
-    // The last call is made here, so that a batch of one call takes no task.
+    // The last call is made in this task, so that a batch of one call spawns none.
     let mut others = JoinSet::new();
     for shares in calls {
         others.spawn(call(table.connection().clone(), shares, timeout));
@@ -151,13 +153,14 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
         outcomes.extend(call(table.connection().clone(), shares, timeout).await);
     }
     while let Some(done) = others.join_next().await {
-        // A call's task neither panics nor is it aborted; were it so, the actions would keep their default outcome.
+        // If a call's task panicked, its actions would keep their default outcome, an error.
         outcomes.extend(done.unwrap_or_default());
     }
     outcomes
 }
 
-/// Shares found by the place of their region, which is known by its address while a share keeps it.
+/// The batches of one server's regions. `by_location` finds one by the address of its location,
+/// which the batch keeps alive.
 #[derive(Debug, Default)]
 struct ServerBatch {
     list: Vec<RegionBatch>,
@@ -176,7 +179,7 @@ impl ServerBatch {
     }
 }
 
-/// A server's shares as calls of bounded size.
+/// Splits a server's batches into calls of bounded size.
 fn split(shares: Vec<RegionBatch>) -> Vec<Vec<RegionBatch>> {
     let mut calls: Vec<Vec<RegionBatch>> = vec![Vec::new()];
     let (mut count, mut bytes) = (0, 0);
@@ -215,7 +218,7 @@ async fn call(connection: Connection, shares: Vec<RegionBatch>, timeout: Duratio
     }
 }
 
-/// Indexes start at 1, as some servers' and clients' do, so that 0 means none.
+/// Indexes start at 1, so that 0 means none, as in some servers and clients.
 fn region_action(share: &RegionBatch, block: &mut Vec<u8>, with_tags: bool) -> pb::RegionAction {
     let actions =
         (1..).zip(&share.items).map(|(i, item)| item.action.message(i, item.nonce, block, with_tags));
@@ -255,7 +258,8 @@ fn read_share(
 ) {
     let mut results: HashMap<u32, Result<RowResult>> = HashMap::with_capacity(share.items.len());
     for each in &answer.result_or_exception {
-        // Cells follow in the order of the results, so every result is read, also one that nobody asked for.
+        // Cells follow in the order of the results, so every result is read, even an unexpected
+        // one.
         let result = match (&each.exception, &each.result) {
             (Some(exception), _) => Err(Error::of_pair(exception)),
             (None, Some(result)) => cells.result(result),

@@ -1,24 +1,28 @@
-//! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, one after the other.
+//! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, one after the
+//! other.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::cell::KeyValueBuilder;
-use evenkeel_common::{CellType, KeyValue, length, varint};
+use evenkeel_common::{CellType, KeyValue, varint};
 use evenkeel_protocol::pb;
 
 use crate::error::{Error, Result};
 use crate::result::RowResult;
+use crate::rpc::frame::set_length;
 
-/// Appends a cell in the codec's form; without tags it is `KeyValueCodec`'s, with them `KeyValueCodecWithTags`'.
+/// Appends a cell in the codec's form; without tags it is `KeyValueCodec`'s, with them
+/// `KeyValueCodecWithTags`'.
 pub(crate) fn write(out: &mut Vec<u8>, cell: &KeyValue, with_tags: bool) {
     let view = cell.as_cell();
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     view.write_key_value(out, with_tags);
-    let len = length::must_u32(out.len() - at - 4).to_be_bytes();
-    out[at..at + 4].copy_from_slice(&len);
+    set_length(out, at);
 }
 
-/// The cells of one response, handed out in order.
+/// The cells of one response, in order.
 #[derive(Debug)]
 pub(crate) struct CellBlock(Bytes);
 
@@ -30,9 +34,10 @@ impl CellBlock {
     /// The next cells.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the block has fewer.
+    /// [`Error::Protocol`] if the block has fewer cells.
     pub(crate) fn take(&mut self, count: usize) -> Result<Vec<KeyValue>> {
-        // A KeyValue takes more than 16 bytes, so a count that the block cannot hold reserves nothing unreasonable.
+        // A KeyValue takes more than 16 bytes, so the block's length bounds what a wrong count can
+        // reserve.
         let mut cells = Vec::with_capacity(count.min(self.0.len() / 16));
         for _ in 0..count {
             cells.push(self.next()?);
@@ -49,7 +54,7 @@ impl CellBlock {
         Ok(KeyValue::parse(self.0.split_to(len))?)
     }
 
-    /// The result of one Get, Mutate or action: its cells from here, or those inside the message.
+    /// The result of one Get, Mutate or action: the cells in the message, then those in this block.
     pub(crate) fn result(&mut self, result: &pb::Result) -> Result<RowResult> {
         let mut cells: Vec<_> = result.cell.iter().map(cell_of).collect::<Result<_>>()?;
         let associated = usize::try_from(result.associated_cell_count()).map_err(|_| short())?;
@@ -58,7 +63,7 @@ impl CellBlock {
     }
 }
 
-/// A cell that came as a message.
+/// Decodes a cell that is encoded in the message.
 pub(crate) fn cell_of(cell: &pb::Cell) -> Result<KeyValue> {
     let code = cell.cell_type.unwrap_or_default();
     let kind = u8::try_from(code).ok().and_then(CellType::from_code);

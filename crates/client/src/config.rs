@@ -20,29 +20,29 @@ use crate::rpc::{Compressor, Opener};
 /// Java's `HConstants.DEFAULT_MASTER_PORT`.
 const MASTER_PORT: i32 = 16000;
 
-/// Where a cluster's id, master and hbase:meta are asked for.
+/// Where the client looks up the cluster's id, its master and the server of hbase:meta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registry {
-    /// Of the servers in [`ClientConfig::bootstrap`]: masters (`MasterRegistry`) or any servers
+    /// The servers in [`ClientConfig::bootstrap`]: masters (`MasterRegistry`) or any servers
     /// (`RpcConnectionRegistry`).
     Rpc,
-    /// Of a ZooKeeper ensemble (`ZKConnectionRegistry`).
+    /// A ZooKeeper ensemble (`ZKConnectionRegistry`).
     ZooKeeper {
         /// Its servers, `host:port,host:port`.
         quorum: String,
-        /// HBase's node (`zookeeper.znode.parent`).
+        /// HBase's root node (`zookeeper.znode.parent`).
         parent: String,
         /// The last part of the name of hbase:meta's node (`zookeeper.znode.metaserver`).
         meta_node: String,
     },
 }
 
-/// How to reach a cluster and how long to try. The fields are those of `hbase-site.xml`, named beside each.
+/// How to reach a cluster, with timeouts and retries. Each field names its key of `hbase-site.xml`.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where the cluster's id, master and hbase:meta are asked for (`hbase.client.registry.impl`).
+    /// Where the client looks up the cluster (`hbase.client.registry.impl`).
     pub registry: Registry,
-    /// `host:port` of masters or RegionServers that are asked for the rest (`hbase.masters`,
+    /// `host:port` of the masters or RegionServers that serve as the registry (`hbase.masters`,
     /// `hbase.client.bootstrap.servers`).
     pub bootstrap: Vec<String>,
     /// The user that calls are made as.
@@ -51,48 +51,52 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// Time of one call (`hbase.rpc.timeout`).
     pub rpc_timeout: Duration,
-    /// Time of one operation with all its retries (`hbase.client.operation.timeout`), and of a procedure to finish.
+    /// Time of one operation with all its retries (`hbase.client.operation.timeout`), and of a
+    /// procedure to finish.
     pub operation_timeout: Duration,
     /// Time of one call of a scan (`hbase.client.scanner.timeout.period`).
     pub scanner_timeout: Duration,
-    /// How long a Get with [`crate::Consistency::Timeline`] waits for the first replica before it asks the others too
-    /// (`hbase.client.primaryCallTimeout.get`, in microseconds there).
+    /// How long a Get with [`crate::Consistency::Timeline`] waits for the primary replica before it
+    /// also asks the others (`hbase.client.primaryCallTimeout.get`, in microseconds there).
     pub primary_get_timeout: Duration,
-    /// The same for a scan, at each region (`hbase.client.replicaCallTimeout.scan`, in microseconds there).
+    /// The same for a scan, in each region (`hbase.client.replicaCallTimeout.scan`, in microseconds
+    /// there).
     pub primary_scan_timeout: Duration,
     /// The first pause between tries (`hbase.client.pause`).
     pub pause: Duration,
-    /// The first pause when a server says that it is overloaded (`hbase.client.pause.server.overloaded`).
+    /// The first pause when a server says that it is overloaded
+    /// (`hbase.client.pause.server.overloaded`).
     pub pause_overloaded: Duration,
     /// Tries after the first (`hbase.client.retries.number`).
     pub retries: u32,
-    /// Rows that a scan asks for in one call, unless it says (`hbase.client.scanner.caching`).
+    /// Rows that a scan requests in one call, by default (`hbase.client.scanner.caching`).
     pub scanner_caching: u32,
-    /// Bytes of results that a scan asks for in one call (`hbase.client.scanner.max.result.size`).
+    /// Bytes of results that a scan requests in one call (`hbase.client.scanner.max.result.size`).
     pub scanner_bytes_max: u64,
-    /// Regions learnt by one lookup in hbase:meta (`hbase.client.locate.prefetch.limit`).
+    /// Regions cached by one lookup in hbase:meta (`hbase.client.locate.prefetch.limit`).
     pub locate_prefetch: u32,
-    /// Bytes of the largest response that is read, as it comes and decompressed; a larger one ends the connection.
+    /// Bytes of the largest response, both as received and after decompression. A larger one closes
+    /// the connection.
     pub response_bytes_max: usize,
     /// Bytes of the largest cell that is sent; 0 for any (`hbase.client.keyvalue.maxsize`).
     pub cell_bytes_max: usize,
-    /// Bytes that a [`crate::BufferedMutator`] gathers (`hbase.client.write.buffer`).
+    /// Bytes that a [`crate::BufferedMutator`] buffers (`hbase.client.write.buffer`).
     pub write_buffer_bytes: usize,
     /// Sockets to each service of a server (`hbase.client.ipc.pool.size`).
     pub pool_size: usize,
-    /// Calls in progress to one service of a server, past which they fail
+    /// Calls in flight to one service of a server; further calls fail
     /// (`hbase.client.perserver.requests.threshold`).
     pub server_calls_max: usize,
-    /// How cell blocks are compressed, both ways (`hbase.client.rpc.compressor`).
+    /// The compression of cell blocks in both directions (`hbase.client.rpc.compressor`).
     pub compressor: Option<Compressor>,
     /// Whether cells carry their tags (`hbase.client.rpc.codec` being `KeyValueCodecWithTags`).
     pub tags: bool,
-    /// What makes TLS or SASL of a socket; none uses it as it is.
+    /// Establishes TLS or SASL on a socket. `None` uses sockets unchanged.
     pub opener: Option<Arc<dyn Opener>>,
 }
 
 impl ClientConfig {
-    /// HBase's defaults for a cluster that some of these `host:port` belong to.
+    /// HBase's defaults for the cluster to which these `host:port` belong.
     pub fn new<S: Into<String>>(bootstrap: impl IntoIterator<Item = S>) -> Self {
         Self {
             registry: Registry::Rpc,
@@ -121,8 +125,8 @@ impl ClientConfig {
         }
     }
 
-    /// HBase's defaults for the cluster under a node of a ZooKeeper ensemble. Servers of `quorum` (`host,host:port`) that
-    /// name no port have `port`.
+    /// HBase's defaults for the cluster below the node `parent` of a ZooKeeper ensemble. `port` is
+    /// the port of the servers of `quorum` (`host,host:port`) that name none.
     pub fn zookeeper(quorum: &str, port: u16, parent: &str) -> Self {
         let server = |server: &str| match server.rsplit_once(':') {
             Some((_, digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => server.to_owned(),
@@ -136,19 +140,19 @@ impl ClientConfig {
         Self { registry, ..Self::new(Vec::<String>::new()) }
     }
 
-    /// What `hbase-site.xml` in a folder says.
+    /// Reads `hbase-site.xml` in a folder.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is none, or a setting cannot be used.
+    /// [`Error::InvalidArgument`] if the file is missing or a setting is invalid.
     pub fn from_hbase_site(folder: impl AsRef<Path>) -> Result<Self> {
         let conf = Configuration::load(Some(folder.as_ref()), &[]).map_err(unusable)?;
         Self::from_configuration(&conf)
     }
 
-    /// What HBase's settings say. Where they name no registry it is ZooKeeper, as in HBase 2.
+    /// Takes HBase's settings. The default registry is ZooKeeper, as in HBase 2.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when a setting cannot be used.
+    /// [`Error::InvalidArgument`] if a setting is invalid.
     pub fn from_configuration(conf: &Configuration) -> Result<Self> {
         let base = Self::of_registry(conf)?;
         base.with_settings(conf).map_err(unusable)
@@ -233,7 +237,8 @@ fn of_zookeeper(conf: &Configuration) -> std::result::Result<ClientConfig, Confi
     Ok(config)
 }
 
-/// `hbase.masters`, whose entries may lack a port, or this host's master.
+/// The addresses in `hbase.masters`, whose entries may lack a port; without the setting, this
+/// host's master.
 fn masters(conf: &Configuration) -> std::result::Result<Vec<String>, ConfigError> {
     let port = conf.get_i32_or("hbase.master.port", MASTER_PORT)?;
     let masters = conf.get_list("hbase.masters")?;

@@ -1,4 +1,4 @@
-//! [`Connection`]: a cluster, as this process knows it.
+//! [`Connection`]: sockets, location cache and registry data of one cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,8 @@ use crate::table::Table;
 /// The priority of calls to system tables (`HConstants.SYSTEMTABLE_QOS`).
 const PRIORITY_SYSTEM: u32 = 200;
 
-/// A connection to a cluster: sockets, the location cache, and what the registry said. Clones share all of it.
+/// A connection to a cluster: its sockets, its location cache and the registry's answers. Clones
+/// share all of them.
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -43,15 +44,15 @@ struct Inner {
     locations: LocationCache,
     cluster_id: String,
     master: Mutex<Option<String>>,
-    /// With it and a nonce a server tells this client's retries from other operations.
+    /// Together with a nonce it identifies an operation of this client over retries.
     nonce_group: u64,
 }
 
 impl Connection {
-    /// Reaches a cluster through its registry, trying again while none of the servers answers.
+    /// Connects to a cluster through its registry, and retries while no server answers.
     ///
     /// # Errors
-    /// When no server of `config.bootstrap` answers with a cluster id.
+    /// [`Error::RetriesExhausted`] if no server of the registry returns a cluster id.
     pub async fn connect(config: ClientConfig) -> Result<Self> {
         let config = Arc::new(config);
         let pool = Pool::new(config.clone());
@@ -80,7 +81,7 @@ impl Connection {
         &self.inner.cluster_id
     }
 
-    /// A table. Nothing is asked of the cluster yet.
+    /// A table. Makes no call.
     pub fn table(&self, name: TableName) -> Table {
         Table::new(self.clone(), name)
     }
@@ -90,18 +91,20 @@ impl Connection {
         Admin::new(self.clone())
     }
 
-    /// The active master, asked for anew.
+    /// Looks up the active master in the registry.
     ///
     /// # Errors
-    /// When no server of the bootstrap list knows it.
+    /// [`Error::NoServer`], [`Error::Connection`] or [`Error::Timeout`] if no server of the
+    /// registry knows it.
     pub async fn active_master(&self) -> Result<ServerName> {
         registry::active_master(&self.inner.pool, self.config()).await
     }
 
-    /// The location of the region that holds a row; `reload` asks hbase:meta even when it is known.
+    /// The location of the region that holds a row. With `reload`, hbase:meta is read even if the
+    /// location is cached.
     ///
     /// # Errors
-    /// [`Error::TableNotFound`], or what kept hbase:meta from being read after all retries.
+    /// [`Error::TableNotFound`]; [`Error::RetriesExhausted`] if hbase:meta cannot be read.
     pub async fn locate(&self, table: &TableName, row: &[u8], reload: bool) -> Result<Arc<RegionLocation>> {
         if reload {
             self.inner.locations.remove_table(table);
@@ -137,7 +140,7 @@ impl Connection {
         self.inner.pool.call(address, call)
     }
 
-    /// Calls a method of ClientService where a region is, once.
+    /// Calls a method of ClientService on a region's server, once.
     pub(crate) async fn call_region<M: Message, R: Message + Default>(
         &self,
         place: &Arc<CachedLocation>,
@@ -157,7 +160,8 @@ impl Connection {
         }
     }
 
-    /// Calls a method of MasterService, once; the master is asked for anew after any failure.
+    /// Calls a method of MasterService, once. After a failure the next call looks the master up
+    /// again.
     pub(crate) async fn call_master(
         &self,
         method: &'static str,
@@ -178,7 +182,8 @@ impl Connection {
         answer.map(|response| response.message)
     }
 
-    /// The place of a region, from the cache or one lookup within the time that an operation has left.
+    /// The location of a region, from the cache or from one lookup within the operation's remaining
+    /// time.
     pub(crate) async fn locate_once(
         &self,
         table: &TableName,
@@ -188,7 +193,7 @@ impl Connection {
         self.locate_in(&self.inner.locations.of_table(table), table, seek, retry).await
     }
 
-    /// As [`Connection::locate_once`], with the table's part of the cache at hand.
+    /// As [`Connection::locate_once`], for a caller that has the table's part of the cache.
     pub(crate) async fn locate_in(
         &self,
         locations: &TableLocations,
@@ -199,7 +204,7 @@ impl Connection {
         if let Some(place) = locations.find(seek) {
             return Ok(place);
         }
-        // Boxed, for the way through the cache is the one that is taken and should carry no more than it needs.
+        // Boxed, so that the common case, a hit in the cache, has a small future.
         Box::pin(async {
             let limit = retry.call_timeout(self.config().operation_timeout);
             let found = timeout(limit, self.locate_in_turn(locations, table, seek)).await;
@@ -208,7 +213,9 @@ impl Connection {
         .await
     }
 
-    /// Looks a place up when nobody else does, or has by then. When nobody could be asked, all who waited are told.
+    /// Looks a location up; lookups of one table are a single flight. A caller that waited takes
+    /// the location that the other one cached, or the other one's error if hbase:meta could not be
+    /// reached.
     async fn locate_in_turn(
         &self,
         locations: &TableLocations,
@@ -264,7 +271,7 @@ impl Connection {
         Ok(first)
     }
 
-    /// The first rows of a scan of hbase:meta, whole, in one call.
+    /// The first rows of a scan of hbase:meta, read by one call.
     async fn scan_meta_once(&self, scan: &Scan, rows: u32) -> Result<Vec<RowResult>> {
         let meta = self.meta_location().await?;
         let request = pb::ScanRequest {
@@ -282,7 +289,7 @@ impl Connection {
         counts.map(|n| Ok(RowResult::new(cells.take(*n as usize)?, None, false))).collect()
     }
 
-    /// All regions of a table by hbase:meta, in order, parents of splits left out.
+    /// The regions of a table in hbase:meta, in order, without parents of splits.
     pub(crate) async fn meta_regions(&self, table: &TableName) -> Result<Vec<MetaRow>> {
         if table.is_meta() {
             let at = self.locate(table, b"", true).await?;
@@ -301,7 +308,7 @@ impl Connection {
         Ok(regions)
     }
 
-    /// All regions of all tables by hbase:meta, parents of splits among them.
+    /// The regions of all tables in hbase:meta, with parents of splits.
     pub(crate) async fn all_meta_regions(&self) -> Result<Vec<MetaRow>> {
         let mut scanner = self.table(TableName::meta()).scan(Scan::new().family("info").preads());
         let mut regions = Vec::new();
@@ -311,13 +318,13 @@ impl Connection {
         Ok(regions)
     }
 
-    /// The row of hbase:meta of a region's full name; `None` when there is no such region.
+    /// The row of hbase:meta for a region's full name; `None` when there is no such region.
     pub(crate) async fn meta_row(&self, region_name: &[u8]) -> Result<Option<MetaRow>> {
         let get = Get::new(region_name).family("info");
         MetaRow::read(&self.table(TableName::meta()).get(get).await?)
     }
 
-    /// The state of a table by hbase:meta, asked once; `None` when there is no such table.
+    /// The state of a table in hbase:meta, read by one call; `None` when there is no such table.
     pub(crate) async fn table_state_once(&self, table: &TableName) -> Result<Option<TableState>> {
         if table.is_meta() {
             return Ok(Some(TableState::Enabled));

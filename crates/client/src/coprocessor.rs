@@ -1,4 +1,5 @@
-//! Calls of coprocessor endpoints: a service that a region (or the master) carries, by name, with messages of its own.
+//! Calls of coprocessor endpoints: named services of a region or the master, with messages of their
+//! own.
 //!
 //! ```no_run
 //! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
@@ -19,11 +20,11 @@ use crate::error::Result;
 use crate::table::Table;
 
 impl Table {
-    /// Calls a method of a service of the region that holds a row; gives the message that it answers with. It is tried
-    /// again after failures that allow it, so it may be done twice.
+    /// Calls a method of a service of the region that holds a row; returns its response message.
+    /// The call is retried after transient failures, so the method may run twice.
     ///
     /// # Errors
-    /// The server's exception, or the last failure once all retries are spent.
+    /// The server's exception, or [`Error::RetriesExhausted`].
     pub async fn exec_service(
         &self,
         row: impl AsRef<[u8]>,
@@ -42,11 +43,12 @@ impl Table {
         Ok(answer.value.value.unwrap_or_default())
     }
 
-    /// As [`Table::exec_service`] of each region that has rows from `start` up to and with `stop`, where an empty row is
-    /// the table's end; one after the other.
+    /// Calls [`Table::exec_service`] on each region that has rows between `start` and `stop`, both
+    /// included, one after the other. An empty `stop` is the table's end.
     ///
     /// # Errors
-    /// What kept the regions from being found. Each region has its own outcome.
+    /// As [`Table::get`], if the regions cannot be read from hbase:meta. Each region has its own
+    /// outcome.
     pub async fn exec_service_range(
         &self,
         start: impl AsRef<[u8]>,

@@ -1,4 +1,6 @@
-//! [`Error`]: what went wrong, and whether to try again.
+//! [`Error`]: the cause of a failure, and whether a retry can help.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::fmt;
 use std::time::Duration;
@@ -9,30 +11,30 @@ use evenkeel_protocol::pb;
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Retries have been made already where they make sense.
+/// Why an operation failed. Retries, where they can help, have been made already.
 #[derive(Clone, Debug)]
 pub enum Error {
     /// The server answered with an exception.
     Remote(Box<RemoteException>),
-    /// The socket could not be had or was lost. A write may or may not have been applied.
+    /// The socket could not be opened or was lost. A write may or may not have been applied.
     Connection(String),
     /// No answer in time. A write may or may not have been applied.
     Timeout(String),
-    /// The server's bytes make no sense.
+    /// The server sent malformed bytes.
     Protocol(String),
     /// hbase:meta has no such table.
     TableNotFound(TableName),
     /// The table is disabled.
     TableNotEnabled(TableName),
-    /// A region has no server at the moment.
+    /// A region currently has no server.
     NoServer(String),
-    /// The operation cannot be sent as it is.
+    /// The operation is invalid and was not sent.
     InvalidArgument(String),
-    /// All tries failed; the last as said.
+    /// All attempts failed.
     RetriesExhausted {
-        /// Tries made.
+        /// Attempts made.
         attempts: u32,
-        /// The last failure.
+        /// The failure of the last attempt.
         last: Box<Error>,
     },
 }
@@ -44,16 +46,17 @@ pub struct RemoteException {
     pub class: String,
     /// The message, without class and stack trace.
     pub message: String,
-    /// Whether the server says that trying again is of no use.
+    /// Whether the server forbids a retry.
     pub do_not_retry: bool,
-    /// Whether the server says that it has too much to do.
+    /// Whether the server is overloaded.
     pub server_overloaded: bool,
-    /// Where a region went.
+    /// The server to which the region moved.
     pub moved_to: Option<(String, u16)>,
 }
 
 impl RemoteException {
-    /// An exception of a class and the text that Java prints: `class: message`, then stack frames.
+    /// An exception from its class and the text that Java prints: `class: message`, then stack
+    /// frames.
     pub fn new(class: &str, text: &str) -> Self {
         let kind = kind_of(class);
         Self {
@@ -65,7 +68,7 @@ impl RemoteException {
         }
     }
 
-    /// The class, when it is one of those that Evenkeel knows.
+    /// The class, if Evenkeel knows it.
     pub fn kind(&self) -> Option<ErrorKind> {
         kind_of(&self.class)
     }
@@ -89,7 +92,7 @@ impl Error {
         Self::Remote(Box::new(RemoteException::of_pair(pair)))
     }
 
-    /// The server's exception, also when it was the last of many.
+    /// The server's exception, including that of the last attempt.
     pub fn remote(&self) -> Option<&RemoteException> {
         match self {
             Self::Remote(exception) => Some(exception),
@@ -98,12 +101,12 @@ impl Error {
         }
     }
 
-    /// The class of the server's exception, when Evenkeel knows it.
+    /// The class of the server's exception, if Evenkeel knows it.
     pub fn kind(&self) -> Option<ErrorKind> {
         self.remote().and_then(RemoteException::kind)
     }
 
-    /// Whether trying again is of no use.
+    /// Returns true if a retry cannot help.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Remote(exception) => exception.do_not_retry,
@@ -112,13 +115,15 @@ impl Error {
         }
     }
 
-    /// Whether no answer came, so that it says nothing of what was asked and another would fare no better at the moment.
+    /// Returns true if no answer came. Such a failure says nothing about the row, and other calls
+    /// to the same server would fail now too.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Timeout(_))
     }
 
-    /// Whether a cached location is doubtful after this (`ClientExceptionsUtil.isMetaClearingException`). It is after
-    /// RegionOpeningException, which is a NotServingRegionException there.
+    /// Returns true if the cached location may be stale
+    /// (`ClientExceptionsUtil.isMetaClearingException`). RegionOpeningException counts, as a
+    /// subclass of NotServingRegionException in HBase.
     pub(crate) fn clears_location(&self) -> bool {
         use ErrorKind as K;
         match self.kind() {
@@ -136,19 +141,19 @@ impl Error {
         }
     }
 
-    /// Whether every location on the server is doubtful after this.
+    /// Returns true if every cached location on the server may be stale.
     pub(crate) fn clears_server(&self) -> bool {
         matches!(self, Self::Connection(_))
             || matches!(self.kind(), Some(ErrorKind::RegionServerStopped | ErrorKind::RegionServerAborted))
     }
 
-    /// Whether to try again with no pause.
+    /// Returns true if the retry needs no pause.
     pub(crate) fn retries_at_once(&self) -> bool {
         self.kind() == Some(ErrorKind::MultiActionResultTooLarge)
             || self.remote().is_some_and(|e| e.class == RETRY_IMMEDIATELY)
     }
 
-    /// The pause that a quota asks for.
+    /// The pause that a quota demands.
     pub(crate) fn throttled_for(&self) -> Option<Duration> {
         self.remote().filter(|e| e.class == RPC_THROTTLING).and_then(|e| wait_of(&e.message))
     }
@@ -161,14 +166,15 @@ fn kind_of(class: &str) -> Option<ErrorKind> {
     ErrorKind::ALL.iter().copied().find(|kind| kind.class_name() == class)
 }
 
-/// The message of a Java throwable's text: up to the first stack frame, without the class.
+/// The message in a Java throwable's text: without the class and the stack frames.
 fn message_of(class: &str, text: &str) -> String {
     let text = text.split("\n\tat ").next().unwrap_or_default();
     let text = text.strip_prefix(class).map_or(text, |rest| rest.trim_start_matches(':').trim_start());
     text.trim_end().to_owned()
 }
 
-/// The wait at the end of a throttling message: `- wait 1hrs, 2mins, 3sec` or `4ms`, any part absent.
+/// The wait at the end of a throttling message: `- wait 1hrs, 2mins, 3sec` or `4ms`, any part
+/// absent.
 fn wait_of(message: &str) -> Option<Duration> {
     let wait = message.rsplit_once("wait ")?.1;
     let mut total = Duration::ZERO;
@@ -206,7 +212,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<HBaseError> for Error {
-    /// Errors of names, descriptors and cells that this process made or read.
+    /// Converts errors of names, descriptors and cells that this process built or parsed.
     fn from(error: HBaseError) -> Self {
         match error.kind() {
             ErrorKind::IllegalArgument => Self::InvalidArgument(error.message().to_owned()),

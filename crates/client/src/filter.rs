@@ -1,13 +1,15 @@
-//! [`Filter`] and [`Comparator`]: what a server leaves out of what it reads.
+//! [`Filter`] and [`Comparator`]: which cells a server returns.
 //!
-//! Every filter of HBase's client is here, and [`parse`] reads HBase's filter language, in which the shell takes them.
+//! Every filter of HBase's client is here. [`parse`] reads HBase's filter language, which the shell
+//! uses.
 //!
 //! ```
 //! use evenkeel_client::{Comparator, CompareOp, Filter, Scan};
 //! let cheap = Filter::column_value("f", "price", CompareOp::Less, Comparator::Long(100));
 //! let named = Filter::row(CompareOp::Equal, Comparator::regex("^a.*z$"));
 //! let scan = Scan::new().filter(Filter::all_of([named, cheap]));
-//! let same = evenkeel_client::filter::parse("PrefixFilter('a') AND (PageFilter(5) OR KeyOnlyFilter())")?;
+//! let text = "PrefixFilter('a') AND (PageFilter(5) OR KeyOnlyFilter())";
+//! let same = evenkeel_client::filter::parse(text)?;
 //! # let _ = (scan, same);
 //! # Ok::<(), evenkeel_client::Error>(())
 //! ```
@@ -42,11 +44,11 @@ pub struct SingleColumnValue {
     pub family: Bytes,
     /// The column's qualifier.
     pub qualifier: Bytes,
-    /// How the value compares.
+    /// The comparison.
     pub op: CompareOp,
-    /// With what.
+    /// The comparator.
     pub comparator: Comparator,
-    /// Whether rows without the column are left out too.
+    /// Whether rows without the column are also excluded.
     pub filter_if_missing: bool,
     /// Whether only the newest version is tested.
     pub latest_version_only: bool,
@@ -57,128 +59,131 @@ pub struct SingleColumnValue {
 pub struct RowRange {
     /// The first row; empty for the table's.
     pub start: Bytes,
-    /// Whether the first row is in it.
+    /// Whether the first row is included.
     pub start_included: bool,
     /// The last row; empty for the table's.
     pub stop: Bytes,
-    /// Whether the last row is in it.
+    /// Whether the last row is included.
     pub stop_included: bool,
 }
 
 impl RowRange {
-    /// From a row on, up to and without another.
+    /// From `start`, included, up to `stop`, excluded.
     pub fn new(start: impl AsRef<[u8]>, stop: impl AsRef<[u8]>) -> Self {
         let (start, stop) = (owned(start), owned(stop));
         Self { start, start_included: true, stop, stop_included: false }
     }
 }
 
-/// What a server leaves out of what it reads.
+/// Selects the rows and cells that a server returns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter {
-    /// Rows that compare so (`RowFilter`).
+    /// Rows that compare as given (`RowFilter`).
     Row(CompareOp, Comparator),
-    /// Families that compare so (`FamilyFilter`).
+    /// Families that compare as given (`FamilyFilter`).
     Family(CompareOp, Comparator),
-    /// Qualifiers that compare so (`QualifierFilter`).
+    /// Qualifiers that compare as given (`QualifierFilter`).
     Qualifier(CompareOp, Comparator),
-    /// Values that compare so (`ValueFilter`).
+    /// Values that compare as given (`ValueFilter`).
     Value(CompareOp, Comparator),
-    /// Rows that start so (`PrefixFilter`).
+    /// Rows with a prefix (`PrefixFilter`).
     Prefix(Bytes),
-    /// Rows up to and with this one (`InclusiveStopFilter`).
+    /// Rows up to this one, included (`InclusiveStopFilter`).
     InclusiveStop(Bytes),
-    /// So many rows of each region (`PageFilter`).
+    /// At most this number of rows of each region (`PageFilter`).
     Page(i64),
-    /// Rows by chance, of which 0 is none and 1 is all (`RandomRowFilter`).
+    /// A random part of the rows, from 0 (none) to 1 (all) (`RandomRowFilter`).
     RandomRow(f32),
     /// Nothing (`FilterAllFilter`).
     FilterAll,
-    /// Rows that match one of these keys in which a mask of 1 frees a byte and one of 0 does not (`FuzzyRowFilter`).
+    /// Rows that match one of these keys. A mask byte of 1 matches any byte, 0 matches the key's
+    /// byte (`FuzzyRowFilter`).
     FuzzyRow(Vec<(Bytes, Bytes)>),
     /// Rows of these ranges (`MultiRowRangeFilter`).
     MultiRowRange(Vec<RowRange>),
-    /// Columns that start so (`ColumnPrefixFilter`).
+    /// Columns with a prefix (`ColumnPrefixFilter`).
     ColumnPrefix(Bytes),
-    /// Columns that start with one of these (`MultipleColumnPrefixFilter`).
+    /// Columns with one of these prefixes (`MultipleColumnPrefixFilter`).
     MultipleColumnPrefix(Vec<Bytes>),
-    /// Columns of a range of qualifiers, open where there is none (`ColumnRangeFilter`).
+    /// Columns in a range of qualifiers, unbounded where a bound is absent (`ColumnRangeFilter`).
     ColumnRange {
         /// The first.
         min: Option<Bytes>,
-        /// Whether the first is in it.
+        /// Whether the first is included.
         min_included: bool,
         /// The last.
         max: Option<Bytes>,
-        /// Whether the last is in it.
+        /// Whether the last is included.
         max_included: bool,
     },
-    /// So many columns of a row, after so many (`ColumnPaginationFilter`).
+    /// A page of a row's columns, by offset (`ColumnPaginationFilter`).
     ColumnPagination {
-        /// Columns that are given.
+        /// Columns of the page.
         limit: i32,
-        /// Columns that are passed over before.
+        /// Columns before the page.
         offset: i32,
     },
-    /// So many columns of a row, from a qualifier on (`ColumnPaginationFilter`).
+    /// A page of a row's columns, from a qualifier on (`ColumnPaginationFilter`).
     ColumnPaginationFrom {
-        /// Columns that are given.
+        /// Columns of the page.
         limit: i32,
         /// The first qualifier.
         offset: Bytes,
     },
-    /// The first so many columns of the first row (`ColumnCountGetFilter`).
+    /// The first columns of the first row, at most this number (`ColumnCountGetFilter`).
     ColumnCountGet(i32),
     /// The first cell of each row (`FirstKeyOnlyFilter`).
     FirstKeyOnly,
-    /// The cells of each row up to the first of these qualifiers (`FirstKeyValueMatchingQualifiersFilter`).
+    /// The cells of each row up to the first of these qualifiers
+    /// (`FirstKeyValueMatchingQualifiersFilter`).
     FirstKeyValueMatchingQualifiers(Vec<Bytes>),
-    /// Cells without their values, or with the values' lengths instead (`KeyOnlyFilter`).
+    /// Cells without values, or with the values' lengths in their place (`KeyOnlyFilter`).
     KeyOnly {
-        /// Whether the length, 4 bytes big-endian, takes the value's place.
+        /// Whether the length, 4 bytes big-endian, replaces the value.
         length_as_value: bool,
     },
     /// Rows by one column's value (`SingleColumnValueFilter`).
     SingleColumnValue(SingleColumnValue),
-    /// As [`Filter::SingleColumnValue`], without that column (`SingleColumnValueExcludeFilter`).
+    /// As [`Filter::SingleColumnValue`], and excludes that column
+    /// (`SingleColumnValueExcludeFilter`).
     SingleColumnValueExclude(SingleColumnValue),
-    /// One column, where its value compares so (`ColumnValueFilter`).
+    /// The cells of one column whose value compares as given (`ColumnValueFilter`).
     ColumnValue {
         /// The column's family.
         family: Bytes,
         /// The column's qualifier.
         qualifier: Bytes,
-        /// How the value compares.
+        /// The comparison.
         op: CompareOp,
-        /// With what.
+        /// The comparator.
         comparator: Comparator,
     },
-    /// Cells of the timestamps of one column, where its value compares so if a comparison is given
-    /// (`DependentColumnFilter`).
+    /// Cells with the timestamps of one column's cells; if a comparison is given, of those whose
+    /// value passes it (`DependentColumnFilter`).
     DependentColumn {
         /// The column's family.
         family: Bytes,
         /// The column's qualifier.
         qualifier: Bytes,
-        /// Whether the column itself is left out.
+        /// Whether the column itself is excluded.
         drop_column: bool,
-        /// How its value compares and with what.
+        /// The comparison of its value, if any.
         comparison: Option<(CompareOp, Comparator)>,
     },
     /// Cells of these timestamps (`TimestampsFilter`).
     Timestamps {
         /// Milliseconds since 1970.
         timestamps: Vec<i64>,
-        /// Whether the server may seek, which passes over delete markers.
+        /// Whether the server may seek, which skips delete markers.
         can_hint: bool,
     },
-    /// Rows of which no cell is left out (`SkipFilter`).
+    /// Rows in which every cell passes (`SkipFilter`).
     Skip(Box<Filter>),
-    /// All up to the first that is left out (`WhileMatchFilter`).
+    /// All cells up to the first that does not pass (`WhileMatchFilter`).
     WhileMatch(Box<Filter>),
-    /// Several filters together (`FilterList`).
+    /// A combination of filters (`FilterList`).
     List(ListOperator, Vec<Filter>),
-    /// Another one: its Java class and its serialized message.
+    /// A custom one: its Java class and its serialized message.
     Custom {
         /// The class.
         class: String,
@@ -188,27 +193,27 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Rows that compare so.
+    /// Rows that compare as given.
     pub fn row(op: CompareOp, comparator: Comparator) -> Self {
         Self::Row(op, comparator)
     }
 
-    /// Qualifiers that compare so.
+    /// Qualifiers that compare as given.
     pub fn qualifier(op: CompareOp, comparator: Comparator) -> Self {
         Self::Qualifier(op, comparator)
     }
 
-    /// Values that compare so.
+    /// Values that compare as given.
     pub fn value(op: CompareOp, comparator: Comparator) -> Self {
         Self::Value(op, comparator)
     }
 
-    /// Rows that start so.
+    /// Rows with a prefix.
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         Self::Prefix(owned(prefix))
     }
 
-    /// Columns that start so.
+    /// Columns with a prefix.
     pub fn column_prefix(prefix: impl AsRef<[u8]>) -> Self {
         Self::ColumnPrefix(owned(prefix))
     }
@@ -218,7 +223,7 @@ impl Filter {
         Self::KeyOnly { length_as_value: false }
     }
 
-    /// Rows by the newest value of one column; rows without the column are given.
+    /// Rows by the newest value of one column. Rows without the column pass.
     pub fn single_column_value(
         family: impl AsRef<[u8]>,
         qualifier: impl AsRef<[u8]>,
@@ -236,7 +241,7 @@ impl Filter {
         })
     }
 
-    /// One column, where its value compares so.
+    /// The cells of one column whose value compares as given.
     pub fn column_value(
         family: impl AsRef<[u8]>,
         qualifier: impl AsRef<[u8]>,
@@ -251,22 +256,22 @@ impl Filter {
         Self::Timestamps { timestamps: timestamps.into_iter().collect(), can_hint: false }
     }
 
-    /// What passes all.
+    /// Cells that pass all filters.
     pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Self {
         Self::List(ListOperator::MustPassAll, filters.into_iter().collect())
     }
 
-    /// What passes one of them.
+    /// Cells that pass at least one filter.
     pub fn one_of(filters: impl IntoIterator<Item = Filter>) -> Self {
         Self::List(ListOperator::MustPassOne, filters.into_iter().collect())
     }
 
-    /// Rows of which this leaves out no cell.
+    /// Rows in which every cell passes.
     pub fn skip(self) -> Self {
         Self::Skip(Box::new(self))
     }
 
-    /// All up to the first that this leaves out.
+    /// All cells up to the first that does not pass.
     pub fn while_match(self) -> Self {
         Self::WhileMatch(Box::new(self))
     }

@@ -1,4 +1,4 @@
-//! A native client of HBase: its RPC, its location rules and its retries, on tokio.
+//! A native HBase client on tokio, with HBase's RPC, region location and retry rules.
 //!
 //! ```no_run
 //! # async fn example() -> evenkeel_client::Result<()> {
@@ -11,7 +11,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`connection`] | [`Connection`]: one per cluster and process, cheap to clone |
 //! | [`table`] | [`Table`]: get, put, delete, increment, append, check and mutate, batch, scan |
@@ -24,24 +24,28 @@
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
 //! | [`error`] | [`Error`], which says whether to try again |
 //! | `rpc` | one multiplexed socket per server and service |
-//! | `registry` | where a client begins: servers or ZooKeeper |
-//! | `location` | which server holds a row, cached, from hbase:meta |
-//! | `replica` | reads that any replica of a region may answer |
-//! | `retry` | how often and how soon to try again |
+//! | `registry` | looks up the cluster: servers or ZooKeeper |
+//! | `location` | the cache of region locations, from hbase:meta |
+//! | `replica` | timeline-consistent reads, from any replica |
+//! | `retry` | retry limits and backoff |
 //!
 //! # What it promises
 //!
-//! - **Every wait ends.** A call has `rpc_timeout`, with connecting and waiting for another who connects; an operation with
-//!   all its lookups and retries has `operation_timeout`. Who waited for another's connect or lookup shares its failure.
-//! - **Retries are HBase's** (`hbase.client.pause`, `hbase.client.retries.number`): an exception class decides whether the
-//!   cached location goes, whether to wait, and whether to give up. Increments and appends carry a nonce that stays the
-//!   same over retries, so a server applies them once.
-//! - **Bytes from a server are checked**: no length is believed before the bytes are there, and a frame has a limit.
-//! - An operation whose future is dropped may or may not have been applied; the connection stays usable.
+//! - **Every wait ends.** `rpc_timeout` bounds a call, including the connect. `operation_timeout`
+//!   bounds an operation with all its lookups and retries. Connects and lookups are single flights;
+//!   callers that wait for one share its failure.
+//! - **Retries are HBase's** (`hbase.client.pause`, `hbase.client.retries.number`): the exception's
+//!   class decides whether the cached location is dropped, whether to pause, and whether to stop.
+//!   Increments and appends carry the same nonce in every retry, so a server applies them once.
+//! - **Bytes from a server are checked**: no memory is reserved by a length alone, and the length
+//!   of a frame is limited.
+//! - An operation whose future is dropped may or may not have been applied; the connection stays
+//!   usable.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![forbid(unsafe_code)]
 
 mod batch;
 mod cells;

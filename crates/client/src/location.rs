@@ -1,10 +1,13 @@
-//! Which server holds a row: looked up in hbase:meta, cached, and forgotten when a server says otherwise.
+//! The cache of region locations: filled from hbase:meta, and invalidated by servers' exceptions.
 //!
-//! A lookup is HBase's own: a reversed scan of hbase:meta from `table,row,99999999999999`, whose first row is the
-//! region that holds the row; the rows after it are cached too. hbase:meta itself is found through the registry. One
-//! lookup per table runs at a time, and who waited for it looks into the cache first, or gets its failure when nobody could be
-//! asked; waiting and looking up take the time of an operation at most. The cache holds one entry per region of the tables in
-//! use.
+//! A lookup is HBase's own: a reversed scan of hbase:meta from `table,row,99999999999999`, whose
+//! first row is the region that holds the row; the rows after it are cached too. hbase:meta itself
+//! is found through the registry. Lookups of one table are a single flight: a caller that waited
+//! checks the cache again, or takes the other caller's error if hbase:meta could not be reached.
+//! The operation timeout bounds waiting and lookup together. The cache holds one entry for each
+//! region of the tables in use.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -22,12 +25,12 @@ use crate::error::{Error, Result};
 use crate::result::RowResult;
 use crate::rpc::{Endpoint, Pool, Service};
 
-/// The id in a search key: after every region id that exists.
+/// The region id in a search key that sorts after every existing id.
 const LAST_ID: &str = "99999999999999";
-/// The id in a search key: before every region id that exists.
+/// The region id in a search key that sorts before every existing id.
 const FIRST_ID: &str = "00000000000000";
 
-/// A region and the server that it was last seen on.
+/// A region and the server that last held it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionLocation {
     /// The region.
@@ -38,13 +41,13 @@ pub struct RegionLocation {
     pub seq_num: i64,
 }
 
-/// A location in the cache, with what calls to it need.
+/// A location in the cache, with the endpoint for calls to it.
 #[derive(Debug)]
 pub(crate) struct CachedLocation {
     location: RegionLocation,
-    /// Where the region's server takes reads and writes, once one was made.
+    /// ClientService of the region's server, set by the first call.
     endpoint: OnceLock<Arc<Endpoint>>,
-    /// The region's other replicas, by id, where they are open.
+    /// The region's other open replicas, by id.
     replicas: Vec<Arc<CachedLocation>>,
 }
 
@@ -58,10 +61,10 @@ impl CachedLocation {
         &self.replicas
     }
 
-    /// The place of a replica, which for 0 is this one.
+    /// The location of a replica; this one for id 0.
     ///
     /// # Errors
-    /// [`Error::NoServer`] when it is not open.
+    /// [`Error::NoServer`] if it is not open.
     pub(crate) fn replica(self: &Arc<Self>, id: u32) -> Result<Arc<Self>> {
         let of_id = |place: &&Arc<Self>| u32::try_from(place.region.replica_id()) == Ok(id);
         std::iter::once(self).chain(&self.replicas).find(of_id).cloned().ok_or_else(|| {
@@ -77,7 +80,7 @@ impl CachedLocation {
         self.server.host_port()
     }
 
-    /// The region's server's ClientService.
+    /// ClientService of the region's server.
     pub(crate) fn endpoint(&self, pool: &Pool) -> &Endpoint {
         self.endpoint.get_or_init(|| pool.endpoint(&self.address(), Service::Client))
     }
@@ -91,13 +94,13 @@ impl Deref for CachedLocation {
     }
 }
 
-/// A region by its full name.
+/// Specifies a region by its full name.
 pub(crate) fn region_specifier(region: &RegionInfo) -> pb::RegionSpecifier {
     let kind = pb::region_specifier::RegionSpecifierType::RegionName;
     pb::RegionSpecifier { r#type: kind as i32, value: region.name().clone() }
 }
 
-/// Which region is sought.
+/// Which region to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seek<'a> {
     /// The one that holds the row.
@@ -133,9 +136,11 @@ impl Seek<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct TableLocations {
     regions: RwLock<BTreeMap<Bytes, Arc<CachedLocation>>>,
-    /// Held by one lookup of the table at a time; the last failure that says nothing of the row sought.
+    /// Held by the one lookup of the table in flight. Contains the last failure to reach
+    /// hbase:meta.
     pub(crate) lookup: tokio::sync::Mutex<Option<Error>>,
-    /// Such failures so far, by which one that waited knows whether the last was while it did.
+    /// The number of such failures. A caller that waited compares it to know whether one happened
+    /// meanwhile.
     pub(crate) failures: AtomicU64,
 }
 
@@ -166,7 +171,7 @@ pub(crate) struct LocationCache {
 }
 
 impl LocationCache {
-    /// A table's part of the cache, which stays the same as long as the cache.
+    /// A table's part of the cache. It lives as long as the cache.
     pub(crate) fn of_table(&self, table: &TableName) -> Arc<TableLocations> {
         let mut tables = self.tables.lock();
         match tables.get(table) {
@@ -179,7 +184,7 @@ impl LocationCache {
         self.of_table(place.region.table()).add(place);
     }
 
-    /// Forgets a location, unless another has taken its place.
+    /// Removes a location, unless another one has replaced it.
     pub(crate) fn remove(&self, place: &Arc<CachedLocation>) {
         let table = self.of_table(place.region.table());
         let mut regions = table.regions.write();
@@ -188,7 +193,7 @@ impl LocationCache {
         }
     }
 
-    /// Forgets the region that a place is a replica of.
+    /// Removes the region of which a location is a replica.
     pub(crate) fn remove_with_replicas(&self, place: &CachedLocation) {
         self.of_table(place.region.table()).regions.write().remove(place.region.start_key());
     }
@@ -208,7 +213,7 @@ impl LocationCache {
         }
     }
 
-    /// Draws the conclusions from a call's failure.
+    /// Invalidates the locations that a call's failure shows to be stale.
     pub(crate) fn on_error(&self, place: &Arc<CachedLocation>, error: &Error) {
         if !error.clears_location() {
             return;
@@ -224,14 +229,14 @@ impl LocationCache {
             let (region, seq_num) = (place.region.clone(), place.seq_num);
             let location = RegionLocation { region, server: ServerName::new(&host, port, -1), seq_num };
             let moved = Arc::new(CachedLocation::new(location));
-            // Only where the old one was: what has come in the meantime is newer.
+            // An entry that was added meanwhile is newer and stays.
             let table = self.of_table(moved.region.table());
             table.regions.write().entry(moved.region.start_key().clone()).or_insert(moved);
         }
     }
 }
 
-/// Where a region went, by the exception's fields or its text.
+/// The server to which a region moved, from the exception's fields or its text.
 fn moved_to(error: &Error) -> Option<(String, u16)> {
     let remote = error.remote().filter(|_| error.kind() == Some(evenkeel_common::ErrorKind::RegionMoved))?;
     let in_text = || {
@@ -249,11 +254,11 @@ pub(crate) struct MetaRow {
     pub(crate) server: Option<ServerName>,
     pub(crate) seq_num: i64,
     pub(crate) state: Option<String>,
-    /// Where the region's other replicas are.
+    /// The locations of the region's other replicas.
     pub(crate) replicas: Vec<RegionLocation>,
 }
 
-/// The most replicas of a region that are looked for: their columns have ids of four hexadecimal digits.
+/// The largest replica id: columns of replicas have ids of four hexadecimal digits.
 const REPLICAS_MAX: i32 = 0xffff;
 
 impl MetaRow {
@@ -269,7 +274,7 @@ impl MetaRow {
         Ok(Some(Self { region, server: server_of(row, ""), seq_num, state, replicas }))
     }
 
-    /// Where the region and its replicas are; `None` when it has no server itself.
+    /// The location of the region and its replicas; `None` if the region has no server.
     pub(crate) fn place(self) -> Option<CachedLocation> {
         let location = RegionLocation { region: self.region, server: self.server?, seq_num: self.seq_num };
         let replicas = self.replicas.into_iter().map(CachedLocation::new).map(Arc::new).collect();
@@ -277,7 +282,7 @@ impl MetaRow {
     }
 }
 
-/// The server that a row names in the columns that end so.
+/// The server that a row names in the columns with a suffix.
 fn server_of(row: &RowResult, suffix: &str) -> Option<ServerName> {
     let address = std::str::from_utf8(row.value("info", format!("server{suffix}"))?).ok()?;
     let (host, port) = address.rsplit_once(':')?;
@@ -285,7 +290,7 @@ fn server_of(row: &RowResult, suffix: &str) -> Option<ServerName> {
     Some(ServerName::new(host, port.parse().ok()?, start_code))
 }
 
-/// Ids of the replicas that a row has servers for, by its columns `server_0001` and on.
+/// The ids of the replicas for which a row has a column `server_ID`.
 fn replica_ids(row: &RowResult) -> impl Iterator<Item = i32> {
     let of_column = |qualifier: &[u8]| {
         let digits = std::str::from_utf8(qualifier.strip_prefix(b"server_")?).ok()?;
@@ -304,7 +309,8 @@ fn replica_location(row: &RowResult, region: &RegionInfo, id: i32) -> Option<Reg
     Some(RegionLocation { region, server, seq_num })
 }
 
-/// The location of the sought region among rows of hbase:meta that were scanned backwards, and the others to cache.
+/// Reads rows of a reversed scan of hbase:meta: the location of the region to find, then other
+/// locations to cache.
 pub(crate) fn locations_in_meta(
     seek: Seek<'_>,
     table: &TableName,

@@ -1,9 +1,10 @@
-//! [`BufferedMutator`]: many writes with few calls.
+//! [`BufferedMutator`]: gathers writes into batches.
 //!
-//! Mutations gather until they are `write_buffer_bytes`, or until the flush interval has passed; then a task writes them
-//! as one batch while the next gather. At most twice `write_buffer_bytes` are held at a time, gathered and in flight
-//! together: past that [`BufferedMutator::mutate`] waits. What fails for good is kept with its error until it is asked
-//! for, up to [`FAILURES_MAX`].
+//! When the buffered mutations reach `write_buffer_bytes`, or the flush interval has passed, a task
+//! writes them as one batch, and the next ones are buffered meanwhile. Buffered and in-flight
+//! mutations together hold at most twice `write_buffer_bytes`; beyond that
+//! [`BufferedMutator::mutate`] waits. Mutations that failed are kept with their errors, up to
+//! [`FAILURES_MAX`], until the caller takes them.
 //!
 //! ```no_run
 //! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
@@ -31,12 +32,12 @@ use crate::error::{Error, Result};
 use crate::operation::{Action, Mutation};
 use crate::table::Table;
 
-/// Failures that are kept; later ones are only counted.
+/// The number of failures that are kept; further ones are counted.
 pub const FAILURES_MAX: usize = 10_000;
-/// What a mutation costs besides its cells.
+/// The memory of a mutation besides its cells.
 const MUTATION_BYTES: usize = 128;
 
-/// A mutation that was not made, or of which that is not known.
+/// A mutation that failed, or whose outcome is unknown.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The mutation.
@@ -58,15 +59,16 @@ struct Buffer {
 struct Inner {
     table: Table,
     flush_bytes: usize,
-    /// Bytes that may be held.
+    /// Permits for the bytes that may be held.
     capacity: Arc<Semaphore>,
     capacity_bytes: usize,
     buffer: Mutex<Buffer>,
     batch_done: Notify,
 }
 
-/// Gathers mutations of a table. Drop it only after [`BufferedMutator::flush`] or [`BufferedMutator::close`]: what has
-/// gathered since is lost, while what is in flight is still written.
+/// Gathers mutations of a table into batches. Dropping it loses the mutations buffered since the
+/// last [`BufferedMutator::flush`] or [`BufferedMutator::close`]; batches in flight are still
+/// written.
 #[derive(Debug)]
 pub struct BufferedMutator {
     inner: Arc<Inner>,
@@ -96,12 +98,13 @@ impl BufferedMutator {
         }
     }
 
-    /// Gathers this many bytes before it writes.
+    /// Sets the bytes that are buffered before a batch is written.
     pub fn buffer_bytes(self, bytes: usize) -> Self {
         Self::with_bytes(self.inner.table.clone(), bytes)
     }
 
-    /// Writes also after a time (`hbase.client.write.buffer.periodicflush.timeout.ms`).
+    /// Also writes a batch whenever an interval has passed
+    /// (`hbase.client.write.buffer.periodicflush.timeout.ms`).
     pub fn flush_interval(mut self, every: Duration) -> Self {
         let inner = Arc::downgrade(&self.inner);
         self.timer.iter().for_each(JoinHandle::abort);
@@ -116,16 +119,16 @@ impl BufferedMutator {
         self
     }
 
-    /// Adds a mutation; waits while there is no room.
+    /// Adds a mutation; waits while the buffer is full.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for one that cannot be sent. What comes of the others is told by
-    /// [`BufferedMutator::flush`].
+    /// [`Error::InvalidArgument`] if the mutation is invalid. [`BufferedMutator::flush`] returns
+    /// failures of the write.
     pub async fn mutate(&self, mutation: impl Into<Mutation>) -> Result<()> {
         let mutation = mutation.into();
         self.inner.table.check(&mutation)?;
         let bytes = mutation.bytes() + MUTATION_BYTES;
-        // A mutation that is larger than all there is takes all there is.
+        // A mutation that exceeds the capacity takes all of it.
         let permits = length::must_u32(bytes.min(self.inner.capacity_bytes));
         let capacity = match self.inner.capacity.clone().try_acquire_many_owned(permits) {
             Ok(capacity) => capacity,
@@ -147,7 +150,8 @@ impl BufferedMutator {
         Ok(())
     }
 
-    /// Writes what has gathered, and waits until all of it is answered; gives what failed since the last time.
+    /// Writes the buffered mutations and waits until every batch has been answered. Returns the
+    /// failures since the last call.
     pub async fn flush(&self) -> Vec<Failure> {
         send(&self.inner);
         loop {
@@ -159,8 +163,8 @@ impl BufferedMutator {
         }
     }
 
-    /// What failed since it was last asked for. Of more than [`FAILURES_MAX`] the rest is lost, which a warning in the
-    /// log says.
+    /// Takes the failures since the last call. If there were more than [`FAILURES_MAX`], a warning
+    /// is logged with the number that was dropped.
     pub fn take_failures(&self) -> Vec<Failure> {
         let mut buffer = self.inner.buffer.lock();
         let dropped = std::mem::take(&mut buffer.failures_dropped);
@@ -170,13 +174,13 @@ impl BufferedMutator {
         std::mem::take(&mut buffer.failures)
     }
 
-    /// Writes what has gathered and ends; gives what failed.
+    /// Flushes and closes the mutator. Returns the failures since the last call.
     pub async fn close(self) -> Vec<Failure> {
         self.flush().await
     }
 }
 
-/// Has a task write what has gathered.
+/// Spawns a task that writes the buffered mutations.
 fn send(inner: &Arc<Inner>) {
     let mutations = {
         let mut buffer = inner.buffer.lock();
@@ -209,7 +213,7 @@ fn keep(inner: &Inner, failures: impl Iterator<Item = Failure>) {
     }
 }
 
-/// A batch in flight; its end is told even if its task is.
+/// A batch in flight. Its drop counts it as done, even if its task is aborted.
 struct InFlightBatch(Arc<Inner>);
 
 impl Drop for InFlightBatch {

@@ -1,9 +1,10 @@
-//! What a table is asked to do: [`Get`], [`Scan`], and the mutations [`Put`], [`Delete`], [`Increment`] and [`Append`].
+//! Operations on a table: [`Get`], [`Scan`], and the mutations [`Put`], [`Delete`], [`Increment`]
+//! and [`Append`].
 //!
-//! All are built by value: `Put::new("row").column("f", "q", "v")`. Timestamps are milliseconds since 1970; a cell without
-//! one gets the server's clock.
+//! They are built by value: `Put::new("row").column("f", "q", "v")`. Timestamps are milliseconds
+//! since 1970; a cell without one gets the server's clock.
 //!
-//! | module | nouns |
+//! | module | content |
 //! |---|---|
 //! | `read` | [`Get`], [`Scan`], [`Consistency`] and what both select |
 //! | `mutation` | [`Put`], [`Delete`], [`Increment`], [`Append`], [`Mutation`] |

@@ -1,8 +1,10 @@
-//! Where a client begins: the cluster's id, its active master and the server of hbase:meta, asked of servers or read in
-//! ZooKeeper.
+//! The registry: the cluster's id, its active master and the server of hbase:meta, from servers or
+//! from ZooKeeper.
 //!
-//! Nodes in ZooKeeper hold `FF | u32 len | len bytes of no concern | PBUF | message`; the part before `PBUF` may be
-//! absent. A session lasts for one lookup, since lookups are rare.
+//! Nodes in ZooKeeper hold `FF | u32 len | len bytes that are ignored | PBUF | message`; the part
+//! before `PBUF` may be absent. A session lasts for one lookup, since lookups are rare.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use evenkeel_common::ServerName;
 use evenkeel_protocol::{PB_MAGIC, pb};
@@ -60,8 +62,8 @@ pub(crate) async fn meta_server(pool: &Pool, config: &ClientConfig) -> Result<Se
     .await
 }
 
-/// What `take` finds in the answer of the first server of the bootstrap list in whose answer it finds it. One whose bytes
-/// make no sense, or who does not know, leads to the next, as one that does not answer.
+/// Asks the servers of the bootstrap list in order, and returns what `take` extracts from the first
+/// usable answer. A server that does not answer, sends malformed bytes or does not know is skipped.
 async fn ask<R: Message + Default, T>(
     pool: &Pool,
     config: &ClientConfig,

@@ -1,10 +1,13 @@
-//! Reads that any replica of a region may answer ([`crate::Consistency::Timeline`]).
+//! Timeline-consistent reads, which any replica of a region may answer
+//! ([`crate::Consistency::Timeline`]).
 //!
-//! The first replica is asked; when it has not answered after a while, or failed, so are the others, all at once, and the
-//! first answer is the read's. It fails when all have failed, with what the first replica said. Each asks again by itself as
-//! reads do. A region that has one replica is read as ever.
+//! The read goes to the primary replica. If that one has failed or not answered within a delay, the
+//! read goes to all others at once, and the first answer wins. If all fail, the read fails with the
+//! primary's error. Each replica's read has its own retries. A region with one replica is read as
+//! with strong consistency.
 //!
-//! [`LateReads`] says what becomes of those who did not answer first, and of all when the read's own future is dropped.
+//! [`LateReads`] decides what happens to the slower reads, and to all reads if the caller's future
+//! is dropped.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,19 +18,19 @@ use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
-/// What becomes of reads whose answer is not needed.
+/// What happens to reads whose answer is no longer needed.
 #[derive(Clone)]
 pub(crate) enum LateReads<L> {
-    /// They end where they are: a Get leaves nothing behind.
+    /// They are aborted: a Get leaves nothing on the server.
     Cancel,
-    /// They run to their end, which their own time limits bound, and what they got is given to this to let go of.
+    /// They run to their end, bounded by their own timeouts, and this closes what they opened.
     Finish(L),
 }
 
-/// No one that answers have to be given to.
+/// For reads that leave nothing to clean up.
 pub(crate) type NoCleanup<T> = fn(T);
 
-/// Reads under way. Dropping it ends them, when they may be ended.
+/// Reads in flight that are aborted on drop.
 #[derive(Default)]
 struct PendingReads(Vec<AbortHandle>);
 
@@ -37,7 +40,7 @@ impl Drop for PendingReads {
     }
 }
 
-/// The first answer of `first` and, once it has kept us waiting for `wait`, of `others`.
+/// The first answer of `first` or, after `wait` or its failure, of `others`.
 pub(crate) async fn first_of<T, F, L>(
     first: F,
     wait: Duration,
@@ -71,7 +74,7 @@ where
         Ok(None) | Err(_) => {}
     }
     others.into_iter().for_each(|other| ask(false, other));
-    // Those who were asked hold the others: when the last has ended, however, there is nothing more to wait for.
+    // Only the tasks hold senders now, so the channel closes when the last of them ends.
     drop(sender);
     while let Some((of_first, answer)) = answers.recv().await {
         match answer {
@@ -89,7 +92,7 @@ fn clean_up<T>(answer: T, late_reads: &LateReads<impl Fn(T)>) {
     }
 }
 
-/// Lets go of answers that came in the same moment.
+/// Cleans up answers that arrived at the same time.
 fn take_answer<T>(
     answer: T,
     answers: &mut mpsc::Receiver<(bool, Result<T>)>,

@@ -1,10 +1,12 @@
 //! [`RowResult`]: the cells of one row.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use bytes::Bytes;
 use evenkeel_common::KeyValue;
 
-/// The cells of one row, in HBase's order: family, qualifier, newest first. Empty when the row has none of those asked
-/// for.
+/// The cells of one row, in HBase's order: family, qualifier, newest first. Empty if the row has
+/// none of the requested cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowResult {
     cells: Vec<KeyValue>,
@@ -28,12 +30,12 @@ impl RowResult {
         &self.cells
     }
 
-    /// The cells, given away.
+    /// The cells, owned.
     pub fn into_cells(self) -> Vec<KeyValue> {
         self.cells
     }
 
-    /// Whether there are no cells.
+    /// Returns true if there are no cells.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
@@ -53,23 +55,23 @@ impl RowResult {
         Some(i64::from_be_bytes(self.value(family, qualifier)?.try_into().ok()?))
     }
 
-    /// The answer to a Get that asked for existence alone.
+    /// The answer to a Get with [`crate::Get::existence_only`].
     pub fn exists(&self) -> Option<bool> {
         self.exists
     }
 
-    /// Whether it came from a replica that may lag behind.
+    /// Returns true if the result is from a secondary replica and may be stale.
     pub fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// A piece of a row, of which the next result may be another.
+    /// A partial row; the next result may continue it.
     pub(crate) fn piece(cells: Vec<KeyValue>, stale: bool) -> Self {
         Self { partial: true, ..Self::new(cells, None, stale) }
     }
 
-    /// Whether the next result of the scan may have more cells of the row. Only scans that asked for pieces
-    /// ([`crate::Scan::batch`], [`crate::Scan::allow_partial`]) give such results.
+    /// Returns true if the next result of the scan may have more cells of the row. Only scans with
+    /// [`crate::Scan::batch`] or [`crate::Scan::allow_partial`] return such results.
     pub fn is_partial(&self) -> bool {
         self.partial
     }
@@ -83,8 +85,8 @@ impl RowResult {
 /// The outcome of a [`crate::CheckAndMutate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckAndMutateResult {
-    /// Whether the check held and so the mutation was made.
+    /// Whether the check passed and the mutations were applied.
     pub success: bool,
-    /// New cells of increments and appends.
+    /// The new cells of increments and appends.
     pub result: RowResult,
 }

@@ -1,4 +1,4 @@
-//! [`Retry`]: how often and how soon to try again.
+//! [`Retry`]: retry limits and backoff.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
 
-/// What the first pause is multiplied by, try after try (`HConstants.RETRY_BACKOFF`).
+/// The multiples of the first pause, attempt by attempt (`HConstants.RETRY_BACKOFF`).
 const BACKOFF: [u32; 13] = [1, 2, 3, 5, 10, 20, 40, 100, 100, 100, 100, 200, 200];
 
-/// The tries of one operation.
+/// The attempts of one operation.
 #[derive(Debug)]
 pub(crate) struct Retry {
     deadline: Instant,
@@ -32,15 +32,15 @@ impl Retry {
         }
     }
 
-    /// The time that is left for one call of at most `limit`.
+    /// The timeout of one call: `limit`, or the operation's remaining time if that is less.
     pub(crate) fn call_timeout(&self, limit: Duration) -> Duration {
         limit.min(self.deadline.saturating_duration_since(Instant::now())).max(Duration::from_millis(1))
     }
 
-    /// Notes a failure and waits until the next try.
+    /// Records a failure and waits until the next attempt.
     ///
     /// # Errors
-    /// The failure itself, when it is final or no try is left.
+    /// The failure itself if it is final; [`Error::RetriesExhausted`] if no attempt is left.
     pub(crate) async fn after(&mut self, error: Error) -> Result<()> {
         if error.is_final() {
             return Err(error);
@@ -48,7 +48,7 @@ impl Retry {
         self.pause_after(error).await
     }
 
-    /// As [`Retry::after`], for failures that the caller knows a way around.
+    /// As [`Retry::after`], also for final failures, which the caller can work around.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let pause = self.next_pause(&error);
         self.attempts += 1;
@@ -73,7 +73,7 @@ impl Retry {
     }
 }
 
-/// The pause after a number of failures, with up to 1 % more so that clients do not march in step.
+/// The pause after a number of failures, with up to 1 % of jitter.
 pub(crate) fn backoff(first: Duration, failures: u32) -> Duration {
     let last = BACKOFF.len() - 1;
     let pause = first.saturating_mul(BACKOFF[(failures as usize).min(last)]);

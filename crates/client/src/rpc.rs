@@ -1,14 +1,17 @@
 //! HBase's RPC, client side: multiplexed sockets to each server and service.
 //!
-//! [`Pool`] holds the sockets and makes them on first use. One task connects, and all calls that need the socket wait for
-//! it, each for its own time at most: they share the socket, or the failure. An [`Endpoint`] is one service of one server,
-//! with as many [`connection::RpcConnection`]s as `hbase.client.ipc.pool.size` says, used in turn. When a socket ends, every call that waits on it fails with a connection error and the next call connects anew. [`frame`] knows
-//! the bytes, [`calls`] who waits for what, [`open`] what comes before the first request.
+//! [`Pool`] holds the sockets and opens them on first use. A connect is a single flight: one task
+//! connects, all calls that need the socket wait for it, each for its own timeout, and share the
+//! socket or the failure. An [`Endpoint`] is one service of one server, with
+//! `hbase.client.ipc.pool.size` [`connection::RpcConnection`]s, used round robin. When a socket
+//! closes, every call that waits on it fails with a connection error, and the next call connects
+//! again. [`frame`] encodes and parses, [`pending_calls`] holds the calls in flight, [`opener`]
+//! runs before the first request.
 //!
-//! Messages are told apart at the edges alone: a parameter is a [`Param`], an answer bytes until its caller decodes it. An
-//! async function is compiled anew for each message that it is generic over, and in each crate that awaits it unless it is
-//! boxed where it is written; so what is seldom done is a [`Boxed`] future, and the way of a call through an open socket,
-//! which is done all the time, is not.
+//! Only the edges are generic over messages: a parameter is a [`Param`], and a response stays bytes
+//! until its caller decodes it. An async function is compiled once for each message that it is
+//! generic over, and in each crate that awaits it, unless it is boxed where it is defined. So rare
+//! paths are [`Boxed`] futures; the path of a call through an open socket is not.
 
 mod compress;
 pub(crate) mod connection;
@@ -38,10 +41,10 @@ use pending_calls::timed_out;
 pub use compress::Compressor;
 pub use opener::{Opened, Opener, Opening, Transport};
 
-/// What HBase's client raises when a server has too many calls of this client.
+/// The exception of HBase's client for too many concurrent calls to one server.
 const SERVER_TOO_BUSY: &str = "org.apache.hadoop.hbase.ipc.ServerTooBusyException";
 
-/// A service of a server; each has sockets of its own.
+/// A service of a server. Each service has its own sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Service {
     Client,
@@ -62,12 +65,12 @@ impl Service {
     }
 }
 
-/// A future whose code is here, once, and not where it is awaited.
+/// A future that is compiled once, here, instead of where it is awaited.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// The parameter of a call: any message.
 pub(crate) trait Param: Send + Sync {
-    /// Bytes that it takes.
+    /// Its encoded length in bytes.
     fn len(&self) -> usize;
 
     /// Appends it.
@@ -84,7 +87,7 @@ impl<M: Message> Param for M {
     }
 }
 
-/// One call: what is common to all methods.
+/// One call of any method.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) service: Service,
@@ -97,19 +100,20 @@ pub(crate) struct Call<'a> {
     pub(crate) priority: u32,
 }
 
-/// What comes of connecting, once it is known. It is lost when the task that connects ends early.
+/// The outcome of a connect, once it is known. The channel closes if the connecting task ends
+/// early.
 type Connecting = watch::Receiver<Option<Result<Arc<RpcConnection>>>>;
 
-/// One place for a link of an endpoint.
+/// One connection of an endpoint, open or not.
 #[derive(Debug, Default)]
 struct Slot {
     connection: RwLock<Option<Arc<RpcConnection>>>,
-    /// There while a task connects.
+    /// Set while a task connects.
     connecting: Mutex<Option<Connecting>>,
 }
 
 impl Slot {
-    /// Its link, while that is open.
+    /// Its connection, if that is open.
     fn open(&self) -> Option<Arc<RpcConnection>> {
         self.connection.read().clone().filter(|connection| connection.is_open())
     }
@@ -126,7 +130,7 @@ pub(crate) struct Endpoint {
     calls: AtomicUsize,
 }
 
-/// A call that counts among those of its server.
+/// Counts a call to a server until it is dropped.
 struct InFlightGuard<'a>(&'a AtomicUsize);
 
 impl Drop for InFlightGuard<'_> {
@@ -136,7 +140,7 @@ impl Drop for InFlightGuard<'_> {
 }
 
 impl Endpoint {
-    /// Calls a method; gives the response and its cell block.
+    /// Calls a method; returns the response and its cell block.
     pub(crate) async fn call<R: Message + Default>(&self, call: Call<'_>) -> Result<(R, Bytes)> {
         let response = self.exchange(call).await?;
         Ok((R::decode(response.message)?, response.cells))
@@ -175,7 +179,7 @@ impl Endpoint {
         })))
     }
 
-    /// Waits for a slot's link, for the call's time at most.
+    /// Waits for a slot's connection, at most for the call's timeout.
     fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> Boxed<'a, Arc<RpcConnection>> {
         let (method, limit) = (call.method, call.timeout);
         Box::pin(async move {
@@ -195,11 +199,13 @@ impl Endpoint {
         Error::Connection(format!("{}: connecting ended early", self.address))
     }
 
-    /// The slot's link when it is open by now, or else the task that connects, begun when there is none. It is a task of its
-    /// own, so that a caller who gives up takes nothing from the others.
+    /// The slot's connection if it is open, or the outcome of the connecting task, which is spawned
+    /// if there is none. It is a task of its own, so that a caller that times out does not cancel
+    /// it for the others.
     fn connecting(&self, slot: &Arc<Slot>) -> Result<Arc<RpcConnection>, Connecting> {
         let mut connecting = slot.connecting.lock();
-        // Under the lock: a task that is done puts its link there before it leaves.
+        // Checked under the lock: a connecting task stores its connection before it clears
+        // `connecting`.
         if let Some(connection) = slot.open() {
             return Ok(connection);
         }
@@ -234,12 +240,12 @@ impl Pool {
         Self { config, endpoints: Mutex::default() }
     }
 
-    /// Calls a method at `host:port`; gives the response.
+    /// Calls a method at `host:port`; returns the response.
     pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> Boxed<'a, Response> {
         Box::pin(async move { self.endpoint(address, call.service).exchange(call).await })
     }
 
-    /// A service of a server, with its sockets. It stays the same as long as the pool.
+    /// A service of a server, with its sockets. It lives as long as the pool.
     pub(crate) fn endpoint(&self, address: &str, service: Service) -> Arc<Endpoint> {
         let mut endpoints = self.endpoints.lock();
         let new = || {
@@ -259,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// Never done with a socket; counts them.
+    /// Counts sockets and never finishes one.
     #[derive(Debug, Default)]
     struct Stuck(AtomicUsize);
 
@@ -270,7 +276,8 @@ mod tests {
         }
     }
 
-    /// Many calls at once at a server that cannot be connected to: how each ended, after how long, and the sockets made.
+    /// Concurrent calls to a server whose connect never finishes: their errors, the time taken, and
+    /// the number of sockets.
     async fn calls(connect_ms: u64, call_ms: u64) -> (Vec<Error>, Duration, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();

@@ -1,12 +1,14 @@
 //! [`Scanner`]: rows of a scan, batch by batch, across regions, retries and restarts of servers.
 //!
-//! A scanner is at a *place*: the row to go on from, kept in `scan.start`. Whole rows move the place; parts of a row are
-//! held in `part` until the row is whole, and thrown away when the scanner on the server is lost, since the new one
-//! starts the row again. So a row is given once and never mixed from two reads.
+//! A scanner's *position* is the row from which it continues, in `scan.start`. Complete rows
+//! advance the position. Partial rows are buffered in `part` until the row is complete, and dropped
+//! if the scanner on the server is lost, since its successor starts the row again. So each row is
+//! returned once and is never mixed from two reads.
 //!
-//! Memory: one response (`scanner_bytes_max`, or one row if that is larger). A scan that allows pieces of rows gives what
-//! comes as it comes; of a row that was interrupted it keeps the last cell given, reads the row again at the same read
-//! point, and leaves out what was given.
+//! Memory: one response (`scanner_bytes_max`, or one row if that is larger). A scan that allows
+//! partial rows returns them as they arrive. If such a row is interrupted, the scanner keeps its
+//! last returned cell, reads the row again at the same read point, and skips the cells already
+//! returned.
 //!
 //! ```no_run
 //! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
@@ -48,7 +50,7 @@ use crate::retry::Retry;
 use crate::rpc::{Call, Service};
 use crate::table::Table;
 
-/// A scanner that a server keeps for us.
+/// A scanner that is open on a server.
 #[derive(Debug)]
 struct OpenScanner {
     at: Arc<CachedLocation>,
@@ -56,10 +58,10 @@ struct OpenScanner {
     next_call_seq: u64,
 }
 
-/// The first answer to a scan that any replica may give, and the replica that gave it.
+/// The first response to a scan, and the replica that sent it.
 type FirstResponse = (Arc<CachedLocation>, (pb::ScanResponse, CellBlock));
 
-/// Rows of a scan. Dropping it tells the server that it is no longer needed.
+/// The rows of a scan. Dropping it closes the scanner on the server.
 #[derive(Debug)]
 pub struct Scanner {
     table: Table,
@@ -68,12 +70,12 @@ pub struct Scanner {
     open: Option<OpenScanner>,
     part: Vec<KeyValue>,
     ready: VecDeque<RowResult>,
-    /// In pieces: the last cell given of a row that is not whole yet.
+    /// For partial rows: the last returned cell of a row that is not complete.
     last: Option<KeyValue>,
     read_point: Option<u64>,
     cursor: Option<Bytes>,
     lease: Option<Duration>,
-    /// Whether the last response came from a replica that may lag behind.
+    /// Whether the last response is from a secondary replica and may be stale.
     stale: bool,
     done: bool,
 }
@@ -118,12 +120,12 @@ impl Scanner {
         Ok(self.ready.pop_front())
     }
 
-    /// The rows of the next response that has any; `None` at the end. A scan that asked for cursors also gets an empty
-    /// batch when a server says how far it is.
+    /// The rows of the next response that has any; `None` at the end. A scan with [`Scan::cursor`]
+    /// also returns an empty batch when a server reports its cursor.
     ///
     /// # Errors
-    /// The server's exception, or the last failure once all retries are spent. The scanner goes on from the same place
-    /// when it is asked again.
+    /// The server's exception, or [`Error::RetriesExhausted`]. A later call continues from the same
+    /// position.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<RowResult>>> {
         self.cursor = None;
         while self.ready.is_empty() && !self.done && self.cursor.is_none() {
@@ -135,16 +137,16 @@ impl Scanner {
         }
     }
 
-    /// The row up to which a server had looked when the last batch was empty ([`Scan::cursor`]).
+    /// The row that the server had reached when the last batch was empty ([`Scan::cursor`]).
     pub fn cursor(&self) -> Option<&[u8]> {
         self.cursor.as_deref()
     }
 
-    /// Tells the server to keep its scanner, for a consumer that takes longer than a lease over what it has. When the
-    /// scanner is gone all the same, the next fetch opens another.
+    /// Renews the scanner's lease on the server, for a consumer that is slower than the lease. If
+    /// the lease has expired, the next fetch opens a new scanner.
     ///
     /// # Errors
-    /// As [`Scanner::next_batch`], with no retries.
+    /// As [`Scanner::next_batch`], without retries.
     pub async fn renew(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let request = pb::ScanRequest {
@@ -162,20 +164,20 @@ impl Scanner {
         Ok(())
     }
 
-    /// The rows as a stream. A task of its own asks for the next batch while this one is used, and keeps the server's
-    /// scanner alive while the consumer takes its time; dropping the stream ends it.
+    /// The rows as a stream. A task prefetches one batch, and renews the server's lease while the
+    /// consumer is slow. Dropping the stream ends the task.
     pub fn into_stream(self) -> RowStream {
         RowStream::new(self)
     }
 
-    /// Ends the scan and waits until the server knows.
+    /// Closes the scan and waits until the server has closed its scanner.
     pub async fn close(mut self) {
         if let Some(open) = self.open.take() {
             close(self.table.connection(), open).await;
         }
     }
 
-    /// One response's worth of progress, with retries.
+    /// Fetches one response, with retries.
     async fn fetch(&mut self) -> Result<()> {
         let mut retry = Retry::new(self.table.connection().config());
         loop {
@@ -226,8 +228,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Opens the scanner on the first replica, or on the others when it takes long; where it was opened. Scanners that were
-    /// opened too late are closed.
+    /// Opens the scanner on the primary replica, or on another one if the primary is slow; returns
+    /// the replica. Scanners that were opened too late are closed.
     async fn open_on_any(&self, first: &Arc<CachedLocation>, timeout: Duration) -> Result<FirstResponse> {
         let connection = self.table.connection();
         let open = |place: Arc<CachedLocation>| {
@@ -336,7 +338,7 @@ impl Scanner {
         }
     }
 
-    /// Gives a piece of a row, without the cells that were given before the scanner was lost.
+    /// Returns a partial row, without the cells that were returned before the scanner was lost.
     fn take_piece(&mut self, mut cells: Vec<KeyValue>, partial: bool) {
         if let Some(last) = self.last.take() {
             let first_row = cells.first().is_none_or(|cell| cell.as_cell().same_row(&last.as_cell()));
@@ -382,7 +384,7 @@ impl Scanner {
         self.ready.push_back(row);
     }
 
-    /// Goes to the next region, or to the end, when the server says that this one has no more.
+    /// Continues with the next region, or ends, if the server has no more rows of this one.
     fn move_on(&mut self, at: &CachedLocation, response: &pb::ScanResponse) {
         let heartbeat = response.heartbeat_message();
         let rows = !response.cells_per_result.is_empty() || !response.results.is_empty();
@@ -392,7 +394,7 @@ impl Scanner {
             return;
         }
         if !more_here || !more {
-            // The server has closed its scanner, and what there is of the last row is all there is.
+            // The server has closed its scanner, so the buffered part of the last row is complete.
             self.open = None;
             self.finish_row();
         }
@@ -403,7 +405,7 @@ impl Scanner {
         }
     }
 
-    /// Where the scan goes on after a region; `None` when it ends there.
+    /// The position after a region; `None` if the scan ends there.
     fn next_region(&self, at: &CachedLocation) -> Option<(Bytes, bool)> {
         let (stop, included) = (&self.scan.stop, self.scan.stop_included);
         match self.scan.reverse {
@@ -460,7 +462,7 @@ impl Stream for RowStream {
     }
 }
 
-/// Fetches batch after batch for a stream; ends after a failure.
+/// Fetches the batches of a stream; ends after a failure.
 async fn feed(mut scanner: Scanner, batches: mpsc::Sender<Result<Vec<RowResult>>>) {
     while let Some(batch) = scanner.next_batch().await.transpose() {
         let failed = batch.is_err();
@@ -472,7 +474,7 @@ async fn feed(mut scanner: Scanner, batches: mpsc::Sender<Result<Vec<RowResult>>
     }
 }
 
-/// Waits for the consumer, and keeps the server's scanner alive meanwhile.
+/// Waits for the consumer, and renews the scanner's lease meanwhile.
 async fn reserve<'a, T>(scanner: &mut Scanner, batches: &'a mpsc::Sender<T>) -> Option<mpsc::Permit<'a, T>> {
     let half_lease = scanner.lease.unwrap_or(Duration::from_secs(60)) / 2;
     loop {
@@ -487,13 +489,13 @@ async fn reserve<'a, T>(scanner: &mut Scanner, batches: &'a mpsc::Sender<T>) -> 
     }
 }
 
-/// Failures of the server's scanner that a new one mends, though they say not to try again.
+/// Returns true for exceptions that a new scanner recovers from, although they forbid a retry.
 fn reopens(error: &Error) -> bool {
     use ErrorKind as K;
     matches!(error.kind(), Some(K::ScannerReset | K::UnknownScanner | K::OutOfOrderScannerNext | K::Lease))
 }
 
-/// Tells a server that its scanner is done with. A failure is of no consequence: the lease ends by itself.
+/// Closes a scanner on its server. A failure is ignored: the lease expires.
 async fn close(connection: &Connection, open: OpenScanner) {
     let request = pb::ScanRequest {
         scanner_id: Some(open.id),
@@ -602,7 +604,7 @@ mod tests {
         assert!(s.ready.iter().all(RowResult::is_partial));
         assert_eq!(rows(&mut s), [("a".to_owned(), 2), ("a".to_owned(), 1)]);
         assert_eq!(s.scan.start, "", "the place moves with whole rows only");
-        // The scanner was lost and the row begins anew.
+        // The scanner was lost, so the row starts again.
         s.take_result(vec![cell("a", "1"), cell("a", "2"), cell("a", "3"), cell("a", "4")], false);
         assert_eq!(rows(&mut s), [("a".to_owned(), 1)]);
         assert_eq!((&s.scan.start[..], s.scan.start_included), (&b"a"[..], false));

@@ -22,12 +22,12 @@ use crate::result::{CheckAndMutateResult, RowResult};
 use crate::retry::Retry;
 use crate::scan::Scanner;
 
-/// One table. Cheap to clone; any number of tasks may use it at once.
+/// One table. Cheap to clone; tasks may share it.
 #[derive(Clone, Debug)]
 pub struct Table {
     connection: Connection,
     name: TableName,
-    /// The table's part of the connection's cache of locations.
+    /// The table's part of the connection's location cache.
     locations: Arc<TableLocations>,
 }
 
@@ -49,17 +49,17 @@ impl Table {
     /// Reads a row.
     ///
     /// # Errors
-    /// The server's exception, or the last failure once all retries are spent; so for all operations.
+    /// The server's exception, or [`Error::RetriesExhausted`]. This holds for all operations.
     pub async fn get(&self, get: Get) -> Result<RowResult> {
         check_row(get.row())?;
         match get.replicas() {
             Replicas::One(replica) => self.get_of(get.into_message(), replica).await,
-            // Boxed, for few reads go this way and the others should carry no more than they need.
+            // Boxed, so that the common case has a small future.
             Replicas::Any => Box::pin(self.get_of_any(get.into_message())).await,
         }
     }
 
-    /// Reads a replica.
+    /// Reads one replica.
     async fn get_of(&self, get: pb::Get, replica: u32) -> Result<RowResult> {
         let row = get.row.clone();
         let mut request = pb::GetRequest { region: pb::RegionSpecifier::default(), get };
@@ -69,7 +69,7 @@ impl Table {
         cells.result(&answer.result.unwrap_or_default())
     }
 
-    /// Reads the first replica, and the others when it takes long.
+    /// Reads the primary replica, and the others if it is slow.
     async fn get_of_any(&self, get: pb::Get) -> Result<RowResult> {
         let read = |replica: i32| {
             let (table, get) = (self.clone(), get.clone());
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Whether a row has any of the cells that a Get asks for.
+    /// Returns true if the row has any cell that the Get selects.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -114,7 +114,7 @@ impl Table {
         self.mutate(delete.into(), None).await.map(drop)
     }
 
-    /// Adds to counters; gives their new values. Applied once, however often it is tried.
+    /// Adds to counters; returns their new values. Retries do not apply it twice.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -122,7 +122,7 @@ impl Table {
         Ok(self.mutate(increment.into(), None).await?.result)
     }
 
-    /// Appends to values; gives the new ones. Applied once, however often it is tried.
+    /// Appends to values; returns the new ones. Retries do not apply it twice.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -130,8 +130,8 @@ impl Table {
         Ok(self.mutate(append.into(), None).await?.result)
     }
 
-    /// Makes mutations if a column is as expected. When a try's answer is lost and it is tried again, the second try may
-    /// see the first one's writes.
+    /// Applies mutations if a check passes. If a response is lost, the retry may see the writes of
+    /// the first attempt.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -144,7 +144,8 @@ impl Table {
         }
     }
 
-    /// Makes several mutations of a row, all or none; gives new cells of increments and appends.
+    /// Applies several mutations of a row atomically; returns the new cells of increments and
+    /// appends.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -153,17 +154,18 @@ impl Table {
         Ok(self.mutate_atomically(mutations, None).await?.result)
     }
 
-    /// Reads many rows. Each has its own outcome, at its own index. The first replica of each region is asked, whatever a
-    /// Get's [`crate::Consistency`].
+    /// Reads many rows. Outcome `i` belongs to Get `i`. Reads go to the primary replicas, whatever
+    /// a Get's [`crate::Consistency`].
     pub async fn get_all(&self, gets: impl IntoIterator<Item = Get>) -> Vec<Result<RowResult>> {
         self.batch(gets.into_iter().map(Action::from).collect()).await
     }
 
-    /// Loads store files into the region that holds `row`, all or none; whether it did. Each has its family and the
-    /// URI of a file that the server can read, whose rows all lie in that region. `false` says that they do not.
+    /// Loads store files into the region that holds `row`, all or none. Each file is given by its
+    /// family and by a URI that the server can read. Returns false if their rows do not all lie in
+    /// that region.
     ///
     /// # Errors
-    /// As [`Table::get`]; what is wrong with a file.
+    /// As [`Table::get`]; the server's exception if a file is invalid.
     pub async fn bulk_load(&self, row: &[u8], files: Vec<(Bytes, String)>) -> Result<bool> {
         let path = |(family, path)| pb::bulk_load_h_file_request::FamilyPath { family, path };
         let mut request = pb::BulkLoadHFileRequest {
@@ -177,12 +179,13 @@ impl Table {
         Ok(answer.loaded)
     }
 
-    /// Gathers mutations of this table and writes them in batches.
+    /// A mutator that gathers mutations of this table into batches.
     pub fn buffered_mutator(&self) -> BufferedMutator {
         BufferedMutator::new(self.clone())
     }
 
-    /// Does many actions, in no order, grouped by server. Each has its own outcome, at its own index.
+    /// Does many actions, grouped by server, in no particular order. Outcome `i` belongs to action
+    /// `i`.
     pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult>> {
         crate::batch::run(self, actions).await
     }
@@ -196,7 +199,7 @@ impl Table {
         outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 
-    /// Reads rows in order. Nothing is asked of a server before the first batch.
+    /// Reads rows in order. Makes no call before the first batch.
     pub fn scan(&self, scan: Scan) -> Scanner {
         Scanner::new(self.clone(), scan)
     }
@@ -264,7 +267,7 @@ impl Table {
         pb::Action { index: Some(index), mutation: Some(mutation.message(nonce)), ..Default::default() }
     }
 
-    /// Calls the region of a row until it answers or there is no point; `at` puts the region into the request.
+    /// Calls the region of a row, with retries; `at` sets the region of the request.
     pub(crate) async fn call<M: Message, R: Message + Default>(
         &self,
         row: &[u8],
@@ -276,7 +279,7 @@ impl Table {
         self.call_replica(ReadTarget { row, replica: 0 }, method, request, at, cells).await
     }
 
-    /// As [`Table::call`], a replica of the region.
+    /// As [`Table::call`], for one replica of the region.
     async fn call_replica<M: Message, R: Message + Default>(
         &self,
         asked: ReadTarget<'_>,
@@ -319,17 +322,18 @@ impl Table {
         }
     }
 
-    /// Where a region of the table is, from the cache or one lookup within the time that an operation has left.
+    /// The location of a region of the table, from the cache or from one lookup within the
+    /// operation's remaining time.
     pub(crate) async fn place(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<CachedLocation>> {
         self.connection.locate_in(&self.locations, &self.name, seek, retry).await
     }
 
-    /// Where a region of the table is, by the cache.
+    /// The location of a region of the table, from the cache.
     pub(crate) fn cached_location(&self, seek: Seek<'_>) -> Option<Arc<CachedLocation>> {
         self.locations.find(seek)
     }
 
-    /// Waits for the next try; gives up at once on a table that is disabled or gone.
+    /// Waits for the next attempt; fails at once if the table is disabled or does not exist.
     pub(crate) async fn recover(
         &self,
         at: Option<&Arc<CachedLocation>>,
@@ -347,7 +351,8 @@ impl Table {
         retry.after(error).await
     }
 
-    /// Fails when hbase:meta says that the table is disabled; says nothing when it cannot be asked.
+    /// Fails if hbase:meta says that the table is disabled. If hbase:meta cannot be read, it
+    /// succeeds.
     async fn check_enabled(&self) -> Result<()> {
         match self.connection.table_state_once(&self.name).await {
             Ok(Some(TableState::Disabled)) => Err(Error::TableNotEnabled(self.name.clone())),
@@ -357,7 +362,7 @@ impl Table {
     }
 }
 
-/// A row, and the replica of its region that is asked for it.
+/// A row, and the replica of its region to read.
 #[derive(Clone, Copy)]
 struct ReadTarget<'a> {
     row: &'a [u8],
@@ -366,7 +371,8 @@ struct ReadTarget<'a> {
 
 type Located<T> = (Option<Arc<CachedLocation>>, T);
 
-/// What came of an atomic region action: one exception for all of it, or a flag and at most one result.
+/// The outcome of an atomic region action: one exception for all of it, or a flag and at most one
+/// result.
 fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {
     let region = answer.region_action_result.first();
     let region = region.ok_or_else(|| Error::Protocol("a Multi without a region's result".to_owned()))?;

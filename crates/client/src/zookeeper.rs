@@ -1,15 +1,20 @@
-//! As much of ZooKeeper's protocol as a client of HBase needs: a session, the data of one node, the end of the session.
+//! The part of ZooKeeper's protocol that an HBase client needs: open a session, read one node,
+//! close the session.
 //!
 //! ```text
-//! frame    = i32 len | body                       numbers big-endian; string and buffer = i32 len (-1: none) | bytes
+//! frame    = i32 len | body
+//! string, buffer = i32 len (-1: none) | bytes                      all numbers are big-endian
 //! connect  = i32 0 | i64 0 | i32 session ms | i64 0 | buffer of 16 zeros | bool read-only will do
-//! accepted = i32 0 | i32 session ms (0: refused) | i64 session | buffer | bool, absent from old servers
-//! request  = i32 xid | i32 operation | string path | bool watch        (operation 4: data; -11: close, alone)
+//! accepted = i32 0 | i32 session ms (0: refused) | i64 session | buffer | bool (not from old servers)
+//! request  = i32 xid | i32 operation (4: get data) | string path | bool watch
+//! close    = i32 xid | i32 operation (-11)
 //! reply    = i32 xid | i64 zxid | i32 error (0: none, -101: no node) | buffer data | stat
 //! ```
 //!
-//! A whole client library would bring sixty crates along for this. What is left out, watches, authentication and TLS, has
-//! no part in a lookup; clusters that need the latter two are reached by the other registries.
+//! A client library would add sixty crates for this. Watches, authentication and TLS are absent;
+//! clusters that need the latter two are reached by the other registries.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use evenkeel_common::length;
 use std::time::Duration;
@@ -21,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
-/// A session's length, of which a lookup takes moments.
+/// The timeout of a session, in ms; far more than a lookup takes.
 const SESSION_MS: i32 = 30_000;
 /// Bytes of the largest reply that is read (`jute.maxbuffer` is 1 MiB).
 const REPLY_BYTES_MAX: usize = 4 << 20;
@@ -29,10 +34,11 @@ const GET_DATA: i32 = 4;
 const CLOSE_SESSION: i32 = -11;
 const NO_NODE: i32 = -101;
 
-/// The data of a node, of the first server of `host:port,host:port` that answers, tried in a random order.
+/// The data of a node. Tries the servers `host:port,host:port` in a random order until one answers.
 ///
 /// # Errors
-/// [`Error::NoServer`] when there is no such node; [`Error::Connection`] when no server answers, each having `limit`.
+/// [`Error::NoServer`] if there is no such node; [`Error::Connection`] if no server answers, each
+/// within `limit`.
 pub(crate) async fn read(quorum: &str, path: &str, limit: Duration) -> Result<Vec<u8>> {
     let mut servers: Vec<_> = quorum.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
     servers.shuffle(&mut rand::rng());
@@ -107,7 +113,7 @@ fn data(body: &[u8]) -> std::io::Result<Option<Vec<u8>>> {
         None => return Err(bad("a short reply")),
     }
     let len = take_i32(body, 16).ok_or_else(|| bad("a short reply"))?;
-    let data = body[20..].get(..usize::try_from(len).unwrap_or_default());
+    let data = body.get(20..).and_then(|rest| rest.get(..usize::try_from(len).unwrap_or_default()));
     Ok(Some(data.ok_or_else(|| bad("a short reply"))?.to_vec()))
 }
 

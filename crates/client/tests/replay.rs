@@ -1,4 +1,5 @@
-//! A client whose server's replies break at every byte: nothing is ever wrong, lost or done twice.
+//! A client against a server whose responses break at every byte: no result is wrong, lost or
+//! applied twice.
 //!
 //! The server is synthetic and quick, so each operation is made once for every byte of its replies.
 
@@ -14,7 +15,7 @@ use fake::{Fake, Fault, ROWS, row};
 fn config(fake: &Fake) -> ClientConfig {
     ClientConfig {
         pause: Duration::from_millis(1),
-        // A length that garbage made smaller than the frame ends in waiting for an answer.
+        // A corrupted length below the frame's makes the client wait for the rest.
         rpc_timeout: Duration::from_millis(300),
         scanner_timeout: Duration::from_millis(300),
         operation_timeout: Duration::from_secs(20),
@@ -27,7 +28,7 @@ fn config(fake: &Fake) -> ClientConfig {
 async fn table(fake: &Fake) -> Table {
     let connection = Connection::connect(config(fake)).await.expect("connected");
     let table = connection.table("t".parse().expect("legal"));
-    // Locations and sockets are there before anything breaks.
+    // Locations are cached and sockets open before the fault.
     table.get(Get::new("warm")).await.expect("a row");
     table
 }
@@ -59,11 +60,12 @@ fn increments_are_made_once_wherever_the_reply_breaks() {
             for at in (0..bytes).step_by(step) {
                 fake.break_after(at, fault);
                 want += 1;
-                // HBase's replies carry no checksum, so garbage within a cell's bytes cannot be told from a cell; all else
-                // is an error or another try.
+                // HBase's replies carry no checksum, so garbage within a cell's bytes cannot be
+                // told from a cell; everything else is an error or a retry.
                 match add().await {
                     Ok(_) => assert_eq!(fake.counter("r"), want, "{fault:?} at {at}"),
-                    // An error that gives up may come before the increment, from a garbled row of hbase:meta.
+                    // A final error may occur before the increment, from a corrupted row of
+                    // hbase:meta.
                     Err(error) => {
                         assert_eq!(fault, Fault::Garbage, "{error}");
                         assert!([want - 1, want].contains(&fake.counter("r")), "{fault:?} at {at}");

@@ -1,4 +1,5 @@
-//! Servers that do not answer, or with bytes that make no sense: another is asked, and no wait is longer for having company.
+//! Servers that do not answer or send malformed bytes: the client asks another one, and a shared
+//! wait is no longer than a lone one.
 
 mod fake;
 
@@ -11,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// A server that gives these bytes as the message of every answer, or none at all; its address.
+/// Starts a server that sends these bytes as every response's message, or no response; returns its
+/// address.
 async fn answering(message: Option<&'static [u8]>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -49,7 +51,7 @@ async fn read_frame(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 #[tokio::test]
 async fn the_next_bootstrap_server_is_asked() {
     let good = fake::Fake::start(10).await;
-    // A field longer than the message; a message without the field that is asked for; silence.
+    // A field longer than the message; a message without the requested field; no response.
     for bad in [Some(&[0x0a, 9, b'x'][..]), Some(&[][..]), None] {
         let mut config = ClientConfig::new([answering(bad).await, good.address.clone()]);
         (config.retries, config.rpc_timeout) = (0, Duration::from_millis(300));
@@ -67,7 +69,7 @@ async fn the_next_bootstrap_server_is_asked() {
 
 #[tokio::test]
 async fn callers_do_not_wait_for_a_hung_lookup_one_after_the_other() {
-    // The id is asked of both, and after that the first is hung: every lookup waits for it.
+    // Both serve the cluster's id; then the first one hangs, and every lookup waits for it.
     let good = fake::Fake::start(10).await;
     let hung = answering(None).await;
     let mut config = ClientConfig::new([good.address.clone()]);

@@ -12,7 +12,7 @@ use crate::error::Result;
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// A part of the cluster's state; asking for few is cheap.
+/// A part of the cluster's state. Few parts are cheap to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ClusterOption {
@@ -46,7 +46,7 @@ pub enum ClusterOption {
     UnknownServers = 13,
 }
 
-/// The cluster's state as the master sees it. Parts that were not asked for are empty.
+/// The cluster's state as the master sees it. Parts that were not requested are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterMetrics {
     /// HBase's version of the master.
@@ -59,13 +59,13 @@ pub struct ClusterMetrics {
     pub dead_servers: Vec<ServerName>,
     /// The active master.
     pub master: Option<ServerName>,
-    /// Masters that wait.
+    /// Backup masters.
     pub backup_masters: Vec<ServerName>,
     /// Coprocessors of the master.
     pub master_coprocessors: Vec<String>,
     /// Encoded names of regions in transition and HBase's names of their states.
     pub regions_in_transition: Vec<(String, String)>,
-    /// Whether the balancer is on; `None` when it was not asked for.
+    /// Whether the balancer is on; `None` if it was not requested.
     pub balancer_on: Option<bool>,
     /// The port of the master's pages; -1 for none.
     pub master_info_port: i32,
@@ -99,7 +99,7 @@ pub struct TableRegionCounts {
 pub struct ServerMetrics {
     /// The server.
     pub server: ServerName,
-    /// Requests a second since the report before.
+    /// Requests a second since the previous report.
     pub requests_per_second: u64,
     /// Requests since its start.
     pub requests: u64,
@@ -111,9 +111,9 @@ pub struct ServerMetrics {
     pub regions: Vec<RegionMetrics>,
     /// Its coprocessors.
     pub coprocessors: Vec<String>,
-    /// When the reported time begins: ms since 1970.
+    /// The begin of the reported period: ms since 1970.
     pub report_start_ms: u64,
-    /// When it ends.
+    /// Its end.
     pub report_end_ms: u64,
     /// The port of its pages; 0 for none.
     pub info_port: u32,
@@ -158,15 +158,15 @@ pub struct RegionMetrics {
     pub bloom_bytes: u64,
     /// Reads since it opened.
     pub read_requests: u64,
-    /// Reads that a filter left nothing of.
+    /// Reads whose filter passed nothing.
     pub filtered_read_requests: u64,
     /// Writes since it opened.
     pub write_requests: u64,
     /// Cells of the compaction in progress.
     pub compacting_cells: u64,
-    /// Those that are done.
+    /// Cells that the compaction has processed.
     pub compacted_cells: u64,
-    /// The sequence number up to which all is in files.
+    /// The sequence id up to which all edits are in files.
     pub complete_sequence_id: u64,
     /// The part of its bytes that lies on its server's machine.
     pub data_locality: f32,
@@ -177,7 +177,7 @@ pub struct RegionMetrics {
 }
 
 impl RegionMetrics {
-    /// Of HBase's message.
+    /// Converts HBase's message.
     pub fn of(load: &pb::RegionLoad) -> Self {
         Self {
             name: load.region_specifier.value.clone(),
@@ -202,7 +202,8 @@ impl RegionMetrics {
 }
 
 impl Admin {
-    /// The cluster's state in HBase's own message: servers with their load, regions in transition, the master.
+    /// The cluster's state in HBase's own message: servers with their load, regions in transition,
+    /// the master.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -210,7 +211,7 @@ impl Admin {
         self.cluster_status_of(&[]).await
     }
 
-    /// Parts of the cluster's state; all when none is named.
+    /// Parts of the cluster's state; all parts if none is named.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

@@ -24,7 +24,7 @@ impl NamespaceDescriptor {
         Self { name: name.to_owned(), configuration: BTreeMap::new() }
     }
 
-    /// Sets one of its settings.
+    /// Adds a setting.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.configuration.insert(name.to_owned(), value.to_owned());
         self
@@ -58,7 +58,7 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Gives a namespace other settings.
+    /// Replaces a namespace's settings.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

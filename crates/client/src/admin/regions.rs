@@ -11,7 +11,7 @@ use crate::location::{MetaRow, Seek, region_specifier};
 use crate::retry::Retry;
 use crate::rpc::{Boxed, Param};
 
-/// What compactions a region or table is in.
+/// The running compactions of a region or table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionState {
     /// None.
@@ -35,7 +35,7 @@ impl CompactionState {
         }
     }
 
-    /// Of two regions together.
+    /// Combines the states of two regions.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, x) | (x, Self::None) => x,
@@ -52,7 +52,7 @@ impl From<MetaRow> for RegionState {
 }
 
 impl Admin {
-    /// A table's regions in the order of their rows, parents of splits left out. Answered by hbase:meta.
+    /// A table's regions in hbase:meta, in the order of their rows, without parents of splits.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -60,8 +60,8 @@ impl Admin {
         Ok(self.connection.meta_regions(table).await?.into_iter().map(Into::into).collect())
     }
 
-    /// The region of a full name or of an encoded one (32 hex digits; `1588230740` for hbase:meta); `None` when
-    /// hbase:meta has no such region. An encoded name takes a scan of all of hbase:meta.
+    /// The region of a full name or of an encoded one (32 hex digits; `1588230740` for hbase:meta);
+    /// `None` when hbase:meta has no such region. A search by encoded name scans all of hbase:meta.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -77,7 +77,7 @@ impl Admin {
         Ok(rows.into_iter().find(|r| r.region.encoded_name().as_bytes() == name).map(Into::into))
     }
 
-    /// Splits a region at a row; the middle of its largest file when there is none.
+    /// Splits a region at a row, or without one in the middle of its largest file.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -89,8 +89,8 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Splits the region that holds a row at that row, or without one each region of the table in its middle. Regions
-    /// that have no middle yet are passed over in the latter case.
+    /// Splits the region that holds a row at that row, or without one each region of the table in
+    /// its middle. The latter case skips regions that cannot be split yet.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -114,7 +114,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Merges regions into one; they must follow each other unless `forcible`.
+    /// Merges regions into one. They must be adjacent unless `forcible`.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -126,7 +126,8 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Moves a region to a server, one of the master's choice when none is given; back when it is there.
+    /// Moves a region to a server, or to one that the master chooses; returns when it is open
+    /// there.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -137,7 +138,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Has a region opened.
+    /// Opens a region.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -147,7 +148,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Has a region closed.
+    /// Closes a region.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -168,7 +169,7 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Writes a table's MemStores to files.
+    /// Flushes a table.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -176,7 +177,7 @@ impl Admin {
         self.flush_families(table, &[]).await
     }
 
-    /// Writes the MemStores of some families of a table to files; of all when none is named.
+    /// Flushes some families of a table, or all if none is named.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -188,7 +189,7 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Writes a region's MemStores to files, or that of one family.
+    /// Flushes a region, or one family of it.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -202,7 +203,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Asks the region's server to compact it, and does not wait. A major compaction rewrites all its files into one.
+    /// Asks the region's server to compact it, and does not wait. A major compaction rewrites all
+    /// its files into one.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -210,7 +212,7 @@ impl Admin {
         self.compact_region_family(region, None, major).await
     }
 
-    /// As [`Admin::compact_region`], of one family when it is given.
+    /// As [`Admin::compact_region`], for one family if it is given.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -244,7 +246,7 @@ impl Admin {
         Ok(())
     }
 
-    /// What compactions a table is in; none when it is not enabled.
+    /// The running compactions of a table; none if it is not enabled.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -262,7 +264,7 @@ impl Admin {
         Ok(state)
     }
 
-    /// What compactions a region is in.
+    /// The running compactions of a region.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -276,7 +278,8 @@ impl Admin {
         Ok(CompactionState::from_number(answer.compaction_state.unwrap_or_default()))
     }
 
-    /// When a table was last compacted by a major compaction in all its regions: ms since 1970, 0 for never.
+    /// The time of the oldest last major compaction among a table's regions: ms since 1970, 0 for
+    /// never.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -287,7 +290,7 @@ impl Admin {
         Ok(answer.compaction_timestamp)
     }
 
-    /// Calls AdminService where a region is, with retries.
+    /// Calls AdminService on a region's server, with retries.
     async fn call_region<M: Message, R: Message + Default>(
         &self,
         region: &RegionInfo,
@@ -327,7 +330,7 @@ impl Admin {
         })
     }
 
-    /// As [`Admin::ask_region`], once, by what hbase:meta says of that very region.
+    /// As [`Admin::ask_region`], once, at the server that hbase:meta names for this region.
     async fn ask_moved(&self, region: &RegionInfo, method: &'static str, param: &dyn Param) -> Result<Bytes> {
         let gone = || Error::NoServer(format!("{} is not online", region.name_text()));
         let row = self.connection.meta_row(region.name()).await?;
@@ -336,7 +339,7 @@ impl Admin {
     }
 }
 
-/// A region by its encoded name, as HBase's client names it to the master.
+/// Specifies a region by its encoded name, as HBase's client does for the master.
 fn encoded_specifier(region: &RegionInfo) -> pb::RegionSpecifier {
     let kind = pb::region_specifier::RegionSpecifierType::EncodedRegionName;
     pb::RegionSpecifier {
@@ -345,7 +348,7 @@ fn encoded_specifier(region: &RegionInfo) -> pb::RegionSpecifier {
     }
 }
 
-/// Nothing when a region is not open where it was, which is no concern of a walk over a table.
+/// Ignores that a region is no longer open on its server, for operations on all regions of a table.
 fn passing_over<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),

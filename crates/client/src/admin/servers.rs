@@ -1,4 +1,4 @@
-//! One RegionServer.
+//! Administration of one RegionServer.
 
 use bytes::Bytes;
 use evenkeel_common::{RegionInfo, ServerName, TableName};
@@ -8,19 +8,19 @@ use super::{Admin, RegionMetrics};
 use crate::error::Result;
 use crate::location::region_specifier;
 
-/// What left a block cache.
+/// The result of an eviction from a block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheEviction {
     /// Blocks that were evicted.
     pub evicted_blocks: i64,
-    /// Bytes of the largest size the cache can have.
+    /// The maximum size of the cache in bytes.
     pub cache_bytes_max: i64,
-    /// Regions of which blocks could not be evicted.
+    /// Regions whose blocks could not be evicted, with the exceptions.
     pub failed_regions: usize,
 }
 
 impl Admin {
-    /// The regions that a server holds.
+    /// The regions that are open on a server.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -30,7 +30,7 @@ impl Admin {
         answer.region_info.iter().map(|region| Ok(region.try_into()?)).collect()
     }
 
-    /// The load of a server's regions, of one table when it is given.
+    /// The load of a server's regions, or of those of one table.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -44,7 +44,7 @@ impl Admin {
         Ok(answer.region_loads.iter().map(RegionMetrics::of).collect())
     }
 
-    /// Writes the MemStores of all regions of a server to files.
+    /// Flushes all regions of a server.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -70,7 +70,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Switches compactions of a server; gives what it was.
+    /// Enables or disables compactions of a server; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -81,7 +81,7 @@ impl Admin {
         Ok(answer.prev_state)
     }
 
-    /// Drops compactions that wait in some queues of a server: `long`, `short`.
+    /// Clears compaction queues of a server: `long`, `short`.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -93,7 +93,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Has a server begin a new WAL; gives the encoded names of regions that it would like flushed.
+    /// Rolls a server's WAL; returns the encoded names of the regions that it wants flushed.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -103,7 +103,7 @@ impl Admin {
         Ok(answer.region_to_flush)
     }
 
-    /// Has a server read its configuration files again.
+    /// Makes a server reload its configuration files.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -140,7 +140,7 @@ impl Admin {
         Ok(total)
     }
 
-    /// Servers that take no new regions.
+    /// Decommissioned servers, which take no new regions.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -151,7 +151,8 @@ impl Admin {
         Ok(answer.server_name.iter().map(Into::into).collect())
     }
 
-    /// Has servers take no new regions; with `offload` their regions are moved away.
+    /// Decommissions servers: they take no new regions, and with `offload` their regions are moved
+    /// away.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -163,7 +164,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Has a server take regions again, these (by encoded name) at once.
+    /// Recommissions a server, and moves these regions (by encoded name) to it.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

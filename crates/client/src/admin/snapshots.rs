@@ -7,15 +7,15 @@ use evenkeel_protocol::pb;
 use super::{Admin, ProcedurePoll, TableState};
 use crate::error::{Error, RemoteException, Result};
 
-/// Whether a snapshot begins with a flush.
+/// How a snapshot is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SnapshotType {
-    /// MemStores are flushed first, so that all that was acknowledged is in it.
+    /// MemStores are flushed first, so the snapshot has every acknowledged write.
     #[default]
     Flush,
-    /// Of the files as they are.
+    /// Of the present files, without a flush.
     SkipFlush,
-    /// Of a disabled table; the master chooses it.
+    /// Of a disabled table, chosen by the master.
     Disabled,
 }
 
@@ -24,22 +24,22 @@ pub enum SnapshotType {
 pub struct SnapshotDescription {
     /// Its name.
     pub name: String,
-    /// The table it is of.
+    /// Its table.
     pub table: TableName,
-    /// Whether it began with a flush.
+    /// How it was taken.
     pub kind: SnapshotType,
-    /// Who took it.
+    /// The user that took it.
     pub owner: Option<String>,
-    /// When, in ms since 1970; 0 before the master has said.
+    /// When it was taken, in ms since 1970; 0 before.
     pub creation_ms: i64,
     /// Seconds to live; 0 for ever.
     pub ttl_seconds: i64,
-    /// `MAX_FILESIZE` that a table cloned of it gets; 0 for the snapshot's own.
+    /// `MAX_FILESIZE` of tables that are cloned from it; 0 for the snapshot's own.
     pub max_file_bytes: i64,
 }
 
 impl SnapshotDescription {
-    /// One to be taken, with a flush.
+    /// Describes a snapshot with a flush.
     pub fn new(name: &str, table: TableName) -> Self {
         Self {
             name: name.to_owned(),
@@ -58,7 +58,7 @@ impl SnapshotDescription {
         self
     }
 
-    /// To live for a time only.
+    /// Sets its time to live.
     pub fn ttl_seconds(mut self, seconds: i64) -> Self {
         self.ttl_seconds = seconds;
         self
@@ -103,7 +103,7 @@ impl SnapshotDescription {
 }
 
 impl Admin {
-    /// Takes a snapshot and waits until it is there.
+    /// Takes a snapshot and waits until it is complete.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -132,7 +132,7 @@ impl Admin {
         }
     }
 
-    /// All snapshots that are there.
+    /// All complete snapshots.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -153,7 +153,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Makes a table of a snapshot. The table must not exist.
+    /// Clones a snapshot into a table, which must not exist.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -165,8 +165,9 @@ impl Admin {
         self.wait_open(table).await
     }
 
-    /// Gives a disabled table the state of a snapshot of it; a table that is gone is made anew. With `failsafe` the
-    /// table's present state is kept in a snapshot until that has worked, and restored when it has not.
+    /// Restores a disabled table from its snapshot; a deleted table is created again. With
+    /// `failsafe`, a snapshot of the present state is taken first, restored if the restore fails,
+    /// and deleted otherwise.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -214,7 +215,7 @@ impl Admin {
     }
 }
 
-/// The exception that HBase's client raises itself.
+/// The exception that HBase's client raises locally.
 fn exception(kind: ErrorKind, message: String) -> Error {
     Error::Remote(Box::new(RemoteException::new(kind.class_name(), &message)))
 }

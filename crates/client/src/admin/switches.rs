@@ -1,4 +1,4 @@
-//! What the master does on its own, switched on and off, or run now.
+//! The master's background chores: switched on and off, or run at once.
 
 use evenkeel_common::TableName;
 use evenkeel_protocol::pb;
@@ -6,20 +6,20 @@ use evenkeel_protocol::pb;
 use super::Admin;
 use crate::error::Result;
 
-/// What a run of the balancer came to.
+/// The outcome of a run of the balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
-    /// Whether it ran at all.
+    /// Whether it ran.
     pub ran: bool,
-    /// Moves that it would make.
+    /// Moves that it calculated.
     pub moves_calculated: u32,
-    /// Moves that it made.
+    /// Moves that it executed.
     pub moves_executed: u32,
 }
 
 impl Admin {
-    /// Runs the balancer: only to see what it would do with `dry_run`, and also while regions are in transition with
-    /// `ignore_transitions`.
+    /// Runs the balancer. With `dry_run` it only calculates; with `ignore_transitions` it also runs
+    /// while regions are in transition.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -30,7 +30,7 @@ impl Admin {
         Ok(Balance { ran: answer.balancer_ran, moves_calculated, moves_executed })
     }
 
-    /// Switches the balancer; gives what it was. Waits for a run in progress.
+    /// Switches the balancer; returns the previous state. Waits for a run in progress.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -50,7 +50,7 @@ impl Admin {
         Ok(answer.enabled)
     }
 
-    /// Runs the normalizer over some tables, all when none is named; says whether it ran.
+    /// Runs the normalizer on some tables, or on all if none is named; returns whether it ran.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -61,7 +61,7 @@ impl Admin {
         Ok(answer.normalizer_ran)
     }
 
-    /// Switches the normalizer; gives what it was.
+    /// Switches the normalizer; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -81,7 +81,7 @@ impl Admin {
         Ok(answer.enabled)
     }
 
-    /// Runs the catalog janitor; gives how many entries it cleaned, -1 when it did not run.
+    /// Runs the catalog janitor; returns the number of entries it cleaned, -1 if it did not run.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -91,7 +91,7 @@ impl Admin {
         Ok(answer.scan_result())
     }
 
-    /// Switches the catalog janitor; gives what it was.
+    /// Switches the catalog janitor; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -112,7 +112,7 @@ impl Admin {
         Ok(answer.value)
     }
 
-    /// Runs the cleaner of old files; says whether it ran.
+    /// Runs the cleaner of old files; returns whether it ran.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -122,7 +122,7 @@ impl Admin {
         Ok(answer.cleaner_chore_ran)
     }
 
-    /// Switches the cleaner of old files; gives what it was.
+    /// Switches the cleaner of old files; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -143,7 +143,7 @@ impl Admin {
         Ok(answer.value)
     }
 
-    /// Switches splits of regions; gives what it was.
+    /// Switches splits of regions; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -151,7 +151,7 @@ impl Admin {
         self.set_split_or_merge(on, pb::MasterSwitchType::Split).await
     }
 
-    /// Switches merges of regions; gives what it was.
+    /// Switches merges of regions; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -189,7 +189,7 @@ impl Admin {
         Ok(answer.enabled)
     }
 
-    /// Switches the deletion of snapshots past their time to live; gives what it was.
+    /// Switches the deletion of snapshots past their time to live; returns the previous state.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

@@ -12,7 +12,7 @@ impl Admin {
     /// Creates a table with regions that start at the split keys, and waits until they are open.
     ///
     /// # Errors
-    /// The master's exception, or the last failure once all retries are spent; so for all operations.
+    /// The master's exception, or [`Error::RetriesExhausted`]. This holds for all operations.
     pub async fn create_table(&self, table: &TableDescriptor, split_keys: &[Bytes]) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let table_schema = table.into();
@@ -74,7 +74,7 @@ impl Admin {
         self.wait_open(table).await
     }
 
-    /// Gives a table another descriptor.
+    /// Replaces a table's descriptor.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -104,7 +104,7 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Gives a family of a table another descriptor.
+    /// Replaces the descriptor of a table's family.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -128,8 +128,8 @@ impl Admin {
         self.finish(answer.proc_id).await
     }
 
-    /// Regions that do not have the table's newest descriptor yet, and all its regions
-    /// (`alter_status` of the shell).
+    /// The number of regions without the table's newest descriptor, and of all its regions (the
+    /// shell's `alter_status`).
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -147,7 +147,8 @@ impl Admin {
         self.list_tables_matching(None, false).await
     }
 
-    /// The names of tables, those that match a Java regular expression when one is given; system tables only if asked.
+    /// The names of the tables that match a Java regular expression, or of all; system tables only
+    /// if requested.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -198,7 +199,7 @@ impl Admin {
         answer.table_schema.iter().map(|schema| Ok(schema.try_into()?)).collect()
     }
 
-    /// A table's state; `None` when there is no such table. Answered by hbase:meta.
+    /// A table's state in hbase:meta; `None` if there is no such table.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -212,7 +213,7 @@ impl Admin {
         }
     }
 
-    /// Whether there is such a table. Answered by hbase:meta.
+    /// Returns true if hbase:meta has the table.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

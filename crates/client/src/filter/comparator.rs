@@ -1,4 +1,4 @@
-//! [`Comparator`]: what a filter or a check compares with.
+//! [`Comparator`]: the operand of a filter or a check.
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;
@@ -14,7 +14,7 @@ pub const MULTILINE: i32 = 8;
 /// `java.util.regex.Pattern.DOTALL`.
 pub const DOTALL: i32 = 32;
 
-/// How bits are combined ([`Comparator::Bit`]).
+/// The operation on bits ([`Comparator::Bit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitwiseOp {
     /// Both.
@@ -25,31 +25,33 @@ pub enum BitwiseOp {
     Xor,
 }
 
-/// What the bytes of a cell (its row, family, qualifier or value) are compared with. Those that only say *matches* or
-/// *does not* go with [`crate::CompareOp::Equal`] and [`crate::CompareOp::NotEqual`].
+/// The operand that a cell's row, family, qualifier or value is compared with. Comparators without
+/// an order work only with [`crate::CompareOp::Equal`] and [`crate::CompareOp::NotEqual`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Comparator {
     /// The same bytes, in the order of bytes (`BinaryComparator`).
     Binary(Bytes),
-    /// Bytes that start so (`BinaryPrefixComparator`).
+    /// Bytes with a prefix (`BinaryPrefixComparator`).
     BinaryPrefix(Bytes),
     /// These bytes from an offset on (`BinaryComponentComparator`).
     BinaryComponent {
         /// The bytes.
         value: Bytes,
-        /// Where they are sought.
+        /// Their offset.
         offset: u32,
     },
     /// A number of 8 bytes (`LongComparator`).
     Long(i64),
-    /// A number as `Bytes.toBytes(BigDecimal)` writes it (`BigDecimalComparator`): `unscaled * 10^-scale`.
+    /// A number as `Bytes.toBytes(BigDecimal)` writes it (`BigDecimalComparator`): `unscaled *
+    /// 10^-scale`.
     BigDecimal {
-        /// Digits behind the point.
+        /// Digits after the decimal point.
         scale: i32,
         /// The digits as a number, two's complement, big-endian.
         unscaled: Bytes,
     },
-    /// Matches when a bit is set in the value combined with bytes of the same length (`BitComparator`).
+    /// Matches when a bit is set in the value combined with bytes of the same length
+    /// (`BitComparator`).
     Bit {
         /// The bytes.
         value: Bytes,
@@ -69,7 +71,7 @@ pub enum Comparator {
     },
     /// Matches bytes that contain a text, in upper or lower case (`SubstringComparator`).
     Substring(String),
-    /// Another one: its Java class and its serialized message.
+    /// A custom one: its Java class and its serialized message.
     Custom {
         /// The class.
         class: String,
@@ -84,7 +86,7 @@ impl Comparator {
         Self::Binary(Bytes::copy_from_slice(value.as_ref()))
     }
 
-    /// Bytes that start so.
+    /// Bytes with a prefix.
     pub fn prefix(value: impl AsRef<[u8]>) -> Self {
         Self::BinaryPrefix(Bytes::copy_from_slice(value.as_ref()))
     }
@@ -102,7 +104,7 @@ impl Comparator {
     /// A decimal number such as `-12.50`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when it is none, or has more digits than 128 bits hold.
+    /// [`Error::InvalidArgument`] if it is not a number, or exceeds 128 bits.
     pub fn decimal(text: &str) -> Result<Self> {
         let bad = || Error::InvalidArgument(format!("not a decimal number: {text}"));
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
@@ -114,7 +116,7 @@ impl Comparator {
         Ok(Self::BigDecimal { scale, unscaled: shortest(&number.to_be_bytes()) })
     }
 
-    /// Whether it only matches or does not, so that no order can be asked for.
+    /// Returns true if the comparator has no order: it matches or does not.
     pub(crate) fn only_matches(&self) -> bool {
         matches!(self, Self::Regex { .. } | Self::Substring(_))
     }
@@ -188,7 +190,7 @@ fn bit(value: &Bytes, op: BitwiseOp) -> pb::BitComparator {
     pb::BitComparator { comparable: comparable(value), bitwise_op: op as i32 }
 }
 
-/// Two's complement without bytes that only repeat the sign.
+/// Two's complement in the fewest bytes.
 fn shortest(number: &[u8]) -> Bytes {
     let repeats = |pair: &[u8]| match pair[0] {
         0 => pair[1] < 0x80,

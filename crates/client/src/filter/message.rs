@@ -7,9 +7,10 @@ use prost::Message;
 use super::{Comparator, Filter, ListOperator, PACKAGE, RowRange, SingleColumnValue};
 use crate::operation::CompareOp;
 
-/// A byte of a prepared mask (`FuzzyRowFilter.preprocessMask`, second version) that is compared.
+/// The byte of a preprocessed mask (`FuzzyRowFilter.preprocessMask`, second version) for a fixed
+/// byte.
 const FUZZY_FIXED: u8 = 0xff;
-/// A byte of a prepared mask that is free.
+/// The byte of a preprocessed mask for any byte.
 const FUZZY_FREE: u8 = 2;
 
 impl Filter {
@@ -22,7 +23,7 @@ impl Filter {
         pb::Filter { name, serialized_filter: Some(self.serialized().into()) }
     }
 
-    /// The name of the Java class without its package; of a custom one as it was given.
+    /// The name of the Java class without its package; a custom filter's name as given.
     pub fn class(&self) -> &str {
         match self {
             Self::Row(..) => "RowFilter",
@@ -192,7 +193,7 @@ fn list(operator: ListOperator, filters: &[Filter]) -> pb::FilterList {
     pb::FilterList { operator: operator as i32, filters: filters.iter().map(Filter::message).collect() }
 }
 
-/// Keys and masks in the prepared form that most of HBase's clients send.
+/// Keys and masks in the preprocessed form that most HBase clients send.
 fn fuzzy(keys: &[(Bytes, Bytes)]) -> pb::FuzzyRowFilter {
     let prepare = |(key, mask): &(Bytes, Bytes)| {
         let free = |i: usize| mask.get(i).is_some_and(|m| *m != 0);
@@ -212,7 +213,7 @@ fn range(range: &RowRange) -> pb::RowRange {
     }
 }
 
-/// Ranges in order, those that touch made one, as servers want them.
+/// Ranges in order, with adjacent ones merged, as servers expect.
 fn merged(ranges: &[RowRange]) -> Vec<RowRange> {
     let mut ranges = ranges.to_vec();
     ranges.sort_by(|a, b| (&a.start, !a.start_included).cmp(&(&b.start, !b.start_included)));

@@ -1,10 +1,11 @@
-//! HBase's filter language (`ParseFilter`): `Name('bytes', 5, true, <=, 'binary:x')`, combined by `SKIP`, `WHILE`, `AND`
-//! and `OR`, in this order of binding, and parentheses.
+//! HBase's filter language (`ParseFilter`): `Name('bytes', 5, true, <=, 'binary:x')`, combined by
+//! `SKIP`, `WHILE`, `AND` and `OR`, in this order of binding, and parentheses.
 //!
-//! It works on bytes, as HBase's does, and so does its manner of reading: a quote within quotes is doubled, the byte
-//! after a closing quote is taken for the comma or parenthesis it should be, and keywords need a space or parenthesis on
-//! both sides. The parser keeps a stack of operators and one of filters; an operator that binds less tightly than the
-//! one on the stack has that one applied first. Nothing recurses while parsing, and how deep a filter nests is bounded.
+//! The language is one of bytes, as in HBase, with HBase's rules: a quote within quotes is doubled,
+//! the byte after a closing quote counts as the expected comma or parenthesis, and keywords need a
+//! space or parenthesis on both sides. The parser has a stack of operators and one of filters.
+//! Before it pushes an operator, it applies the operators on the stack that bind more tightly. It
+//! does not recurse, and the nesting depth is bounded.
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::filter::CASE_INSENSITIVE;
 use crate::operation::CompareOp;
 
-/// How deep operators may nest, since filters are walked by recursion, here and in servers.
+/// The deepest nesting of operators, since filters are traversed recursively, here and in servers.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ enum Operator {
 }
 
 impl Operator {
-    /// Smaller binds more tightly.
+    /// A smaller number binds more tightly.
     fn rank(self) -> u8 {
         match self {
             Self::Parenthesis => 0,
@@ -37,7 +38,7 @@ impl Operator {
     }
 }
 
-/// The names that the language knows, in the order in which HBase's `ParseFilter` takes them in.
+/// The filter names of the language, in the order of HBase's `ParseFilter`.
 pub fn supported() -> &'static [&'static str] {
     &[
         "KeyOnlyFilter",
@@ -62,15 +63,15 @@ pub fn supported() -> &'static [&'static str] {
     ]
 }
 
-/// Reads a filter of HBase's filter language.
+/// Parses a filter in HBase's filter language.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] with HBase's own words.
+/// [`Error::InvalidArgument`] with HBase's message.
 pub fn parse(text: &str) -> Result<Filter> {
     parse_bytes(text.as_bytes())
 }
 
-/// As [`parse`], of bytes, which need not be UTF-8 between quotes.
+/// As [`parse`], for bytes, which need not be UTF-8 between quotes.
 ///
 /// # Errors
 /// As [`parse`].
@@ -83,7 +84,7 @@ pub fn parse_bytes(text: &[u8]) -> Result<Filter> {
 struct Parser<'a> {
     text: &'a [u8],
     operators: Vec<Operator>,
-    /// Filters with how deep they nest.
+    /// Filters with their nesting depth.
     filters: Vec<(Filter, usize)>,
 }
 
@@ -113,7 +114,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// An operator that is spelt here: after a space or parenthesis and before one; `SKIP` and `WHILE` also at the start.
+    /// Reads an operator at this position: between spaces or parentheses; `SKIP` and `WHILE` also
+    /// at the start.
     fn keyword(&self, at: usize) -> Option<(Operator, usize)> {
         let words = [
             ("OR", Operator::Or),
@@ -157,7 +159,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Applies the operator on top, together with those of its kind below it.
+    /// Applies the operator on top of the stack, together with equal ones below it.
     fn apply(&mut self) -> Result<()> {
         let Some(&operator) = self.operators.last() else { return Err(bad("Incorrect Filter String")) };
         let (words, wrap): (_, fn(Vec<Filter>) -> Filter) = match operator {
@@ -187,7 +189,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `Name(arguments)`; gives its length.
+    /// Reads `Name(arguments)`; returns its length.
     fn simple(&mut self, at: usize) -> Result<usize> {
         let expression = &self.text[at..at + simple_len(&self.text[at..])?];
         self.filters.push((filter(expression)?, 1));
@@ -197,7 +199,7 @@ impl Parser<'_> {
     fn end(mut self) -> Result<Filter> {
         while let Some(operator) = self.operators.last() {
             match operator {
-                // HBase forgives a parenthesis that is not closed.
+                // HBase accepts a missing closing parenthesis.
                 Operator::Parenthesis if !self.filters.is_empty() => drop(self.operators.pop()),
                 _ => self.apply()?,
             }
@@ -217,7 +219,7 @@ fn while_match(filters: Vec<Filter>) -> Filter {
     filters.into_iter().next().map_or(Filter::FilterAll, Filter::while_match)
 }
 
-/// Up to and with the first closing parenthesis outside quotes.
+/// Up to the first closing parenthesis outside quotes, included.
 fn simple_len(text: &[u8]) -> Result<usize> {
     let (mut at, mut quoted) = (0, false);
     while at < text.len() {
@@ -247,7 +249,7 @@ fn filter(expression: &[u8]) -> Result<Filter> {
     build(&name, &Arguments(&arguments)).ok_or_else(refused)
 }
 
-/// The arguments, quotes kept around those that had them.
+/// The arguments, with their quotes.
 fn arguments(expression: &[u8]) -> Result<Vec<Vec<u8>>> {
     let none = || bad("Incorrect argument list");
     let open = expression.iter().position(|b| *b == b'(').ok_or_else(none)?;
@@ -284,7 +286,7 @@ fn quote_end(text: &[u8], mut at: usize) -> Option<usize> {
     None
 }
 
-/// With quotes that are doubled, other than the outer ones, made one.
+/// Replaces doubled quotes, except the outer ones, by single ones.
 fn unescaped(quoted: &[u8]) -> Vec<u8> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     let mut out = vec![b'\''];
@@ -308,7 +310,7 @@ impl Arguments<'_> {
         self.0.get(at).map(Vec::as_slice)
     }
 
-    /// What was between quotes.
+    /// The bytes between quotes.
     fn bytes(&self, at: usize) -> Option<Bytes> {
         let inner = self.get(at)?.strip_prefix(b"'")?.strip_suffix(b"'")?;
         Some(Bytes::copy_from_slice(inner))
@@ -375,7 +377,7 @@ impl Arguments<'_> {
         })
     }
 
-    /// An operator and a comparator that go together.
+    /// An operator and a comparator.
     fn comparison(&self, at: usize) -> Option<(CompareOp, Comparator)> {
         let (op, comparator) = (self.op(at)?, self.comparator(at + 1)?);
         let unordered = matches!(op, CompareOp::Equal | CompareOp::NotEqual);
@@ -387,7 +389,7 @@ impl Arguments<'_> {
     }
 }
 
-/// The filter, `None` for arguments that its class refuses.
+/// The filter; `None` if its class refuses the arguments.
 fn build(name: &str, arguments: &Arguments<'_>) -> Option<Filter> {
     let a = arguments;
     let exactly = |n: usize| (a.len() == n).then_some(());

@@ -1,4 +1,4 @@
-//! [`Action`], one of a batch, and [`RowMutations`], several of one row made all or none.
+//! [`Action`], an element of a batch, and [`RowMutations`], an atomic group of one row's mutations.
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;
@@ -7,7 +7,7 @@ use super::mutation::check_row;
 use super::{Get, Mutation};
 use crate::error::{Error, Result};
 
-/// One of a batch.
+/// An element of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// A read of a row.
@@ -65,7 +65,7 @@ impl Action {
     }
 }
 
-/// Several mutations of one row, made all or none.
+/// Several mutations of one row, applied atomically.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowMutations {
     pub(super) row: Bytes,
@@ -73,7 +73,7 @@ pub struct RowMutations {
 }
 
 impl RowMutations {
-    /// Of a row, with none yet.
+    /// An empty group for a row.
     pub fn new(row: impl AsRef<[u8]>) -> Self {
         Self { row: Bytes::copy_from_slice(row.as_ref()), mutations: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! [`CheckAndMutate`]: mutations that are made only if the row is as expected.
+//! [`CheckAndMutate`]: conditional mutations of one row.
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;
@@ -6,7 +6,7 @@ use evenkeel_protocol::pb;
 use super::{Mutation, RowMutations};
 use crate::filter::{Comparator, Filter, SingleColumnValue};
 
-/// How a check compares: `cell OP value`.
+/// The comparison of a check: `cell OP value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
     /// The cell is less than the value.
@@ -24,7 +24,8 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// The wire compares the value with the cell, so `cell < value` goes out as `GREATER`, as from HBase's client.
+    /// The wire format compares the value with the cell, so `cell < value` is sent as `GREATER`, as
+    /// HBase's client does.
     fn on_wire(self) -> pb::CompareType {
         match self {
             Self::Less => pb::CompareType::Greater,
@@ -37,14 +38,14 @@ impl CompareOp {
     }
 }
 
-/// What must hold of a row.
+/// The condition on a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
     Column { family: Bytes, qualifier: Bytes, op: CompareOp, comparator: Comparator },
     Filter(Filter),
 }
 
-/// Mutations of one row that are made only if the row is as expected.
+/// Mutations of one row that are applied only if a condition holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckAndMutate {
     condition: Condition,
@@ -53,8 +54,9 @@ pub struct CheckAndMutate {
 }
 
 impl CheckAndMutate {
-    /// If a column's newest value compares so with a value. With an empty value, [`CompareOp::Equal`] asks that there be
-    /// no such cell (or an empty one) and [`CompareOp::NotEqual`] that there be one.
+    /// The condition: a column's newest value compares as given with a value. With an empty value,
+    /// [`CompareOp::Equal`] holds if there is no such cell (or an empty one),
+    /// [`CompareOp::NotEqual`] if there is one.
     pub fn new(
         row: impl AsRef<[u8]>,
         family: impl AsRef<[u8]>,
@@ -66,8 +68,9 @@ impl CheckAndMutate {
         Self::of(row, Condition::Column { family, qualifier, op, comparator: Comparator::binary(value) })
     }
 
-    /// If there is such a column and its newest value compares so with a comparator. Servers take a check's own comparator
-    /// for plain bytes whatever its class, so another one than those goes out as a filter.
+    /// The condition: the column exists and its newest value compares as given with a comparator.
+    /// Servers treat a check's comparator as plain bytes, whatever its class, so other comparators
+    /// are sent as a filter.
     pub fn matching(
         row: impl AsRef<[u8]>,
         family: impl AsRef<[u8]>,
@@ -82,12 +85,12 @@ impl CheckAndMutate {
         Self::if_filter(row, Filter::SingleColumnValue(test))
     }
 
-    /// If a filter leaves any cell of the row.
+    /// The condition: a filter passes any cell of the row.
     pub fn if_filter(row: impl AsRef<[u8]>, filter: Filter) -> Self {
         Self::of(row, Condition::Filter(filter))
     }
 
-    /// If the row has no such column.
+    /// The condition: the row has no such column.
     pub fn if_absent(row: impl AsRef<[u8]>, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Self {
         Self::new(row, family, qualifier, CompareOp::Equal, b"")
     }
@@ -96,13 +99,13 @@ impl CheckAndMutate {
         Self { condition, time_range: None, mutations: RowMutations::new(row) }
     }
 
-    /// Looks only at cells with `from_ms <= timestamp < to_ms`.
+    /// Checks only cells with `from_ms <= timestamp < to_ms`.
     pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
         self.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
         self
     }
 
-    /// Then make this mutation, with those before it.
+    /// Adds a mutation that is applied if the condition holds.
     pub fn then(mut self, mutation: impl Into<Mutation>) -> Self {
         self.mutations = self.mutations.with(mutation);
         self

@@ -1,6 +1,7 @@
-//! Writes of one row: [`Put`], [`Delete`], [`Increment`], [`Append`], and [`Mutation`], which is any of them.
+//! Writes of one row: [`Put`], [`Delete`], [`Increment`], [`Append`], and [`Mutation`], which is
+//! any of them.
 //!
-//! Builders return no errors; what HBase forbids is kept and refused when the mutation is sent.
+//! Builders return no errors: an invalid mutation is refused when it is sent.
 
 use bytes::Bytes;
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KeyValueBuilder, LATEST_TIMESTAMP, ROW_BYTES_MAX};
@@ -35,7 +36,7 @@ impl Body {
         }
     }
 
-    /// Adds a cell. What HBase forbids is kept to be refused when the mutation is sent, for builders return no errors.
+    /// Adds a cell. An invalid one is remembered and refused when the mutation is sent.
     fn cell(&mut self, family: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType, value: &[u8]) {
         let row = self.row.get(..ROW_BYTES_MAX).unwrap_or(&self.row);
         let (family, kind) = match family.len() > FAMILY_BYTES_MAX {
@@ -93,7 +94,7 @@ macro_rules! mutations {
             pub struct $name(Body);
 
             impl $name {
-                /// Of a row, with no cells yet.
+                /// A mutation of a row, without cells.
                 pub fn new(row: impl AsRef<[u8]>) -> Self {
                     Self(Body::new(row.as_ref()))
                 }
@@ -108,19 +109,19 @@ macro_rules! mutations {
                     &self.0.cells
                 }
 
-                /// When it is acknowledged; the table's setting unless said.
+                /// When it is acknowledged; by default as the table says.
                 pub fn durability(mut self, durability: Durability) -> Self {
                     self.0.durability = durability;
                     self
                 }
 
-                /// How long its cells live, in ms; a tag of theirs then says so.
+                /// The time to live of its cells in ms, sent as a tag.
                 pub fn ttl_ms(self, ttl_ms: u64) -> Self {
                     self.attribute("_ttl", Bytes::copy_from_slice(&ttl_ms.to_be_bytes()))
                 }
 
-                /// Adds a cell as it is, tags and all (tags go out with [`crate::ClientConfig::tags`]). Its row must be
-                /// the operation's.
+                /// Adds a cell unchanged, tags included (tags are sent with
+                /// [`crate::ClientConfig::tags`]). Its row must be the operation's.
                 pub fn cell(mut self, cell: KeyValue) -> Self {
                     self.0.cells.push(cell);
                     self
@@ -167,7 +168,7 @@ macro_rules! mutations {
 mutations! {
     /// Writes cells of one row, all or none.
     Put = Put;
-    /// Deletes cells of one row; without any family, the whole row.
+    /// Deletes cells of one row; the whole row if no family is named.
     Delete = Delete;
     /// Adds to counters of one row.
     Increment = Increment;
@@ -192,7 +193,7 @@ impl Mutation {
         self.body().check()
     }
 
-    /// Whether making it twice differs from making it once, so that it needs a nonce.
+    /// Returns true if the mutation is not idempotent and needs a nonce.
     pub(crate) fn needs_nonce(&self) -> bool {
         matches!(self, Self::Increment(_) | Self::Append(_))
     }
@@ -202,7 +203,7 @@ impl Mutation {
         self.body().cells.iter().for_each(|cell| cells::write(out, cell, with_tags));
     }
 
-    /// Refuses a cell of more bytes than are allowed; 0 allows any.
+    /// Refuses a cell of more than `max` bytes; 0 allows any.
     pub(crate) fn check_size(&self, bytes_max: usize) -> Result<()> {
         match self.body().cells.iter().map(|c| c.bytes_len()).find(|n| bytes_max > 0 && *n > bytes_max) {
             Some(n) => Err(Error::InvalidArgument(format!("a cell of {n} bytes, more than {bytes_max}"))),
@@ -285,7 +286,7 @@ impl Delete {
         self
     }
 
-    /// When no family is named: deletes the cells of the row that are not newer than a time.
+    /// Without a family: deletes the cells of the row that are not newer than a time.
     pub fn up_to(mut self, timestamp_ms: i64) -> Self {
         self.0.timestamp = timestamp_ms;
         self
@@ -299,13 +300,13 @@ impl Delete {
 }
 
 impl Increment {
-    /// Reads only versions with `from_ms <= timestamp < to_ms` for what it builds upon.
+    /// Reads only versions with `from_ms <= timestamp < to_ms` as the previous values.
     pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
         self.0.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
         self
     }
 
-    /// Does not ask for the new values.
+    /// Does not request the new values.
     pub fn without_result(self) -> Self {
         self.attribute("_rr_", Bytes::from_static(&[0]))
     }
@@ -319,13 +320,13 @@ impl Increment {
 }
 
 impl Append {
-    /// Reads only versions with `from_ms <= timestamp < to_ms` for what it builds upon.
+    /// Reads only versions with `from_ms <= timestamp < to_ms` as the previous values.
     pub fn time_range(mut self, from_ms: u64, to_ms: u64) -> Self {
         self.0.time_range = Some(pb::TimeRange { from: Some(from_ms), to: Some(to_ms) });
         self
     }
 
-    /// Does not ask for the new values.
+    /// Does not request the new values.
     pub fn without_result(self) -> Self {
         self.attribute("_rr_", Bytes::from_static(&[0]))
     }

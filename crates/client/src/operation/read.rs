@@ -1,11 +1,12 @@
-//! Reads: [`Get`] of one row and [`Scan`] of many, and the columns, versions and filter that both name.
+//! Reads: [`Get`] of one row and [`Scan`] of many, and the columns, versions and filter that both
+//! name.
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;
 
 use crate::filter::Filter;
 
-/// Which columns and versions are read: what [`Get`] and [`Scan`] have in common.
+/// The selection of columns and versions that [`Get`] and [`Scan`] share.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Selection {
     columns: Vec<pb::Column>,
@@ -23,16 +24,17 @@ struct Selection {
 /// Which replicas of a region may answer a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// The first one alone, which has every write that was acknowledged.
+    /// The primary, which has every acknowledged write.
     #[default]
     Strong,
-    /// Any, which may lag behind ([`crate::RowResult::is_stale`]): the others are asked when the first one takes longer than
-    /// [`crate::ClientConfig::primary_get_timeout`] or [`crate::ClientConfig::primary_scan_timeout`].
+    /// Any, possibly stale ([`crate::RowResult::is_stale`]): the others are read if the primary
+    /// takes longer than [`crate::ClientConfig::primary_get_timeout`] or
+    /// [`crate::ClientConfig::primary_scan_timeout`].
     Timeline,
 }
 
 impl Consistency {
-    /// For the wire, where the strong one goes without saying.
+    /// The wire form, which omits strong consistency.
     fn message(self) -> Option<i32> {
         (self == Self::Timeline).then_some(pb::Consistency::Timeline as i32)
     }
@@ -48,12 +50,12 @@ impl Selection {
     }
 }
 
-/// Which replicas a read goes to.
+/// The replicas that a read goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replicas {
     /// This one.
     One(u32),
-    /// The first, and the others when it takes long.
+    /// The primary, and the others if it is slow.
     Any,
 }
 
@@ -79,7 +81,7 @@ macro_rules! selects {
                 self
             }
 
-            /// Up to this many versions of each column; 1 unless said.
+            /// At most this number of versions of each column; 1 by default.
             pub fn max_versions(mut self, versions: u32) -> Self {
                 self.selection.max_versions = Some(versions);
                 self
@@ -90,38 +92,38 @@ macro_rules! selects {
                 self.max_versions(i32::MAX as u32)
             }
 
-            /// At most so many cells of each family of a row.
+            /// At most this number of cells of each family of a row.
             pub fn family_limit(mut self, cells: u32) -> Self {
                 self.selection.store_limit = Some(cells);
                 self
             }
 
-            /// Without the first so many cells of each family of a row.
+            /// Skips this number of cells of each family of a row.
             pub fn family_offset(mut self, cells: u32) -> Self {
                 self.selection.store_offset = Some(cells);
                 self
             }
 
-            /// Leaves out what the filter says.
+            /// Returns only what a filter passes.
             pub fn filter(mut self, filter: impl Into<Filter>) -> Self {
                 self.selection.filter = Some(filter.into().message());
                 self
             }
 
-            /// Whether blocks that are read go into the block cache; they do unless said.
+            /// Whether blocks that are read enter the block cache; true by default.
             pub fn cache_blocks(mut self, cache: bool) -> Self {
                 self.selection.cache_blocks = Some(cache);
                 self
             }
 
-            /// Which replicas may answer; the first alone unless said.
+            /// Which replicas may answer; the primary by default.
             pub fn consistency(mut self, consistency: Consistency) -> Self {
                 self.selection.consistency = consistency;
                 self
             }
 
-            /// Reads this replica of the regions and no other; with [`Consistency::Timeline`], which it implies for any but
-            /// the first (0).
+            /// Reads only this replica of the regions. Any replica but the primary (0) implies
+            /// [`Consistency::Timeline`].
             pub fn replica(mut self, id: u32) -> Self {
                 self.selection.replica = Some(id);
                 if id > 0 {
@@ -160,13 +162,13 @@ pub struct Get {
 selects!(Get);
 
 impl Get {
-    /// Of all families, the newest version.
+    /// Selects the newest version in all families.
     pub fn new(row: impl AsRef<[u8]>) -> Self {
         let row = Bytes::copy_from_slice(row.as_ref());
         Self { row, existence_only: false, selection: Selection::default() }
     }
 
-    /// Asks only whether there is a cell; see [`crate::RowResult::exists`].
+    /// Requests only whether there is a cell; see [`crate::RowResult::exists`].
     pub fn existence_only(mut self) -> Self {
         self.existence_only = true;
         self
@@ -228,7 +230,7 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// The whole table, all families, the newest version.
+    /// Selects the newest version in all families of the whole table.
     pub fn new() -> Self {
         let (start, stop, selection) = Default::default();
         Self {
@@ -261,13 +263,14 @@ impl Scan {
         self
     }
 
-    /// Stops before a row (after it, backwards). The stop row is the smaller one when the scan is reversed.
+    /// Stops before a row (after it, backwards). The stop row is the smaller one when the scan is
+    /// reversed.
     pub fn to(mut self, row: impl AsRef<[u8]>) -> Self {
         (self.stop, self.stop_included) = (Bytes::copy_from_slice(row.as_ref()), false);
         self
     }
 
-    /// Stops with a row.
+    /// Stops at a row, included.
     pub fn to_inclusive(mut self, row: impl AsRef<[u8]>) -> Self {
         (self.stop, self.stop_included) = (Bytes::copy_from_slice(row.as_ref()), true);
         self
@@ -279,23 +282,24 @@ impl Scan {
         self
     }
 
-    /// Ends after this many rows.
+    /// Ends after this number of rows.
     pub fn limit(mut self, rows: u64) -> Self {
         self.limit = Some(rows);
         self
     }
 
-    /// Asks for at most this many rows in one call. Without it, only bytes limit a call.
+    /// Requests at most this number of rows in one call. Without it, only bytes limit a call.
     pub fn caching(mut self, rows: u32) -> Self {
         self.caching = Some(rows.max(1));
         self
     }
 
-    /// The rows that start so.
+    /// Selects the rows with a prefix.
     pub fn prefix(self, prefix: impl AsRef<[u8]>) -> Self {
         let prefix = prefix.as_ref();
         let mut stop = prefix.to_vec();
-        // The first row after all that start so: the last byte that can grow by one does.
+        // The first row after all rows with a prefix: the prefix with its last byte below 0xff
+        // incremented, and cut there.
         while stop.last() == Some(&u8::MAX) {
             stop.pop();
         }
@@ -305,37 +309,38 @@ impl Scan {
         self.from(prefix).to(stop)
     }
 
-    /// Asks for at most about this many bytes in one call.
+    /// Requests at most about this number of bytes in one call.
     pub fn max_result_bytes(mut self, bytes: u64) -> Self {
         self.bytes_max = Some(bytes);
         self
     }
 
-    /// Gives rows in pieces of at most so many cells; see [`crate::RowResult::is_partial`].
+    /// Returns rows in parts of at most this number of cells; see [`crate::RowResult::is_partial`].
     pub fn batch(mut self, cells: u32) -> Self {
         self.batch = Some(cells.max(1));
         self.allow_partial()
     }
 
-    /// Gives rows in the pieces that servers send them in, so that no row need fit in memory.
+    /// Returns rows in the parts in which servers send them, so that no row has to fit into memory.
     pub fn allow_partial(mut self) -> Self {
         self.partial = true;
         self
     }
 
-    /// Has servers that find nothing for long say how far they are; see [`crate::Scanner::cursor`].
+    /// Makes servers that find no rows for long report their progress; see
+    /// [`crate::Scanner::cursor`].
     pub fn cursor(mut self) -> Self {
         self.cursor = true;
         self
     }
 
-    /// Whether families that a filter does not need are read only for rows that it passes.
+    /// Whether families that the filter does not need are read only for rows that pass.
     pub fn load_families_on_demand(mut self, on_demand: bool) -> Self {
         self.on_demand = Some(on_demand);
         self
     }
 
-    /// Delete markers and deleted cells too.
+    /// Also returns delete markers and deleted cells.
     pub fn raw(self) -> Self {
         self.attribute("_raw_", Bytes::from_static(&[0xff]))
     }
@@ -346,7 +351,7 @@ impl Scan {
         self
     }
 
-    /// Reads as a stream from the first block on, for long scans. Unless said, the server decides.
+    /// Reads as a stream from the first block on, for long scans. By default the server decides.
     pub fn streams(mut self) -> Self {
         self.read_type = Some(pb::scan::ReadType::Stream);
         self

@@ -3,18 +3,21 @@
 //! Gzip is a gzip stream. Snappy and LZ4 are Hadoop's BlockCompressorStream; see
 //! [`evenkeel_compression::StreamCodec`].
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::io::{Read, Write};
 
 use evenkeel_compression::{StreamCodec, StreamError};
 
 use crate::error::{Error, Result};
 
-/// Raw bytes of a chunk: what fits Hadoop's codecs' buffer of 256 KiB however badly it compresses.
+/// Raw bytes of a chunk: they fit the 256 KiB buffer of Hadoop's codecs even if they do not
+/// compress.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Room for what is read of a stream at a time.
+/// Bytes by which the output grows.
 const STEP_BYTES: usize = 64 << 10;
 
-/// How cell blocks are compressed (`hbase.client.rpc.compressor`).
+/// The compression of cell blocks (`hbase.client.rpc.compressor`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compressor {
     /// `org.apache.hadoop.io.compress.GzipCodec`.
@@ -26,7 +29,7 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// The Java class that servers are asked for.
+    /// The Java class in the connection header.
     pub fn class_name(self) -> &'static str {
         match self {
             Self::Gzip => "org.apache.hadoop.io.compress.GzipCodec",
@@ -35,7 +38,7 @@ impl Compressor {
         }
     }
 
-    /// The codec of a Java class, by the class's own name whatever its package.
+    /// The codec of a Java class, whatever its package.
     pub fn by_class_name(class: &str) -> Option<Self> {
         match class.rsplit('.').next().unwrap_or_default() {
             "GzipCodec" | "ReusableStreamGzipCodec" => Some(Self::Gzip),
@@ -80,7 +83,8 @@ fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     loop {
         let at = out.len();
         out.resize(at + STEP_BYTES, 0);
-        let read = stream.read(&mut out[at..]).map_err(|_| bad("a cell block is no gzip stream"))?;
+        let target = out.get_mut(at..).unwrap_or_default();
+        let read = stream.read(target).map_err(|_| bad("a cell block is not a gzip stream"))?;
         out.truncate(at + read);
         match read {
             0 => return Ok(out),

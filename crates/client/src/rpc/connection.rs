@@ -1,9 +1,12 @@
-//! [`RpcConnection`]: one socket, many calls at once.
+//! [`RpcConnection`]: one socket with many concurrent calls.
 //!
-//! Two tasks serve it. One writes: it takes what all callers have encoded since its last write and writes that at once.
-//! The other reads as much as the socket has, hands all whole responses in it to their callers under one lock, and looks
-//! for calls past their time. Small responses are copied out of the read buffer, which is used again; a large one gets a
-//! buffer that grows only as its bytes come, so a length that lies costs little.
+//! Two tasks serve it. The writer takes everything that callers have encoded since its last write
+//! and writes it with one call. The reader reads what the socket has, hands all complete responses
+//! to their callers under one lock, and expires calls. Small responses are copied out of the read
+//! buffer, which is reused. A large response gets a buffer that grows as its bytes arrive, so a
+//! wrong length reserves little.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::sync::Arc;
 
@@ -20,11 +23,11 @@ use super::{Call, Service, frame};
 use crate::config::ClientConfig;
 use crate::error::{Error, Result};
 
-/// Bytes of the read buffer; a longer frame has memory of its own.
+/// Bytes of the read buffer. A longer frame gets its own buffer.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes by which the room for a long frame grows.
+/// Bytes by which the buffer of a long frame grows.
 const READ_STEP_BYTES: usize = 1 << 20;
-/// Bytes of a write buffer that are kept for the next requests.
+/// Bytes of the write buffer that stay allocated.
 const WRITE_BYTES_KEPT: usize = 256 << 10;
 
 /// One socket to one service of one server. Dropping it closes the socket.
@@ -44,7 +47,7 @@ impl Drop for RpcConnection {
 }
 
 impl RpcConnection {
-    /// Connects, and opens the connection as the configuration says; both within the connect timeout.
+    /// Connects and sends the connection header, within the connect timeout.
     pub(crate) async fn connect(address: &str, service: Service, config: &ClientConfig) -> Result<Self> {
         let open = Self::open(address, service, config);
         let timed_out = |_| Error::Connection(format!("{address}: connect timed out"));
@@ -92,7 +95,7 @@ impl RpcConnection {
         self.calls.is_open()
     }
 
-    /// Makes a call and waits for its answer, for the call's time at most.
+    /// Makes a call and waits for its response, at most for the call's timeout.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<frame::Response> {
         let exchange = async { self.calls.enter(call, self.compressor).await?.await };
         let response = match call.timeout < OWN_TIMER_MAX {
@@ -154,7 +157,8 @@ async fn read_all<R: AsyncRead + Unpin>(
             }
         };
         let error = match read {
-            // Bytes that make no sense end the socket as a reset does: the calls that waited are tried on another.
+            // Malformed bytes close the socket as a reset does: the waiting calls fail and are
+            // retried on another one.
             Ok(()) => frames.take(&mut answers).err().map(|e| Error::Connection(format!("{address}: {e}"))),
             Err(error) => Some(Error::Connection(format!("{address}: {error}"))),
         };
@@ -165,7 +169,7 @@ async fn read_all<R: AsyncRead + Unpin>(
     }
 }
 
-/// Splits what a socket gives into frames: `u32 len | bytes`.
+/// Splits the bytes of a socket into frames: `u32 len | bytes`.
 struct Frames<R> {
     reader: R,
     buffer: BytesMut,
@@ -173,7 +177,7 @@ struct Frames<R> {
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    /// Reads once. Nothing is lost when the future is dropped.
+    /// Reads once. Cancel safe.
     async fn fill(&mut self) -> std::io::Result<()> {
         self.reserve();
         match self.reader.read_buf(&mut self.buffer).await? {
@@ -182,7 +186,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Makes room for the rest of the frame in the buffer, a step at a time.
+    /// Reserves memory for the rest of the frame, step by step.
     fn reserve(&mut self) {
         let step = match self.frame_len() {
             Some(len) if len > READ_BYTES => (len + 4 - self.buffer.len()).min(READ_STEP_BYTES),
@@ -197,10 +201,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         self.buffer.first_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize)
     }
 
-    /// Takes the whole frames there are.
+    /// Takes the complete frames.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when one cannot be read; those before it are in `answers`.
+    /// [`Error::Protocol`] if a frame is malformed; `answers` has those before it.
     fn take(&mut self, answers: &mut Vec<(u32, Result<frame::Response>)>) -> Result<()> {
         while let Some(len) = self.frame_len() {
             if len > self.bytes_max {
@@ -221,7 +225,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         if len > READ_BYTES {
             return self.buffer.split_to(4 + len).freeze().slice(4..);
         }
-        let frame = Bytes::copy_from_slice(&self.buffer[4..4 + len]);
+        let frame = Bytes::copy_from_slice(self.buffer.get(4..4 + len).unwrap_or_default());
         self.buffer.advance(4 + len);
         frame
     }

@@ -1,11 +1,13 @@
-//! The bytes of HBase's RPC.
+//! The frames of HBase's RPC.
 //!
 //! ```text
-//! preamble = "HBas" 00 50                                     (version 0, SIMPLE authentication; see `open`)
+//! preamble = "HBas" 00 50                     (version 0, SIMPLE authentication; see `opener`)
 //! header   = u32 len | ConnectionHeader
 //! request  = u32 len | varint len, RequestHeader  | varint len, parameter | cell block
-//! response = u32 len | varint len, ResponseHeader | varint len, result    | cell block   (header alone: an exception)
+//! response = u32 len | varint len, ResponseHeader | varint len, result    | cell block
 //! ```
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::length;
@@ -20,7 +22,7 @@ use crate::error::{Error, RemoteException, Result};
 
 const CELL_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 const CELL_CODEC_WITH_TAGS: &str = "org.apache.hadoop.hbase.codec.KeyValueCodecWithTags";
-/// The version of HBase's client whose rules this one follows; servers gate behaviour on it.
+/// The HBase client version in the connection header. Servers' behaviour depends on it.
 const VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
 
 /// What follows the preamble: `u32 len | ConnectionHeader`.
@@ -48,10 +50,10 @@ fn version_info(user: &str) -> pb::VersionInfo {
     }
 }
 
-/// Appends one request frame. Nothing is appended when it fails.
+/// Appends one request frame, or nothing on failure.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] when it does not fit a frame.
+/// [`Error::InvalidArgument`] if it exceeds the length of a frame.
 pub(super) fn request(
     out: &mut Vec<u8>,
     call_id: u32,
@@ -77,81 +79,61 @@ pub(super) fn request(
     varint::write_varint(out, param_len as u64);
     call.param.write(out);
     out.extend_from_slice(cells);
-    let len = length::must_u32(out.len() - start - 4).to_be_bytes();
-    out[start..start + 4].copy_from_slice(&len);
+    set_length(out, start);
     Ok(())
 }
 
-/// A frame's length is an `i32`; headers are far smaller than the rest that is left.
+/// The largest request. A frame's length is an `i32`; the rest leaves space for the header.
 const FRAME_BYTES_MAX: usize = (i32::MAX as usize) - (1 << 16);
 
-/// Appends a delimited `RequestHeader`: `1` call id, `3` method, `4` parameter follows, `5` cell block `{1 length}`,
-/// `6` priority, `7` timeout in ms. By hand, since it is all that is encoded besides the parameter in every call.
+/// Appends a delimited `RequestHeader`: `1` call id, `3` method, `4` parameter follows, `5` cell
+/// block `{1 length}`, `6` priority, `7` timeout in ms. Encoded by hand, since every call pays for
+/// it.
 fn header(out: &mut Vec<u8>, call_id: u32, call: &Call<'_>, cells_len: usize) {
-    let mut fields = FieldBuffer::default();
-    fields.number(1, u64::from(call_id));
-    fields.text(3, call.method);
-    fields.number(4, 1);
+    let start = out.len();
+    out.push(0);
+    number(out, 1, u64::from(call_id));
+    let method = call.method.as_bytes();
+    let method = method.get(..METHOD_BYTES_MAX).unwrap_or(method);
+    key(out, 3, 2);
+    varint::write_varint(out, method.len() as u64);
+    out.extend_from_slice(method);
+    number(out, 4, 1);
     if cells_len > 0 {
-        let len = varint_len(cells_len as u64);
-        fields.key(5, 2);
-        fields.varint(1 + len as u64);
-        fields.number(1, cells_len as u64);
+        key(out, 5, 2);
+        varint::write_varint(out, 1 + varint_len(cells_len as u64) as u64);
+        number(out, 1, cells_len as u64);
     }
     if call.priority > 0 {
-        fields.number(6, u64::from(call.priority));
+        number(out, 6, u64::from(call.priority));
     }
     let timeout_ms = u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX).min(i32::MAX as u64);
-    fields.number(7, timeout_ms);
-    varint::write_varint(out, fields.len as u64);
-    out.extend_from_slice(&fields.bytes[..fields.len]);
-}
-
-/// Room for a request header on the stack. Method names are our own and short.
-struct FieldBuffer {
-    bytes: [u8; 128],
-    len: usize,
-}
-
-impl Default for FieldBuffer {
-    fn default() -> Self {
-        Self { bytes: [0; 128], len: 0 }
+    number(out, 7, timeout_ms);
+    // The header has fewer than 128 bytes, so its length is one byte.
+    let len = u8::try_from(out.len() - start - 1).unwrap_or(u8::MAX);
+    if let Some(byte) = out.get_mut(start) {
+        *byte = len;
     }
 }
 
-impl FieldBuffer {
-    fn byte(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
-        self.len += 1;
-    }
+fn key(out: &mut Vec<u8>, number: u8, wire_type: u8) {
+    out.push(number << 3 | wire_type);
+}
 
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.byte((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.byte((value & 0x7f) as u8);
-    }
+fn number(out: &mut Vec<u8>, field: u8, value: u64) {
+    key(out, field, 0);
+    varint::write_varint(out, value);
+}
 
-    fn key(&mut self, number: u8, wire_type: u8) {
-        self.byte(number << 3 | wire_type);
-    }
-
-    fn number(&mut self, number: u8, value: u64) {
-        self.key(number, 0);
-        self.varint(value);
-    }
-
-    fn text(&mut self, number: u8, text: &str) {
-        let text = &text.as_bytes()[..text.len().min(METHOD_BYTES_MAX)];
-        self.key(number, 2);
-        self.varint(text.len() as u64);
-        self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
-        self.len += text.len();
+/// Sets the four bytes at `at` to the number of bytes after them.
+pub(crate) fn set_length(out: &mut [u8], at: usize) {
+    let len = length::must_u32(out.len() - at - 4).to_be_bytes();
+    if let Some(bytes) = out.get_mut(at..at + 4) {
+        bytes.copy_from_slice(&len);
     }
 }
 
-/// Longer than any method name of HBase, and short enough for [`FieldBuffer`].
+/// Longer than any method name of HBase. Keeps a request header below 128 bytes.
 const METHOD_BYTES_MAX: usize = 64;
 
 fn varint_len(value: u64) -> usize {
@@ -165,10 +147,10 @@ pub(crate) struct Response {
     pub(crate) cells: Bytes,
 }
 
-/// The call id of a response frame (without its length) and what came of the call.
+/// Parses a response frame (without its length): the call id and the outcome.
 ///
 /// # Errors
-/// [`Error::Protocol`] when the frame cannot be read, so that the socket cannot be trusted any longer.
+/// [`Error::Protocol`] if the frame is malformed. The socket must be closed then.
 pub(crate) fn response(mut frame: Bytes) -> Result<(u32, Result<Response>)> {
     let header = pb::ResponseHeader::decode(take_delimited(&mut frame)?)?;
     let call_id = header.call_id.ok_or_else(|| Error::Protocol("a response without a call id".to_owned()))?;

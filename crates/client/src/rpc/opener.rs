@@ -1,4 +1,4 @@
-//! [`Opener`]: what happens between a TCP connection and the first request, where TLS and SASL have their place.
+//! [`Opener`]: the step between a TCP connect and the first request, for TLS and SASL.
 
 use std::fmt;
 use std::future::Future;
@@ -12,17 +12,17 @@ use crate::error::Result;
 /// `HBas`, version 0, SIMPLE authentication.
 pub(super) const PREAMBLE: &[u8] = b"HBas\0\x50";
 
-/// Bytes both ways: a socket, or what TLS or SASL make of one.
+/// A bidirectional byte stream: a socket, or TLS or SASL on top of one.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-/// A transport on which the connection header comes next.
+/// A transport that is ready for the connection header.
 pub struct Opened {
     /// The transport.
     pub transport: Box<dyn Transport>,
-    /// What goes before the connection header, in the same write: HBase's preamble, or nothing when it was sent already,
-    /// as with SASL.
+    /// Sent before the connection header, in the same write: HBase's preamble, or nothing if it was
+    /// sent already, as with SASL.
     pub preamble: Vec<u8>,
 }
 
@@ -35,11 +35,12 @@ impl fmt::Debug for Opened {
 /// The future of [`Opener::open`].
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>;
 
-/// Makes a transport of a TCP connection. A TLS opener shakes hands and gives HBase's preamble along; a SASL opener
-/// sends `HBas`, 0 and its method (81 Kerberos, 82 token), exchanges its tokens (`u32 len | bytes` to the server,
-/// `u32 status | u32 len | bytes` back) and gives a transport that wraps what the quality of protection asks for.
+/// Establishes a transport on a TCP connection. A TLS opener does the handshake and returns HBase's
+/// preamble. A SASL opener sends `HBas`, 0 and its method (81 Kerberos, 82 token), exchanges tokens
+/// (`u32 len | bytes` to the server, `u32 status | u32 len | bytes` back) and returns a transport
+/// that wraps data as the quality of protection demands.
 ///
-/// One for TLS, with the TLS library of your choice behind `tls_handshake`:
+/// An opener for TLS, with any TLS library behind `tls_handshake`:
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -50,9 +51,9 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>
 /// #[derive(Debug)]
 /// struct Tls;
 ///
-/// # async fn tls_handshake(_host: &str, socket: TcpStream) -> std::io::Result<TcpStream> { Ok(socket) }
+/// # async fn tls_handshake(_: &str, socket: TcpStream) -> std::io::Result<TcpStream> { Ok(socket) }
 /// impl Opener for Tls {
-///     fn open<'a>(&'a self, address: &'a str, _service: &'static str, socket: TcpStream) -> Opening<'a> {
+///     fn open<'a>(&'a self, address: &'a str, _: &'static str, socket: TcpStream) -> Opening<'a> {
 ///         Box::pin(async move {
 ///             let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
 ///             let encrypted = tls_handshake(host, socket).await;
@@ -64,11 +65,12 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>
 ///     }
 /// }
 ///
-/// let config = ClientConfig { opener: Some(Arc::new(Tls)), ..ClientConfig::new(["master:16000"]) };
+/// let mut config = ClientConfig::new(["master:16000"]);
+/// config.opener = Some(Arc::new(Tls));
 /// ```
 ///
-/// Its time is bounded by the connect timeout. Without an opener ([`crate::ClientConfig::opener`]) sockets are used as
-/// they are.
+/// The connect timeout bounds it. Without an opener ([`crate::ClientConfig::opener`]) sockets are
+/// used unchanged.
 pub trait Opener: Send + Sync + fmt::Debug {
     /// Opens a socket to `service` (as `ClientService`) at `address` (`host:port`).
     fn open<'a>(&'a self, address: &'a str, service: &'static str, socket: TcpStream) -> Opening<'a>;

@@ -1,11 +1,15 @@
-//! [`PendingCalls`]: the calls of one socket that wait, and the bytes that wait to be written.
+//! [`PendingCalls`]: the calls in flight on one socket, and its outbox of bytes to write.
 //!
-//! One lock guards both, so that a call is entered and encoded in one step, straight into the buffer that the writing
-//! task takes whole: requests of many tasks leave in one write, and none has memory of its own. The lock is held for
-//! moments only, never over an await. A waiting call is an entry with its task's waker; its future takes the entry out
-//! when it ends or is dropped, so nothing is left of it, and an answer that comes later is dropped.
+//! One lock guards both. A call is registered and encoded in one step, into the buffer that the
+//! writing task takes as a whole; so requests of many tasks leave in one write and need no buffers
+//! of their own. The lock is never held over an await. A pending call is an entry with its task's
+//! waker. Its future removes the entry when it completes or is dropped; a later response is
+//! dropped.
 //!
-//! Calls with a long time limit have no timer of their own: [`PendingCalls::expire`] is run every [`SWEEP`].
+//! Calls with a long timeout have no timer of their own: [`PendingCalls::expire`] runs every
+//! [`SWEEP`].
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,14 +26,15 @@ use super::frame::{self, Response};
 use super::{Call, compress::Compressor};
 use crate::error::{Error, Result};
 
-/// How often calls past their time are looked for; a call whose limit is shorter than [`OWN_TIMER_MAX`] sees to itself.
+/// The interval at which expired calls are failed. A call with a timeout below [`OWN_TIMER_MAX`]
+/// has its own timer.
 pub(super) const SWEEP: Duration = Duration::from_millis(250);
-/// The longest limit that gets a timer of its own.
+/// Timeouts below this have a timer of their own.
 pub(super) const OWN_TIMER_MAX: Duration = Duration::from_secs(2);
-/// Bytes that may wait to be written; a call that finds more waits before it is encoded.
+/// Bytes in the outbox beyond which further calls wait before they are encoded.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Call ids are counted up, so they spread well as they are.
+/// Hashes call ids, which are consecutive numbers.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -58,18 +63,18 @@ struct State {
     entries: HashMap<u32, CallState, BuildHasherDefault<IdHasher>>,
     next_id: u32,
     outbox: Vec<u8>,
-    /// Why the socket is gone.
+    /// Why the socket is closed.
     closed: Option<Error>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct PendingCalls {
     address: String,
     state: Mutex<State>,
-    /// There is something to write.
+    /// Notified when the outbox becomes non-empty.
     pub(super) work: Notify,
-    /// There is room to write into again.
+    /// Notified when the outbox has been taken.
     room: Notify,
 }
 
@@ -87,7 +92,7 @@ impl PendingCalls {
         self.state.lock().closed.is_none()
     }
 
-    /// Enters a call and encodes its request, once there is room.
+    /// Registers a call and encodes its request, once the outbox has space.
     pub(super) async fn enter(
         &self,
         call: &Call<'_>,
@@ -116,7 +121,7 @@ impl PendingCalls {
             return Ok(None);
         }
         let id = state.next_id;
-        // Ids stay below 2^31: the largest are taken by answers to no call.
+        // Ids stay below 2^31: servers use the largest ones for responses to no call.
         state.next_id = (id + 1) & 0x7fff_ffff;
         let was_idle = state.outbox.is_empty();
         frame::request(&mut state.outbox, id, call, compressor)?;
@@ -129,19 +134,19 @@ impl PendingCalls {
         Ok(Some(ResponseFuture { calls: self, id }))
     }
 
-    /// Takes all that waits to be written, and gives the emptied buffer of the last time for the next requests.
+    /// Swaps the outbox with the emptied buffer of the last write.
     pub(super) fn take_outbox(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
         std::mem::swap(&mut self.state.lock().outbox, buffer);
         self.room.notify_waiters();
     }
 
-    /// Hands answers to those that wait for them.
+    /// Completes calls with their responses.
     pub(super) fn answer(&self, answers: &mut Vec<(u32, Result<Response>)>) {
         let mut wakers = Vec::with_capacity(answers.len());
         let mut state = self.state.lock();
         for (id, answer) in answers.drain(..) {
-            // An answer to a call that nobody waits for any longer is dropped.
+            // A response to a call that timed out or was dropped is ignored.
             let Some(entry) = state.entries.get_mut(&id) else { continue };
             if let CallState::Waiting { waker, .. } = std::mem::replace(entry, CallState::Done(answer)) {
                 wakers.extend(waker);
@@ -151,7 +156,7 @@ impl PendingCalls {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Fails the calls past their time.
+    /// Fails the calls whose deadline has passed.
     pub(super) fn expire(&self) {
         let now = Instant::now();
         let mut wakers = Vec::new();
@@ -167,7 +172,7 @@ impl PendingCalls {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Fails all that wait and all that will come; the first reason stays.
+    /// Fails all pending and all future calls. The first reason is kept.
     pub(super) fn close(&self, error: Error) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -189,7 +194,7 @@ pub(super) fn timed_out(method: &str, address: &str, limit: Duration) -> Error {
     Error::Timeout(format!("{method} at {address} after {limit:?}"))
 }
 
-/// A call's answer to come. Dropping it forgets the call.
+/// The future of a call's response. Dropping it cancels the call.
 #[derive(Debug)]
 pub(super) struct ResponseFuture<'a> {
     calls: &'a PendingCalls,

@@ -1,5 +1,5 @@
-//! A synthetic RegionServer: the registry, hbase:meta with one table of one region, counters that know nonces, rows to
-//! scan. Its replies can be cut, at any byte, or come out as garbage, so that a client can be tried at each.
+//! A synthetic RegionServer: the registry, hbase:meta with one table of one region, counters that
+//! honour nonces, rows to scan. Its responses can be cut or corrupted at any byte.
 #![allow(dead_code, reason = "each user takes a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +28,7 @@ pub enum Fault {
     Garbage,
 }
 
-/// The state that outlives sockets.
+/// The state that is kept across sockets.
 #[derive(Debug, Default)]
 struct Data {
     counters: HashMap<Bytes, i64>,
@@ -39,21 +39,21 @@ struct Data {
     next_scanner: u64,
 }
 
-/// See the module. It lives as long as its runtime.
+/// See the module documentation. It lives as long as its runtime.
 #[derive(Debug)]
 pub struct Fake {
     pub address: String,
     port: u16,
     data: Mutex<Data>,
     value: Vec<u8>,
-    /// Bytes of replies of ClientService until the fault; less than 0 for none.
+    /// Bytes of responses of ClientService until the fault; negative for none.
     fault_at: AtomicI64,
     fault: Mutex<Fault>,
-    /// Where it says that hbase:meta is, when not here.
+    /// The address that it reports for hbase:meta, if not its own.
     meta_at: Mutex<Option<String>>,
     /// Bytes of replies of ClientService so far.
     pub replied: AtomicUsize,
-    /// Faults that came to pass.
+    /// Faults that occurred.
     pub faults: AtomicUsize,
 }
 
@@ -82,13 +82,13 @@ impl Fake {
         fake
     }
 
-    /// Breaks the replies once, after so many bytes from now.
+    /// Breaks the responses once, after a number of bytes.
     pub fn break_after(&self, bytes: usize, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
         self.fault_at.store(bytes as i64, Ordering::SeqCst);
     }
 
-    /// Says from now on that hbase:meta is at another `host:port`.
+    /// Reports hbase:meta at another `host:port` from now on.
     pub fn move_meta_to(&self, address: &str) {
         *self.meta_at.lock().expect("no panic") = Some(address.to_owned());
     }
@@ -123,7 +123,7 @@ impl Fake {
         }
     }
 
-    /// Sends replies; gives whether the socket is to go on.
+    /// Sends responses; returns whether the socket stays open.
     async fn send(&self, socket: &mut TcpStream, out: &mut Vec<u8>, breaks: bool) -> bool {
         let mut go_on = true;
         if breaks {
@@ -290,7 +290,7 @@ impl Fake {
     }
 }
 
-/// The row of a number.
+/// The row with a number.
 pub fn row(number: usize) -> String {
     format!("{number:04}")
 }
