@@ -1,4 +1,4 @@
-//! In-process figures of the region room, with no network: a cached Get, a Put, a scan of 10,000 rows, kept or all
+//! Benchmarks of a region in process: a cached Get, a Put, a scan of 10,000 rows, returned or all
 //! filtered out by their keys.
 //!
 //! `cargo bench -p evenkeel-bench --bench region`
@@ -47,7 +47,8 @@ fn scan_all(region: &Arc<Region>) -> usize {
     out.len()
 }
 
-/// Reads every row and returns none, under a deadline as a server's calls have one; how many rows were looked at.
+/// Reads every row and returns none, with a deadline as in a server; returns the number of rows
+/// scanned.
 #[inline(never)]
 fn scan_filtered(region: &Arc<Region>) -> u64 {
     let name = "org.apache.hadoop.hbase.filter.FilterAllFilter".to_owned();

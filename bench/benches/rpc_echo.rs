@@ -1,7 +1,8 @@
 //! Round trips of an echo call over loopback: one call alone, and 64 calls pipelined in one write.
 //!
-//! Measures the RPC layer alone: frame, header, dispatch, answer, two socket crossings. The client is a blocking
-//! socket that builds its requests beforehand and only counts the bytes of the answers.
+//! Measures the RPC layer alone: frame, header, dispatch, answer, two socket crossings. The client
+//! is a blocking socket that builds its requests in advance and only counts the bytes of the
+//! responses.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -25,7 +26,7 @@ fn request(call_id: u32) -> Vec<u8> {
 fn round_trips(c: &mut Criterion) {
     let server = echo::serve(VALUE_BYTES);
     let mut stream = echo::connect(server.local_addr());
-    // Call ids of the same encoded length, so that all answers are as long as the first.
+    // Call ids of the same encoded length, so that all responses have the length of the first.
     let one = request(1);
     let answer = echo::answer_bytes(&mut stream, &one);
     let batch: Vec<u8> = (1..=PIPELINED).flat_map(request).collect();

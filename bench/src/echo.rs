@@ -1,5 +1,5 @@
-//! A bare framed echo over Evenkeel's own RPC layer, and a client that costs next to nothing: what any call costs before
-//! it has done anything.
+//! A bare echo over Evenkeel's RPC layer, with a client of negligible cost: the fixed cost of a
+//! call.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use evenkeel_protocol::pb;
 use evenkeel_rpc::{Call, Respond, Responder, RpcServer, RpcServerConfig, RpcServerHandle, Service};
 use prost::Message;
 
-/// Answers every call at once with its parameter and one cell.
+/// Answers every call with its parameter and one cell.
 struct Echo(KeyValue);
 
 impl Service for Echo {
@@ -36,10 +36,11 @@ impl Service for Echo {
     }
 }
 
-/// Serves echoes from one thread on a free port of 127.0.0.1; each answer has one cell with a value of so many bytes.
+/// Serves echoes from one thread on a free port of 127.0.0.1; each response has one cell with a
+/// value of `value_bytes`.
 ///
 /// # Panics
-/// When the server cannot start.
+/// If the server cannot start.
 pub fn serve(value_bytes: usize) -> RpcServerHandle {
     let mut config = RpcServerConfig::at(SocketAddr::from(([127, 0, 0, 1], 0)));
     config.connection_threads = 1;
@@ -50,7 +51,7 @@ pub fn serve(value_bytes: usize) -> RpcServerHandle {
 /// A blocking connection to a ClientService with HBase's usual codec.
 ///
 /// # Panics
-/// When there is no server.
+/// If there is no server.
 pub fn connect(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).expect("nodelay");
@@ -88,10 +89,10 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Sends a request and reads its answer whole; how many bytes it had.
+/// Sends a request and reads the response; returns its length in bytes.
 ///
 /// # Panics
-/// When the connection fails.
+/// If the connection fails.
 pub fn answer_bytes(stream: &mut TcpStream, request: &[u8]) -> usize {
     stream.write_all(request).expect("write");
     let mut length = [0; 4];

@@ -1,12 +1,14 @@
-//! Store files written, read, sought in and compacted by stock HBase's classes and by ours, on the same files, in one run.
+//! Writes, reads, seeks and compactions of store files with HBase's classes and with ours, on the
+//! same files, in one run.
 //!
-//! Each side is asked by the same commands, a line each ([`Side`]): ours runs them in this process, stock's in one JVM that
-//! lives through the report (`evenkeel.interop.FilesSpeed`), so that its code is compiled by the time it counts. Sides
-//! alternate, each does a command [`Sizes::warm_ups`] times before it counts and [`Sizes::rounds`] times that do, and the
-//! least CPU of those is taken: what other processes do to a shared machine only adds. CPU is the whole process's, user and
-//! system; the JVM's compiler and collector are part of it.
+//! Both sides run the same commands ([`Side`]): ours in this process, HBase's in one JVM for the
+//! whole report (`evenkeel.interop.FilesSpeed`), so that its code is compiled when it is measured.
+//! The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
+//! [`Sizes::rounds`] times measured, and the least CPU of those counts, since other load of the
+//! machine only adds to it. CPU is that of the whole process, user and system, with the JVM's
+//! compiler and collector.
 //!
-//! What is measured: see the rows of [`run`].
+//! [`run`] has the rows.
 
 mod data;
 mod ours;
@@ -18,50 +20,50 @@ use std::path::PathBuf;
 
 pub use plan::run;
 
-/// Anything that went wrong, in words.
+/// An error message.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// How much of everything.
+/// The sizes of the report.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     /// Cells of the files that are written and read in each encoding and codec.
     pub cells: usize,
-    /// Times that each is written and read in a round: the clock of the JVM's CPU ticks every 10 ms.
+    /// Writes and reads of each file in a round. The clock of the JVM's CPU has ticks of 10 ms.
     pub times: usize,
     /// Seeks in cached blocks.
     pub seeks: usize,
-    /// Mebibytes written between the two looks at resident memory: the first and the second.
+    /// Mebibytes written at the two samples of resident memory.
     pub grow_mib: (u64, u64),
-    /// Times that the file just grown is opened.
+    /// Opens of the grown file.
     pub opens: usize,
     /// Rows of 10 KB that are compacted.
     pub compact_rows: usize,
-    /// Rounds that do not count.
+    /// Warm-up rounds.
     pub warm_ups: usize,
-    /// Rounds that count.
+    /// Measured rounds.
     pub rounds: usize,
-    /// Only rows whose name holds this.
+    /// Only rows whose name contains this.
     pub only: Option<String>,
-    /// Where files go; they are removed.
+    /// The directory of the files, which is removed at the end.
     pub dir: PathBuf,
 }
 
-/// What a command took.
+/// The cost of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Cells, seeks or opens.
     pub items: u64,
-    /// Bytes of the cells as KeyValues; of an open, of the file.
+    /// Bytes of the cells as KeyValues; for an open, of the file.
     pub bytes: u64,
-    /// Seconds on the clock.
+    /// Elapsed seconds.
     pub wall_s: f64,
     /// CPU seconds of the process.
     pub cpu_s: f64,
-    /// Resident memory, in KiB, at the two looks of `grow`.
+    /// Resident memory in KiB at the two samples of `grow`.
     pub resident_kib: (u64, u64),
 }
 
-/// One of the two that are compared.
+/// One of the two compared implementations.
 ///
 /// | command | work |
 /// |---|---|
@@ -69,16 +71,16 @@ pub struct Cost {
 /// | `read PATH TIMES` | reads every cell, uncached |
 /// | `seek PATH SEEKS` | seeks to the first cell of random rows, with all blocks cached before |
 /// | `open PATH TIMES` | opens the file |
-/// | `grow PATH MIB MIB` | writes a file, and looks at resident memory at two of its lengths |
-/// | `checksum BYTES` | CRC-32C of so many bytes, by blocks of 64 KiB in chunks of 16 KiB |
+/// | `grow PATH MIB MIB` | writes a file, and samples resident memory at two lengths |
+/// | `checksum BYTES` | CRC-32C of this number of bytes, in blocks of 64 KiB and chunks of 16 KiB |
 /// | `compact ROOT` | major compaction of table `speed` below a root directory |
 pub trait Side {
     /// Its name in tables.
     fn name(&self) -> &'static str;
 
-    /// Does what a command says.
+    /// Runs a command.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If the command fails.
     fn run(&mut self, command: &str) -> Outcome<Cost>;
 }

@@ -1,13 +1,15 @@
-//! Hit ratios of eviction policies at equal memory, on zipf and zipf-plus-scan traces; ours by the real engine.
+//! Hit ratios of eviction policies at equal memory, on zipf and zipf-plus-scan traces; ours with
+//! the real cache.
 //!
-//! `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio` prints all of it; the read-path report has its main rows.
+//! `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio` prints the whole table; the
+//! read-path report has its main rows.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `trace` | which blocks are asked for, and how large each is |
-//! | `stock` | LRU, and what stock HBase does |
+//! | `trace` | the sequence of requested blocks, and their sizes |
+//! | `stock` | LRU, and HBase's policies |
 //! | `modern` | SIEVE, W-TinyLFU, S3-FIFO |
-//! | `engine` | our cache itself, by each of its policies |
+//! | `engine` | our cache, with each of its policies |
 
 mod engine;
 mod modern;
@@ -20,10 +22,10 @@ use modern::{S3Fifo, Sieve, TinyLfu};
 use stock::{HBaseLru, Lru, StockBucket};
 use trace::{Trace, all_change, newest_first, size_of, zipf, zipf_and_scans};
 
-/// Memory as per cents of all blocks.
+/// Memory as percentages of all blocks.
 const MEMORY: [u64; 2] = [5, 20];
 
-/// How a trace is made.
+/// Generates a trace.
 type Make = fn(&Sizes) -> Trace;
 
 const TRACES: [(&str, Make); 5] = [
@@ -34,37 +36,37 @@ const TRACES: [(&str, Make); 5] = [
     ("zipf 0.9, all change", |sizes| all_change(sizes, 0.9)),
 ];
 
-/// How long traces are.
+/// The length of traces.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Blocks that are asked for more than once.
+    /// Blocks that are requested more than once.
     pub keys: usize,
     /// Requests.
     pub requests: usize,
 }
 
 impl Sizes {
-    /// Those of the figures in the docs.
+    /// The sizes of the published figures.
     pub fn full() -> Self {
         Self { keys: 20_000, requests: 600_000 }
     }
 
-    /// Shows that it works.
+    /// A smoke test.
     pub fn short() -> Self {
         Self { keys: 1000, requests: 12_000 }
     }
 }
 
-/// What is asked for a block and says whether it had it.
+/// A cache policy.
 trait Policy {
-    /// Whether it was there; it is kept now.
+    /// Requests a block; returns whether it was cached. It may be cached afterwards.
     fn ask(&mut self, key: u64, size: u64) -> bool;
 }
 
-/// The ratios as a table: each trace that is named, or all when none is, at each memory.
+/// The ratios as a table: the named traces, or all if none is named, at each memory.
 ///
 /// # Panics
-/// When there is no memory for our cache.
+/// If memory for our cache cannot be allocated.
 pub fn table(sizes: &Sizes, names: &[&str]) -> String {
     let total: u64 = (0..sizes.keys as u64).map(size_of).sum();
     let mut out = format!(

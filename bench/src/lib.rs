@@ -1,5 +1,8 @@
-//! What the benchmarks share: a region in a directory of its own; a bare [`echo`]; [`report`], stock HBase and Evenkeel
-//! side by side; and [`hit_ratio`], eviction policies on the same traces.
+//! Shared parts of the benchmarks: a region in its own directory; a bare [`echo`]; [`report`],
+//! HBase and Evenkeel side by side; [`hit_ratio`], eviction policies on the same traces; [`soak`],
+//! hours of load under faults.
+
+#![forbid(unsafe_code)]
 
 pub mod echo;
 pub mod hfile_report;
@@ -28,17 +31,17 @@ const CACHE_BYTES: usize = 256 << 20;
 /// A region of one family, `f`, that covers every row, with a WAL of its own below `root`.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> {
     let family = ColumnFamilyDescriptor::new(b"f")?;
     let table = TableDescriptor::new(TableName::new("default", "bench")?).with_family(family);
     region_of(fs, root, table, Arc::new(LruBlockCache::new(CACHE_BYTES)))
 }
 
-/// As [`region_in`], of a table that covers every row with one region, and with a cache that the caller keeps an eye on.
+/// As [`region_in`], for the given table and cache.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn region_of(
     fs: Arc<dyn FileSystem>,
     root: PathBuf,

@@ -1,19 +1,21 @@
-//! The reports: stock HBase and Evenkeel side by side, on one core each in turn, with the load on the other.
+//! The reports: HBase and Evenkeel, one after the other on the same core, with the load on another
+//! core.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`plan`] | [`Plan`]: what is asked for, and the sizes of a full and of a short run |
+//! | [`plan`] | [`Plan`]: the options, and the sizes of a full and of a short run |
 //! | [`machine`] | the machine, the versions, the newest JDK |
-//! | [`servers`] | [`ServerKind`], [`ReportContext`] and [`Session`]: a server on its core, and rows measured on it |
+//! | [`servers`] | [`ServerKind`], [`ReportContext`] and [`Session`]: a server on its core, and the rows measured on it |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
-//! | `memory` | bytes that a cell takes in a MemStore |
-//! | `hits` | hits in the block cache, as servers count them |
+//! | `memory` | memory of a cell in a MemStore |
+//! | `hits` | hits in the block cache, from the servers' counters |
 //! | [`output`] | tables, plots, raw histograms |
-//! | [`quiet`] | what else the machine did meanwhile |
+//! | [`other_load`] | the CPU that other processes used meanwhile |
 //!
-//! Rules. Both sides hold the same data, made by the same client with the same codec, and acknowledge at the same
-//! durability, which each report states. Latencies are those of a fixed rate (open loop) where a row says so; peaks are
-//! closed loops. A figure stands beside its ratio; where Evenkeel loses the ratio is below 1 and stays in the table.
+//! Rules: both sides have the same data, written by the same client with the same codec, and
+//! acknowledge at the same durability, which each report states. Rows with a fixed rate are open
+//! loops; peaks are closed loops. Each figure has its ratio beside it; where Evenkeel loses, the
+//! ratio is below 1 and stays in the table.
 
 pub mod deploys;
 mod hits;
@@ -32,10 +34,10 @@ pub use output::Results;
 pub use plan::Plan;
 pub use servers::{ReportContext, ServerKind, Session};
 
-/// Makes a report and writes it below `plan.out`; files of an earlier one that are not of its rows go.
+/// Makes a report and writes it below `plan.out`; removes an earlier report's other files.
 ///
 /// # Errors
-/// What kept it from being made.
+/// The error that prevented it.
 pub fn make(plan: &Plan) -> Result<(), String> {
     let lab = ReportContext::new(plan)?;
     let mut results = Results::new(&lab);

@@ -1,38 +1,42 @@
-//! A soak: hours of mixed load on a whole server, while everything happens to it that can, against models that know what
-//! must be there and what must not.
+//! A soak test: hours of mixed load on a whole server under faults, checked against models.
 //!
 //! ```text
 //! cargo run --release -p evenkeel-bench --bin soak -- [--minutes 120] [--seed N] [--out DIR] [--durability SKIP_WAL]
 //! ```
 //!
-//! With the durability `SKIP_WAL`, a kill loses writes, and the soak must say so: that shows that it can fail.
+//! With the durability `SKIP_WAL`, a kill loses writes, and the soak must report it: that proves
+//! that the soak can fail.
 //!
-//! The run is a sequence of *epochs* of 6 to 20 s. In each, workers read and write ([`registers`], [`owned`]), an
-//! administrator changes tables and regions ([`changes`]), and one or two *disasters* strike: `kill -9`, SIGSTOP for
-//! some seconds, an orderly restart, a disk that is full, fails or is slow ([`process::DiskFault`]), or a kill while the
-//! disk is bad. Then all faults end, the workers stop, and everything is checked:
+//! The run is a sequence of *epochs* of 6 to 20 s. In each, workers read and write ([`registers`],
+//! [`owned_rows`]), an administrator changes tables and regions ([`schema_changes`]), and one or
+//! two *faults* occur: `kill -9`, SIGSTOP for some seconds, an orderly restart, a disk that is
+//! full, fails or is slow ([`process::DiskFault`]), or a kill during a disk fault. Then all faults
+//! end, the workers stop, and everything is checked:
 //!
-//! - rows with an owner show a write between the last acknowledged and the last attempted one, whole;
-//! - histories of rows that all workers share are linearizable ([`history`]), and stay as they were last read;
-//! - bulk loads are there whole or not at all, snapshots and restores show what they should;
-//! - what a change took away never comes back;
-//! - every table is served, without a restart, and its leftovers can be removed;
+//! - rows with an owner show one complete write, from the last acknowledged to the last attempted
+//!   one;
+//! - histories of shared rows are linearizable ([`history`]), and the rows keep their last read
+//!   state;
+//! - bulk loads are complete or absent, snapshots and restores show the right rows;
+//! - deleted data never reappears;
+//! - every table is served, without a restart, and leftovers can be removed;
 //! - memory and descriptors stay below [`RESIDENT_MIB_MAX`] and [`DESCRIPTORS_MAX`].
 //!
-//! Anything else is an *anomaly*. It is kept in a folder of its own, with the seed, the history, the log and the
-//! data directory; the run goes on with a new directory. A seed repeats the choices of a run, not the moments at which
-//! things meet, which depend on the machine.
+//! Anything else is an *anomaly*. It is saved in its own folder, with the seed, the history, the
+//! log and the data directory; the run continues with a new directory. A seed repeats the choices
+//! of a run, not its timing.
 //!
-//! The report (`soak.md` below `--out`) has the counts, the anomalies, and plots of memory, descriptors and threads.
+//! The report (`soak.md` below `--out`) has the counts, the anomalies, and plots of memory,
+//! descriptors and threads.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`history`] | histories of rows, and whether they are linearizable |
-//! | [`process`] | the server, its disk, its end |
-//! | [`registers`] | workers that share rows |
-//! | [`owned`] | workers that own rows |
-//! | [`changes`] | the administrator |
-//! | [`watch`] | memory and descriptors over time |
+//! | [`process`] | the server's process and its disk faults |
+//! | [`registers`] | workers on shared rows |
+//! | [`owned_rows`] | workers with rows of their own |
+//! | [`schema_changes`] | the administrator |
+//! | [`process_sampler`] | memory and descriptors over time |
 
 pub mod history;
 pub mod owned_rows;
@@ -68,30 +72,31 @@ const ROWS: &str = "rows";
 const REGISTERS: &str = "registers";
 /// The table of bulk loads.
 const LOADED: &str = "loaded";
-/// The table whose family comes and goes.
+/// The table whose family is deleted and added.
 const SCHEMA: &str = "schema";
-/// The table that is truncated, deleted and made.
+/// The table that is truncated, deleted and created.
 const SCRATCH: &str = "scratch";
 
 /// The server's memory, in MiB.
 const MEMORY_MIB: u64 = 384;
-/// What may be resident: the server's memory, its code and stacks, and what the allocator keeps.
+/// The limit of resident memory: the server's memory, its code and stacks, and the allocator's
+/// reserve.
 pub const RESIDENT_MIB_MAX: f64 = MEMORY_MIB as f64 + 256.0;
-/// What may be open: files of a few dozen regions, logs, connections.
+/// The limit of descriptors: files of a few dozen regions, logs, connections.
 pub const DESCRIPTORS_MAX: f64 = 2_000.0;
-/// The longest time that the administrator waits for one change.
+/// The timeout of one change of the administrator.
 const CHANGE_MAX: Duration = Duration::from_secs(20);
-/// Epochs after which a new directory is begun.
+/// Epochs on one directory.
 const EPOCHS: u64 = 60;
 /// Anomalies after which the run ends.
 const ANOMALIES_MAX: usize = 8;
 
-/// What a run is asked for.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long.
     pub time: Duration,
-    /// What all choices follow from.
+    /// The seed of all choices.
     pub seed: u64,
     /// Where the report and the anomalies go.
     pub out: PathBuf,
@@ -130,7 +135,7 @@ impl Options {
     }
 }
 
-/// What tasks of an epoch share.
+/// The state that tasks of an epoch share.
 #[derive(Default)]
 pub struct Running {
     over: AtomicBool,
@@ -402,10 +407,10 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What happens to the server at some moment of an epoch.
+/// A fault during an epoch.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
-    /// How long it goes well before.
+    /// The time without a fault before it.
     calm: Duration,
     kind: FaultKind,
     /// How long it lasts.

@@ -1,5 +1,6 @@
-//! The short form of the report on store files: every command on both sides, on files of a few cells. The report itself
-//! fails when the sides do not read the same cells, or a compaction loses any.
+//! The short form of the report on store files: every command on both sides, on files of a few
+//! cells. The report itself fails when the sides do not read the same cells, or a compaction loses
+//! any.
 
 use evenkeel_bench::hfile_report::{Sizes, run};
 

@@ -20,7 +20,8 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// The plots that a report shows are there, and no plot or histogram is there that belongs to none of its rows.
+/// The plots that a report shows are there, and no plot or histogram is there that belongs to none
+/// of its rows.
 fn assert_files_fit(text: &str, out: &Path, report: &str) {
     let mut shown: Vec<_> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     shown.sort_unstable();

@@ -1,4 +1,5 @@
-//! The soak works: it finds nothing on a sound server, and finds lost writes if a server loses them.
+//! The soak works: it finds nothing on a sound server, and finds lost writes if a server loses
+//! them.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! One run of a Java program: class path, flags for a short life, a deadline, and its output.
+//! One run of a Java program: class path, flags for a short-lived JVM, a deadline, and its output.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{toolchain, work};
 
-/// A Java main about to be run; see [`java`].
+/// A Java main to run; see [`java`].
 pub struct JavaRun {
     class: String,
     args: Vec<String>,
@@ -20,21 +20,21 @@ pub struct JavaRun {
     heap_mib: u32,
 }
 
-/// What a finished run left.
+/// The result of a run.
 pub struct Finished {
-    /// It ended by itself within its deadline, with exit code 0.
+    /// Whether it exited within its deadline with code 0.
     pub success: bool,
-    /// Its exit code, if it ended by itself within its deadline.
+    /// Its exit code, if it exited within its deadline.
     pub code: Option<i32>,
     /// All it wrote to standard output.
     pub stdout: String,
     /// All it wrote to standard error.
     pub stderr: String,
-    /// How it ended, in words.
+    /// A description of its end.
     pub end: String,
 }
 
-/// A run of `class` with our class path, to be adjusted and then started by [`JavaRun::run`].
+/// A run of `class` with our class path, to adjust and then start with [`JavaRun::run`].
 pub fn java(class: &str, args: &[String]) -> JavaRun {
     JavaRun {
         class: class.to_owned(),
@@ -48,25 +48,25 @@ pub fn java(class: &str, args: &[String]) -> JavaRun {
 }
 
 impl JavaRun {
-    /// Another class path than the client's.
+    /// Sets another class path than the client's.
     pub fn class_path(mut self, class_path: String) -> Self {
         self.class_path = Some(class_path);
         self
     }
 
-    /// A file to read as standard input, which is empty otherwise.
+    /// Sets a file as standard input, which is empty otherwise.
     pub fn stdin(mut self, file: &Path) -> Self {
         self.stdin = Some(file.to_owned());
         self
     }
 
-    /// The name of the folder under `work/out` that keeps the output.
+    /// Sets the name of the folder under `work/out` for the output.
     pub fn label(mut self, label: &str) -> Self {
         self.label = label.to_owned();
         self
     }
 
-    /// Seconds after which the program is killed.
+    /// Sets the seconds after which the program is killed.
     pub fn deadline_secs(mut self, secs: u64) -> Self {
         self.deadline = Duration::from_secs(secs);
         self
@@ -78,10 +78,10 @@ impl JavaRun {
         self
     }
 
-    /// Runs it to its end or its deadline.
+    /// Runs it to its exit or its deadline.
     ///
     /// # Errors
-    /// When it cannot be started; a program that fails is `Ok` with `success` false.
+    /// If it cannot be started. A program that fails is `Ok` with `success` false.
     pub fn run(self) -> Result<Finished, String> {
         let out = out_folder(&self.label).map_err(|e| format!("cannot make the output folder: {e}"))?;
         let (stdout, stderr) = (out.join("stdout"), out.join("stderr"));
@@ -121,8 +121,8 @@ impl JavaRun {
 }
 
 impl Finished {
-    /// The lines that say what went wrong, for a message: those of failed checks and what follows them, the end of standard
-    /// error when there are none.
+    /// The lines about failures, for a message: failed checks and the lines after them, or else the
+    /// end of standard error.
     pub fn failures(&self) -> String {
         let mut failing = false;
         let picked: Vec<&str> = self

@@ -1,15 +1,18 @@
-//! The stock Java side: HBase 2.6.4's own client, shell and tools, run against Evenkeel by `cargo test`, and a stock
-//! HBase server to run the same tests against, because a test that stock HBase does not pass tests our idea of HBase.
+//! The stock Java side: HBase 2.6.4's own client, shell and tools, run against Evenkeel by `cargo
+//! test`, and a stock HBase server to run the same tests against, since a test that stock HBase
+//! does not pass is wrong.
 //!
-//! Three rooms, each on top of the one before:
-//! - [`toolchain`]: Maven copies the jars once into `interop/work`, `javac` compiles `src/main/java` once, both under a
-//!   file lock and both again only when the files they read have changed.
+//! Three modules, each on top of the previous one:
+//! - [`toolchain`]: Maven copies the jars once into `interop/work`, `javac` compiles
+//!   `src/main/java` once, both under a file lock, and again only if their inputs have changed.
 //! - [`java`]: one run of a Java main with a deadline, its output kept in a file.
-//! - [`server`]: Evenkeel or stock HBase on free ports, with data of its own under `interop/work/run`, ended with the
-//!   process that started it, however that ends.
+//! - [`server`]: Evenkeel or stock HBase on free ports, with its own data under `interop/work/run`,
+//!   stopped when the process that started it ends, in any way.
 //!
-//! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it (see README.md).
-//! Nothing here skips: what cannot run fails and says what is missing.
+//! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it
+//! (see README.md). Nothing is skipped: a test that cannot run fails with what is missing.
+
+#![forbid(unsafe_code)]
 
 pub mod java;
 pub mod server;
@@ -22,25 +25,26 @@ pub use server::{
 
 use std::path::{Path, PathBuf};
 
-/// The folder of this crate, where the Java sources and the `pom.xml` files lie.
+/// The folder of this crate, with the Java sources and the `pom.xml` files.
 pub fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where jars, classes and the data of servers go; ignored by git.
+/// The folder of jars, classes and servers' data; ignored by git.
 pub fn work() -> PathBuf {
     home().join("work")
 }
 
-/// Runs groups of `evenkeel.interop.Checks` against the shared target and fails with the lines that failed.
+/// Runs groups of `evenkeel.interop.Checks` against the shared target and fails with the lines that
+/// failed.
 ///
 /// # Panics
-/// When a check failed, or the run could not be made.
+/// If a check fails, or the run fails.
 pub fn checks(registry: &str, groups: &[&str]) {
     checks_on(target(), registry, groups);
 }
 
-/// As [`checks`], against a server of one's own.
+/// As [`checks`], against a given server.
 ///
 /// # Panics
 /// As [`checks`].

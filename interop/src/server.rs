@@ -1,9 +1,10 @@
-//! Servers for tests: Evenkeel or stock HBase standalone, on free ports of 127.0.0.1 and with data of their own.
+//! Servers for tests: Evenkeel or stock HBase standalone, on free ports of 127.0.0.1, with their
+//! own data.
 //!
-//! A server is started under a small shell script that ends it when its standard input closes. The test process holds the
-//! other end, so the server goes when the [`Server`] is dropped and also when the whole process ends, by a panic, an exit
-//! without drops (a server in a static) or a kill. Its files are in `work/run/NAME.PID`, removed when a later process finds
-//! that PID gone.
+//! A server is started under a small shell script that ends it when its standard input closes. The
+//! test process holds the other end, so the server stops when the [`Server`] is dropped, and also
+//! when the process ends, by a panic, an exit without drops (a server in a static) or a kill. Its
+//! files are in `work/run/NAME.PID`; a later process removes them if that PID no longer exists.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use crate::{home, toolchain, work};
 
-/// Runs "$@", says its pid, and ends it (TERM, after 20 s KILL) once standard input closes. Waits for it in any case, or its
-/// CPU would be nobody's: reports reckon from it what others used.
+/// Runs "$@", prints its pid, and ends it (TERM, after 20 s KILL) once standard input closes.
+/// Always waits for it, so that its CPU is counted among the children's: reports compute the CPU of
+/// other processes from it.
 const GUARD: &str = r#"
 "$@" </dev/null &
 child=$!
@@ -32,16 +34,16 @@ kill -9 $child
 wait $child
 "#;
 
-/// Files of `conf` that a stock server finds in its configuration folder, and their names there.
+/// Files of `conf` in a stock server's configuration folder, and their names there.
 const STOCK_CONF: [(&str, &str); 2] = [
     ("log4j2-server.properties", "log4j2.properties"),
     ("hadoop-metrics2-hbase.properties", "hadoop-metrics2-hbase.properties"),
 ];
 
-/// Time a server has to come up; a stock one needs about 15 s on two free cores.
+/// The timeout of a start; a stock server needs about 15 s on two free cores.
 const START: Duration = Duration::from_secs(180);
 
-/// A server to test against: one that we started, or one at an address that someone gave.
+/// A server to test against: started here, or at a given address.
 pub struct Server {
     name: String,
     settings: BTreeMap<String, String>,
@@ -51,7 +53,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What it is, for messages.
+    /// Its description, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -70,22 +72,23 @@ impl Server {
             .collect()
     }
 
-    /// A folder with an `hbase-site.xml` for clients, for tools that take no settings on their command line.
+    /// A folder with an `hbase-site.xml` for clients, for tools without settings on their command
+    /// line.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn client_conf(&self) -> Result<PathBuf, String> {
         let folder = work().join("run").join(format!("client.{}.{}", std::process::id(), next()));
         write_site(&folder, &self.client_settings())?;
         Ok(folder)
     }
 
-    /// The folder that holds its data and logs, when we started it.
+    /// The folder of its data and logs, if it was started here.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Its process; 0 when we did not start it.
+    /// Its process id; 0 if it was not started here.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -95,10 +98,10 @@ impl Server {
         self.settings.get(key).map(String::as_str)
     }
 
-    /// Ends it as a power cut would: `kill -9`, and back when it is gone.
+    /// Kills it by `kill -9` and waits for its end.
     ///
     /// # Panics
-    /// When we did not start it, or it cannot be killed.
+    /// If it was not started here, or cannot be killed.
     pub fn kill(self) {
         assert!(self.guard.is_some(), "{} is not ours to kill", self.name);
         let killed = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
@@ -115,10 +118,11 @@ impl Drop for Server {
     }
 }
 
-/// The server that all tests of this process share: Evenkeel, or what `EVENKEEL_INTEROP_TARGET` names.
+/// The server that all tests of this process share: Evenkeel, or the one that
+/// `EVENKEEL_INTEROP_TARGET` names.
 ///
 /// # Panics
-/// When it cannot be started, with what is missing.
+/// If it cannot be started; the message names what is missing.
 pub fn target() -> &'static Server {
     static TARGET: OnceLock<Result<Server, String>> = OnceLock::new();
     let server = TARGET.get_or_init(|| match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
@@ -138,10 +142,10 @@ fn own_settings() -> Vec<(String, String)> {
 
 /// Starts Evenkeel standalone: `evenkeel start` with its ports and root directory given by `-D`.
 ///
-/// The binary is `EVENKEEL_BIN`, or the one that Cargo builds for the profile this test was built with.
+/// The binary is `EVENKEEL_BIN`, or the one that Cargo builds for the profile of this test.
 ///
 /// # Errors
-/// When it does not build, does not start, or does not open its ports in time.
+/// If it does not build, does not start, or does not open its ports in time.
 pub fn start_evenkeel() -> Result<Server, String> {
     start_evenkeel_with(&[])
 }
@@ -154,7 +158,7 @@ pub fn start_evenkeel_with(own: &[(String, String)]) -> Result<Server, String> {
     start_evenkeel_as(&evenkeel_binary()?, &[], own)
 }
 
-/// As [`start_evenkeel_with`], a given binary under a given command, such as `taskset -c 0`.
+/// As [`start_evenkeel_with`], for a given binary under a given command, such as `taskset -c 0`.
 ///
 /// # Errors
 /// As [`start_evenkeel`].
@@ -188,7 +192,7 @@ pub fn start_evenkeel_as(
 /// Starts stock HBase 2.6.4 standalone: one JVM with master, region server and ZooKeeper.
 ///
 /// # Errors
-/// When the jars cannot be had or it does not come up in time.
+/// If the jars cannot be fetched, or it does not start in time.
 pub fn start_stock() -> Result<Server, String> {
     start_stock_with(&[])
 }
@@ -206,21 +210,21 @@ pub fn start_stock_with(own: &[(String, String)]) -> Result<Server, String> {
 pub struct StockJvm {
     /// The `java` to run.
     pub java: PathBuf,
-    /// Flags beyond those of [`toolchain::jvm_flags`]: heap, collector.
+    /// Flags besides [`toolchain::jvm_flags`]: heap, collector.
     pub flags: Vec<String>,
     /// A command to run it under, such as `taskset -c 0`.
     pub under: Vec<String>,
 }
 
 impl StockJvm {
-    /// The one that tests use: little memory, few threads.
+    /// The JVM of tests: little memory, few threads.
     fn small() -> Self {
         let flags = ["-Xmx768m", "-XX:+UseSerialGC"].map(str::to_owned).to_vec();
         Self { java: toolchain::java_command(), flags, under: Vec::new() }
     }
 }
 
-/// As [`start_stock_with`], in a JVM of its own kind.
+/// As [`start_stock_with`], in a given JVM.
 ///
 /// # Errors
 /// As [`start_stock`].
@@ -230,7 +234,7 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
     let mut settings = settings(&folder, &ports);
     settings.extend(own.iter().cloned());
     let ports = ports.or_as_set(&settings);
-    // The published jars come without the pages that the info servers want to find.
+    // The published jars lack the pages of the info servers.
     settings.insert("hbase.master.info.port".into(), "-1".into());
     settings.insert("hbase.regionserver.info.port".into(), "-1".into());
     let conf = folder.join("conf");
@@ -261,7 +265,7 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
     Ok(server)
 }
 
-/// A server somewhere: `host:zkport`, then `,key=value` for whatever differs from the default ports.
+/// A server somewhere: `host:zkport`, then `,key=value` for ports other than the defaults.
 fn at(address: &str) -> Result<Server, String> {
     let mut parts = address.split(',');
     let place = parts.next().unwrap_or_default();
@@ -288,7 +292,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// Five ports that were free a moment ago; all are held until all are known, so that they differ.
+    /// Five free ports. All are held until all are known, so that they differ.
     fn free() -> Result<Ports, String> {
         let held: Vec<TcpListener> = (0..5)
             .map(|_| TcpListener::bind("127.0.0.1:0"))
@@ -308,7 +312,7 @@ impl Ports {
 }
 
 impl Ports {
-    /// These ports, but for those that settings give otherwise.
+    /// The settings of these ports, except those in `settings`.
     fn or_as_set(self, settings: &BTreeMap<String, String>) -> Ports {
         let set = |key: &str, port| settings.get(key).and_then(|p| p.parse().ok()).unwrap_or(port);
         Ports {
@@ -361,7 +365,7 @@ fn write_site(folder: &Path, settings: &[(String, String)]) -> Result<(), String
 
 fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<ChildStdin>), u32), String> {
     let log_file = fs::File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
-    // The script speaks on standard output and gives its child standard error, which is the log file.
+    // The script writes to standard output, and its child to standard error, which is the log file.
     let script = GUARD.replacen("</dev/null &", "</dev/null >&2 &", 1);
     let mut guard = Command::new("/bin/sh")
         .args(["-c", &script, "guard"])
@@ -411,7 +415,7 @@ fn next() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A new folder under `work/run`; folders of processes that are gone are removed on the way.
+/// A new folder under `work/run`; folders of ended processes are removed.
 fn run_folder(name: &str) -> Result<PathBuf, String> {
     let runs = work().join("run");
     for entry in fs::read_dir(&runs).into_iter().flatten().flatten() {
@@ -429,7 +433,7 @@ fn run_folder(name: &str) -> Result<PathBuf, String> {
 /// The Evenkeel binary: `EVENKEEL_BIN`, or the one that Cargo builds for the profile of the caller.
 ///
 /// # Errors
-/// When it does not build, with what the compiler says.
+/// If it does not build; the message has the compiler's output.
 pub fn evenkeel_binary() -> Result<PathBuf, String> {
     match std::env::var_os("EVENKEEL_BIN") {
         Some(binary) => Ok(PathBuf::from(binary)),
@@ -440,13 +444,13 @@ pub fn evenkeel_binary() -> Result<PathBuf, String> {
 /// An example program of one of the crates, built as [`start_evenkeel`] builds the server.
 ///
 /// # Errors
-/// When it does not build, with what the compiler says.
+/// If it does not build; the message has the compiler's output.
 pub fn example(package: &str, name: &str) -> Result<PathBuf, String> {
     Ok(built(&["-p", package, "--example", name])?.join("examples").join(name))
 }
 
-/// Has Cargo build something for the profile that this program was built for, which is read off its path (a test is in
-/// `deps` there, a program is not); the folder `target/PROFILE` that it is in.
+/// Builds something with Cargo for the profile of this program, which its path contains (a test is
+/// in `deps` there, a program is not); returns the folder `target/PROFILE`.
 fn built(what: &[&str]) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|e| format!("this program has no path: {e}"))?;
     let of_test = program.parent().is_some_and(|folder| folder.ends_with("deps"));

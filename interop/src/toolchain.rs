@@ -1,9 +1,10 @@
 //! Jars and classes: fetched by Maven and compiled by `javac`, once, under a file lock.
 //!
-//! `work/lib` holds the client, the tools and the stock server (one folder: PerformanceEvaluation needs the server's jars
-//! on the client's class path anyway), `work/lib-shell` what the shell adds, `work/classes` our own mains. Each folder has a
-//! stamp beside it with the hash of what it was made from. Folders are filled under another name and renamed, so a killed
-//! run leaves nothing half done.
+//! `work/lib` has the client, the tools and the stock server (in one folder, since
+//! PerformanceEvaluation needs the server's jars on the client's class path), `work/lib-shell` the
+//! shell's further jars, `work/classes` our mains. Beside each folder is a stamp with the hash of
+//! its inputs. Folders are filled under another name and renamed, so a killed run leaves no partial
+//! folder.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -17,14 +18,14 @@ use crate::{home, work};
 /// The class path of our mains and of every Java client: our classes and resources, then all jars.
 ///
 /// # Errors
-/// When there is no JDK or Maven, or one of them fails; the text says which and what it printed.
+/// If JDK or Maven is missing or fails; the message names it and has its output.
 pub fn client_class_path() -> Result<String, String> {
     prepared()?;
     let parts = [work().join("classes"), home().join("src/main/resources"), work().join("lib").join("*")];
     Ok(join(&parts))
 }
 
-/// The class path of a stock server: its configuration folder and the jars, and nothing of ours.
+/// The class path of a stock server: its configuration folder and the jars, without ours.
 ///
 /// # Errors
 /// As [`client_class_path`].
@@ -35,7 +36,7 @@ pub fn server_class_path(conf: &Path) -> Result<String, String> {
 
 /// The class path of the HBase shell.
 ///
-/// JRuby brings its own joni and jcodings, which must not meet the ones HBase uses.
+/// JRuby has its own joni and jcodings, which conflict with HBase's.
 ///
 /// # Errors
 /// As [`client_class_path`].
@@ -52,12 +53,12 @@ pub fn shell_class_path(conf: &Path) -> Result<String, String> {
     Ok(join(&parts))
 }
 
-/// The `java` to run: of `JAVA_HOME`, or else of the path.
+/// The `java` of `JAVA_HOME`, or else of the path.
 pub fn java_command() -> PathBuf {
     jdk_tool("java")
 }
 
-/// What bin/hbase gives a JVM of version 11 and later, and nothing about memory.
+/// The flags that bin/hbase passes to a JVM of version 11 and later, without those for memory.
 pub fn jvm_flags() -> Vec<String> {
     let opens = "java.nio sun.nio.ch java.lang jdk.internal.ref java.lang.reflect java.util java.util.concurrent java.net java.io";
     let exports = [
@@ -102,7 +103,7 @@ fn prepare() -> Result<(), String> {
     fill("classes", &made_from, |to| compile(&sources, to))
 }
 
-/// Makes `work/NAME` again unless its stamp says that it was made from these files as they are.
+/// Rebuilds `work/NAME` unless its stamp has the hash of these files.
 fn fill(name: &str, made_from: &[PathBuf], make: impl Fn(&Path) -> Result<(), String>) -> Result<(), String> {
     let mut hasher = DefaultHasher::new();
     for file in made_from {

@@ -1,6 +1,7 @@
-//! Bulk load by stock's own tool: files of HFileOutputFormat2 that span regions, loaded by BulkLoadHFilesTool over cells
-//! and deletes that are there, and every cell compared with what `evenkeel.interop.BulkLoadTable` says must be read. Then
-//! the same directory from server to server, each killed in its turn.
+//! Bulk load by stock's own tool: files of HFileOutputFormat2 that span regions, loaded by
+//! BulkLoadHFilesTool over cells and deletes that are there, and every cell compared with what
+//! `evenkeel.interop.BulkLoadTable` says must be read. Then the same directory from server to
+//! server, each killed in its turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,9 @@ fn files(dir: &Path, part: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What `hbase wal`, stock's tool, shows of the logs of the tables of a directory whose server was killed. It ends with an
-/// error where a log has no trailer, which is when it has shown all entries.
+/// What `hbase wal`, stock's tool, shows of the logs of the tables of a directory whose server was
+/// killed. It ends with an error where a log has no trailer, which is when it has shown all
+/// entries.
 #[track_caller]
 fn pretty_printed(root: &Path) -> String {
     let mut shown = String::new();

@@ -55,7 +55,8 @@ macro_rules! registry {
     };
 }
 
-/// Snapshots and cleaners, through one registry: the calls go to the master whichever way it was found.
+/// Snapshots and cleaners, through one registry: the calls go to the master whichever way it was
+/// found.
 #[test]
 fn snapshots() {
     alone("zk", "snapshots");

@@ -1,4 +1,5 @@
-//! Tables whose store files are in stripes of rows, or in windows of time, handed from Evenkeel to stock HBase and back.
+//! Tables whose store files are in stripes of rows, or in windows of time, handed from Evenkeel to
+//! stock HBase and back.
 //!
 //! All of it is about the two together, so `EVENKEEL_INTEROP_TARGET` changes nothing here.
 

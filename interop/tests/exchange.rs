@@ -1,9 +1,11 @@
-//! Files written by one side and read by the other: store files and WALs one by one, and root directories as a whole, left
-//! behind by a server that was stopped or killed and served by the other server from then on.
+//! Files written by one side and read by the other: store files and WALs one by one, and root
+//! directories as a whole, left behind by a server that was stopped or killed and served by the
+//! other server from then on.
 //!
-//! What a directory holds is said by `evenkeel.interop.FilesTables`, run against the server that wrote it and the one that
-//! took it over: the same lines, or the test fails with those that differ. All of it is about stock HBase and Evenkeel
-//! together, so `EVENKEEL_INTEROP_TARGET` changes nothing here.
+//! What a directory holds is said by `evenkeel.interop.FilesTables`, run against the server that
+//! wrote it and the one that took it over: the same lines, or the test fails with those that
+//! differ. All of it is about stock HBase and Evenkeel together, so `EVENKEEL_INTEROP_TARGET`
+//! changes nothing here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +19,8 @@ use interop::{Server, home, java, start_evenkeel_with, start_stock_with, work};
 /// Tests that run a stock server take turns: it is large.
 static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
 
-/// Cells in all tables of one `FilesTables fill`, read row by row: a fill that did less proves less.
+/// Cells in all tables of one `FilesTables fill`, read row by row: a fill that did less proves
+/// less.
 const CELLS_OF_A_FILL: u64 = 20_000;
 
 /// A root directory, and the servers that take turns on it.
@@ -107,8 +110,9 @@ fn tool(package: &str, name: &str, args: &[&Path]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Fails with the lines that only one side has. What a raw scan of the `_log` table shows is left out: its log has cells
-/// that others in it replace, and whether those are still there after a flush is each server's own matter.
+/// Fails with the lines that only one side has. What a raw scan of the `_log` table shows is left
+/// out: its log has cells that others in it replace, and whether those are still there after a
+/// flush is each server's own matter.
 #[track_caller]
 fn same(before: &[String], after: &[String], what: &str) {
     let kept = |lines: &'_ [String]| -> BTreeSet<String> {
@@ -123,8 +127,9 @@ fn same(before: &[String], after: &[String], what: &str) {
     assert!(lost.is_empty() && new.is_empty(), "{what}:\n{lost}{new}");
 }
 
-/// What the tables of a namespace hold, without its name: the same whoever filled them. (The `_log` table, of the default
-/// namespace, has increments and appends, which get a server's own timestamps.)
+/// What the tables of a namespace hold, without its name: the same whoever filled them. (The `_log`
+/// table, of the default namespace, has increments and appends, which get a server's own
+/// timestamps.)
 fn contents(digest: &[String], namespace: &str) -> Vec<String> {
     let rows = digest.iter().filter_map(|line| line.strip_prefix(namespace)?.strip_prefix(':'));
     let kinds = [" rows ", " reversed ", " versions ", " gets "];
@@ -178,16 +183,18 @@ fn killed_servers_take_turns() {
     let third = tables(&evenkeel, "digest", "");
     evenkeel.kill();
 
-    // Stock HBase finds its own master's store again, and a server in hbase:meta that it never knew.
+    // Stock HBase finds its own master's store again, and a server in hbase:meta that it never
+    // knew.
     let stock = root.stock();
     same(&third, &tables(&stock, "digest", ""), "stock HBase over its own directory after Evenkeel");
     tables(&stock, "more", "fourth");
 }
 
-/// A copy of a directory that stock HBase was killed over, whose logs stock's splitter makes store files of, as it does with
-/// `hbase.wal.split.to.hfile`: Evenkeel has no other way to the rows of those logs, and serves all of them. The log of
-/// hbase:meta stays: a stock master splits that one first, to recovered edits. The splitter is not told what was flushed
-/// already, so such cells are in two files, and a raw scan, which shows both, is left out.
+/// A copy of a directory that stock HBase was killed over, whose logs stock's splitter makes store
+/// files of, as it does with `hbase.wal.split.to.hfile`: Evenkeel has no other way to the rows of
+/// those logs, and serves all of them. The log of hbase:meta stays: a stock master splits that one
+/// first, to recovered edits. The splitter is not told what was flushed already, so such cells are
+/// in two files, and a raw scan, which shows both, is left out.
 fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
     let visible = |digest: &[String]| -> Vec<String> {
         digest.iter().filter(|line| !line.contains(" raw ")).cloned().collect()
@@ -213,7 +220,8 @@ fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
     let evenkeel = copy.evenkeel();
     let found = visible(&tables(&evenkeel, "digest", ""));
     same(&before, &found, "Evenkeel over store files of stock HBase's log split");
-    // Parents of split and merged regions are not opened any more, and their last edits were flushed before.
+    // Parents of split and merged regions are not opened any more, and their last edits were
+    // flushed before.
     let of_served = |file: &String| !file.contains("/split/") && !file.contains("/merged/");
     let left: Vec<_> = recovered().into_iter().filter(of_served).collect();
     assert_eq!(left, Vec::<String>::new(), "all were taken in");
@@ -294,7 +302,8 @@ fn store_files() {
     keep_store_files_for_fuzzing(&settings, &[("stock", &stock), ("ours", &ours)]);
 }
 
-/// What the fuzz targets (`fuzz/`) take as a seed: a few cells in a store file, whose trailer alone is 4 KiB; the head of a log.
+/// What the fuzz targets (`fuzz/`) take as a seed: a few cells in a store file, whose trailer alone
+/// is 4 KiB; the head of a log.
 const SEED_BYTES_MAX: usize = 12 << 10;
 const LOG_SEED_BYTES: usize = 4 << 10;
 
@@ -341,8 +350,9 @@ fn keep_log_for_fuzzing(writer: &str, mode: &str, log: &Path) {
     keep_for_fuzzing(target, &format!("{writer}-{mode}"), &bytes[..bytes.len().min(LOG_SEED_BYTES)]);
 }
 
-/// Hadoop's tools leave checksums beside files, and refuse a file that does not agree with them: here each file of a
-/// directory gets some, and after files were compacted, archived, replaced and made anew none is wrong.
+/// Hadoop's tools leave checksums beside files, and refuse a file that does not agree with them:
+/// here each file of a directory gets some, and after files were compacted, archived, replaced and
+/// made anew none is wrong.
 #[test]
 fn checksums_beside_files() {
     let root = Root::new("sums");

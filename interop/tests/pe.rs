@@ -1,5 +1,5 @@
-//! `evenkeel pe` beside HBase's own PerformanceEvaluation: the same options write the same rows, cells and bytes, and
-//! measure as many requests.
+//! `evenkeel pe` beside HBase's own PerformanceEvaluation: the same options write the same rows,
+//! cells and bytes, and measure as many requests.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,7 +64,8 @@ fn contents(table: &str, families: &str) -> [u64; 3] {
     ["rowsRead", "cellsRead", "bytesRead"].map(|field| number(&report, "tally", field))
 }
 
-/// Runs both tools with the same options, each on a table of its own; their tables must hold as much.
+/// Runs both tools with the same options, each on a table of its own; their tables must hold as
+/// much.
 fn writes_alike(name: &str, options: &[&str], families: &str, command: &str) {
     let (theirs, ours) = (format!("--table=Stock{name}"), format!("--table=Native{name}"));
     let with = |table| [&[table, families][..], options].concat();
@@ -124,7 +125,8 @@ fn checked_deletes_leave_as_much() {
     assert_eq!(left, contents("NativeUnchecked", "--families=1"));
 }
 
-/// Reads and scans over one table, by both tools: as many rows run and requests measured, and as many cells as there are.
+/// Reads and scans over one table, by both tools: as many rows run and requests measured, and as
+/// many cells as there are.
 #[test]
 fn reads_measure_alike() {
     native(&["--table=Read", "--rows=300", "--columns=2"], "sequentialWrite", "2");

@@ -1,6 +1,7 @@
-//! The checks of clients again, on a server that does what is off unless asked for: Gets keep rows beside blocks
-//! (`row.cache.enabled`), and MemStores of every table are compacted in memory, eagerly
-//! (`hbase.hregion.compacting.memstore.type`). A stock server knows the second alone; neither may change an answer.
+//! The checks of clients again, on a server that does what is off unless asked for: Gets keep rows
+//! beside blocks (`row.cache.enabled`), and MemStores of every table are compacted in memory,
+//! eagerly (`hbase.hregion.compacting.memstore.type`). A stock server knows the second alone;
+//! neither may change an answer.
 
 use interop::{checks_on, start_evenkeel_with};
 

@@ -1,5 +1,6 @@
-//! The HBase shell and `evenkeel shell` run the same scripts (`shell/NAME.rb`) over one server; what each prints is compared
-//! with what the HBase shell printed over stock HBase (`shell/NAME.expected`).
+//! The HBase shell and `evenkeel shell` run the same scripts (`shell/NAME.rb`) over one server;
+//! what each prints is compared with what the HBase shell printed over stock HBase
+//! (`shell/NAME.expected`).
 //!
 //! | script | what |
 //! |---|---|
@@ -7,7 +8,8 @@
 //! | `everything` | every command that one server answers, and what is said of wrong calls |
 //! | `failing` | with `-n`: the first error ends the shell, with its exit status |
 //!
-//! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes the recordings instead of comparing.
+//! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes the recordings instead
+//! of comparing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -46,7 +48,8 @@ fn normal(output: &str) -> String {
     let mut lines = Vec::new();
     // The banner before the first prompt names the client's build.
     for line in output.lines().skip_while(|line| !line.starts_with("hbase:")) {
-        // The stock shell ends this line only behind commands that are not called on a reference to a table.
+        // The stock shell ends this line only behind commands that are not called on a reference to
+        // a table.
         let line = match took.find(line) {
             Some(time) if time.end() == line.trim_end().len() => continue,
             Some(time) => &line[time.end()..],
@@ -132,7 +135,8 @@ fn script(name: &str) -> PathBuf {
     home().join("shell").join(format!("{name}.rb"))
 }
 
-/// A script through both shells, each compared with the recording of the HBase shell over stock HBase, or recorded.
+/// A script through both shells, each compared with the recording of the HBase shell over stock
+/// HBase, or recorded.
 fn both_shells(name: &str, mode: Mode) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let server = target();

@@ -1,10 +1,12 @@
-//! What a cached Get costs a whole server, over what a bare echo costs on the same RPC layer: server CPU a call, the
-//! kernel's share of the sockets included, alone and with calls that share a wake-up.
+//! The cost of a cached Get in a whole server, relative to a bare echo on the same RPC layer:
+//! server CPU a call, the kernel's part included, for single calls and for calls that share a
+//! wake-up.
 //!
 //!     cargo run --release -p evenkeel-bench --bin get_over_echo [calls]
 //!
-//! Both servers run in this process, one after the other, with one connection; the client is a blocking socket that
-//! sends requests made beforehand. Counted is the CPU time of every thread but the client's.
+//! Both servers run in this process, one after the other, with one connection; the client is a
+//! blocking socket that sends prepared requests. The figure is the CPU time of all threads except
+//! the client's.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -64,7 +66,7 @@ fn get_costs(calls: u32) -> Vec<f64> {
     costs
 }
 
-/// A table whose rows lie in a store file; the name of its region.
+/// Loads a table and flushes it; returns the name of its region.
 async fn load(bootstrap: &str) -> Bytes {
     let connection = Connection::connect(ClientConfig::new([bootstrap])).await.expect("connected");
     let name: TableName = "t".parse().expect("legal");
@@ -103,7 +105,7 @@ fn costs(address: SocketAddr, calls: u32, request: impl Fn(u32) -> Vec<u8>) -> V
 
 fn cost(address: SocketAddr, calls: u32, together: u32, request: impl Fn(u32) -> Vec<u8>) -> f64 {
     let mut stream = echo::connect(address);
-    // Ids whose encoding is as long, so that all answers are.
+    // Ids of the same encoded length, so that all responses have the same length.
     let ids: Vec<u32> = (1 << 14..(1 << 14) + together.max(1024)).collect();
     let answer = echo::answer_bytes(&mut stream, &request(ids[0]));
     let batches: Vec<Vec<u8>> = ids

@@ -1,18 +1,19 @@
-//! Store files by stock HBase's classes and by ours, on the same files, in one run: `docs/benchmarks/hfile.md`.
+//! Store files with HBase's classes and with ours, on the same files, in one run:
+//! `docs/benchmarks/hfile.md`.
 //!
 //! `cargo run --release -p evenkeel-bench --bin hfile_report -- [--option value] ...`
 //!
 //! | option | default | |
 //! |---|---|---|
 //! | `--cells` | 150000 | cells of each file that is written and read |
-//! | `--times` | 4 | times that each is written and read in a round |
+//! | `--times` | 4 | writes and reads of each file in a round |
 //! | `--seeks` | 200000 | seeks in cached blocks |
 //! | `--grow` | 1024 | MiB of the file that is grown and opened |
-//! | `--opens` | 200 | times it is opened |
+//! | `--opens` | 200 | opens of that file |
 //! | `--rows` | 200000 | rows of 10 KB to compact (1500000 is the workload this repeats; 30 GB of disk) |
-//! | `--warm-ups`, `--rounds` | 4, 3 | rounds that do not count, and that do |
-//! | `--only` | | rows whose name holds this |
-//! | `--dir` | `target/hfile_report` | where files go |
+//! | `--warm-ups`, `--rounds` | 4, 3 | warm-up rounds, and measured rounds |
+//! | `--only` | | rows whose name contains this |
+//! | `--dir` | `target/hfile_report` | the directory of the files |
 //! | `--out` | `docs/benchmarks/hfile.md` | the report; `-` for standard output |
 //!
 //! Needs what the tests of `interop` need: a JDK 17 and Maven.
@@ -64,7 +65,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What was run, and on what.
+/// The command, machine and versions.
 fn head(args: &[String], sizes: &Sizes) -> String {
     let first_line = |path: &str, key: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The side-by-side reports; `report` alone tells how it is called.
+//! The side-by-side reports; `report` without arguments prints its usage.
 
 use std::process::ExitCode;
 

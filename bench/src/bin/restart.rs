@@ -1,9 +1,11 @@
-//! From `kill -9` to the first row read: loads rows that stay in the log, kills the server, starts it again and asks.
+//! The time from `kill -9` to the first row read: loads rows that stay in the log, kills the
+//! server, starts it and reads.
 //!
-//! `cargo build --release && cargo run --release -p evenkeel-bench --bin restart -- target/release/evenkeel [MIB]`
+//! `cargo build --release && cargo run --release -p evenkeel-bench --bin restart --
+//! target/release/evenkeel [MIB]`
 //!
-//! Prints, for an empty log and for one of MIB mebibytes, the milliseconds from the kill to the first answered Get, and
-//! the replay's MB/s: bytes of log over the difference of the two times.
+//! Prints, for an empty log and for one of MIB mebibytes, the milliseconds from the kill to the
+//! first answered Get, and the replay's MB/s: bytes of log over the difference of the two times.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const VALUE_BYTES: usize = 1000;
 const BATCH: usize = 500;
-/// Time a server may take to answer.
+/// The timeout for a server's first answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Server {
@@ -99,7 +101,7 @@ fn log_bytes(dir: &Path) -> Outcome<u64> {
     Ok(bytes)
 }
 
-/// Kills the server and gives the time until a row is read again.
+/// Kills the server, starts it, and returns the time until a row can be read.
 async fn outage(server: &mut Server, table: &TableName) -> Outcome<Duration> {
     let killed = Instant::now();
     server.kill()?;

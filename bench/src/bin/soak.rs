@@ -1,4 +1,4 @@
-//! Hours of mixed load on a server to which everything happens; see [`evenkeel_bench::soak`].
+//! Hours of mixed load on a server under faults; see [`evenkeel_bench::soak`].
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! The cells: the same on both sides, made by the same small generator.
+//! The cells, which both sides generate identically.
 
 use evenkeel_common::KeyValue;
 
 pub(super) const FAMILY: &[u8] = b"f";
 const VALUE_BYTES: usize = 100;
 
-/// Cells one after the other, three columns a row, half of each value random (xorshift64).
+/// A sequence of cells: three columns a row, half of each value random (xorshift64).
 pub(super) struct CellGenerator(u64);
 
 impl CellGenerator {

@@ -20,7 +20,7 @@ use super::{Cost, Outcome, Side};
 
 const CACHE_BYTES: usize = 1 << 30;
 
-/// Our classes, in this process.
+/// Our implementation, in this process.
 #[derive(Default)]
 pub(super) struct Ours {
     /// Kept between commands.
@@ -164,7 +164,7 @@ fn resident_kib() -> Outcome<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// The region and the family that the files to compact belong to, as stock's side makes them.
+/// The region and family of the files to compact, as HBase's side creates them.
 pub(super) fn region() -> Outcome<(RegionInfo, ColumnFamilyDescriptor)> {
     let table = TableName::new("default", "speed")?;
     Ok((
@@ -173,13 +173,13 @@ pub(super) fn region() -> Outcome<(RegionInfo, ColumnFamilyDescriptor)> {
     ))
 }
 
-/// Where those files lie.
+/// The directory of those files.
 pub(super) fn family_dir(root: &Path) -> Outcome<PathBuf> {
     let (region, family) = region()?;
     Ok(root.join("data/default/speed").join(region.encoded_name()).join(&*family.name_text()))
 }
 
-/// What `evenkeel compact --major` does with a store.
+/// Compacts a store as `evenkeel compact --major` does.
 fn compact(root: &Path) -> Outcome<Cost> {
     let (region, family) = region()?;
     let env = StoreEnv {
@@ -201,7 +201,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
     Ok(meter.done(result.cells, bytes))
 }
 
-/// The checksums of a block, over and over.
+/// Computes the checksums of a block repeatedly.
 fn checksum(bytes: u64) -> Cost {
     let mut block = vec![0; 64 << 10];
     CellGenerator::new().fill(&mut block);
@@ -217,7 +217,7 @@ fn checksum(bytes: u64) -> Cost {
     meter.done(done, done)
 }
 
-/// A stretch of work, from its making on.
+/// Measures the cost of work since its creation.
 struct CostTimer {
     start: Instant,
     cpu_s: f64,

@@ -1,4 +1,4 @@
-//! What is run, in which order, and what is said of it.
+//! The commands, their order, and the text of the report.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,10 +16,10 @@ use super::{Outcome, Side, Sizes};
 
 const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
 const CODECS: [&str; 6] = ["NONE", "SNAPPY", "LZ4", "ZSTD", "GZ", "BZIP2"];
-/// As in the workload this repeats (HBASE-11927): rows of 10 KB in 67 files.
+/// As in the workload of HBASE-11927: rows of 10 KB in 67 files.
 const COMPACT_FILES: usize = 67;
 const COMPACT_VALUE_BYTES: usize = 10_000;
-/// Bytes whose checksums are computed to know what they cost.
+/// Bytes for measuring the cost of checksums.
 const CHECKSUM_BYTES: u64 = 4 << 30;
 
 struct Bench {
@@ -27,17 +27,17 @@ struct Bench {
     stock: Stock,
     ours: Ours,
     out: String,
-    /// Ratios below the goal, in words.
+    /// Text about ratios below the goal.
     losses: Vec<String>,
 }
 
-/// How many times fewer CPU an item is to cost than stock's.
+/// The goal: HBase's CPU for an item divided by ours.
 const GOAL: f64 = 5.0;
 
-/// Runs everything; the report's tables, as Markdown.
+/// Runs everything; returns the report's tables as Markdown.
 ///
 /// # Errors
-/// When a side cannot do a command, or the two do not find the same.
+/// If a side fails a command, or the sides' results differ.
 pub fn run(sizes: Sizes) -> Outcome<String> {
     fs::create_dir_all(&sizes.dir)?;
     let mut bench = Bench {
@@ -65,7 +65,7 @@ impl Bench {
         self.sizes.dir.join(name)
     }
 
-    /// Both sides do their command by turns; the best of each.
+    /// Runs a command on both sides alternately; returns the best of each.
     fn duel(&mut self, stock: &str, ours: &str) -> Outcome<Pair> {
         let (mut best_stock, mut best_ours) = (Best::default(), Best::default());
         for round in 0..self.sizes.warm_ups + self.sizes.rounds {
@@ -91,7 +91,8 @@ impl Bench {
         }
     }
 
-    /// Every encoding with every codec, written, and read by both from the file that stock wrote.
+    /// Every encoding with every codec: writes, and reads by both sides of the file that HBase
+    /// wrote.
     fn throughput(&mut self) -> Outcome<()> {
         let mut written = String::new();
         table::head(&mut self.out, "Sequential read", &table::THROUGHPUT);
@@ -167,7 +168,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Memory while a file is written, and how long opening that file takes.
+    /// Memory while a file is written, and the time to open it.
     fn growth(&mut self) -> Outcome<()> {
         let (first, second) = self.sizes.grow_mib;
         let path = self.path("grown").display().to_string();
@@ -201,7 +202,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A major compaction of rows of 10 KB in 67 files, and what its checksums cost.
+    /// A major compaction of rows of 10 KB in 67 files, and the cost of its checksums.
     fn compaction(&mut self) -> Outcome<()> {
         if !self.wants("compact") {
             return Ok(());
@@ -237,7 +238,7 @@ impl Bench {
         table::head(&mut self.out, &title, &columns);
         let pair = (best_stock.cost(), best_ours.cost());
         for (name, cost, sums) in [("stock", pair.0, sums.0), ("Evenkeel", pair.1, sums.1)] {
-            // Every byte is verified once and summed once.
+            // Every byte is verified once and checksummed once.
             let sums_s = sums.cpu_s * 2.0 * bytes as f64 / sums.bytes as f64;
             let _ = writeln!(
                 self.out,
@@ -284,7 +285,7 @@ fn fill(root: &Path, rows: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// A copy by hard links: neither side changes a store file, they only name it anew.
+/// A copy by hard links, since neither side modifies a store file.
 fn link_tree(from: &Path, to: &Path) -> Outcome<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

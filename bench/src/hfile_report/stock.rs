@@ -14,7 +14,7 @@ pub(super) struct Stock {
     answers: BufReader<ChildStdout>,
 }
 
-/// Garbage collector and heap as a server of this size gets them by default.
+/// The default garbage collector, and the heap of a server of this size.
 const HEAP: &str = "-Xmx3g";
 
 impl Stock {

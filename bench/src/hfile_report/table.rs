@@ -25,7 +25,7 @@ impl Best {
 /// A row's two costs: stock's, then ours.
 pub(super) type Pair = (Cost, Cost);
 
-/// How many times the CPU of ours stock takes for an item.
+/// HBase's CPU for an item divided by ours.
 pub(super) fn ratio((stock, ours): Pair) -> f64 {
     (stock.cpu_s / stock.items as f64) / (ours.cpu_s / ours.items as f64)
 }

@@ -1,4 +1,4 @@
-//! Our cache itself as a policy, frames and free bytes counted.
+//! Our cache as a policy, with frames and free bytes counted.
 
 use evenkeel_block_cache::{
     Block, BlockCache, BlockKey, BlockParts, BlockType, BucketCache, BucketCacheConfig, CacheHint, FileId,
@@ -7,7 +7,7 @@ use evenkeel_block_cache::{
 
 use super::Policy;
 
-/// The engine itself, with blocks of the given sizes.
+/// The cache with blocks of the given sizes.
 pub(super) struct Engine {
     cache: BucketCache,
     bytes: Vec<u8>,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::Policy;
 use super::stock::Lru;
 
-/// SIEVE: one queue, a hand that passes over what was visited.
+/// SIEVE: one queue, with a hand that skips visited blocks.
 pub(super) struct Sieve {
     capacity: u64,
     used: u64,
@@ -51,9 +51,10 @@ impl Policy for Sieve {
     }
 }
 
-/// W-TinyLFU as Caffeine has it (HBase's `TinyLfuBlockCache`): a window of 1%, and a main part that takes in what was asked for
-/// more often than what must leave. Counts are exact up to 15, which is kinder than a sketch, and are halved after ten
-/// requests for each block that is held. Caffeine also changes the window's size as it goes; that is not done here.
+/// W-TinyLFU as Caffeine has it (HBase's `TinyLfuBlockCache`): a window of 1 %, and a main part
+/// that admits a block if it was requested more often than the victim. Counts are exact up to 15,
+/// which favours it over a sketch, and are halved after ten requests for each cached block.
+/// Caffeine's adaptive window is not simulated.
 pub(super) struct TinyLfu {
     capacity: u64,
     window: Lru,

@@ -1,8 +1,9 @@
-//! What stock HBase does: least recently used, `LruBlockCache` and `BucketCache`.
+//! LRU, and HBase's `LruBlockCache` and `BucketCache`.
 //!
-//! `LruBlockCache` has single and multi areas and evicts down to 0.95 of the size when it is reached. `BucketCache` is stock's
-//! with its default sizes: a block takes a slot of the next size, areas of four largest slots belong to one size, and
-//! eviction is by size. Else sizes are exact and nothing else takes memory.
+//! `LruBlockCache` has single and multi areas and evicts down to 0.95 of the size when it is
+//! reached. `BucketCache` has HBase's default sizes: a block takes a slot of the next larger size,
+//! an area of four largest slots belongs to one size, and eviction is by size. Otherwise sizes are
+//! exact, without overhead.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -90,7 +91,8 @@ impl Policy for HBaseLru {
         if self.single.used + self.multi.used + size > self.capacity * 99 / 100 {
             let target = self.capacity * 95 / 100;
             while self.single.used + self.multi.used > target {
-                // Without in-memory blocks, single and multi share in the ratio of their areas.
+                // Without in-memory blocks, the single and multi areas share in the ratio of their
+                // sizes.
                 let over = |used: u64, share: f64| used as f64 - share * target as f64;
                 let single = over(self.single.used, 0.25) >= over(self.multi.used, 0.50);
                 let area = if single { &mut self.single } else { &mut self.multi };
@@ -105,10 +107,11 @@ impl Policy for HBaseLru {
 
 const BUCKET_KB: [u64; 14] = [5, 9, 17, 33, 41, 49, 57, 65, 97, 129, 193, 257, 385, 513];
 
-/// Stock's BucketCache: sizes, areas of four largest slots, and eviction that frees 15% of each size.
+/// Stock's BucketCache: sizes, areas of four largest slots, and eviction that frees 15% of each
+/// size.
 pub(super) struct StockBucket {
     free_areas: u64,
-    /// Of each size: slots that belong to it, and the blocks in them.
+    /// For each size: its slots, and the blocks in them.
     classes: Vec<(u64, Lru)>,
 }
 
@@ -135,7 +138,7 @@ impl Policy for StockBucket {
                 self.free_areas -= 1;
                 self.classes[class].0 += Self::slots(class);
             } else if self.classes[class].0 == 0 {
-                // A size without an area takes one of the size with the most.
+                // A size without an area takes one from the size with the most.
                 let donor = (0..BUCKET_KB.len())
                     .max_by_key(|c| self.classes[*c].0 * BUCKET_KB[*c])
                     .expect("there are sizes");

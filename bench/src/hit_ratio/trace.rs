@@ -1,8 +1,8 @@
-//! Traces: which blocks are asked for, in order, and how large each is. The same each time.
+//! Traces: the sequence of requested blocks, and their sizes. Deterministic.
 
 use super::Sizes;
 
-/// Numbers that look random and are the same each time (splitmix64).
+/// Deterministic pseudo-random numbers (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// Keys from 0 on, the first the most frequent, by the given exponent; shuffled over the blocks.
+/// Zipf-distributed keys with the given exponent, shuffled over the blocks.
 struct Zipf {
     sums: Vec<f64>,
 }
@@ -48,7 +48,7 @@ impl Zipf {
     }
 }
 
-/// Blocks in the order they are asked for.
+/// The sequence of requested blocks.
 pub(super) type Trace = Vec<u64>;
 
 pub(super) fn zipf(sizes: &Sizes, exponent: f64) -> Trace {
@@ -56,7 +56,7 @@ pub(super) fn zipf(sizes: &Sizes, exponent: f64) -> Trace {
     (0..sizes.requests).map(|_| zipf.pick(&mut random)).collect()
 }
 
-/// Zipf reads, and between them scans over blocks that nobody else reads, a third of all requests.
+/// Zipf reads, mixed with scans over other blocks, a third of all requests.
 pub(super) fn zipf_and_scans(sizes: &Sizes, exponent: f64) -> Trace {
     let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(2));
     let mut trace = Vec::with_capacity(sizes.requests);
@@ -72,14 +72,15 @@ pub(super) fn zipf_and_scans(sizes: &Sizes, exponent: f64) -> Trace {
     trace
 }
 
-/// Each hundred requests another block becomes the most popular one, and all others move down by a rank.
+/// After each hundred requests another block becomes the most popular one, and the others move down
+/// by one rank.
 pub(super) fn newest_first(sizes: &Sizes, exponent: f64) -> Trace {
     let (zipf, mut random, keys) = (Zipf::new(sizes.keys, exponent), Random(4), sizes.keys as u64);
     let aged = |i: usize, rank: u64| (rank + keys - (i / 100) as u64 % keys) % keys;
     (0..sizes.requests).map(|i| zipf.block_of(aged(i, zipf.rank(&mut random)))).collect()
 }
 
-/// Each 20,000 requests all blocks change their ranks at once.
+/// After each 20,000 requests all blocks change their ranks at once.
 pub(super) fn all_change(sizes: &Sizes, exponent: f64) -> Trace {
     let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(3));
     (0..sizes.requests)
@@ -87,7 +88,8 @@ pub(super) fn all_change(sizes: &Sizes, exponent: f64) -> Trace {
         .collect()
 }
 
-/// Blocks as tables with compression and values of all sizes give them: 4 KB to 256 KB, most about 64 KB.
+/// Block sizes as in tables with compression and values of all sizes: 4 KB to 256 KB, mostly about
+/// 64 KB.
 pub(super) fn size_of(key: u64) -> u64 {
     let mut random = Random(key ^ 0x5eed);
     match random.next() % 10 {

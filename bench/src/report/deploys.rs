@@ -1,18 +1,19 @@
-//! "Comparing BlockCache Deploys" again: five deploys by four loadings; and blocks kept compressed beside blocks that are not.
+//! "Comparing BlockCache Deploys" repeated: five deploys with four loadings; and blocks cached
+//! compressed and uncompressed.
 //!
-//! Cells of 1 byte to 256 KiB (zipf), 21 regions, 25 clients that read at random among the first part of the table: half
-//! of the cache, a little more than it, twice and a half of it, and all of the table. HBase's own settings go to both
-//! servers; what a server refuses or passes over is said. Charts over all of it show throughput, latency, CPU, collections
-//! and what was read from files.
+//! Cells of 1 byte to 256 KiB (zipf), 21 regions, 25 clients that read at random in the first part
+//! of the table: half of the cache, slightly more than it, two and a half times it, and the whole
+//! table. Both servers get HBase's settings; what a server refuses or ignores is reported. Charts
+//! show throughput, latency, CPU, collections and bytes read from files.
 //!
-//! All deploys have as many bytes for data blocks, the plan's, and as many beside them for index and bloom blocks,
-//! [`META_MIB`]: in two caches, but in LruBlockCache, which is one of both sizes together. There data blocks take what
-//! the others leave, so it has [`META_MIB`] more for them at most. (The fifth deploy keeps no data blocks.) On HBase these
-//! are shares of its heap, on Evenkeel of as many bytes.
+//! All deploys have the plan's bytes for data blocks, and [`META_MIB`] for index and bloom blocks,
+//! in two caches. LruBlockCache is one cache of both sizes, so data blocks may take up to
+//! [`META_MIB`] more there. (The fifth deploy caches no data blocks.) On HBase these are shares of
+//! the heap, on Evenkeel of the same number of bytes.
 //!
-//! Number 6 is no deploy of its own but the second one on SNAPPY files, with `hbase.block.data.cachecompressed` off and on
-//! (HBASE-11331), and "many misses" alone: there compression lets more blocks fit, which saves reads and costs CPU. Both
-//! servers tell the hits of data blocks there.
+//! Number 6 is the second deploy on SNAPPY files, with `hbase.block.data.cachecompressed` off and
+//! on (HBASE-11331), for "many misses" only: there compression lets more blocks fit, which saves
+//! reads and costs CPU. This row has hits of data blocks.
 
 use std::path::Path;
 
@@ -20,30 +21,31 @@ use super::hits;
 use super::output::Results;
 use super::servers::{ReportContext, ServerKind, Session, Settings, settings};
 
-/// Bytes of the mean value at a largest one of 256 KiB, about.
+/// About the mean value's bytes if the largest is 256 KiB.
 const VALUE_BYTES_MEAN: f64 = 5_200.0;
 const VALUE_BYTES_MAX: usize = 262_144;
 /// MiB for index and bloom blocks. Those of a table of 4 GiB, the largest, take 5.
 const META_MIB: u64 = 16;
-/// MemStores' share of the heap, of all deploys: HBase starts only when it and that of the cache leave a fifth of the heap.
+/// MemStores' share of the heap in all deploys. HBase starts only if MemStores and cache leave a
+/// fifth of the heap.
 const MEMSTORE_SHARE: &str = "0.2";
-/// Loadings: a name, and the part of the cache that is read.
+/// Loadings: name, and the size read relative to the cache.
 const LOADINGS: [Loading; 4] = [
     ("cached", "all in cache", 0.5),
     ("few", "few misses", 1.2),
     ("many", "many misses", 2.5),
     ("mostly", "mostly misses", 4.0),
 ];
-/// The loading of blocks kept compressed.
+/// The loading for compressed blocks.
 const MANY_MISSES: Loading = LOADINGS[2];
-/// Servers that the deploys of a number are started on: the fourth one has three engines, the sixth is off and on.
+/// Server starts for each deploy number: the fourth has three engines, the sixth is off and on.
 pub(super) const STARTS: [usize; 6] = [1, 1, 1, 3, 1, 2];
 
 type Loading = (&'static str, &'static str, f64);
 
 /// A server's settings, and what is measured with them.
 struct Deploy {
-    /// On the command line.
+    /// Its name on the command line.
     number: usize,
     name: &'static str,
     title: &'static str,
@@ -56,16 +58,16 @@ impl Deploy {
     }
 }
 
-/// Rows that are measured with the deploys of a number on each server.
+/// The rows of each deploy number on each server.
 pub(super) fn rows_of(number: usize) -> usize {
     let starts = STARTS.get(number - 1).copied().unwrap_or_default();
     if number == 6 { starts } else { starts * LOADINGS.len() }
 }
 
-/// Measures each deploy on each server in turn.
+/// Measures each deploy on each server.
 ///
 /// # Errors
-/// What failed, but for a server that refuses a deploy.
+/// The error, except that of a server that refuses a deploy.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say(
         "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
@@ -78,7 +80,7 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
         lab.plan.cache_mib + META_MIB
     ));
     for kind in lab.plan.servers.clone() {
-        // The files of deploy 4, of this server alone.
+        // The cache files of deploy 4, for this server only.
         let folder = tempfile::tempdir().map_err(|e| format!("a folder for the cache: {e}"))?;
         let mut deploys = deploys(lab, folder.path());
         deploys.retain(|deploy| lab.plan.deploys.contains(&deploy.number));

@@ -1,15 +1,17 @@
-//! Hits of data blocks in the block cache, as each server counts them itself.
+//! Hits of data blocks in the block cache, from each server's own counters.
 //!
-//! Both count by HBase's names. A stock server has them among its metrics, for which its JVM is asked from outside, for the
-//! published jars have no info server; Evenkeel writes them to its log, every second by `bench/conf/server.properties`.
-//! Index and bloom blocks are left out: they lie in an L1 of their own, and nearly every look for one is a hit.
+//! Both use HBase's metric names. A stock server writes them to a metrics file, since the published
+//! jars have no info server; Evenkeel logs them every second (`bench/conf/server.properties`).
+//! Index and bloom blocks are excluded: they are in a separate L1, and nearly every lookup of one
+//! hits.
 //!
-//! Stock 2.6 counts a miss in its combined cache twice: the reader looks again under the block's lock, and
-//! `CombinedBlockCache.getBlock` tells the first look from the second in no counter. So half of its misses are taken. What both
-//! servers read from files agrees: the misses of a row and its bytes read have the same ratio between the two.
+//! HBase 2.6 counts a miss in its combined cache twice: the reader looks up the block again under
+//! its lock, and `CombinedBlockCache.getBlock` counts both lookups. So half of its misses are
+//! taken. The bytes read from files confirm this: misses and bytes read have the same ratio between
+//! the two servers.
 //!
-//! The counters are read before and after the measured time, so a row's warm-up is a run before that, but for
-//! [`SETTLE_S`] in which connections are made and regions found.
+//! The counters are read before and after the measured time. So a row's warm-up is a separate run,
+//! except for [`SETTLE_S`] in which connections are opened and regions located.
 
 use std::time::{Duration, Instant};
 
@@ -21,19 +23,19 @@ use super::servers::Session;
 
 const HITS: &str = "blockCacheDataHitCount";
 const MISSES: &str = "blockCacheDataMissCount";
-/// How often a stock server counts a miss.
+/// The number of times a stock server counts one miss.
 const MISS_COUNTED_STOCK: f64 = 2.0;
-/// Warm-up beside the run of its own.
+/// Seconds of warm-up besides the separate run.
 const SETTLE_S: f64 = 0.2;
-/// How long Evenkeel's log may take to say what is asked; a line is due each second.
+/// The timeout for a line of counters in Evenkeel's log, which is due each second.
 const LINE_WAIT: Duration = Duration::from_secs(20);
-/// A stock server's metrics are so old at most (`interop/conf/hadoop-metrics2-hbase.properties`).
+/// The largest age of a stock server's metrics (`interop/conf/hadoop-metrics2-hbase.properties`).
 const METRICS_AGE: Duration = Duration::from_secs(1);
 
 /// A row: its id, title and options.
 pub(super) type Line<'a> = (&'a str, String, String);
 
-/// Looks for data blocks since the server's start.
+/// Lookups of data blocks since the server's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CacheLookups {
     hits: f64,
@@ -47,10 +49,10 @@ impl CacheLookups {
     }
 }
 
-/// Measures rows at the same time, with what part of all their data blocks was found in the cache.
+/// Measures rows at the same time, and the hit ratio of all their data blocks.
 ///
 /// # Errors
-/// What failed, or a server that does not say.
+/// The error, or that of a server without counters.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line<'_>]) -> Result<(), String> {
     let options = rows.iter().map(|(.., line)| session.options(line)).collect::<Result<Vec<_>, _>>()?;
     rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.kind.title()));
@@ -70,7 +72,7 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line
     Ok(())
 }
 
-/// What the server has counted up to now.
+/// The server's counters now.
 fn looks(session: &Session<'_>) -> Result<CacheLookups, String> {
     let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
     let counted = if session.kind.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
@@ -84,7 +86,7 @@ fn metrics_of_jvm(session: &Session<'_>) -> Result<String, String> {
     if run.success { Ok(run.stdout) } else { Err(format!("metrics of the server: {}", run.failures())) }
 }
 
-/// The next line that Evenkeel's log has of its caches.
+/// The next line about caches in Evenkeel's log.
 fn next_line(session: &Session<'_>) -> Result<String, String> {
     let lines = |log: &str| log.lines().filter(|line| line.contains(HITS)).count();
     let (had, start) = (lines(&session.log()), Instant::now());
@@ -98,7 +100,7 @@ fn next_line(session: &Session<'_>) -> Result<String, String> {
     Err(format!("Evenkeel's log says nothing of its caches for {} s", LINE_WAIT.as_secs()))
 }
 
-/// What a text says, in which each miss was counted so many times.
+/// Parses counters in which each miss was counted `miss_counts` times.
 fn read(text: &str, counted: f64) -> Option<CacheLookups> {
     let value = |name: &str| {
         let rest = text.split_once(&format!("{name}="))?.1;

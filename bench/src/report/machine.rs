@@ -6,10 +6,10 @@ use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Confines this process, and threads it starts from now on, to a core.
+/// Pins this process, and threads it starts later, to a core.
 ///
 /// # Errors
-/// When there is no such core.
+/// If there is no such core.
 pub fn pin_this_process(core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
     set.set(core);
@@ -23,14 +23,14 @@ pub struct Jdk {
     pub java: PathBuf,
     /// Its major version.
     pub major: u32,
-    /// What it says of itself.
+    /// Its version text.
     pub version: String,
 }
 
-/// The newest Java of `JAVA_HOME`, the path and the folders beside the one on the path.
+/// The newest Java among `JAVA_HOME`, the path, and the folders beside that on the path.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn newest_jdk() -> Result<Jdk, String> {
     let mut homes: Vec<PathBuf> = std::env::var_os("JAVA_HOME").map(PathBuf::from).into_iter().collect();
     let on_path = std::env::var_os("PATH").unwrap_or_default();

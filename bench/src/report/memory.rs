@@ -1,22 +1,22 @@
-//! Bytes of memory that a cell takes in a MemStore, as each server counts them itself when it flushes.
+//! Memory of a cell in a MemStore, from each server's log of flushes.
 //!
-//! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`, where the heap size is that of the
-//! cells, their chunks' share and the index over them by its own estimates of object sizes; Evenkeel logs `flushed` with
-//! `cells` and `heap_bytes`, the bytes of its arenas' nodes. Every cell is flushed once, so sums over a table's flushes are
-//! of all its cells.
+//! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`, where the
+//! heap size is that of the cells, their chunks' share and the index over them by its own estimates
+//! of object sizes; Evenkeel logs `flushed` with `cells` and `heap_bytes`, the bytes of its arenas'
+//! nodes. Every cell is flushed once, so the sums over a table's flushes cover all its cells.
 
 use super::output::Results;
 use super::servers::Session;
 
-/// Rows of the table that is counted: of one cell each.
+/// Rows of the table, with one cell each.
 const ROWS: i64 = 200_000;
 const ROWS_SHORT: i64 = 2_000;
 const TABLE: &str = "Counted";
 
-/// Writes a table, flushes it, and adds what a cell took to the report.
+/// Writes a table, flushes it, and adds the memory of a cell to the report.
 ///
 /// # Errors
-/// What failed, or a log that does not say.
+/// The error, or that of a log without the line.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let rows = if session.lab.plan.short { ROWS_SHORT } else { ROWS };
     let line = format!("--table={TABLE} --rows={} --valueSize=200 --autoFlush=true --multiPut=100", rows / 4);

@@ -1,10 +1,10 @@
-//! [`OtherLoad`]: how much of the machine's time went to others than the report.
+//! [`OtherLoad`]: the part of the machine's CPU time that went to other processes.
 //!
-//! The load average does not tell: threads of the report's own server that wait for its one core count in it, and so does a
-//! report that ended a minute ago. So it is reckoned from `/proc`: the time in which cores were not idle, less the CPU of
-//! this process and of all that descend from it, those that have ended included, and less that of the kernel's own threads,
-//! which write files back for all and cannot be told apart. What is left are other processes, interrupts, and time that a
-//! hypervisor took.
+//! The load average cannot be used: it includes threads of the report's own server that wait for
+//! its one core, and a report that ended a minute ago. So the figure comes from `/proc`: the busy
+//! time of all cores, less the CPU of this process and its descendants, ended ones included, and
+//! less that of the kernel's threads, which work for all processes. The remainder is other
+//! processes, interrupts, and time taken by the hypervisor.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use evenkeel_pe::host::CoreTimes;
 
-/// The share of all cores' time that may go to others before a report says that it is not to be quoted.
+/// The share of all cores' time used by others above which a report says that it must not be
+/// quoted.
 pub const OTHERS_MAX: f64 = 0.05;
 
 /// The ancestor of all threads of the kernel.
@@ -23,13 +24,13 @@ const KTHREADD: u32 = 2;
 struct Ticks {
     /// Of all cores.
     all: f64,
-    /// In which a core did something, or a hypervisor kept it.
+    /// In which a core was busy, or kept by the hypervisor.
     busy: f64,
     /// CPU of this process, its descendants, and the kernel's threads.
     own: f64,
 }
 
-/// What others took before the report and since it began.
+/// The share of others before the report and since its begin.
 #[derive(Clone, Debug)]
 pub struct OtherLoad {
     before: Option<f64>,
@@ -37,7 +38,7 @@ pub struct OtherLoad {
 }
 
 impl OtherLoad {
-    /// Looks at the machine for a while before anything runs.
+    /// Samples the machine for a while before anything runs.
     pub fn watch(length: Duration) -> Self {
         let first = Ticks::now();
         std::thread::sleep(length);
@@ -45,18 +46,19 @@ impl OtherLoad {
         Self { before: share(first, start), start }
     }
 
-    /// The share of all cores' time that others took before the report began, and since; `None` where `/proc` does not say.
+    /// The share of all cores' time that others used before the report began, and since; `None`
+    /// without `/proc`.
     pub fn shares(&self) -> [Option<f64>; 2] {
         [self.before, share(self.start, Ticks::now())]
     }
 
-    /// Whether others took more than [`OTHERS_MAX`], before or since.
+    /// Returns true if others used more than [`OTHERS_MAX`], before or since.
     pub fn is_disturbed(&self) -> bool {
         self.shares().into_iter().flatten().any(|share| share > OTHERS_MAX)
     }
 }
 
-/// What others took of the cores between two looks.
+/// The share of others between two samples.
 fn share(from: Option<Ticks>, to: Option<Ticks>) -> Option<f64> {
     let (from, to) = from.zip(to)?;
     let (all, busy, own) = (to.all - from.all, to.busy - from.busy, to.own - from.own);
@@ -75,22 +77,24 @@ impl Ticks {
     }
 }
 
-/// A process: its id, its parent's, and its ticks with those of children it has waited for.
+/// A process: its id, its parent's id, and its ticks, with those of children it has waited for.
 type Process = (u32, u32, f64);
 
 fn of_process(pid: u32, stat: &str) -> Option<Process> {
-    // Behind the name, which is in brackets: state, parent, and from the 12th on user, system, children's user, system.
+    // After the name, which is in brackets: state, parent, and from the 12th on user, system,
+    // children's user, system.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().map_while(|n| n.parse::<f64>().ok()).sum();
     Some((pid, fields.get(1)?.parse().ok()?, ticks))
 }
 
-/// The ticks of this process and of those that descend from it, or from the kernel.
+/// The ticks of this process, its descendants, and the kernel's threads.
 fn of_family(processes: &[Process]) -> f64 {
     let parents: HashMap<u32, u32> = processes.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
     let own = std::process::id();
     let descends = |pid: u32| {
-        // No line is longer than there are processes, however /proc changes while it is read.
+        // A chain of parents has at most as many links as there are processes, even if /proc
+        // changes while it is read.
         std::iter::successors(Some(pid), |pid| parents.get(pid).copied())
             .take(parents.len())
             .any(|p| p == own || p == KTHREADD)
@@ -127,7 +131,7 @@ mod tests {
         assert_eq!(of_family(&circle), 1.0);
     }
 
-    /// A child's child that burns, and has gone: a server under its guard.
+    /// A grandchild that used CPU and has exited, such as a server under its wrapper script.
     #[test]
     fn a_descendants_cpu_is_the_reports_own() {
         let (start, before) = (Instant::now(), Ticks::now().expect("/proc"));

@@ -15,28 +15,28 @@ use super::other_load::{OTHERS_MAX, OtherLoad};
 use super::seconds::{self, Seconds};
 use super::servers::{ReportContext, ServerKind};
 
-/// How long a report looks at the machine before it begins, and a short one.
+/// How long a report samples the machine before it begins: a full and a short one.
 const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
 
-/// What a report's own files end with: those of its rows, and formerly.
+/// The endings of a report's files, former ones included.
 const ENDINGS: [&str; 6] = ["-percentiles.svg", "-time.svg", "-stolen.svg", "-rate.svg", ".hgrm", ".csv"];
 
-/// One row of a report: what was done, and each server's report of it.
+/// One row of a report: its options, and each server's results.
 #[derive(Default)]
 struct Row {
     id: String,
     title: String,
-    /// The options, of the server that ran last.
+    /// The options of the server that ran last.
     line: String,
     rows_each: Option<f64>,
     note: Option<String>,
-    /// Per cent of the data blocks that were in the cache.
+    /// Hit ratio of data blocks in per cent.
     hits: BTreeMap<ServerKind, f64>,
     servers: BTreeMap<ServerKind, Report>,
 }
 
 impl Row {
-    /// Whether it is looked at second by second.
+    /// Returns true if the row is analysed second by second.
     fn is_over_time(&self) -> bool {
         self.id == "steady"
     }
@@ -45,12 +45,12 @@ impl Row {
         self.servers.values().collect()
     }
 
-    /// What the host took while it was measured, when that is known and looked at.
+    /// The host's share while it was measured, if known and analysed.
     fn stolen(&self) -> Option<Plot> {
         page::stolen(&self.reports()).filter(|_| self.is_over_time())
     }
 
-    /// Rows that a report's requests moved, or looked at.
+    /// The rows that requests moved or scanned.
     fn rows(&self, report: &Report) -> f64 {
         match self.rows_each {
             Some(each) => report.tally.requests as f64 * each,
@@ -67,7 +67,7 @@ impl Row {
         self.of_server(report, |server| server.cpu_s * 1e6)
     }
 
-    /// CPU microseconds of this process, which makes the load.
+    /// CPU microseconds of this process, the load.
     fn load_us(&self, report: &Report) -> f64 {
         report.own_cpu_s * 1e6 / self.rows(report).max(1.0)
     }
@@ -78,14 +78,14 @@ impl Row {
     }
 }
 
-/// All rows so far.
+/// The rows so far.
 pub struct Results {
     rows: Vec<Row>,
     sayings: Vec<String>,
     sections: Vec<(String, String)>,
     charts: Vec<(String, Plot)>,
     memory: BTreeMap<ServerKind, f64>,
-    /// Rows, by id, that a server refuses.
+    /// The ids of rows that a server refuses.
     refused: BTreeSet<(String, ServerKind)>,
     order: Vec<ServerKind>,
     facts: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Results {
 /// A figure of a row for one server, for a chart over many rows.
 type Figure = (&'static str, &'static str, fn(&Row, &Report) -> f64);
 
-/// What a chart over many rows shows: name, unit, figure.
+/// A chart over many rows: name, unit, figure.
 const FIGURES: [Figure; 6] = [
     ("throughput", "requests/s", |_, r| r.requests_per_s),
     ("mean latency", "µs", |_, r| r.latency.mean_us),
@@ -109,7 +109,7 @@ const FIGURES: [Figure; 6] = [
 ];
 
 impl Results {
-    /// None yet. Looks at the machine for some seconds.
+    /// No rows yet. Samples the machine for some seconds.
     pub fn new(lab: &ReportContext) -> Self {
         let quiet = OtherLoad::watch(WATCH[usize::from(lab.plan.short)]);
         let facts = facts(lab.jdk.as_ref());
@@ -130,7 +130,8 @@ impl Results {
         self.rows[at].servers.insert(kind, report);
     }
 
-    /// Says how many rows each request of a row looks at or moves, where that is not what it gave back.
+    /// Sets the rows that each request of a row scans or moves, if that differs from the rows
+    /// returned.
     pub fn rows_each(&mut self, id: &str, rows: f64) {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.rows_each = Some(rows));
     }
@@ -140,12 +141,12 @@ impl Results {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.note = Some(note.to_owned()));
     }
 
-    /// Says what per cent of the data blocks that a row looked for a server found in its cache.
+    /// Sets a server's hit ratio of data blocks in a row, in per cent.
     pub fn hits(&mut self, id: &str, kind: ServerKind, percent: f64) {
         self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(kind, percent)]));
     }
 
-    /// Says that a server does not start with the settings of a row.
+    /// Records that a server does not start with the settings of a row.
     pub fn refuses(&mut self, id: &str, kind: ServerKind) {
         self.refused.insert((id.to_owned(), kind));
     }
@@ -155,20 +156,20 @@ impl Results {
         self.sayings.push(line.to_owned());
     }
 
-    /// As [`Results::say`], unless it was said.
+    /// As [`Results::say`], once.
     pub fn say_once(&mut self, line: &str) {
         if !self.sayings.iter().any(|said| said == line) {
             self.say(line);
         }
     }
 
-    /// Adds or replaces a section of its own, behind the rows.
+    /// Adds or replaces a section after the rows.
     pub fn section(&mut self, title: &str, text: String) {
         self.sections.retain(|(known, _)| known != title);
         self.sections.push((title.to_owned(), text));
     }
 
-    /// Says how many bytes of memory a server counts for a cell in its MemStore.
+    /// Sets the bytes that a server counts for a cell in its MemStore.
     pub fn memory_a_cell(&mut self, kind: ServerKind, bytes: f64) {
         self.memory.insert(kind, bytes);
         let of = |kind: &ServerKind| self.memory.get(kind).copied();
@@ -187,17 +188,18 @@ impl Results {
         self.section("Bytes of memory a cell in the MemStore", text);
     }
 
-    /// The servers that were asked for, in order.
+    /// The requested servers, in order.
     pub fn order(&self) -> &[ServerKind] {
         &self.order
     }
 
-    /// A server's report of a row.
+    /// A server's results of a row.
     pub fn report(&self, id: &str, kind: ServerKind) -> Option<&Report> {
         self.rows.iter().find(|row| row.id == id)?.servers.get(&kind)
     }
 
-    /// Charts over rows named `GROUP-PART`: a line for each server and part, a point for each group.
+    /// Charts over rows named `GROUP-PART`: a line for each server and part, a point for each
+    /// group.
     pub fn charts_over(&mut self, title: &str, groups: &[(&str, &str)], parts: &[(&str, &str)]) {
         self.charts.clear();
         for (name, unit, figure) in FIGURES {
@@ -224,7 +226,7 @@ impl Results {
         }
     }
 
-    /// Half of the requests a second that the first stock server reached in a row, or the first server without one.
+    /// Half of the rate that the first stock server, or else the first server, reached in a row.
     pub fn half_of_peak(&self, id: &str) -> f64 {
         let row = self.rows.iter().find(|row| row.id == id);
         let stock = self.order.iter().find(|kind| **kind != ServerKind::Evenkeel).or(self.order.first());
@@ -232,11 +234,11 @@ impl Results {
         peak.map_or(100.0, |report| (report.requests_per_s / 2.0).max(10.0))
     }
 
-    /// Writes the table to `OUT/REPORT.md`, plots and histograms to `OUT/REPORT/`: after each server, so that what was
-    /// measured is kept when a later one fails.
+    /// Writes the table to `OUT/REPORT.md`, plots and histograms to `OUT/REPORT/`: after each
+    /// server, so that results are kept if a later one fails.
     ///
     /// # Errors
-    /// The file that cannot be written.
+    /// The error of the file that cannot be written.
     pub fn write(&self, lab: &ReportContext) -> Result<(), String> {
         let (out, report) = (&lab.plan.out, &lab.plan.report);
         let folder = out.join(report);
@@ -255,10 +257,10 @@ impl Results {
         Ok(())
     }
 
-    /// Removes what an earlier report left in the folder of plots and histograms: rows and servers that this one has not.
+    /// Removes plots and histograms of an earlier report that this one does not have.
     ///
     /// # Errors
-    /// The file that cannot be removed.
+    /// The error of the file that cannot be removed.
     pub fn remove_stale(&self, lab: &ReportContext) -> Result<(), String> {
         let folder = lab.plan.out.join(&lab.plan.report);
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
@@ -418,8 +420,8 @@ impl Results {
         }
     }
 
-    /// What went to storage for each byte of values, of each server: the log and the flushes of those seconds, and hardly a
-    /// compaction.
+    /// Bytes written to storage for each byte of values, by server: the log and flushes of those
+    /// seconds, and few compactions.
     fn write_amplification(&self, row: &Row, out: &mut String) {
         let of = |kind: &ServerKind| {
             let report = row.servers.get(kind)?;
@@ -434,7 +436,7 @@ impl Results {
         );
     }
 
-    /// The bad seconds of each server, and what the host had to do with them.
+    /// The bad seconds of each server, and the host's part in them.
     fn worst_seconds(&self, row: &Row, out: &mut String) {
         for kind in &self.order {
             let seconds = row.servers.get(kind).and_then(|report| Seconds::of(&report.intervals));
@@ -443,8 +445,8 @@ impl Results {
     }
 }
 
-/// What it took a server to manage its memory: seconds of its collector threads and of collections; or of its allocator, with
-/// what part of its CPU that is.
+/// The cost of a server's memory management: seconds of collector threads and of collections; or of
+/// the allocator, with its share of the CPU.
 fn memory_s(server: &ServerReport) -> Option<String> {
     let of_collector = || Some(format!("{:.2}, {:.2}", server.gc_cpu_s?, server.gc_time_s?));
     let of_allocator = || {

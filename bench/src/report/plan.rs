@@ -1,4 +1,4 @@
-//! [`Plan`]: what a report is asked to do.
+//! [`Plan`]: the options of a report.
 
 use std::path::PathBuf;
 
@@ -7,30 +7,30 @@ use super::servers::ServerKind;
 
 /// Warm-up of the first row on each process of a JVM.
 const FIRST_WARMUP_S: f64 = 30.0;
-/// The same on a server that compiles nothing while it runs: caches and branch predictors only.
+/// The same for a server without a JIT compiler.
 const FIRST_WARMUP_NATIVE_S: f64 = 5.0;
-/// About what a start of a server takes, with loading its tables, waiting until it is idle, and its end: of a stock one, and of
-/// ours.
+/// About the time of a server's start, load, idle wait and stop: for HBase, and for Evenkeel.
 const START_AND_LOAD_S: (f64, f64) = (30.0, 12.0);
-/// The same of a deploy, which loads four caches full of bytes: of the seconds of a stock one 20 may be its end.
+/// The same for a deploy, which loads four times the cache; HBase's stop may take 20 of the
+/// seconds.
 const DEPLOY_START_AND_LOAD_S: (f64, f64) = (70.0, 25.0);
-/// Seconds in which counters of hits are read around a measurement that has them.
+/// Seconds to read hit counters around a measurement.
 const HITS_S: f64 = 4.0;
-/// Measurements of a read path that have them.
+/// Measurements of the read path with hit counters.
 const HITS_OF_READ_PATH: f64 = 3.0;
 /// The part of `--minutes` that is planned for.
 const BOUND_PART: f64 = 0.92;
 /// The shortest warm-up and measurement of a row of a bounded report.
 const ROW_LEAST_S: f64 = 1.5;
 
-/// A report's sizes and places.
+/// A report's sizes and paths.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// `read-path`, `write-path`, `deploys` or `ycsb`.
     pub report: String,
     /// The command line, for the report.
     pub command: String,
-    /// Seconds instead of minutes: shows that the command works, not what servers do.
+    /// A smoke test of seconds, without meaningful figures.
     pub short: bool,
     /// Servers, in the order they run; the first stock one sets the rates of open loops.
     pub servers: Vec<ServerKind>,
@@ -40,35 +40,35 @@ pub struct Plan {
     pub seconds: f64,
     /// Seconds of warm-up before each.
     pub warmup: f64,
-    /// Seconds of warm-up before the first row on each process of a JVM, which must have compiled what serves;
-    /// see [`Plan::first_warmup`].
+    /// Seconds of warm-up before the first row on each JVM, for its JIT compiler; see
+    /// [`Plan::first_warmup`].
     pub first_warmup: f64,
-    /// Minutes that the report may take, by `--minutes`.
+    /// The limit of the report in minutes (`--minutes`).
     pub minutes: Option<f64>,
     /// Seconds of the steady writes of the write path.
     pub steady: f64,
-    /// Puts per second of the steady writes, on every server; half of the first stock server's peak, or of the first server's,
-    /// where none is given.
+    /// The rate of steady writes on every server. Default: half of the peak of the first stock
+    /// server, or of the first server.
     pub steady_rate: Option<f64>,
-    /// MiB of a JVM's heap, and what Evenkeel counts HBase's shares of the heap from.
+    /// MiB of a JVM's heap, and the base of Evenkeel's shares of the heap.
     pub heap_mib: u64,
     /// MiB of block cache off the heap.
     pub cache_mib: u64,
-    /// Block-cache deploys, 1 to 5, that `deploys` measures, and 6 for blocks kept compressed.
+    /// Block cache deploys to measure: 1 to 5, and 6 for compressed blocks.
     pub deploys: Vec<usize>,
     /// The servers' core.
     pub server_core: usize,
     /// The load's core.
     pub load_core: usize,
-    /// Where results go.
+    /// The directory of results.
     pub out: PathBuf,
 }
 
 impl Plan {
-    /// Reads a command line.
+    /// Parses a command line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message for the user.
     pub fn of_words(words: &[String]) -> Result<Self, String> {
         let report = words.first().filter(|word| !word.starts_with("--")).ok_or_else(usage)?;
         let mut plan = Self::full(report);
@@ -83,7 +83,7 @@ impl Plan {
             Ok((key.to_owned(), value.to_owned()))
         };
         let mut pairs = others.map(split).collect::<Result<Vec<_>, _>>()?;
-        // What is bounded follows from the servers, and other options go over it.
+        // Bounded sizes depend on the servers; other options override them.
         pairs.sort_by_key(|(key, _)| match key.as_str() {
             "--servers" | "--first-warmup" | "--deploys" => 0,
             "--minutes" => 1,
@@ -98,10 +98,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Sizes and lengths such that the report takes at most so many minutes on an idle machine; rows that begin too late
-    /// are cut, see [`super::servers::Session::measure`].
+    /// Sizes and durations with which the report takes at most `minutes` on an idle machine. Rows
+    /// that begin too late are cut, see [`super::servers::Session::measure`].
     fn bound(&mut self, minutes: f64) -> Result<(), String> {
-        // Rows that are measured on each server, and how often each server is started.
+        // The number of rows on each server, and of its starts.
         let (rows, starts) = match self.report.as_str() {
             "read-path" => (12.0, 2.0),
             "write-path" => (4.0, 2.0),

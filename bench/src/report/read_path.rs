@@ -1,23 +1,24 @@
-//! The read path: Gets, batches and scans from the cache, Gets of a table larger than it, and what part of them hits.
+//! The read path: Gets, batches and scans from the cache, Gets of a table larger than the cache,
+//! and hit ratios.
 
 use super::hits;
 use super::output::Results;
 use super::servers::{ReportContext, Session, Settings, settings};
 use crate::hit_ratio;
 
-/// Callers of a batch, as published for HBase's off-heap read path.
+/// Callers of batches, as published for HBase's off-heap read path.
 const BATCH_CALLERS: [usize; 6] = [5, 10, 20, 25, 50, 75];
 /// Rows of a scan.
 const SCAN_ROWS: i64 = 10_000;
-/// Bytes that a row of the table larger than the cache takes with its key, about.
+/// About the bytes of a row, with key, of the table larger than the cache.
 const LARGE_ROW_BYTES: i64 = 1080;
-/// The least rows of that table, but in a short run: a stock bucket cache needs 32 MiB to begin with.
+/// The least rows of that table, except in a short run: HBase's bucket cache has at least 32 MiB.
 const LARGE_ROWS_MIN: i64 = 64_000;
 
-/// Measures all rows on each server in turn.
+/// Measures all rows on each server.
 ///
 /// # Errors
-/// What failed.
+/// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     hit_ratios(lab, results);
@@ -34,8 +35,9 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
     Ok(())
 }
 
-/// Slots for blocks of 64 KB, in buckets that hold four, for stock's bucket cache; Evenkeel has none. Stock's default sizes are 14,
-/// each of which keeps a bucket of 2 MiB whatever blocks there are: of a cache as small as these, most.
+/// Slots for blocks of 64 KB, in buckets of four, for HBase's bucket cache; Evenkeel has none.
+/// HBase has 14 default sizes, each of which reserves a bucket of 2 MiB, which is most of a cache
+/// this small.
 pub(super) fn fitting_buckets(results: &mut Results) -> Settings {
     const SIZES: &str = "33792,67584";
     results.say_once(&format!(
@@ -55,7 +57,7 @@ fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 
     let get = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);
     session.measure(results, "get", "1. Get, all in cache, 60 callers, closed loop", &get)?;
-    // Callers of one connection wait for each other's turn: only several connections keep a server busy all the time.
+    // Callers on one connection wait for each other. Only several connections saturate a server.
     let many = format!("--rows={} --connCount=4 {table} randomRead 240", rows / 240);
     session.measure(
         results,
@@ -88,7 +90,8 @@ fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     Ok(())
 }
 
-/// The mean rows of a scan from a random row on: fewer near the end of the table.
+/// The mean number of rows of a scan from a random row; scans near the end of the table are
+/// shorter.
 fn rows_scanned(rows: i64) -> f64 {
     let (rows, most) = (rows as f64, SCAN_ROWS.min(rows) as f64);
     most - most * most / (2.0 * rows)
@@ -99,12 +102,12 @@ fn large_rows(lab: &ReportContext) -> i64 {
     if lab.plan.short { lab.plan.rows } else { (lab.plan.rows / 4).max(LARGE_ROWS_MIN) }
 }
 
-/// MiB of a cache for about half of that table.
+/// MiB of a cache that holds about half of that table.
 pub(super) fn partial_cache_mib(lab: &ReportContext) -> u64 {
     ((large_rows(lab) * LARGE_ROW_BYTES / 2) >> 20).max(32) as u64
 }
 
-/// Loads the table that is larger than the cache; the options that name it, and its rows.
+/// Loads the table larger than the cache; returns the options that name it, and its rows.
 pub(super) fn load_large(session: &Session<'_>) -> Result<(&'static str, i64), String> {
     let (table, rows) = ("--table=Large --valueSize=1000 --compress=SNAPPY", large_rows(session.lab));
     load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
@@ -120,8 +123,8 @@ fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -
     hits_of_servers(session, cache_mib, (table, rows), results)
 }
 
-/// Row 6 on the servers themselves: rows that are liked by zipf's law, alone and while the table is scanned. The loads of the
-/// second are at rates that are the same for all servers, so that each looks for as many blocks of either.
+/// Row 6 on the servers: zipf-distributed Gets, alone and beside a scan of the table. The second
+/// has the same rates on all servers, so that each server looks up the same numbers of blocks.
 fn hits_of_servers(
     session: &Session<'_>,
     cache_mib: u64,
@@ -145,7 +148,7 @@ fn hits_of_servers(
     Ok(())
 }
 
-/// Row 6 by policy: what part of a trace each policy finds in the same memory.
+/// Row 6 by policy: the hit ratio of each policy with the same memory.
 fn hit_ratios(lab: &ReportContext, results: &mut Results) {
     eprintln!("hit ratios of policies");
     let sizes = if lab.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
@@ -161,7 +164,7 @@ fn hit_ratios(lab: &ReportContext, results: &mut Results) {
     );
 }
 
-/// All of them in a full run, the ends and the middle in a bounded one.
+/// All numbers of callers in a full run, the first, middle and last in a bounded one.
 fn batch_callers(lab: &ReportContext) -> Vec<usize> {
     match (lab.plan.short, lab.plan.minutes) {
         (true, _) => vec![5],
@@ -170,7 +173,8 @@ fn batch_callers(lab: &ReportContext) -> Vec<usize> {
     }
 }
 
-/// Whether one process of load saturates a server's core, by the row of many callers: what it used beside what the server did.
+/// Whether one load process saturates a server's core: CPU of the load and of the server in the row
+/// of many callers.
 fn saturation(results: &mut Results) {
     let mut text = String::from(
         "One process of load on one core, 240 callers on 4 connections, a server on another core; the table is flushed, \

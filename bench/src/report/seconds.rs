@@ -1,20 +1,21 @@
-//! [`Seconds`]: the bad seconds of a row over time, and which of them are the host's.
+//! [`Seconds`]: the bad seconds of a row, and those that the host caused.
 //!
-//! The goal is that no second has a P99 above [`BAD_TIMES`] that of the median second. On a virtual machine whose host others
-//! share, some have one because the cores were not there: `/proc/stat` counts that time as stolen, and the load keeps it with
-//! each second. A backlog outlasts its cause, so a second after such a one is told apart, too.
+//! The goal is that no second has a P99 above [`BAD_TIMES`] that of the median second. On a virtual
+//! machine on a shared host, some seconds are bad because the host took the cores: `/proc/stat`
+//! counts that time as stolen, and the load records it for each second. A backlog outlasts its
+//! cause, so the second after such a one is classified separately.
 
 use std::fmt::Write as _;
 
 use evenkeel_pe::report::Interval;
 
-/// A second is bad when its P99 is more than so many times that of the median second.
+/// A second is bad if its P99 is more than this multiple of the median second's.
 const BAD_TIMES: f64 = 5.0;
 
-/// The share of all cores' time that makes a second the host's.
+/// The stolen share of all cores' time from which a second counts as caused by the host.
 const STOLEN_MIN: f64 = 0.05;
 
-/// Classes of seconds by the share stolen: their names, and where they end.
+/// Classes of seconds by stolen share: name and upper bound.
 const CLASSES: [(&str, f64); 4] = [
     ("none", f64::MIN_POSITIVE),
     ("below 2 %", 0.02),
@@ -27,7 +28,8 @@ const CLASSES: [(&str, f64); 4] = [
 pub struct Second {
     at_s: f64,
     p99_us: f64,
-    /// Shares of all cores' time: stolen, and idle while something waited for a disk. `None` where the system does not say.
+    /// Shares of all cores' time: stolen, and idle with a process waiting for a disk. `None` if
+    /// unknown.
     host: Option<(f64, f64)>,
 }
 
@@ -54,7 +56,7 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// Of a report's intervals; `None` when there are none.
+    /// From a report's intervals; `None` if there are none.
     pub fn of(intervals: &[Interval]) -> Option<Self> {
         Self::new(intervals.iter().map(Second::of).collect())
     }
@@ -64,7 +66,8 @@ impl Seconds {
         Some(Self { all, median_us })
     }
 
-    /// The worst and the median second; how many were bad, how many of these the host's; all by what was stolen.
+    /// Text: the worst and the median second; the bad seconds, and those caused by the host; a
+    /// table by stolen share.
     pub fn markdown(&self, server: &str) -> String {
         let mut out = String::new();
         if let Some(worst) = self.worst(|_| true) {
@@ -134,7 +137,7 @@ impl Seconds {
         second.p99_us > BAD_TIMES * self.median_us
     }
 
-    /// Whether the cores were stolen in a second or in the one before.
+    /// Returns true if cores were stolen in a second or in the one before.
     fn is_hosts(&self, at: usize) -> bool {
         self.all[at.saturating_sub(1)..=at].iter().any(Second::is_stolen)
     }
@@ -144,7 +147,7 @@ impl Seconds {
         seconds.max_by(|a, b| a.p99_us.total_cmp(&b.p99_us))
     }
 
-    /// Bad seconds; those of them that were stolen; and those of the rest that came after such a one.
+    /// The numbers of bad seconds, of those with stolen time, and of the rest after such a one.
     fn bad(&self) -> [usize; 3] {
         let bad: Vec<_> = (0..self.all.len()).filter(|at| self.is_bad(&self.all[*at])).collect();
         let stolen = bad.iter().filter(|at| self.all[**at].is_stolen()).count();
@@ -153,14 +156,14 @@ impl Seconds {
     }
 }
 
-/// The P99 in the middle.
+/// The median second's P99.
 fn median(seconds: &[Second]) -> Option<f64> {
     let mut all: Vec<f64> = seconds.iter().map(|second| second.p99_us).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }
 
-/// A line of figures for each interval, for whoever looks further.
+/// The figures of each interval as CSV.
 pub fn csv(intervals: &[Interval]) -> String {
     let mut out = String::from(
         "at_s,seconds,requests,p50_us,p99_us,max_us,stolen,io_wait,sent_p99_us,server_cores,load_cores\n",
@@ -196,7 +199,8 @@ mod tests {
 
     #[test]
     fn bad_seconds_are_told_by_what_was_stolen() {
-        // The median is 10: bad are 60 (stolen), 70 (after it), 80 and 51 (neither); 50 is not, nor is the stolen 12.
+        // The median is 10: bad are 60 (stolen), 70 (after it), 80 and 51 (neither); 50 is not, nor
+        // is the stolen 12.
         let all = seconds(&[
             (10.0, 0.0),
             (60.0, 0.05),

@@ -1,4 +1,4 @@
-//! Servers of the reports, one at a time, each on its core, and what is done with one: [`Session`].
+//! The servers of the reports, one at a time on their core, and [`Session`], the operations on one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use super::machine::{Jdk, newest_jdk, pin_this_process};
 use super::output::Results;
 use super::plan::Plan;
 
-/// The longest wait for a server to have nothing more to do.
+/// The longest wait for a server to become idle.
 const IDLE_WAIT: Duration = Duration::from_secs(120);
 /// The same in a bounded report.
 const IDLE_WAIT_BOUNDED: Duration = Duration::from_secs(30);
-/// The longest wait for a flush and the compactions after it to be asked for: a flush procedure of stock HBase that loses its
-/// event never ends.
+/// The longest wait for the request of a flush and its compactions: a flush procedure of HBase that
+/// loses its event never ends.
 const FLUSH_WAIT: Duration = Duration::from_secs(180);
-/// Seconds of warm-up, and measured, of a row that begins when a bounded report should be done.
+/// Seconds of warm-up and of measurement of a row that begins after the end of a bounded report.
 const CUT_S: f64 = 1.0;
 /// CPU share below which a server counts as idle.
 const IDLE_CORES: f64 = 0.15;
-/// The part of the heap that index and bloom blocks may take.
+/// The share of the heap for index and bloom blocks.
 const L1_SHARE: &str = "0.2";
 
 /// A server and, for a JVM, its collector.
@@ -41,13 +41,14 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// The server of a name on the command line: `evenkeel`, `stock-g1` or `g1`, `stock-zgc` or `zgc`.
+    /// The server by its name on the command line: `evenkeel`, `stock-g1` or `g1`, `stock-zgc` or
+    /// `zgc`.
     pub fn of_name(name: &str) -> Option<Self> {
         let known = |kind: &Self| kind.name() == name || kind.name().strip_prefix("stock-") == Some(name);
         [Self::Evenkeel, Self::StockG1, Self::StockZgc].into_iter().find(known)
     }
 
-    /// Whether it compiles its code while it serves, and so needs a long warm-up.
+    /// Returns true if it has a JIT compiler and needs a long warm-up.
     pub fn is_jvm(self) -> bool {
         self != Self::Evenkeel
     }
@@ -71,14 +72,14 @@ impl ServerKind {
     }
 }
 
-/// What all rows of a report need.
+/// The environment of a report's rows.
 pub struct ReportContext {
-    /// What was asked for.
+    /// The options.
     pub plan: Plan,
-    /// The newest JDK, when a stock server is asked for.
+    /// The newest JDK, if a stock server is requested.
     pub jdk: Option<Jdk>,
     binary: PathBuf,
-    /// When a bounded report is to be done.
+    /// The deadline of a bounded report.
     end: Option<Instant>,
 }
 
@@ -90,8 +91,8 @@ pub fn settings(pairs: &[(&str, &str)]) -> Settings {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Settings of an HBase for an Evenkeel with the same bytes for each part: its memory is the heap and what HBase has off
-/// it, so shares of the heap are smaller shares of it.
+/// HBase's settings for an Evenkeel with the same bytes for each part: its memory is HBase's heap
+/// plus off-heap memory, so shares of the heap become smaller shares.
 fn in_one_budget(own: &Settings, heap_mib: u64, cache_mib: u64) -> Settings {
     let is_off_heap = |(key, value): &(String, String)| {
         key == "hbase.bucketcache.ioengine" && (value == "offheap" || value == "heap")
@@ -114,7 +115,7 @@ impl ReportContext {
     /// Builds the server, finds a JDK, and moves this process to the load's core.
     ///
     /// # Errors
-    /// What is missing.
+    /// A message about what is missing.
     pub fn new(plan: &Plan) -> Result<Self, String> {
         let binary = evenkeel_binary()?;
         let stock = plan.servers.iter().any(|kind| *kind != ServerKind::Evenkeel);
@@ -124,17 +125,19 @@ impl ReportContext {
         Ok(Self { plan: plan.clone(), jdk, binary, end })
     }
 
-    /// Whether the time of a bounded report is over.
+    /// Returns true if the deadline of a bounded report has passed.
     fn is_late(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() > end)
     }
 
-    /// Starts a server with the common settings, a block cache of this size, and settings of the row.
+    /// Starts a server with the common settings, a block cache of this size, and settings of the
+    /// row.
     ///
-    /// Both sides have it as an off-heap bucket cache for data blocks, beside a fifth of the heap for index and bloom blocks.
+    /// Both sides have it as an off-heap bucket cache for data blocks, beside a fifth of the heap
+    /// for index and bloom blocks.
     ///
     /// # Errors
-    /// Why it does not start.
+    /// The error if it does not start.
     pub fn start(&self, kind: ServerKind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
         let mut all = settings(&[
             ("hbase.bucketcache.ioengine", "offheap"),
@@ -145,11 +148,11 @@ impl ReportContext {
         self.start_as_set(kind, cache_mib, &all)
     }
 
-    /// Starts a server with these settings and the common ones alone. What HBase takes shares of its heap for, Evenkeel has as
-    /// many bytes for.
+    /// Starts a server with only these and the common settings. Evenkeel has the same bytes where
+    /// HBase has shares of its heap.
     ///
     /// # Errors
-    /// Why it does not start.
+    /// The error if it does not start.
     pub fn start_as_set(
         &self,
         kind: ServerKind,
@@ -208,7 +211,7 @@ fn common_settings() -> Result<Settings, String> {
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-/// A server that runs, and rows measured on it.
+/// A running server and the rows measured on it.
 pub struct Session<'a> {
     /// The lab.
     pub lab: &'a ReportContext,
@@ -216,7 +219,7 @@ pub struct Session<'a> {
     pub kind: ServerKind,
     target: Target,
     process: ServerProcess,
-    /// Whether a row was measured on it.
+    /// Whether a row has been measured on it.
     warm: AtomicBool,
     server: Server,
 }
@@ -225,17 +228,18 @@ impl<'a> Session<'a> {
     fn new(lab: &'a ReportContext, kind: ServerKind, server: Server) -> Result<Self, String> {
         let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
         let mut client = ClientConfig::new([masters]);
-        // A stock master answers some time before it gives out regions.
+        // A stock master answers some time before it assigns regions.
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
         let target = Target { name: kind.title().to_owned(), client };
         Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), server })
     }
 
-    /// The same kind of server anew, without data, with another cache and settings of the row; in a short run the one that runs.
+    /// Restarts the same kind of server without data, with another cache and settings of the row;
+    /// in a short run keeps the running one.
     ///
     /// # Errors
-    /// Why it does not start.
+    /// The error if it does not start.
     pub fn restarted(self, cache_mib: u64, own: &Settings) -> Result<Self, String> {
         let (lab, kind) = (self.lab, self.kind);
         if lab.plan.short {
@@ -245,18 +249,18 @@ impl<'a> Session<'a> {
         lab.start(kind, cache_mib, own)
     }
 
-    /// Runs `evenkeel pe` with a line of its options until its rows are done: for loading.
+    /// Runs `evenkeel pe` with a line of options until its rows are done, to load data.
     ///
     /// # Errors
-    /// What failed.
+    /// The error of the first failure.
     pub fn load(&self, line: &str) -> Result<Report, String> {
         self.run(self.options(line)?)
     }
 
-    /// Options of a line, on one load thread, with this server's process.
+    /// Parses a line of options for one load thread and this server's process.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// A message about an invalid line.
     pub fn options(&self, line: &str) -> Result<Options, String> {
         let options = Options::of_line(line).map_err(|why| format!("{line}: {why}"))?;
         Ok(Options { threads: 1, server_pid: Some(self.process.pid()), ..options })
@@ -265,15 +269,15 @@ impl<'a> Session<'a> {
     /// Runs options.
     ///
     /// # Errors
-    /// What failed, requests included.
+    /// The error of the run, or of a failed request.
     pub fn run(&self, options: Options) -> Result<Report, String> {
         self.outcome(run(&self.target, &options), &options)
     }
 
-    /// Runs loads that are measured at the same time; a report of each.
+    /// Runs loads that are measured at the same time; returns a report for each.
     ///
     /// # Errors
-    /// What failed, requests included.
+    /// The error of the run, or of a failed request.
     pub fn run_all(&self, loads: &[Options]) -> Result<Vec<Report>, String> {
         let targets: Vec<_> = loads.iter().map(|options| (&self.target, options)).collect();
         let reports = run_together(&targets).into_iter().zip(loads);
@@ -296,7 +300,7 @@ impl<'a> Session<'a> {
     /// Measures a row of the report for the plan's time.
     ///
     /// # Errors
-    /// What failed.
+    /// The error of the first failure.
     pub fn measure(
         &self,
         results: &mut Results,
@@ -308,10 +312,10 @@ impl<'a> Session<'a> {
         self.measure_options(results, row, title, line, options)
     }
 
-    /// As [`Session::measure`], with options made otherwise than from the line, which is for the reader.
+    /// As [`Session::measure`], with given options; the line is only printed.
     ///
     /// # Errors
-    /// What failed.
+    /// The error of the first failure.
     pub fn measure_options(
         &self,
         results: &mut Results,
@@ -330,8 +334,8 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// Options with the plan's warm-up, a longer one for the first row on this process, and so many measured seconds;
-    /// [`CUT_S`] of both once the time of a bounded report is over.
+    /// Sets the plan's warm-up, longer for the first row on this process, and the measured seconds;
+    /// both are [`CUT_S`] after the deadline of a bounded report.
     pub fn timed(&self, options: Options, seconds: f64) -> Options {
         let plan = &self.lab.plan;
         let first = !self.warm.swap(true, Ordering::Relaxed);
@@ -343,20 +347,20 @@ impl<'a> Session<'a> {
         Options { warmup, duration, ..options }
     }
 
-    /// Flushes and compacts a table and waits until the server has nothing more to do.
+    /// Flushes and compacts a table and waits until the server is idle.
     ///
     /// # Errors
-    /// What failed.
+    /// The error of the first failure.
     pub fn settle(&self, table: &str) -> Result<(), String> {
         let settled = self.flush(table, true).map(drop);
         self.wait_idle();
         settled
     }
 
-    /// Flushes a table, and compacts it when asked to; the encoded names of its regions.
+    /// Flushes a table, and compacts it if requested; returns the encoded names of its regions.
     ///
     /// # Errors
-    /// What failed.
+    /// The error of the first failure.
     pub fn flush(&self, table: &str, compact: bool) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let flushing = async {
@@ -375,7 +379,7 @@ impl<'a> Session<'a> {
         flushed.map_err(late)?.map_err(|e: Error| e.to_string())
     }
 
-    /// What the server has logged.
+    /// The server's log.
     pub fn log(&self) -> String {
         let logs = ["server.log", "hbase.log"].iter();
         let folder = self.server.folder();

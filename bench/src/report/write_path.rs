@@ -10,10 +10,10 @@ use super::servers::{ReportContext, Session};
 /// Regions of the tables of single Puts and batches, as published.
 const REGIONS: usize = 64;
 
-/// Measures all rows on each server in turn.
+/// Measures all rows on each server.
 ///
 /// # Errors
-/// What failed.
+/// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say(
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
@@ -36,7 +36,7 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let rows = session.lab.plan.rows;
     let regions = if session.lab.plan.short { 4 } else { REGIONS };
     let table = format!("--valueSize=200 --compress=SNAPPY --presplit={regions}");
-    // The table is made by the first rows of the load, at the size of the measured ones.
+    // The first load creates the table, with the measured row size.
     let put = format!("--table=Puts --rows={} {table} --oneCon --autoFlush=true randomWrite 64", rows / 64);
     session.measure(results, "put", "1. Put, 64 callers, 64 regions, closed loop", &put)?;
     let line = format!("--durability=FSYNC_WAL {put}");

@@ -1,8 +1,9 @@
-//! YCSB's workloads A to F, as mixes of `evenkeel pe`: stock YCSB's HBase 2 binding is not on Maven Central
-//! (`site.ycsb:hbase20-binding:0.17.0` does not resolve there).
+//! YCSB's workloads A to F, as mixes of `evenkeel pe`: stock YCSB's HBase 2 binding is not on Maven
+//! Central (`site.ycsb:hbase20-binding:0.17.0` does not resolve there).
 //!
-//! Rows of ten fields of 100 bytes; zipfian requests of skew 0.99, the newest rows in D. One difference: keys are those
-//! of PerformanceEvaluation and not `user` with a hash, so inserts go to the end of the table.
+//! Rows of ten fields of 100 bytes; zipfian requests of skew 0.99, the newest rows in D. One
+//! difference: keys are those of PerformanceEvaluation and not `user` with a hash, so inserts go to
+//! the end of the table.
 
 use super::output::Results;
 use super::read_path::load;
@@ -11,7 +12,7 @@ use super::servers::{ReportContext, settings};
 /// Measures the six mixes on each server in turn.
 ///
 /// # Errors
-/// What failed.
+/// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.say("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     let rows = lab.plan.rows / 4;
@@ -23,7 +24,8 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
             let line = format!("--rows={} --oneCon {table} --addColumns=false ycsb{mix} 50", rows / 50);
             let row = format!("ycsb-{mix}");
             session.measure(results, &row, &format!("workload {mix}, 50 callers"), &line)?;
-            // E scans: its rows are those that came back. A request of the others is one row, read or written.
+            // E scans, so its rows are the returned ones. A request of the others is one row, read
+            // or written.
             if mix != "E" {
                 results.rows_each(&row, 1.0);
             }

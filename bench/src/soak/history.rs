@@ -1,17 +1,19 @@
-//! Histories of single rows, and whether they are linearizable.
+//! Histories of single rows, and the check that they are linearizable.
 //!
-//! A row is a small state ([`RowState`]): a register, a pair of columns of two families that is written by one
-//! mutation, a counter, and a list that is appended to. Each operation has the moment at which it was sent and
-//! the moment at which its answer came. A history is linearizable if every operation can be given one moment
-//! between those two such that each answer is the one of the state at its moment.
+//! A row is a small state ([`RowState`]): a register, a pair of columns of two families that is
+//! written by one mutation, a counter, and a list that is appended to. Each operation has the times
+//! of its send and of its response. A history is linearizable if each operation can be assigned one
+//! time between these two, such that each response agrees with the state at that time.
 //!
-//! An operation without an answer (its connection broke, or the call timed out) may take effect at any moment
-//! after it was sent, or never. An operation that the server refused is not part of the history.
+//! An operation without a response (its connection broke, or the call timed out) may take effect at
+//! any time after its send, or never. An operation that the server refused is not part of the
+//! history.
 //!
-//! The check goes through the moments in order and keeps the set of all states that the row may be in, each with
-//! the set of pending operations that have taken effect already ("just-in-time linearization", Lowe 2017). It is
-//! exact. Its cost is exponential in the number of operations that are pending at one moment, which the
-//! workers bound: an operation without an answer is the last that a worker sends to its row.
+//! The check processes the times in order and keeps the set of all possible states of the row, each
+//! with the set of pending operations that have taken effect ("just-in-time linearization", Lowe
+//! 2017). It is exact. Its cost is exponential in the number of concurrently pending operations,
+//! which the workers bound: a worker sends nothing more to a row after an operation without a
+//! response.
 
 use std::collections::HashSet;
 
@@ -28,14 +30,14 @@ pub struct RowState {
     pub list: (usize, u64),
 }
 
-/// What is asked of a row, and what the answer said.
+/// An operation on a row, with its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Writes the register.
     Put(u64),
     /// Writes both columns of the pair by one mutation of each family.
     PutPair(u64),
-    /// Writes the register if it holds a value; whether it did.
+    /// Writes the register if it holds a value; returns whether it did.
     CheckAndPut {
         /// The value that the register must hold; `None` for no cell.
         expected: Option<u64>,
@@ -53,8 +55,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The state after the operation, if the answer fits the state before it. Without `answered`, the answer does not
-    /// count.
+    /// The state after the operation, if the response agrees with the state before it. Without
+    /// `answered`, the response is ignored.
     fn apply(&self, before: &RowState, answered: bool) -> Option<RowState> {
         let mut after = before.clone();
         let fits = match self {
@@ -88,7 +90,7 @@ impl Operation {
     }
 }
 
-/// A list after an append: bytes and digest (FNV-1a, so that it can go on).
+/// A list after an append: bytes and digest (FNV-1a, which is incremental).
 pub fn append((len, digest): (usize, u64), bytes: &[u8]) -> (usize, u64) {
     let start = if len == 0 { 0xcbf2_9ce4_8422_2325 } else { digest };
     let digest = bytes.iter().fold(start, |d, b| (d ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
@@ -98,25 +100,25 @@ pub fn append((len, digest): (usize, u64), bytes: &[u8]) -> (usize, u64) {
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// When it was sent, in ns of the run.
+    /// The time of its send, in ns of the run.
     pub sent_ns: u64,
-    /// When its answer came; `None` for never.
+    /// The time of its response; `None` for none.
     pub answered_ns: Option<u64>,
-    /// The operation. Its answer is meaningless if none came.
+    /// The operation. Its response is meaningless if none came.
     pub operation: Operation,
 }
 
-/// The states that are looked at, at most, between two moments; more is reported as too hard to decide.
+/// The largest number of states between two times; beyond it the history is reported as undecided.
 const STATES_MAX: usize = 200_000;
 
-/// The operation at which a history stops to be linearizable.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Some order explains all answers.
+    /// Some order explains all responses.
     Linearizable,
-    /// No order explains the answer of the entry with this index, with the entries before it.
+    /// No order explains the response of the entry with this index and those before it.
     Violation(usize),
-    /// Too many operations without an answer.
+    /// Too many operations without a response.
     TooHard,
 }
 
@@ -127,14 +129,15 @@ struct Configuration {
     applied: u64,
 }
 
-/// Whether some order of a row's operations explains all answers; the row begins with no cell.
+/// Checks whether some order of a row's operations explains all responses. The row has no cell at
+/// first.
 pub fn check(entries: &[Entry]) -> Verdict {
     let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(entries.len() * 2);
     for (index, entry) in entries.iter().enumerate() {
         moments.push((entry.sent_ns, false, index));
         moments.extend(entry.answered_ns.map(|at| (at, true, index)));
     }
-    // At one moment, sends come before answers: the operations overlap.
+    // At equal times, sends precede responses: the operations overlap.
     moments.sort_unstable();
     let mut slots: [Option<usize>; 64] = [None; 64];
     let mut possible = HashSet::from([Configuration { state: RowState::default(), applied: 0 }]);
@@ -155,7 +158,8 @@ pub fn check(entries: &[Entry]) -> Verdict {
     Verdict::Linearizable
 }
 
-/// All configurations in which the operation in `slot` has taken effect by now. `None` if they are too many.
+/// All configurations in which the operation in `slot` has taken effect by now. `None` if they are
+/// too many.
 fn after_answer(
     entries: &[Entry],
     slots: &[Option<usize>; 64],

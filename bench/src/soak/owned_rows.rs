@@ -1,9 +1,10 @@
-//! Workers that own their rows: what was acknowledged stays, through everything that happens to the server.
+//! Workers with rows of their own: acknowledged writes survive all faults.
 //!
-//! Each write of a row has a number, which is its timestamp as well, so that writes take effect in the order of
-//! their numbers whenever they arrive. Every [`DELETE_EVERY`]th write deletes the row. A row holds its number in four
-//! columns of two families, each followed by a filling whose length and bytes follow from the number. A row must show
-//! one of the writes from the last one acknowledged to the last one attempted, whole.
+//! Each write of a row has a number, which is its timestamp as well, so that writes take effect in
+//! the order of their numbers, whenever they arrive. Every [`DELETE_EVERY`]th write deletes the
+//! row. A row holds its number in four columns of two families, each followed by filler whose
+//! length and bytes are derived from the number. A row must show one complete write, from the last
+//! acknowledged to the last attempted one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +25,13 @@ const SINGLE: usize = 2;
 const BATCHES: usize = 2;
 /// Rows of a batch.
 const BATCH: u64 = 30;
-/// Tasks that read.
+/// Reader tasks.
 const READERS: usize = 2;
-/// One write of this many deletes its row.
+/// Each write with a multiple of this number deletes its row.
 const DELETE_EVERY: u64 = 6;
-/// The columns that a row has.
+/// The columns of a row.
 const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
-/// The longest filling, in bytes.
+/// The longest filler, in bytes.
 const FILLING_MAX: u64 = 1_500;
 
 /// The rows of one worker.
@@ -49,7 +50,7 @@ pub struct OwnedRows {
     pub counts: Arc<[AtomicU64; 2]>,
 }
 
-/// What each row was at least, by its owner and place: the numbers acknowledged.
+/// The last acknowledged number of each row, by owner and index.
 pub struct AcknowledgedRows(Vec<Vec<u64>>);
 
 type Outcome = Result<(), String>;
@@ -109,7 +110,7 @@ impl Rows {
     }
 }
 
-/// The value of a column: the number, then the filling.
+/// The value of a column: the number, then filler.
 fn value(number: u64, family: &str, qualifier: &str) -> Vec<u8> {
     let salt = family
         .bytes()
@@ -150,15 +151,15 @@ impl OwnedRows {
         tasks
     }
 
-    /// What each row is at least from now on.
+    /// The acknowledged numbers now.
     pub fn low(&self) -> AcknowledgedRows {
         AcknowledgedRows(self.all.iter().map(|rows| rows.low()).collect())
     }
 
-    /// Checks every row of a table that holds these rows, as they are or as they were since `low`.
+    /// Checks every row of a table that holds these rows in a state since `low`.
     ///
     /// # Errors
-    /// The first row that is wrong, or the scan's failure.
+    /// The first wrong row, or the scan's failure.
     pub async fn verify(&self, table: &Table, low: &AcknowledgedRows) -> Outcome {
         let mut found = std::collections::HashMap::new();
         let mut scanner = table.scan(Scan::new().caching(500));
@@ -229,7 +230,8 @@ async fn write(
     Ok(())
 }
 
-/// Reads single rows, several, and ranges, and checks what it gets. A read may fail; a wrong answer ends it.
+/// Reads single rows, several rows, and ranges, and checks them. A read may fail; a wrong result
+/// ends the task.
 async fn read(
     table: &Table,
     all: &[Arc<Rows>],
@@ -259,7 +261,8 @@ async fn read(
     Ok(())
 }
 
-/// Scans a range under load: rows in order, none twice, none missing, each as its owner wrote it.
+/// Scans a range under load: rows are in order, none twice, none missing, each as its owner wrote
+/// it.
 async fn scan(table: &Table, all: &[Arc<Rows>], rng: &mut StdRng, counts: &[AtomicU64; 2]) -> Outcome {
     let low: Vec<_> = all.iter().map(|rows| rows.low()).collect();
     let from = format!("{:02x}", rng.random_range(0..=255u32));

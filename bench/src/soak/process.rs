@@ -1,7 +1,7 @@
-//! The server under test: a process of its own, which the soak kills, stops, and gives a bad disk.
+//! The server under test: a process that the soak kills, stops, and gives disk faults.
 //!
-//! The process is the soak's own binary, called with [`SERVE`]. It runs a whole standalone server over a
-//! [`FaultyFileSystem`] on the local one, and obeys lines on its standard input:
+//! The process is the soak's own binary, called with [`SERVE`]. It runs a whole standalone server
+//! over a [`FaultyFileSystem`] on the local one, and reads commands from its standard input:
 //!
 //! | line | effect |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `heal` | all faults end |
 //! | `stop` | an orderly stop, as at SIGTERM |
 //!
-//! It prints `ready` when it answers and `asked to stop: REASON` when it stops by itself. It ends when its
-//! standard input ends, so that it never outlives the soak.
+//! It prints `ready` when it answers and `asked to stop: REASON` when it stops by itself. It exits
+//! when its standard input closes, so that it never outlives the soak.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -27,17 +27,17 @@ use evenkeel_common::Configuration;
 use evenkeel_fs::{Fault, FaultyFileSystem, LocalFileSystem, Op};
 use evenkeel_standalone::Standalone;
 
-/// The word that makes the binary a server; settings as `key=value` follow.
+/// The argument that makes the binary a server; settings as `key=value` follow.
 pub const SERVE: &str = "--serve";
 
-/// Time that a server has to come up, with all that it replays.
+/// The timeout of a start, replay included.
 const START_MAX: Duration = Duration::from_secs(90);
-/// Time that an orderly stop has.
+/// The timeout of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(90);
-/// The exit status of a server that stopped by itself, as at a log that fails.
+/// The exit status of a server that stopped by itself, as when its log fails.
 const STOPPED_ITSELF: u8 = 3;
 
-/// What goes wrong with the disk.
+/// A disk fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
     /// No space left.
@@ -94,7 +94,7 @@ impl DiskFault {
     }
 }
 
-/// What the process does when it is a server; `words` are its settings.
+/// Runs the server; `words` are its settings.
 pub fn serve(words: &[String]) -> ExitCode {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
     let mut conf = Configuration::with_system_properties(Default::default());
@@ -114,7 +114,7 @@ pub fn serve(words: &[String]) -> ExitCode {
     };
     std::thread::spawn(move || {
         std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
-        // The soak is gone.
+        // The soak has exited.
         std::process::exit(9);
     });
     println!("ready");
@@ -148,7 +148,7 @@ pub struct Server {
     ports: [u16; 3],
     settings: Vec<(String, String)>,
     process: Option<(Child, ChildStdin)>,
-    /// Whether the running process said that it stops by itself.
+    /// Whether the running process announced that it stops by itself.
     stops_itself: Arc<AtomicBool>,
 }
 
@@ -162,7 +162,7 @@ impl Server {
     /// A server that does not run yet, with a folder of its own.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(folder: &Path, settings: &[(&str, String)]) -> Result<Self, String> {
         let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
         let mut ports = [0; 3];
@@ -210,7 +210,7 @@ impl Server {
     /// Starts it and waits until it answers.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The error if it does not.
     pub fn start(&mut self) -> Result<(), String> {
         self.kill();
         let log = File::options().create(true).append(true).open(self.log()).map_err(|e| e.to_string())?;
@@ -241,7 +241,7 @@ impl Server {
         }
     }
 
-    /// Whether it runs, and does not stop by itself.
+    /// Returns true if it runs and has not stopped by itself.
     pub fn runs(&mut self) -> bool {
         let stops = self.stops_itself.load(Ordering::Relaxed);
         !stops
@@ -258,7 +258,7 @@ impl Server {
         self.tell("heal");
     }
 
-    /// An error means that the process is gone, which [`Server::runs`] finds.
+    /// An error means that the process has exited, which [`Server::runs`] detects.
     fn tell(&mut self, line: &str) {
         if let Some((_, stdin)) = &mut self.process {
             drop(writeln!(stdin, "{line}"));
@@ -284,13 +284,13 @@ impl Server {
     /// An orderly stop.
     ///
     /// # Errors
-    /// When it does not end in time, or says that something failed.
+    /// If it does not exit in time, or exits with a failure.
     pub fn stop(&mut self) -> Result<(), String> {
         self.tell("stop");
         self.ended()
     }
 
-    /// Waits for the end of a process that stops.
+    /// Waits for the exit of a process that stops.
     ///
     /// # Errors
     /// As [`Server::stop`].

@@ -1,4 +1,4 @@
-//! Memory, descriptors and threads of the server, sampled each second, as a table and as plots.
+//! Memory, descriptors and threads of the server, sampled each second, as a table and plots.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use evenkeel_pe::report::plot::{Plot, Scale, Series};
 
-/// One moment.
+/// One sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     at_s: f64,
-    /// Mebibytes that are resident.
+    /// Resident mebibytes.
     pub resident_mib: f64,
-    /// Descriptors that are open.
+    /// Open descriptors.
     pub descriptors: f64,
     threads: f64,
 }
@@ -30,7 +30,7 @@ pub struct ProcessSampler {
 }
 
 impl ProcessSampler {
-    /// Starts to sample nothing yet.
+    /// Starts the thread, without a process.
     pub fn start() -> Self {
         let (pid, over, samples) =
             (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default(), Arc::default());
@@ -67,7 +67,7 @@ impl ProcessSampler {
     /// Writes `process.csv`, `memory.svg` and `descriptors.svg`.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn write(&self, out: &Path) -> std::io::Result<()> {
         let samples = self.samples.lock().map(|samples| samples.clone()).unwrap_or_default();
         let mut csv = String::from("at_s,resident_mib,descriptors,threads\n");

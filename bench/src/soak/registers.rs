@@ -1,10 +1,11 @@
-//! Workers on few rows that all of them read and write, whose histories must be linearizable.
+//! Workers that read and write a few shared rows, whose histories must be linearizable.
 //!
-//! Every epoch has rows of its own, so that each history begins with no cell. Rows of earlier epochs are written
-//! no more and must stay as they were last read.
+//! Every epoch has new rows, so that each history begins without cells. Rows of earlier epochs are
+//! not written and must keep their last read state.
 //!
-//! Every call is made once: the client does not try again, so that an operation without an answer is applied at
-//! most once. The worker sends no write to that row any more in the epoch (see [`history`](super::history)).
+//! Every call is made once, without retries, so that an operation without a response is applied at
+//! most once. The worker sends no further write to that row in the epoch (see
+//! [`history`](super::history)).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,31 +26,31 @@ use super::history::{Entry, Operation, RowState, Verdict, append, check};
 const ROWS: usize = 10;
 /// Workers on them.
 const WORKERS: u64 = 8;
-/// Operations of one row and epoch, past which workers only wait: it keeps the check fast.
+/// The largest number of operations on a row in an epoch, which keeps the check fast.
 const OPERATIONS_MAX: usize = 3_000;
-/// Earlier epochs whose rows are read again.
+/// The number of earlier epochs whose rows are read again.
 const EPOCHS_KEPT: usize = 20;
 
 /// The rows of all epochs.
 #[derive(Default)]
 pub struct Registers {
-    /// The rows of earlier epochs as they must be.
+    /// The states of earlier epochs' rows.
     settled: Vec<(String, RowState)>,
-    /// Operations with and without an answer.
+    /// Operations with and without a response.
     pub operations: [u64; 2],
 }
 
-/// What a worker saw: entries by row.
+/// A worker's entries by row.
 type Seen = Vec<(usize, Entry)>;
 
-/// An epoch under way.
+/// A running epoch.
 pub struct Epoch {
     rows: Vec<String>,
     workers: Vec<JoinHandle<Seen>>,
     began: Instant,
 }
 
-/// The name of a row; hex digits first spread the rows over the regions.
+/// The name of a row; a prefix of hex digits spreads the rows over the regions.
 fn name(epoch: u64, row: usize) -> String {
     let spread = (epoch.wrapping_mul(31) + row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     format!("{spread:02x}-{epoch}-{row}")
@@ -77,11 +78,11 @@ impl Registers {
         Epoch { workers: (0..WORKERS).map(worker).collect(), rows, began }
     }
 
-    /// Waits for the workers of an epoch, reads its rows once more and checks their histories; then checks that rows of
-    /// earlier epochs are as they were.
+    /// Waits for the workers of an epoch, reads its rows once more and checks their histories; then
+    /// checks that rows of earlier epochs are unchanged.
     ///
     /// # Errors
-    /// What is wrong, with the history.
+    /// A message with the history.
     pub async fn verify(&mut self, epoch: Epoch, table: &Table) -> Result<(), String> {
         let mut histories: Vec<Vec<Entry>> = vec![Vec::new(); ROWS];
         for worker in epoch.workers {
@@ -112,7 +113,7 @@ impl Registers {
     }
 }
 
-/// The history of a row that is not linearizable is the anomaly's text.
+/// The history of a non-linearizable row is the anomaly's text.
 fn judge(row: &str, history: &[Entry]) -> Result<(), String> {
     let tell = |to: usize| -> String {
         let lines = history.iter().take(to + 1).map(|entry| {
@@ -142,7 +143,7 @@ async fn read(table: &Table, row: &str) -> Result<RowState, String> {
 /// A row as a state.
 ///
 /// # Errors
-/// When the columns of the pair differ: half of a mutation.
+/// If the columns of the pair differ: a torn mutation.
 fn state_of(result: &RowResult) -> Result<RowState, String> {
     let number = |family: &str, qualifier: &str| {
         let value = result.value(family, qualifier)?;
@@ -163,9 +164,9 @@ struct Worker {
     table: Table,
     rows: Vec<String>,
     running: Arc<Running>,
-    /// Rows to which it sends no write any more.
+    /// Rows to which it sends no further write.
     given_up: HashSet<usize>,
-    /// Values that it has written, so that each is written once.
+    /// The number of values that it has written, so that each is unique.
     written: u64,
     seen: Seen,
 }
@@ -199,7 +200,7 @@ impl Worker {
         self.seen
     }
 
-    /// Waits until the server answers again, so that one disturbance costs one row.
+    /// Waits until the server answers again, so that one fault affects one row.
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(10)).await;
         while !self.running.is_over() && self.table.get(Get::new("00")).await.is_err() {
@@ -212,7 +213,7 @@ impl Worker {
         self.id << 40 | self.written
     }
 
-    /// Makes one operation. A failure has the operation if it was a write.
+    /// Makes one operation. The failure of a write contains the operation.
     async fn operate(&mut self, row: usize, kind: u32) -> Result<Operation, (Option<Operation>, Error)> {
         let (key, value) = (self.rows[row].clone(), self.value());
         let bytes = value.to_be_bytes();
@@ -242,7 +243,7 @@ impl Worker {
         }
     }
 
-    /// Reads the register, and writes it if it is still the same.
+    /// Reads the register, and writes it if it is unchanged.
     async fn check_and_put(
         &mut self,
         key: &str,
@@ -277,12 +278,12 @@ async fn get(table: &Table, key: &str, by_scan: bool) -> Result<Operation, Error
             scanner.next().await?.unwrap_or_default()
         }
     };
-    // A torn row is told by a state that nothing explains.
+    // A torn row becomes a state that no order explains.
     let torn = RowState { list: (usize::MAX, 0), ..RowState::default() };
     Ok(Operation::Get(state_of(&result).unwrap_or(torn)))
 }
 
-/// Whether the server said that it has not applied a write.
+/// Returns true if the server reported that it has not applied a write.
 fn was_refused(error: &Error) -> bool {
     use ErrorKind as K;
     let refusals = [

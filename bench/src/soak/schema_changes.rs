@@ -1,12 +1,13 @@
-//! What an administrator does while the load runs: flushes, compactions, splits, merges, moves, alters, snapshots, clones,
-//! restores, truncations, deletions and bulk loads, one after the other, each with what must hold after it.
+//! The administrator, who runs during the load: flushes, compactions, splits, merges, moves,
+//! alters, snapshots, clones, restores, truncations, deletions and bulk loads, one after the other,
+//! each with a check.
 //!
-//! Tables of their own have the changes that take cells away. Their cells carry a *generation*. Once a change that
-//! takes all earlier cells away was acknowledged, no cell of an earlier generation may be seen again, whatever is
-//! killed or replayed ([`Generations`]).
+//! Changes that delete cells have their own tables, whose cells carry a *generation*. Once a change
+//! that deletes all earlier cells is acknowledged, no cell of an earlier generation may be visible,
+//! whatever is killed or replayed ([`Generations`]).
 //!
-//! A change may fail while something is wrong with the server. It is then unknown whether it was made, and the next
-//! change begins with a look at what is there.
+//! A change may fail during a fault. Its outcome is then unknown, and the next change first reads
+//! the present state.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,14 +28,14 @@ use super::{Running, family};
 const GENERATION_ROWS: u64 = 40;
 /// Rows of a bulk load.
 const LOADED_ROWS: u64 = 60;
-/// Regions of a table, past which it is merged and not split.
+/// The number of regions from which a table is merged and not split.
 const REGIONS_MAX: usize = 8;
 
-/// A failure that says something wrong was seen; others are of the moment.
+/// A failure: an anomaly, or transient.
 pub enum Failure {
-    /// Something that may never be.
+    /// An anomaly.
     Anomaly(String),
-    /// The server could not do it now.
+    /// The server could not do it at this time.
     Refused(String),
 }
 
@@ -51,14 +52,15 @@ type Outcome<T = ()> = Result<T, Failure>;
 struct Generations {
     /// The generation of the next cells.
     next: i64,
-    /// No cell of an earlier generation may be seen.
+    /// No cell of an earlier generation may be visible.
     floor: i64,
-    /// What was acknowledged since the last change, by row.
+    /// The generations acknowledged since the last change, by row.
     acknowledged: BTreeMap<String, i64>,
 }
 
-/// The life of the server in which a change began. A change that it did not outlive is not acknowledged, whatever the
-/// client says: a procedure that the next life does not know counts as done for a client.
+/// The run of the server in which a change began. A change that did not end in it is not
+/// acknowledged, whatever the client returns: a client takes a procedure that the next run does not
+/// know as done.
 struct ServerRun<'a> {
     running: &'a Running,
     began: u64,
@@ -79,20 +81,20 @@ struct BulkLoad {
     acknowledged: bool,
 }
 
-/// The administrator, and what it knows.
+/// The administrator and its model.
 pub struct SchemaChanges {
     folder: PathBuf,
     schema: Generations,
     scratch: Generations,
     loads: Vec<BulkLoad>,
     made: u64,
-    /// How often each change was made and refused.
+    /// The numbers of each change, made and refused.
     pub counts: BTreeMap<&'static str, [u64; 2]>,
-    /// What the refusals said, the latest of each change.
+    /// The latest error of each refused change.
     pub refusals: BTreeMap<&'static str, String>,
 }
 
-/// A legal name.
+/// Parses a valid name.
 fn table_name(name: &str) -> Outcome<TableName> {
     name.parse().map_err(|e| Failure::Anomaly(format!("{name}: {e}")))
 }
@@ -127,7 +129,7 @@ impl SchemaChanges {
     /// Makes changes until the epoch is over.
     ///
     /// # Errors
-    /// What may never be.
+    /// An anomaly.
     pub async fn run(
         &mut self,
         connection: &Connection,
@@ -197,7 +199,7 @@ impl SchemaChanges {
     /// Checks the tables that only the administrator writes.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A message about the anomaly.
     pub async fn verify(&mut self, connection: &Connection) -> Result<(), String> {
         for (name, generations, column) in
             [(super::SCHEMA, &self.schema, "x"), (super::SCRATCH, &self.scratch, "f")]
@@ -240,7 +242,7 @@ impl SchemaChanges {
         Ok(())
     }
 
-    /// Deletes a family and adds it again: its cells are gone for good.
+    /// Deletes a family and adds it again: its cells never reappear.
     async fn delete_family(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         let (admin, name) = (connection.admin(), table_name(super::SCHEMA)?);
         let generations = &mut self.schema;
@@ -296,7 +298,7 @@ impl SchemaChanges {
         look(connection, super::SCRATCH, "f", generations).await
     }
 
-    /// A clone of a snapshot shows each row as it was at some moment of the snapshot.
+    /// A clone of a snapshot shows each row in its state at some time during the snapshot.
     async fn snapshot(&mut self, connection: &Connection, owned: &OwnedRows, name: &TableName) -> Outcome {
         self.made += 1;
         let (admin, snapshot) = (connection.admin(), format!("s{}", self.made));
@@ -328,7 +330,7 @@ impl SchemaChanges {
         })
     }
 
-    /// A restored table shows what it held when the snapshot was taken, and nothing later.
+    /// A restored table shows the state at the time of the snapshot, and nothing later.
     async fn restore(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         self.made += 1;
         let (admin, name) = (connection.admin(), table_name(&format!("restored{}", self.made))?);
@@ -382,13 +384,13 @@ impl SchemaChanges {
 }
 
 impl Generations {
-    /// A change that takes all cells away was acknowledged, or was seen to be made.
+    /// Records that a change that deletes all cells was acknowledged, or was observed.
     fn all_gone(&mut self) {
         self.floor = self.next;
         self.acknowledged.clear();
     }
 
-    /// A change that takes all cells away is about to be asked for.
+    /// Records that a change that deletes all cells is about to be requested.
     fn in_doubt(&mut self) {
         self.acknowledged.clear();
     }
@@ -406,7 +408,7 @@ impl Generations {
     }
 }
 
-/// Checks the rows of a table with generations, if it is there and served.
+/// Checks the rows of a table with generations, if it exists and is served.
 async fn look(connection: &Connection, name: &str, family: &str, generations: &Generations) -> Outcome {
     let name = table_name(name)?;
     let Some(descriptor) = described(&connection.admin(), &name).await? else {
@@ -426,7 +428,7 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
     }
     let table = connection.table(name.clone());
     for row in (0..GENERATION_ROWS).map(|row| format!("r{row:02}")) {
-        // All versions: a cell that came back may hide behind a newer one.
+        // All versions: a reappeared cell may be hidden by a newer one.
         let result = table.get(Get::new(&row).family(family).all_versions()).await?;
         let found: Vec<i64> = result
             .cells()
@@ -447,7 +449,7 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
     Ok(())
 }
 
-/// Removes the clones, restored tables and snapshots of changes that were cut short.
+/// Removes the clones, restored tables and snapshots of interrupted changes.
 async fn tidy(admin: &Admin) -> Result<(), Error> {
     for name in admin.list_tables().await? {
         if ["clone", "restored"].iter().any(|prefix| name.qualifier().starts_with(prefix)) {
@@ -470,7 +472,7 @@ async fn described(admin: &Admin, name: &TableName) -> Outcome<Option<TableDescr
     }
 }
 
-/// Makes the table of generations if it is gone, and enables it.
+/// Creates the table of generations if it does not exist, and enables it.
 async fn ensure(admin: &Admin, name: &TableName, generations: &mut Generations) -> Outcome {
     if !admin.table_exists(name).await? {
         generations.all_gone();
@@ -524,7 +526,7 @@ async fn shift(admin: &Admin, table: &TableName, rng: &mut StdRng) -> Outcome {
     }
 }
 
-/// Gives a family another encoding, codec and bloom filter.
+/// Changes a family's encoding, codec and bloom filter.
 async fn alter(admin: &Admin, table: &TableName, rng: &mut StdRng) -> Outcome {
     let name = if rng.random() { "a" } else { "b" };
     let one_of = |rng: &mut StdRng, of: &[&'static str]| of[rng.random_range(0..of.len())];

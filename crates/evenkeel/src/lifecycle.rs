@@ -1,26 +1,27 @@
-//! The life of the server's process: start, run, stop, and the time that each may take.
+//! The lifecycle of the server's process: start, run, stop, and their time limits.
 //!
-//! The main thread waits for events and does nothing else, so that it can always end the process:
+//! The main thread only waits for events, so that it can always end the process:
 //!
 //! | event | while it starts | while it runs | while it stops |
 //! |---|---|---|---|
-//! | SIGTERM, SIGINT | the process ends at once: a start may be cut short anywhere | it stops | a second signal ends the process at once |
-//! | the server asks for it: a user, a log that failed, a thread that died | it stops after the start | it stops | |
-//! | `evenkeel.shutdown.timeout.ms` is over | | | the process ends, and says what did not finish |
+//! | SIGTERM, SIGINT | the process exits at once; a start may be interrupted anywhere | it stops | a second signal ends the process at once |
+//! | a stop request: from a user, a failed log, a dead thread | it stops after the start | it stops | |
+//! | `evenkeel.shutdown.timeout.ms` has passed | | | the process exits, and logs what did not finish |
 //!
-//! What was acknowledged is in the write-ahead log before a stop begins, so a stop that is cut short loses nothing: the next
-//! start replays the log. `start`, `stop` and `signals` are threads of their own. A thread that a dead disk holds does not
-//! keep the process: it ends with `exit(2)`.
+//! Acknowledged writes are in the write-ahead log before a stop begins, so an interrupted stop
+//! loses nothing: the next start replays the log. `start`, `stop` and `signals` are separate
+//! threads. A thread that hangs on a dead disk does not keep the process alive: it ends with
+//! `exit(2)`.
 //!
 //! # Exit status
 //! | | |
 //! |---|---|
 //! | 0 | stopped, everything flushed |
-//! | 1 | could not start, or could not flush everything, or stopped because it could not go on |
-//! | 3 | a stop that was cut short: by its time, or by a second signal |
+//! | 1 | could not start, could not flush everything, or stopped after a fatal error |
+//! | 3 | an interrupted stop: by its timeout, or by a second signal |
 //!
-//! Standard output and error may be closed, full, or pipes that nobody reads: neither ends nor holds up anything
-//! ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
+//! Standard output and error may be closed, full, or pipes without a reader: none of these ends or
+//! blocks the server ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -35,9 +36,9 @@ use evenkeel_standalone::{Standalone, StopProgress};
 
 use crate::log::Log;
 
-/// The exit status of a stop that was cut short.
+/// The exit status of an interrupted stop.
 const UNFINISHED: i32 = 3;
-/// How long the last lines of the log, and the screen, may take.
+/// The timeout for the last lines of the log, and for the start screen.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Event {
@@ -49,7 +50,7 @@ enum Event {
     Stopped(Result<(), String>),
 }
 
-/// Runs a server until it has stopped, and gives the exit status.
+/// Runs a server until it has stopped; returns the exit status.
 pub fn run(conf: Configuration, log: &Log) -> ExitCode {
     match lead(conf, log) {
         Ok(()) => {
@@ -60,7 +61,7 @@ pub fn run(conf: Configuration, log: &Log) -> ExitCode {
     }
 }
 
-/// The exit status of a server that could not start or go on, after it was said.
+/// Logs a fatal error; returns the exit status.
 pub fn failed(message: &str, log: &Log) -> ExitCode {
     log.append(format!("evenkeel: {message}\n").as_bytes());
     log.drain(LAST_LINES);
@@ -101,7 +102,7 @@ fn lead(conf: Configuration, log: &Log) -> Result<(), String> {
     }
 }
 
-/// Starts the server; also gives the event that asks for its stop, if one came meanwhile.
+/// Starts the server; also returns a stop request that arrived meanwhile.
 fn started(
     conf: Configuration,
     sender: &Sender<Event>,
@@ -145,10 +146,10 @@ fn started(
     }
 }
 
-/// How long a start may go on once the server has asked to be stopped: it may wait for the thread that died.
+/// How long a start may continue after a stop request: it may wait for the thread that died.
 const START_AFTER_DEATH: Duration = Duration::from_secs(10);
 
-/// Stops the server on a thread of its own.
+/// Stops the server on a separate thread.
 fn stop(server: Standalone, sender: &Sender<Event>) -> Result<StopProgress, String> {
     let (progress, tell) = (StopProgress::default(), sender.clone());
     let of_stop = progress.clone();
@@ -163,7 +164,7 @@ fn stop(server: Standalone, sender: &Sender<Event>) -> Result<StopProgress, Stri
     Ok(progress)
 }
 
-/// Ends the process now: what is not in store files is in the log.
+/// Ends the process at once: what is not in store files is in the log.
 fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
     let step = progress.step();
     log.append(
@@ -181,7 +182,7 @@ fn dies_with(sender: &Sender<Event>) -> Supervisor {
     Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
 }
 
-/// Prints the screen. Where standard output takes nothing, nobody waits for it.
+/// Prints the start screen. Does not wait for a blocked standard output.
 fn say(screen: String) {
     let (tell, told) = channel();
     let print = move || {
@@ -194,7 +195,7 @@ fn say(screen: String) {
     }
 }
 
-/// Sends an event at each SIGTERM and SIGINT, from when this returns.
+/// Sends an event for each SIGTERM and SIGINT after it has returned.
 fn hear_signals(events: &Sender<Event>) -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime =

@@ -1,20 +1,22 @@
 //! The server's log on standard error, which never fails and never blocks the thread that logs.
 //!
-//! Standard error may be a file on a full disk, a pipe that is closed, or one that nobody reads. A write to the first two
-//! fails, and `eprintln!` then panics; a write to the last waits for ever. A thread of the server must survive either. So a
-//! line goes into a queue in memory, and a thread of its own writes the queue:
+//! Standard error may be a file on a full disk, a closed pipe, or a pipe without a reader. A write
+//! to the first two fails, and `eprintln!` then panics; a write to the last blocks forever. A
+//! server thread must survive both. So lines go into a queue in memory, and a dedicated thread
+//! writes the queue:
 //!
 //! ```text
 //! any thread -- one short lock, one copy --> queue, at most QUEUE_BYTES_MAX --> thread `log` --> standard error
 //! ```
 //!
-//! **Lost lines.** A line that finds the queue full, and a line whose write fails, is counted and dropped. When a write works
-//! again, the log says how many lines are missing, and why. While lines are missing, this is tried every [`RETRY`].
+//! **Lost lines.** A line is counted and dropped if the queue is full or its write fails. When a
+//! write succeeds again, the log reports the number of missing lines, and the reason. While lines
+//! are missing, this is tried every [`RETRY`].
 //!
-//! **The end of the process.** [`Log::drain`] waits for the queue to be written, but no longer than it is told.
+//! **The end of the process.** [`Log::drain`] waits until the queue is written, up to a limit.
 //!
-//! Panics go the same way ([`Log::hear_panics`]): the hook of the standard library writes to standard error on the thread
-//! that panics, and would block there.
+//! Panics use the same queue ([`Log::hear_panics`]): the standard library's hook writes to standard
+//! error on the panicking thread, and would block it.
 
 use std::backtrace::BacktraceStatus;
 use std::io::{self, Write};
@@ -27,23 +29,23 @@ use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Bytes of lines that wait to be written.
+/// The capacity of the queue in bytes.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// How often a log that lacks lines tries to say so.
+/// The interval of attempts to report missing lines.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the writer waits where a write would block and says so, as a socket or a terminal may.
+/// The pause after a write that returned `WouldBlock`, as on a socket or terminal.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(20);
 
-/// The queue. Clones are one.
+/// The log. Clones share the queue.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There are lines to write.
+    /// Notified when there are lines to write.
     arrived: Condvar,
-    /// The queue is empty, and written.
+    /// Notified when all lines are written.
     written: Condvar,
 }
 
@@ -51,15 +53,15 @@ struct Shared {
 struct State {
     lines: Vec<u8>,
     lost: LostLines,
-    /// The thread writes lines that it has taken.
+    /// The thread is writing lines.
     is_writing: bool,
 }
 
-/// Lines that are missing in the log.
+/// The lines missing in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LostLines {
     lines: usize,
-    /// Why the last of them is.
+    /// The reason for the last of them.
     reason: String,
 }
 
@@ -69,7 +71,7 @@ impl LostLines {
         self.reason = reason();
     }
 
-    /// The line that tells of them; nothing when there are none.
+    /// The line that reports them; empty if there are none.
     fn line(&self) -> String {
         let mut time = String::new();
         if self.lines == 0 || SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
@@ -84,7 +86,7 @@ impl Log {
     /// Starts the thread that writes to `out`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let log = Self::default();
         let (of_thread, out) = (log.clone(), Mutex::new(out));
@@ -92,7 +94,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Appends whole lines, each with its end. Never waits for the disk or a reader.
+    /// Appends complete lines. Never waits for the disk or a reader.
     pub fn append(&self, lines: &[u8]) {
         let mut state = self.0.state.lock();
         if state.lines.len() + lines.len() > QUEUE_BYTES_MAX {
@@ -106,7 +108,7 @@ impl Log {
         }
     }
 
-    /// Waits until all lines so far are written or lost, no longer than `limit`; says whether they are.
+    /// Waits until all lines so far are written or lost, up to `limit`; returns whether they are.
     pub fn drain(&self, limit: Duration) -> bool {
         let deadline = clock::monotonic() + limit;
         let mut state = self.0.state.lock();
@@ -118,13 +120,13 @@ impl Log {
         true
     }
 
-    /// Has panics go to the log, with the thread and the place.
+    /// Sends panics to the log, with thread and location.
     pub fn hear_panics(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let (own, place) = (std::thread::current(), panic.location().map(ToString::to_string));
             let name = own.name().unwrap_or("?");
             let reason = thread::message_of(panic.payload());
-            // Empty unless `RUST_BACKTRACE` asks for it.
+            // Empty unless `RUST_BACKTRACE` is set.
             let backtrace = std::backtrace::Backtrace::capture();
             match backtrace.status() {
                 BacktraceStatus::Captured => {
@@ -135,7 +137,7 @@ impl Log {
         }));
     }
 
-    /// The life of the thread.
+    /// The loop of the thread.
     fn write_lines(&self, out: &mut dyn Write) {
         loop {
             let (lines, lost) = self.next();
@@ -156,7 +158,7 @@ impl Log {
         }
     }
 
-    /// Waits for lines, or for the time to say that some are missing.
+    /// Waits for lines, or for the time to report missing ones.
     fn next(&self) -> (Vec<u8>, LostLines) {
         let mut state = self.0.state.lock();
         while state.lines.is_empty() {
@@ -171,7 +173,7 @@ impl Log {
     }
 }
 
-/// What the subscriber writes one event with.
+/// The subscriber's writer of one event.
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.append(line);
@@ -187,7 +189,7 @@ fn lines_in(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Writes everything, or says how many bytes it has written and what went wrong then.
+/// Writes everything, or returns the bytes written and the error.
 fn write_all(out: &mut dyn Write, text: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while written < text.len() {
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Writes what it is allowed to, and then fails.
+    /// Writes up to a limit, then fails.
     #[derive(Clone, Default)]
     struct Disk {
         text: Arc<Mutex<Vec<u8>>>,
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A pipe that nobody reads: each write waits for a word.
+    /// A pipe without a reader: each write waits for a signal.
     struct Pipe(Receiver<()>, Sender<String>);
 
     impl Write for Pipe {

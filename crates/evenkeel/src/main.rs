@@ -1,5 +1,6 @@
-//! The `evenkeel` binary. `evenkeel` alone, or `evenkeel start`, runs a standalone server until it is told to stop;
-//! `evenkeel shell` is a client of any cluster; the other commands are tools over the files of a server that is stopped.
+//! The `evenkeel` binary. `evenkeel` or `evenkeel start` runs a standalone server until it is
+//! stopped; `evenkeel shell` and `evenkeel pe` are clients of any cluster; the other commands are
+//! tools for the files of a stopped server.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
@@ -26,7 +27,7 @@ static ALLOCATOR: SampledAllocator = SampledAllocator;
 /// The environment variable that sets log levels, such as `info,evenkeel_region=debug`.
 const LOG_VARIABLE: &str = "EVENKEEL_LOG";
 
-/// The exit status of a tool that could not do its task; 1 is that of one that found faults.
+/// The exit status of a tool that failed; 1 means that it found faults.
 const TOOL_FAILED: u8 = 2;
 
 /// A wide-column store that HBase clients cannot tell from Apache HBase.
@@ -58,7 +59,7 @@ enum Command {
     Pe(Pe),
 }
 
-/// The words of `evenkeel pe`, which has HBase's own rules for them.
+/// The arguments of `evenkeel pe`, which follow HBase's rules.
 #[derive(Args)]
 struct Pe {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -70,7 +71,7 @@ struct Start {
     /// The directory that holds hbase-site.xml; otherwise HBASE_CONF_DIR, otherwise defaults
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
-    /// A setting, over what hbase-site.xml says
+    /// A setting; overrides hbase-site.xml
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = define)]
     define: Vec<(String, String)>,
 }
@@ -79,7 +80,7 @@ struct Start {
 struct ShellArgs {
     #[command(flatten)]
     settings: Start,
-    /// End with a status that is not 0 at the first error
+    /// End with a non-zero status at the first error
     #[arg(short = 'n', long)]
     noninteractive: bool,
     /// Run these statements instead of reading any; implies -n
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         Some(tool) => tool,
     };
     log_to(
-        // What goes wrong is told by the commands themselves.
+        // The commands print their errors themselves.
         if matches!(tool, Command::Shell(_)) { "off" } else { "info" },
         || LossyStderr(io::stderr()),
     );
@@ -119,7 +120,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The exit status of a tool, after a failure was said.
+/// Prints a tool's failure; returns the exit status.
 fn ended(outcome: Result<ExitCode, String>) -> ExitCode {
     outcome.unwrap_or_else(|message| {
         let _nobody_reads = writeln!(io::stderr(), "evenkeel: {message}");
@@ -127,14 +128,15 @@ fn ended(outcome: Result<ExitCode, String>) -> ExitCode {
     })
 }
 
-/// Sends events to a writer, which must never fail: the subscriber tells of a failure by `eprintln!`, which panics.
+/// Sends events to a writer, which must never fail: the subscriber reports a failure by
+/// `eprintln!`, which panics.
 fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     log.with_writer(writer).init();
 }
 
-/// Standard error of a tool, whose lines are lost when nobody takes them.
+/// Standard error of a tool, which drops lines that cannot be written.
 struct LossyStderr(io::Stderr);
 
 impl Write for LossyStderr {
@@ -154,7 +156,7 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
         Configuration::load(settings.config.as_deref(), &settings.define).map_err(|e| e.to_string())?;
     let ShellArgs { noninteractive, expression, script, .. } = args;
     let status = evenkeel_shell::run(conf, &evenkeel_shell::Options { noninteractive, expression, script })?;
-    // As for any process, only the low eight bits count.
+    // Only the low eight bits of an exit status count.
     Ok(ExitCode::from(status as u8))
 }
 

@@ -1,4 +1,4 @@
-//! Tools over a root directory at rest: what is in a file, whether all of it is sound, and compaction without a server.
+//! Tools for the root directory of a stopped server: print files, verify all of them, compact.
 //!
 //! | module | command |
 //! |---|---|
@@ -24,10 +24,10 @@ pub mod wal;
 use std::io;
 use std::process::ExitCode;
 
-/// What a tool found wrong with its task, rather than with the files: said on stderr.
+/// Why a tool could not do its task, for stderr.
 pub type Failure = String;
 
-/// Ends a tool that prints: a reader that has gone away, as `head` does, is no failure.
+/// The result of a tool that prints. A closed output, as with `head`, is not a failure.
 fn exit(outcome: Result<(), io::Error>) -> Result<ExitCode, Failure> {
     match outcome {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),

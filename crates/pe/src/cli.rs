@@ -9,7 +9,7 @@ use crate::options::{Options, Parsed, parse, usage};
 use crate::report::{Report, page, summary, write_hgrm, write_hlog, write_json};
 use crate::run::{Target, run};
 
-/// Runs `evenkeel pe` with the words after it; gives the exit status.
+/// Runs `evenkeel pe` with its arguments; returns the exit status.
 pub fn main(words: &[String]) -> u8 {
     match parse(words).map_err(Failure::Options).and_then(|parsed| of_parsed(&parsed)) {
         Ok(status) => status,
@@ -92,7 +92,7 @@ fn configuration(parsed: &Parsed) -> Result<Configuration, Failure> {
     Configuration::load(parsed.config.as_deref(), &parsed.define).map_err(|e| Failure::Options(e.to_string()))
 }
 
-/// A cluster at addresses; without any, the one that the configuration names.
+/// The cluster at these addresses, or without any the one in the configuration.
 fn target(parsed: &Parsed, name: &str, addresses: &[String]) -> Result<Target, Failure> {
     let conf = configuration(parsed)?;
     let client = ClientConfig::from_configuration(&conf).map_err(|e| Failure::Options(e.to_string()))?;

@@ -1,6 +1,6 @@
-//! [`Command`]: what a client does for each row, by PerformanceEvaluation's names, and YCSB's mixes.
+//! [`Command`]: PerformanceEvaluation's commands and YCSB's mixes.
 
-/// What one row of a test does.
+/// A command: the operation for each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Gets of rows in order.
@@ -19,9 +19,9 @@ pub enum Command {
     Scan,
     /// One scan backwards from the table's end; a row is one `next`.
     ReverseScan,
-    /// Scans of 120 rows from a random one on.
+    /// Scans of 120 rows from a random one.
     RandomSeekScan,
-    /// Scans from a random row to the one this many after it.
+    /// Scans from a random row to the one this number of rows after it.
     ScanRange(i64),
     /// Scans of the whole table for one value.
     FilterScan,
@@ -35,13 +35,13 @@ pub enum Command {
     CheckAndPut,
     /// A Put, then a checked Delete; all clients use the same rows.
     CheckAndDelete,
-    /// Look-ups of locations in hbase:meta.
+    /// Lookups of locations in hbase:meta.
     MetaRandomRead,
-    /// A mix of YCSB's.
+    /// A YCSB mix.
     Ycsb(Ycsb),
 }
 
-/// YCSB's core workloads: what part of the requests is what, and which rows are liked.
+/// YCSB's core workloads: the mix of requests, and the distribution of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ycsb {
     /// Half reads, half updates.
@@ -58,7 +58,7 @@ pub enum Ycsb {
     F,
 }
 
-/// Names and descriptions; a name may have a second form with `async` in front, which is the same here.
+/// Names and descriptions. The form of a name with the prefix `async` is a synonym.
 const COMMANDS: &[(&str, Command, &str)] = &[
     ("append", Command::Append, "append to each row; clients share their rows"),
     ("checkAndDelete", Command::CheckAndDelete, "put, then delete if unchanged; clients share their rows"),
@@ -88,11 +88,11 @@ const COMMANDS: &[(&str, Command, &str)] = &[
     ("ycsbF", Command::Ycsb(Ycsb::F), "YCSB F: half reads, half read-modify-writes, zipfian"),
 ];
 
-/// Commands that HBase's tool has in an `async` form too.
+/// Commands that have an `async` form in HBase's tool.
 const ASYNC: [&str; 5] = ["randomRead", "randomWrite", "sequentialRead", "sequentialWrite", "scan"];
 
 impl Command {
-    /// The command of a name, such as `randomRead` or `asyncRandomRead`.
+    /// The command with a name, such as `randomRead` or `asyncRandomRead`.
     pub fn of_name(name: &str) -> Option<Self> {
         let plain = name.strip_prefix("async").map(|rest| {
             let (first, rest) = rest.split_at(rest.chars().next().map_or(0, char::len_utf8));
@@ -110,24 +110,24 @@ impl Command {
         COMMANDS.iter().find(|(_, command, _)| *command == self).map_or("", |(name, ..)| name)
     }
 
-    /// Names and descriptions of all, in order.
+    /// The names and descriptions of all commands, in order.
     pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         COMMANDS.iter().map(|(name, _, description)| (*name, *description))
     }
 
-    /// Whether the table must hold rows beforehand: reads, scans, deletes and YCSB's mixes.
+    /// Returns true if the table must exist: reads, scans, deletes and YCSB's mixes.
     pub fn needs_data(self) -> bool {
         let name = self.name().to_ascii_lowercase();
         ["read", "scan", "delete", "ycsb"].iter().any(|part| name.contains(part))
     }
 
-    /// Whether all clients use the rows from 0 on, to meet each other.
+    /// Returns true if all clients use the same rows, from 0, for contention.
     pub fn shares_rows(self) -> bool {
         use Command::{Append, CheckAndDelete, CheckAndMutate, CheckAndPut, Increment};
         matches!(self, Increment | Append | CheckAndMutate | CheckAndPut | CheckAndDelete)
     }
 
-    /// The column that a command over shared rows uses: the name of HBase's own test class.
+    /// The column of commands on shared rows: the name of HBase's test class.
     pub(crate) fn qualifier(self) -> &'static [u8] {
         match self {
             Self::Increment => b"IncrementTest",
@@ -139,7 +139,8 @@ impl Command {
         }
     }
 
-    /// Whether `--rows` counts requests and `--size` the table, when both are given.
+    /// Returns true if `--rows` is the number of requests and `--size` that of the table, if both
+    /// are given.
     pub(crate) fn reads_within_size(self) -> bool {
         matches!(self, Self::RandomRead | Self::RandomSeekScan | Self::Ycsb(_))
     }

@@ -1,7 +1,7 @@
-//! [`Comparison`]: one run on two clusters, in turns, and the ratios of its rounds.
+//! [`Comparison`]: alternating runs on two clusters, and the ratios of the rounds.
 //!
-//! Rounds alternate, and so does who begins (A B, B A, A B ...), so that what drifts on a machine falls on both. A ratio
-//! is taken within each round; its median and its spread say more than two averages.
+//! Rounds alternate in order (A B, B A, A B ...), so that drift of the machine affects both. The
+//! ratio is computed within each round; its median and spread say more than two averages.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub struct Comparison {
     pub ratios: Vec<Ratio>,
 }
 
-/// A figure of both targets over the rounds.
+/// One figure of both targets over the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ratio {
@@ -41,7 +41,7 @@ pub struct Ratio {
     pub max: f64,
 }
 
-/// Names of compared figures, and how each is read off a report.
+/// The compared figures: name, and value in a report.
 type Figure = (&'static str, fn(&Report) -> Option<f64>);
 
 const FIGURES: [Figure; 10] = [
@@ -57,10 +57,10 @@ const FIGURES: [Figure; 10] = [
     ("own CPU us/request", |r| Some(r.own_us_per_request())),
 ];
 
-/// Runs both targets `rounds` times; `each` hears of every report.
+/// Runs both targets `rounds` times; calls `each` with every report.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The failure of the first run that fails.
 pub fn compare(
     targets: &[Target; 2],
     options: &Options,
@@ -78,7 +78,7 @@ pub fn compare(
 }
 
 impl Comparison {
-    /// Of rounds that were run.
+    /// Compares finished rounds.
     pub fn new(names: [String; 2], rounds: Vec<[Report; 2]>) -> Self {
         let ratios = FIGURES.iter().filter_map(|figure| ratio(figure, &rounds)).collect();
         Self { names, rounds, ratios }
@@ -104,7 +104,7 @@ impl Comparison {
         out
     }
 
-    /// The rounds of each target as one report: sums, joined histograms, time series one behind the other.
+    /// The rounds of each target as one report: sums, merged histograms, concatenated time series.
     pub fn merged(&self) -> Vec<Report> {
         [0, 1].into_iter().filter_map(|at| merge(self.rounds.iter().map(|round| &round[at]))).collect()
     }

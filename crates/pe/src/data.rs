@@ -1,7 +1,8 @@
-//! Row keys, values and random choices: PerformanceEvaluation's shapes, YCSB's distributions.
+//! Row keys, values and random choices: PerformanceEvaluation's formats, YCSB's distributions.
 //!
-//! Facts of HBase's tool, so that tables written by either look the same: keys are [`ROW_BYTES`] decimal digits; a value is
-//! runs of eight equal letters from `A` to `Z`; `--valueZipf` draws lengths by Hadoop's truncated zipf with exponent 1.2.
+//! Facts of HBase's tool, so that tables written by either look the same: keys are [`ROW_BYTES`]
+//! decimal digits; a value is runs of eight equal letters from `A` to `Z`; `--valueZipf` draws
+//! lengths by Hadoop's truncated zipf with exponent 1.2.
 
 use bytes::Bytes;
 use rand::Rng;
@@ -10,12 +11,12 @@ use rand::Rng;
 pub const ROW_BYTES: usize = 26;
 /// The exponent of `--valueZipf`.
 const VALUE_ZIPF_EXPONENT: f64 = 1.2;
-/// Lengths closer than this part of each other share a step of the cumulative distribution.
+/// Lengths that differ by less than this part share a step of the cumulative distribution.
 const VALUE_ZIPF_STEP: f64 = 0.001;
 /// The skew of YCSB's zipfian requests.
 const YCSB_THETA: f64 = 0.99;
 
-/// The key of a row number.
+/// The key of a row by number.
 pub fn row_key(number: i64) -> [u8; ROW_BYTES] {
     let mut key = [b'0'; ROW_BYTES];
     let mut rest = number.unsigned_abs();
@@ -26,7 +27,7 @@ pub fn row_key(number: i64) -> [u8; ROW_BYTES] {
     key
 }
 
-/// The key of a row below `rows`, each as likely.
+/// The key of a uniformly random row below `rows`.
 pub fn random_row(rng: &mut impl Rng, rows: i64) -> i64 {
     rng.random_range(0..rows.max(1))
 }
@@ -38,14 +39,14 @@ pub fn value(rng: &mut impl Rng, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// How long values are.
+/// The distribution of value lengths.
 #[derive(Clone, Debug)]
 pub enum ValueLength {
     /// `--valueSize`: all the same.
     Fixed(usize),
-    /// `--valueRandom`: below `--valueSize`, each length as likely.
+    /// `--valueRandom`: uniform, below `--valueSize`.
     Uniform(usize),
-    /// `--valueZipf`: 1 to `--valueSize` - 1, short ones most often.
+    /// `--valueZipf`: zipf, 1 to `--valueSize` - 1.
     Zipf(ZipfLengths),
 }
 
@@ -60,13 +61,15 @@ impl ValueLength {
     }
 }
 
-/// Zipf-distributed lengths from 1, `P(n) ~ n^-1.2`, drawn from a table of the cumulative distribution.
+/// Zipf-distributed lengths from 1, `P(n) ~ n^-1.2`, drawn from a table of the cumulative
+/// distribution.
 ///
-/// Steps of the table are at most 0.1% of the length apart; within a step every length is as likely, as in Hadoop's
-/// generator that PerformanceEvaluation uses.
+/// Steps of the table are at most 0.1% of the length apart; within a step the distribution is
+/// uniform, as in Hadoop's generator that PerformanceEvaluation uses.
 #[derive(Clone, Debug)]
 pub struct ZipfLengths {
-    /// (the largest length of a step, the part of values not longer), both ascending; the last part is 1.
+    /// (the largest length of a step, the part of values not longer), both ascending; the last part
+    /// is 1.
     steps: std::sync::Arc<[(usize, f64)]>,
 }
 
@@ -94,8 +97,9 @@ impl ZipfLengths {
     }
 }
 
-/// YCSB's request distributions over item numbers: zipfian of skew 0.99 by Gray's method ("Quickly generating
-/// billion-record synthetic databases", 1994), scattered over the items by a hash, or leaning to the newest.
+/// YCSB's request distributions over item numbers: zipfian of skew 0.99 by Gray's method ("Quickly
+/// generating billion-record synthetic databases", 1994), scattered over the items by a hash, or
+/// skewed to the newest.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,
@@ -105,7 +109,7 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `items` items; takes time in proportion once.
+    /// A distribution over `items` items; takes time proportional to them.
     pub fn new(items: u64) -> Self {
         let items = items.max(2);
         let zeta_of = |n: u64| (1..=n).map(|i| (i as f64).powf(-YCSB_THETA)).sum::<f64>();
@@ -114,7 +118,7 @@ impl Zipfian {
         Self { items, zeta, eta, alpha: 1.0 / (1.0 - YCSB_THETA) }
     }
 
-    /// A rank: 0 is the most likely.
+    /// A random rank: 0 is the most likely.
     pub fn rank(&self, rng: &mut impl Rng) -> u64 {
         let draw: f64 = rng.random();
         let scaled = draw * self.zeta;
@@ -128,12 +132,12 @@ impl Zipfian {
         (rank as u64).min(self.items - 1)
     }
 
-    /// An item: the likely ones lie anywhere.
+    /// A random item; likely ones are scattered.
     pub fn scattered(&self, rng: &mut impl Rng) -> u64 {
         fnv(self.rank(rng)) % self.items
     }
 
-    /// An item of `count`, the newest most likely.
+    /// A random item of `count`; the newest are the most likely.
     pub fn latest(&self, rng: &mut impl Rng, count: u64) -> u64 {
         count.saturating_sub(1).saturating_sub(self.rank(rng) % count.max(1))
     }
@@ -185,7 +189,8 @@ mod tests {
         assert_eq!(ValueLength::Fixed(9).next(&mut rng), 9);
     }
 
-    /// The share of each of the first lengths, and the mean, against the sums of the distribution itself.
+    /// The share of each of the first lengths, and the mean, against the sums of the distribution
+    /// itself.
     #[test]
     fn zipf_lengths_follow_the_power_law() {
         let (mut rng, max, draws) = (rng(), 1000, 400_000);

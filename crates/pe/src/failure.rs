@@ -1,4 +1,4 @@
-//! [`Failure`]: why a run did not happen or did not end well, and the exit status of each.
+//! [`Failure`]: why a run failed, and its exit status.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ pub enum Failure {
     Options(String),
     /// No server of the cluster answers.
     Cluster(String),
-    /// The table is not there or does not fit.
+    /// The table does not exist or does not fit the options.
     Table(String),
     /// Requests failed.
     Requests(String),
-    /// A file of the report, or something else of this machine.
+    /// A file of the report, or another error of this machine.
     Local(String),
 }
 

@@ -1,22 +1,23 @@
-//! [`CoreTimes`]: what the cores of this machine did, by `/proc/stat`, read beside the load.
+//! [`CoreTimes`]: the use of this machine's cores, from `/proc/stat`.
 //!
-//! On a virtual machine a second can be bad because the host gave the cores to others: Linux counts that time as stolen. It
-//! counts in ticks, a hundredth of a second each, so in a second of two cores a share is known to half a per cent.
+//! On a virtual machine a second can be slow because the host gave the cores to other guests. Linux
+//! counts that time as stolen, in ticks of 10 ms, so a share of a second on two cores is precise to
+//! half a per cent.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// Clock ticks of all cores together since the machine began.
+/// Clock ticks of all cores since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreTimes {
     /// All.
     pub all: f64,
-    /// In which a core did something, or a hypervisor kept it.
+    /// In which a core was busy, or kept by the hypervisor.
     pub busy: f64,
-    /// In which a core had nothing to do, and some process of it waited for a disk.
+    /// In which a core was idle while a process waited for a disk.
     pub io_wait: f64,
-    /// In which there was something to do and the hypervisor kept the core.
+    /// In which a runnable core was kept by the hypervisor.
     pub stolen: f64,
 }
 
@@ -24,20 +25,20 @@ pub struct CoreTimes {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostShares {
-    /// The hypervisor gave it to others.
+    /// Kept by the hypervisor.
     pub stolen: f64,
-    /// Idle, with some process waiting for a disk.
+    /// Idle while a process waited for a disk.
     pub io_wait: f64,
 }
 
 impl CoreTimes {
-    /// Up to now; `None` where there is no `/proc/stat`.
+    /// Reads them; `None` if there is no `/proc/stat`.
     pub fn now() -> Option<Self> {
         Self::of(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// By the first line of `/proc/stat`: user nice system idle iowait irq softirq steal. (The guests' time behind them is in
-    /// the user's.) `None` when it is no such line.
+    /// Parses the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
+    /// (Guest time is included in user time.) `None` for any other line.
     pub fn of(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
@@ -46,10 +47,10 @@ impl CoreTimes {
         Some(Self { all, busy: all - idle - io_wait, io_wait, stolen })
     }
 
-    /// The shares of the time between an earlier look and this one; `None` when no tick lies between.
+    /// The shares of the time since an earlier reading; `None` if no tick has passed.
     pub fn since(&self, before: &Self) -> Option<HostShares> {
         let all = self.all - before.all;
-        // The kernel takes back some of what it counted as waiting.
+        // The kernel's iowait counter can decrease.
         let share = |from: f64, to: f64| ((to - from) / all).clamp(0.0, 1.0);
         (all > 0.0).then(|| HostShares {
             stolen: share(before.stolen, self.stolen),

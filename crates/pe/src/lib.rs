@@ -1,27 +1,29 @@
-//! `evenkeel pe`: load for any HBase cluster by the names of HBase's PerformanceEvaluation, and honest figures of it.
+//! `evenkeel pe`: HBase's PerformanceEvaluation in native code, for any HBase cluster.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`command`] | [`Command`]: what a client does for a row |
-//! | [`options`] | [`Options`]: HBase's options, and those that it lacks |
+//! | [`command`] | [`Command`]: the operation for each row |
+//! | [`options`] | [`Options`]: HBase's options and further ones |
 //! | [`data`] | row keys, values, distributions |
 //! | [`table`] | the table of a test |
 //! | [`workload`] | one client, row by row |
-//! | [`pacer`] | the times of an open loop |
+//! | [`pacer`] | the arrival times of an open loop |
 //! | [`run`] | threads, phases, the reporter |
 //! | [`stats`] | sums and histograms |
 //! | [`server`] | the server's CPU, memory and collections |
-//! | [`compare`] | two clusters in turns |
+//! | [`compare`] | alternating runs on two clusters |
 //! | [`report`] | text, JSON, page, HdrHistogram files |
 //!
 //! # What it promises
 //!
-//! - **The same options do the same** as HBase's tool: rows, keys, cells, sizes, splits, which requests are measured.
-//!   Where they differ, [`options::usage`] and `docs/operating/pe.md` say so.
-//! - **No request is left out.** At a fixed rate a latency counts from when the request was due, so that one slow answer
-//!   shows in all requests that waited behind it; requests that never went out are counted with the time they waited.
-//! - **Warm-up is apart**: a request belongs to the phase it began in.
-//! - **Bounded**: memory is that of the clients' requests, one histogram pair an interval and thread, and the intervals.
+//! - **Options mean the same** as in HBase's tool: rows, keys, cells, sizes, splits, and which
+//!   requests are measured. [`options::usage`] and `docs/operating/pe.md` list the differences.
+//! - **No coordinated omission.** At a fixed rate a latency counts from the time the request was
+//!   due, so that one slow response shows in all requests that waited behind it. Requests that were
+//!   never sent count with the time they waited.
+//! - **Warm-up is separate**: a request belongs to the phase in which it began.
+//! - **Bounded memory**: the clients' requests, a pair of histograms for each interval and thread,
+//!   and the intervals.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]

@@ -1,9 +1,10 @@
-//! [`Options`]: PerformanceEvaluation's options by its names and rules, and those that it lacks.
+//! [`Options`]: PerformanceEvaluation's options, by its names and rules, and further ones.
 //!
-//! Facts of HBase's tool: `--key=value` before the command, flags as `--flag` or `--flag=true|false`, then the command and
-//! the number of clients. `--rows` counts a client's rows, `--size` the table's gigabytes (more than 1) at
-//! 1,048,576,000 bytes of values each; sums are made in the same arithmetic, single precision where it is, so that the
-//! same options mean the same rows.
+//! Facts of HBase's tool: `--key=value` before the command, flags as `--flag` or
+//! `--flag=true|false`, then the command and the number of clients. `--rows` counts a client's
+//! rows, `--size` the table's gigabytes (more than 1) at 1,048,576,000 bytes of values each; sums
+//! use the same arithmetic, single precision where HBase's does, so that the same options mean the
+//! same rows.
 
 use serde::Serialize;
 
@@ -15,16 +16,16 @@ pub use parse::{Parsed, parse, usage};
 
 /// Bytes of values that HBase's tool calls a gigabyte (`ONE_GB`).
 const GB_BYTES: i64 = 1024 * 1024 * 1000;
-/// `--rows` unless said: a gigabyte of values of 1000 bytes.
+/// The default of `--rows`: a gigabyte of values of 1000 bytes.
 const ROWS_DEFAULT: i64 = GB_BYTES / 1000;
 
-/// One run. Field names are the options' own; what an option means is in [`usage`].
+/// The options of one run. Fields are named as the options; [`usage`] explains them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Options {
     /// The command's name.
     pub command: String,
-    /// Clients: loops that each have one request under way.
+    /// Clients: loops with one request in flight each.
     pub clients: usize,
     /// Rows that each client runs.
     pub rows: i64,
@@ -32,11 +33,11 @@ pub struct Options {
     pub total_rows: i64,
     /// Gigabytes of values in the table.
     pub size: f32,
-    /// The row that a client starts at when it is not 0.
+    /// The first row of a client, if not 0.
     pub start_row: i64,
     /// How often each client runs its rows.
     pub cycles: u32,
-    /// The part of rows that are run.
+    /// The sampled part of the rows.
     pub sample_rate: f32,
     /// Rows of each client that are not measured.
     pub measure_after: i64,
@@ -44,31 +45,32 @@ pub struct Options {
     pub table: String,
     /// Columns of a family in each row.
     pub columns: usize,
-    /// Families, `info0` and on.
+    /// Families, named `info0`, `info1`, ...
     pub families: usize,
     /// Bytes of a value, or their limit.
     pub value_size: usize,
-    /// Lengths below `value_size`, each as likely.
+    /// Uniform lengths below `value_size`.
     pub value_random: bool,
-    /// Lengths below `value_size`, short ones more likely.
+    /// Zipf-distributed lengths below `value_size`.
     pub value_zipf: bool,
-    /// Gets in one call; 0: one by one.
+    /// Gets in one call; 0: single Gets.
     pub multi_get: usize,
-    /// Puts in one call; 0: one by one.
+    /// Puts in one call; 0: single Puts.
     pub multi_put: usize,
     /// Each Put is sent at once.
     pub auto_flush: bool,
-    /// Bytes of Puts that are gathered without `auto_flush`.
+    /// Bytes of Puts that are buffered without `auto_flush`.
     pub buffer_size: usize,
     /// Puts go to the WAL.
     pub write_to_wal: bool,
-    /// Durability of mutations, over `write_to_wal`: `SKIP_WAL`, `ASYNC_WAL`, `SYNC_WAL` or `FSYNC_WAL`.
+    /// Durability of mutations; overrides `write_to_wal`: `SKIP_WAL`, `ASYNC_WAL`, `SYNC_WAL` or
+    /// `FSYNC_WAL`.
     pub durability: Option<String>,
     /// Tags on the cells of Puts; the connection's codec then carries tags.
     pub use_tags: bool,
     /// Tags a cell.
     pub no_of_tags: usize,
-    /// Regions of a new table; 0: as it is, or one.
+    /// Regions of a new table; 0: an existing table's, or one.
     pub presplit: usize,
     /// The split policy's class.
     pub split_policy: Option<String>,
@@ -96,9 +98,9 @@ pub struct Options {
     pub caching: u32,
     /// Reads name their columns.
     pub add_columns: bool,
-    /// Reads return nothing: all is filtered at the server.
+    /// Reads return nothing: the server filters all rows.
     pub filter_all: bool,
-    /// The part of rows that scans return; the server filters the others, at random.
+    /// The part of the rows that scans return; the server filters the others, at random.
     pub return_part: Option<f32>,
     /// Blocks that scans read go into the cache.
     pub cache_blocks: bool,
@@ -110,21 +112,21 @@ pub struct Options {
     pub latency: bool,
     /// Count requests that took this many ms; 0: do not.
     pub latency_threshold: u64,
-    /// Rows of a client between two reports.
+    /// Rows of a client between two progress reports.
     pub period: i64,
     /// Arrivals a second over all clients; `None`: closed loop.
     pub rate: Option<f64>,
     /// Arrivals at random times (Poisson) instead of even ones.
     pub poisson: bool,
-    /// Seconds of the same work before anything is measured.
+    /// Seconds of warm-up.
     pub warmup: f64,
-    /// Seconds that are measured, whatever the rows; 0: until the rows are done.
+    /// Measured seconds, whatever the rows; 0: until the rows are done.
     pub duration: f64,
-    /// Threads that make the load; 0: half of the cores.
+    /// Load threads; 0: half of the cores.
     pub threads: usize,
-    /// Seconds of one point of the time series.
+    /// Seconds of one interval of the time series.
     pub interval: f64,
-    /// The server's process; `None`: found by its port.
+    /// The server's process id; `None`: found by its port.
     pub server_pid: Option<i32>,
     /// Show a line of progress.
     pub progress: bool,
@@ -213,12 +215,13 @@ impl Options {
         }
     }
 
-    /// Every how many rows one is run: a sample rate of 0.3 runs every third (`1 / sampleRate`, cut).
+    /// The sampling interval in rows: a sample rate of 0.3 runs every third (`1 / sampleRate`,
+    /// cut).
     pub fn every(&self) -> i64 {
         ((1.0 / self.sample_rate) as i64).max(1)
     }
 
-    /// The rows of a client: the first, and the one after the last.
+    /// The rows of a client: first, and last plus one.
     pub fn range(&self, client: usize) -> (i64, i64) {
         match (self.kind().shares_rows(), self.start_row) {
             (true, _) => (0, self.rows),
@@ -227,17 +230,18 @@ impl Options {
         }
     }
 
-    /// Keys that a new table is split at.
+    /// The split keys of a new table.
     pub fn splits(&self) -> Vec<[u8; crate::data::ROW_BYTES]> {
         let regions = self.presplit as i64;
         let jump = if regions > 0 { self.total_rows / regions } else { 0 };
         (1..regions).map(|i| crate::data::row_key(jump * i)).collect()
     }
 
-    /// Works out the rows of a client and of the table once all else is known (`calculateRowsAndSize`).
+    /// Computes the rows of a client and of the table from the other options
+    /// (`calculateRowsAndSize`).
     ///
     /// # Errors
-    /// When values have no bytes to divide a gigabyte by.
+    /// If values have no bytes, so that a size is undefined.
     pub fn settle(&mut self) -> Result<(), String> {
         let value = if self.value_random { self.value_size / 2 } else { self.value_size };
         let row = (value * self.families * self.columns) as i64;
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(rows("--size=2 --rows=500 sequentialRead 4"), (524_288, 2_097_152));
         assert_eq!(rows("--rows=100 --size=1.5 scan 3"), (524_288, 1_572_864));
         assert_eq!(rows("--valueRandom --size=2 randomWrite 1"), (4_194_304, 4_194_304));
-        // The published loadings of the block-cache comparison.
+        // The options of the published block cache comparison.
         assert_eq!(rows("--valueSize=110000 --size=32 --cycles=1000000 randomRead 25").1, 305_024);
     }
 

@@ -1,9 +1,9 @@
-//! [`Pacer`]: the times at which requests of an open loop are due.
+//! [`Pacer`]: the arrival times of an open loop.
 //!
-//! Arrivals are fixed before they happen, at even gaps or at random ones, and no answer moves them. Whoever is free takes
-//! the next arrival: one that is already past is taken at once, and its latency counts from when it was due. tokio's own
-//! timer rounds to milliseconds, so waits go through a `timerfd`, which keeps time to some tens of microseconds.
-//! One pacer belongs to one load thread.
+//! Arrivals are scheduled at even or random gaps, independently of responses. The next free client
+//! takes the next arrival; an arrival in the past is taken at once, and its latency counts from its
+//! due time. tokio's timer rounds to milliseconds, so waits use a `timerfd`, which is precise to
+//! some tens of microseconds. Each load thread has one pacer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use rustix::time::{
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
 
-/// Arrivals of one load thread.
+/// The arrivals of one load thread.
 pub struct Pacer {
     next: Cell<Instant>,
     gap: Duration,
@@ -28,15 +28,16 @@ pub struct Pacer {
     rng: RefCell<SmallRng>,
     waiting: RefCell<VecDeque<(Instant, oneshot::Sender<()>)>>,
     news: Notify,
-    /// A timerfd behind a type that reads any descriptor without a line of unsafe code.
+    /// A timerfd as a `File`, which can be read without unsafe code.
     timer: pipe::Receiver,
 }
 
 impl Pacer {
-    /// `rate` arrivals a second from `start` on. Must be made, and [`Pacer::run`], on the thread's own runtime.
+    /// `rate` arrivals a second from `start`. Must be created, and [`Pacer::run`], on the thread's
+    /// runtime.
     ///
     /// # Errors
-    /// When the system has no timer for it.
+    /// If the timer cannot be created.
     pub fn new(rate: f64, poisson: bool, start: Instant) -> io::Result<Rc<Self>> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -51,7 +52,8 @@ impl Pacer {
         }))
     }
 
-    /// Takes the next arrival and waits until it is due. `None` when it is due at `end` or later; it is then left.
+    /// Takes the next arrival and waits until it is due. `None` if it is due at `end` or later; it
+    /// is not taken then.
     pub async fn arrival(&self, end: Option<Instant>) -> Option<Instant> {
         let due = self.next.get();
         if end.is_some_and(|end| due >= end) {
@@ -67,7 +69,7 @@ impl Pacer {
         Some(due)
     }
 
-    /// Arrivals due before a time that nobody took: their times. They are then taken.
+    /// Takes the remaining arrivals before a time; returns their due times.
     pub fn missed(&self, end: Instant) -> Vec<Instant> {
         let mut missed = Vec::new();
         while self.next.get() < end {
@@ -88,10 +90,10 @@ impl Pacer {
         }
     }
 
-    /// Wakes those whose arrival is due, for ever.
+    /// Wakes clients whose arrival is due, until it is dropped.
     ///
     /// # Errors
-    /// When the timer fails.
+    /// If the timer fails.
     pub async fn run(self: Rc<Self>) -> io::Result<()> {
         loop {
             let first = self.waiting.borrow().front().map(|(due, _)| *due);

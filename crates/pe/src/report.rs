@@ -1,6 +1,6 @@
-//! [`Report`]: what a run came to; as text, JSON, a page with plots, and HdrHistogram's files.
+//! [`Report`]: the results of a run, as text, JSON, a page with plots, and HdrHistogram's files.
 //!
-//! All forms are made from the one structure, so that none says what another does not.
+//! All forms are made from one structure, so they agree.
 
 use std::time::Instant;
 
@@ -30,29 +30,29 @@ pub struct Report {
     pub target: String,
     /// When the load began.
     pub began_unix_s: f64,
-    /// What was asked for.
+    /// The options.
     pub options: Options,
-    /// Things to know about it.
+    /// Notes.
     pub notes: Vec<String>,
-    /// Latencies of the warm-up, when there was one.
+    /// Latencies of the warm-up, if any.
     pub warmup: Option<Latencies>,
     /// Requests of the warm-up.
     pub warmup_requests: u64,
     /// Seconds of the measured part.
     pub seconds: f64,
-    /// What was done in it.
+    /// Its sums.
     pub tally: Tally,
     /// Requests a second.
     pub requests_per_s: f64,
     /// Rows of the test a second.
     pub rows_per_s: f64,
-    /// Latencies: from when a request was due in an open loop, from when it was sent in a closed one.
+    /// Latencies from the due time (open loop) or the send (closed loop).
     pub latency: Latencies,
-    /// Latencies from when requests were sent.
+    /// Latencies from the send.
     pub service: Latencies,
     /// CPU seconds of this process.
     pub own_cpu_s: f64,
-    /// The server's side, when it runs on this machine.
+    /// The server's side, if it runs on this machine.
     pub server: Option<ServerReport>,
     /// The measured part over time.
     pub intervals: Vec<Interval>,
@@ -73,9 +73,9 @@ pub struct ServerReport {
     pub jvm: bool,
     /// CPU seconds.
     pub cpu_s: f64,
-    /// Bytes in memory, the most seen.
+    /// The largest observed resident bytes.
     pub rss_bytes: u64,
-    /// Bytes that it caused to be written to storage.
+    /// Bytes that it wrote to storage.
     pub disk_written_bytes: u64,
     /// Bytes that it read, see [`Usage::read_bytes`].
     pub read_bytes: u64,
@@ -127,17 +127,17 @@ pub struct Interval {
     pub errors: u64,
     /// Latencies.
     pub latency: Latencies,
-    /// Latencies from when requests were sent: what is long here is not the load's own lateness.
+    /// Latencies from the send, without the load's own lateness.
     pub service: Latencies,
     /// Cores that this process used.
     pub own_cores: f64,
     /// Cores that the server used.
     pub server_cores: Option<f64>,
-    /// Bytes that the server holds in memory.
+    /// The server's resident bytes.
     pub server_rss_bytes: Option<u64>,
     /// Seconds of collections.
     pub server_gc_s: Option<f64>,
-    /// What the host did with this machine's cores; `None` where the system does not say.
+    /// The host's shares of this machine's cores; `None` if unknown.
     pub host: Option<HostShares>,
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
@@ -170,7 +170,7 @@ impl Interval {
     }
 }
 
-/// What was to be seen between two intervals.
+/// The observations between two intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) server: Option<Usage>,
@@ -179,13 +179,13 @@ pub(crate) struct Snapshot {
 }
 
 impl Report {
-    /// What was asked for, as a line.
+    /// The options as one line.
     pub fn title(&self) -> String {
         let loop_ = self.options.rate.map_or("closed loop".to_owned(), |rate| format!("{rate} requests/s"));
         format!("{} {}, {loop_}", self.options.command, self.options.clients)
     }
 
-    /// Rows that requests moved: read, or written when none were read, or run when neither.
+    /// The rows that requests moved: read; if none, written; if none, run.
     pub fn moved_rows(&self) -> u64 {
         let tally = &self.tally;
         [tally.rows_read, tally.rows_written, tally.rows].into_iter().find(|n| *n > 0).unwrap_or_default()

@@ -1,21 +1,23 @@
-//! [`run`]: one test on one cluster, from connecting to its [`Report`]; [`run_together`]: several at the same time.
+//! [`run`]: one test on one cluster, from connecting to its [`Report`]; [`run_together`]: several
+//! at the same time.
 //!
-//! Load is made by a few threads, each with a single-threaded runtime, its share of the clients and connections of its
-//! own; nothing is shared between them on the way of a request but counters of YCSB's inserts. The calling thread is the
-//! reporter: once an interval it empties the threads' recorders and looks at the server.
+//! A few threads make the load, each with a single-threaded runtime, a part of the clients, and its
+//! own connections. On the path of a request they share only the counters of YCSB's inserts. The
+//! calling thread is the reporter: once an interval it drains the threads' recorders and samples
+//! the server.
 //!
-//! Time: threads connect, meet at a barrier, warm up, then run the measured part until rows or time are used up. A request
-//! belongs to the phase it began in, and the two meet so that neither is in the other's figures:
+//! Threads connect, meet at a barrier, warm up, then run the measured part until rows or time are
+//! used up. A request belongs to the phase in which it began. The phases are separated so that
+//! neither affects the other's figures:
 //!
-//! - In a closed loop clients begin nothing once the warm-up's time is up, and wait for each other. When the last request
-//!   has ended, the server's CPU is read and the measured time begins.
-//! - In an open loop the measured time begins when it was planned to, whatever the server does. Arrivals of the warm-up
-//!   that no client had taken by then are counted there and not sent: a server that was behind begins with what is under
-//!   way at its clients, and a request that is measured was due in the measured time. CPU of what was under way is in the
-//!   figures, at most a request a client.
+//! - In a closed loop, clients send nothing after the end of the warm-up, and wait for each other.
+//!   When the last request has ended, the server's CPU is read and the measured time begins.
+//! - In an open loop, the measured time begins as scheduled. Arrivals of the warm-up that no client
+//!   has taken by then are counted there and not sent. So every measured request was due in the
+//!   measured time. The CPU of requests in flight, at most one for each client, is in the figures.
 //!
-//! With `--rate`, requests that were due but never sent when time was up are in the histogram with the time they had
-//! waited by then: leaving them out would hide a server that cannot keep up.
+//! With `--rate`, requests that were due but not sent by the end are in the histogram with the time
+//! they had waited; omitting them would hide a server that cannot keep up.
 
 mod client;
 mod reporter;
@@ -52,17 +54,17 @@ pub struct Target {
     pub client: ClientConfig,
 }
 
-/// Runs a test: sees to the table, warms up, measures.
+/// Runs a test: prepares the table, warms up, measures.
 ///
 /// # Errors
-/// [`Failure`], when there is nothing to report. Requests that failed are counted in the report.
+/// [`Failure`] if there is no report. Failed requests are counted in the report.
 pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
     run_at(target, options, RunBarriers::default())
 }
 
-/// Runs several tests at the same time, each on threads of its own. When all tables are there they begin together, and
-/// those in closed loops begin to be measured together, when the last one's warm-up has ended. The CPU that a report says of
-/// a server or of this process is of all that ran there.
+/// Runs several tests at the same time, each on its own threads. They start together when all
+/// tables exist. Measurement in closed loops also starts together, after the last warm-up. The CPU
+/// in each report, of the server and of this process, covers all tests.
 #[allow(clippy::disallowed_methods, reason = "no thread of a server; its panic is a failure of the run")]
 pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure>> {
     let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
@@ -82,8 +84,8 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
     })
 }
 
-/// Where a run meets others: barriers that it comes to one after the other. A run that fails passes the rest of them, so
-/// that nobody waits for it.
+/// The barriers where runs that go together meet, in order. A run that fails passes the rest of
+/// them, so that the others do not wait for it.
 #[derive(Default)]
 struct RunBarriers(VecDeque<Arc<Barrier>>);
 
@@ -144,7 +146,7 @@ fn thread_count(options: &Options) -> usize {
     asked.min(options.clients)
 }
 
-/// Reaches the cluster once, sees to the table, and finds the server's process.
+/// Connects once, prepares the table, and finds the server's process.
 async fn prepare(
     target: &Target,
     options: &Options,
@@ -162,7 +164,7 @@ async fn prepare(
     Ok((notes, server))
 }
 
-/// The process that serves the table's first region, when it is on this machine.
+/// The process that serves the table's first region, if it is on this machine.
 async fn local_server(connection: &Connection, options: &Options) -> Option<ServerProcess> {
     let table = options.table.parse().ok()?;
     let at = connection.locate(&table, b"", false).await.ok()?;
@@ -174,7 +176,7 @@ async fn local_server(connection: &Connection, options: &Options) -> Option<Serv
     ServerProcess::listening_on(local.port())
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Run {
     options: Arc<Options>,
     shared: Arc<Shared>,
@@ -183,13 +185,13 @@ struct Run {
     ready: Barrier,
     /// When the load began, set between the two barriers.
     started: Mutex<Option<RunTimes>>,
-    /// The measured part, once it is known when that begins.
+    /// The measured part, once its begin is known.
     window: watch::Sender<Option<Window>>,
     failed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
 
-/// When the load began, and until when it warms up.
+/// The begin of the load and the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
 struct RunTimes {
     start: Instant,
@@ -204,7 +206,7 @@ struct Window {
 }
 
 impl Run {
-    /// Begins the load. In an open loop it is known now when the measured part begins.
+    /// Begins the load. In an open loop this determines when the measured part begins.
     fn begin(&self) -> RunTimes {
         let start = clock::monotonic();
         let warm_until = start + Duration::from_secs_f64(self.options.warmup.max(0.0));
@@ -220,7 +222,7 @@ impl Run {
         self.window.send_replace(Some(Window { from, end }));
     }
 
-    /// When the measured part begins: now, unless that is known.
+    /// Sets the begin of the measured part to now, unless it is known.
     fn measured_from(&self) -> Instant {
         let known = self.window.borrow().map(|window| window.from);
         known.unwrap_or_else(|| {
@@ -235,7 +237,7 @@ impl Run {
         self.window.subscribe().wait_for(Option::is_some).await.ok().and_then(|window| *window)
     }
 
-    /// The life of one load thread.
+    /// Runs one load thread.
     fn thread(self: &Arc<Self>, thread: usize, warming: mpsc::Sender<Infallible>) -> Result<(), Failure> {
         let built = runtime().and_then(|runtime| {
             let workers = runtime.block_on(self.workers(thread))?;
@@ -307,7 +309,7 @@ impl Run {
         Ok(())
     }
 
-    /// Notes the arrivals before a phase's end that nobody took.
+    /// Records the arrivals before a phase's end that no client took.
     fn note_missed(&self, thread: usize, pacer: &Pacer, end: Instant, phase: Phase) {
         let missed = pacer.missed(end);
         self.recorders[thread].note(phase, |part| {

@@ -1,8 +1,10 @@
-//! [`ServerProcess`]: CPU, memory and garbage collection, or allocation, of a server on this machine, read beside the load.
+//! [`ServerProcess`]: CPU, memory and garbage collection, or allocation, of a server on this
+//! machine, read beside the load.
 //!
-//! All of it is read from `/proc` and, for a JVM, from the counters that it maps into `/tmp/hsperfdata_USER/PID` (what
-//! `jstat` reads), for an Evenkeel from those that it [shares](evenkeel_common::allocator), so that reading costs the
-//! server nothing. Times are of CPU unless they are called pauses, but for the allocator's, which is an estimate.
+//! The sources are `/proc`, for a JVM its counters in `/tmp/hsperfdata_USER/PID` (which `jstat`
+//! reads), and for an Evenkeel the counters that it [shares](evenkeel_common::allocator), so
+//! reading costs the server nothing. Times are CPU times, except pauses, and the allocator's, which
+//! is an estimate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use serde::Serialize;
 
 mod hsperf;
 
-/// What a process has used up to now, and holds.
+/// The resources that a process has used, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -20,17 +22,19 @@ pub struct Usage {
     pub cpu_s: f64,
     /// Bytes in memory.
     pub rss_bytes: u64,
-    /// Bytes that it caused to be written to storage.
+    /// Bytes that it wrote to storage.
     pub disk_written_bytes: u64,
-    /// Bytes that its `read` calls gave it, cached by the system or not: files, and sockets where it reads them so.
+    /// Bytes that its `read` calls returned, from the page cache or not: files, and sockets that it
+    /// reads so.
     pub read_bytes: u64,
-    /// CPU seconds of the JVM's collector threads; `None` when it is no JVM.
+    /// CPU seconds of the JVM's collector threads; `None` if it is not a JVM.
     pub gc_cpu_s: Option<f64>,
-    /// Seconds in which collections stopped the JVM or, for a concurrent collector, were under way, as `jstat` counts.
+    /// Seconds in which collections stopped the JVM or, for a concurrent collector, ran, as `jstat`
+    /// counts.
     pub gc_time_s: Option<f64>,
     /// Collections.
     pub gc_count: Option<u64>,
-    /// Seconds that the allocator of an Evenkeel took, as it estimates itself; `None` when it is none.
+    /// Seconds in an Evenkeel's allocator, by its own estimate; `None` for other servers.
     pub allocator_s: Option<f64>,
     /// Calls of that allocator.
     pub allocator_calls: Option<u64>,
@@ -46,7 +50,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// The process of an id, when it is there.
+    /// The process with an id, if it exists.
     pub fn of_pid(pid: i32) -> Option<Self> {
         Path::new("/proc").join(pid.to_string()).exists().then(|| Self {
             pid,
@@ -56,7 +60,8 @@ impl ServerProcess {
         })
     }
 
-    /// The process that listens on a TCP port of this machine; `None` when there is none that may be looked at.
+    /// The process that listens on a TCP port of this machine; `None` if there is none that may be
+    /// inspected.
     pub fn listening_on(port: u16) -> Option<Self> {
         let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
             .iter()
@@ -73,12 +78,12 @@ impl ServerProcess {
         self.pid
     }
 
-    /// Whether it is a JVM whose counters can be read.
+    /// Returns true if it is a JVM whose counters can be read.
     pub fn is_jvm(&self) -> bool {
         self.counters.is_some()
     }
 
-    /// What it has used; `None` once it is gone.
+    /// Its usage; `None` once it has exited.
     pub fn usage(&self) -> Option<Usage> {
         let ticks = ticks(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)?;
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
@@ -107,7 +112,7 @@ impl ServerProcess {
         })
     }
 
-    /// CPU of threads that bear the names of HotSpot's collector threads.
+    /// CPU of the threads with the names of HotSpot's collector threads.
     fn collector_ticks(&self) -> f64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
         let of_thread = |task: fs::DirEntry| {
@@ -124,7 +129,7 @@ pub fn own_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The inode of a line of `/proc/net/tcp` when it listens (state 0A) on the port.
+/// The inode in a line of `/proc/net/tcp`, if the socket listens (state 0A) on the port.
 fn listener(line: &str, port: u16) -> Option<String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
@@ -144,13 +149,14 @@ fn name_of(stat: &str) -> Option<&str> {
     stat.get(stat.find('(')? + 1..stat.rfind(')')?)
 }
 
-/// User and system ticks of a `stat` line: fields 14 and 15, counted behind the name.
+/// User and system ticks of a `stat` line: fields 14 and 15, counted after the name.
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().skip(11);
     Some(fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?)
 }
 
-/// HotSpot's names: `GC Thread#0`, `G1 Conc#0`, `G1 Main Marker`, `G1 Refine#0`, `ZWorkerYoung#0`, `ZDriverMinor`, ...
+/// HotSpot's names: `GC Thread#0`, `G1 Conc#0`, `G1 Main Marker`, `G1 Refine#0`, `ZWorkerYoung#0`,
+/// `ZDriverMinor`, ...
 fn is_collector(name: &str) -> bool {
     const NAMES: [&str; 12] = [
         "GC Thread",

@@ -1,8 +1,9 @@
-//! What is counted and measured: [`Tally`], [`Recorder`], and the histograms behind every figure.
+//! Counters and latencies: [`Tally`], [`Recorder`], and the histograms behind every figure.
 //!
-//! Latencies are nanoseconds in an HdrHistogram of [`DIGITS`] significant digits up to [`LATENCY_NS_MAX`]: a value read
-//! back differs from the one recorded by less than 0.1%. Each load thread has a recorder of its own behind a lock that
-//! only the reporter contends for, once an interval. What is recorded while the load warms up is kept apart.
+//! Latencies are nanoseconds in an HdrHistogram of [`DIGITS`] significant digits up to
+//! [`LATENCY_NS_MAX`]: a value read back differs from the one recorded by less than 0.1%. Each load
+//! thread has a recorder of its own behind a lock that only the reporter contends for, once an
+//! interval. The warm-up is recorded separately.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 /// Significant decimal digits of a latency.
 pub const DIGITS: u8 = 3;
-/// The longest latency that is told from longer ones: one hour.
+/// The longest latency that is recorded exactly: one hour.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// The percentiles of every table.
 pub const PERCENTILES: [f64; 6] = [50.0, 95.0, 99.0, 99.9, 99.99, 100.0];
@@ -29,7 +30,7 @@ pub fn record(histogram: &mut Histogram<u64>, latency: Duration) {
         .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).clamp(1, LATENCY_NS_MAX));
 }
 
-/// What was done, in sums. Bytes are those of values, as HBase's tool reckons.
+/// Sums of the work done. Bytes are those of values, as in HBase's tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
@@ -39,17 +40,17 @@ pub struct Tally {
     pub requests: u64,
     /// Requests that failed after all retries.
     pub errors: u64,
-    /// Rows, cells and value bytes that were sent to be written.
+    /// Rows sent in writes.
     pub rows_written: u64,
     /// Cells sent.
     pub cells_written: u64,
     /// Value bytes sent.
     pub bytes_written: u64,
-    /// Rows that reads gave back.
+    /// Rows that reads returned.
     pub rows_read: u64,
-    /// Cells that reads gave back.
+    /// Cells that reads returned.
     pub cells_read: u64,
-    /// Value bytes that reads gave back.
+    /// Value bytes that reads returned.
     pub bytes_read: u64,
     /// Requests that took `--latencyThreshold` or longer.
     pub over_threshold: u64,
@@ -77,14 +78,14 @@ impl Tally {
     }
 }
 
-/// Sums and latencies of a stretch of time.
+/// Sums and latencies of a period.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Sums.
     pub tally: Tally,
     /// Latencies: from the time a request was due (open loop) or sent (closed loop) to its answer.
     pub latency: Histogram<u64>,
-    /// From sending to the answer, whatever the loop.
+    /// From the send to the response, in either loop.
     pub service: Histogram<u64>,
 }
 
@@ -104,12 +105,12 @@ impl Part {
     }
 }
 
-/// Which stretch a request belongs to, by when it began.
+/// The phase of a request, by its begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The same work, not measured.
+    /// Not in the figures.
     Warmup,
-    /// What the figures are of.
+    /// In the figures.
     Measured,
 }
 
@@ -120,12 +121,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Notes something in a phase.
+    /// Records in a phase.
     pub fn note(&self, phase: Phase, note: impl FnOnce(&mut Part)) {
         note(&mut self.parts.lock()[phase as usize]);
     }
 
-    /// Takes what was recorded since the last time; `empty` takes its place.
+    /// Swaps the recorded data with `empty`.
     pub fn drain(&self, phase: Phase, empty: Part) -> Part {
         std::mem::replace(&mut self.parts.lock()[phase as usize], empty)
     }
@@ -156,7 +157,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Of a histogram of nanoseconds.
+    /// From a histogram of nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

@@ -1,4 +1,4 @@
-//! The table of a test: made, made again or taken as it is, by the rules of HBase's tool (`checkTable`).
+//! The table of a test: created, replaced or reused, by the rules of HBase's tool (`checkTable`).
 
 use bytes::Bytes;
 use evenkeel_client::{Connection, TableState};
@@ -7,11 +7,11 @@ use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use crate::failure::Failure;
 use crate::options::Options;
 
-/// Sees to it that the table is there and fits; gives things to say.
+/// Makes sure that the table exists and fits; returns notes.
 ///
 /// # Errors
-/// [`Failure::Table`] when a read or delete finds no table or other families, [`Failure::Options`] for options that make no
-/// table, otherwise what the cluster said.
+/// [`Failure::Table`] if a read or delete finds no table or other families, [`Failure::Options`] if
+/// the options describe no valid table, otherwise the cluster's error.
 pub async fn prepare(connection: &Connection, options: &Options) -> Result<Vec<String>, Failure> {
     let name: TableName = options.table.parse().map_err(|e| Failure::Options(format!("--table: {e}")))?;
     let admin = connection.admin();
@@ -60,7 +60,7 @@ async fn create(
     Ok(vec![format!("table {name} made, {} regions", splits.len() + 1)])
 }
 
-/// Where an existing table is not what the options ask for.
+/// The differences between an existing table and the options.
 async fn differences(
     connection: &Connection,
     options: &Options,

@@ -1,7 +1,7 @@
-//! [`Worker`]: one client of a test, and what it does for a row.
+//! [`Worker`]: one client of a test, and its operation for each row.
 //!
-//! A worker runs rows one after the other. Most rows are a request; with `--multiGet`, `--multiPut` or a write buffer
-//! several rows share one, and [`RowOutcome::sent`] says whether a row sent any.
+//! A worker runs rows one after the other. Most rows are a request; with `--multiGet`, `--multiPut`
+//! or a write buffer several rows share one, and [`RowOutcome::sent`] tells whether a row sent one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,13 +31,13 @@ const YCSB_SCAN_ROWS: i64 = 100;
 /// Bytes of a tag's value (`TAG_LENGTH` of HBase's tool).
 const TAG_BYTES: usize = 256;
 
-/// What workers of one run share.
+/// The state that workers of one run share.
 #[derive(Debug)]
 pub struct Shared {
     options: Arc<Options>,
     lengths: ValueLength,
     zipfian: Option<Zipfian>,
-    /// Rows that the table has, inserts of YCSB's mixes included.
+    /// The rows of the table, with inserts of YCSB's mixes.
     rows: AtomicU64,
 }
 
@@ -55,12 +55,12 @@ impl Shared {
     }
 }
 
-/// What came of a row.
+/// The outcome of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowOutcome {
-    /// Whether a request was sent, so that there is a latency.
+    /// Whether a request was sent, so that it has a latency.
     pub sent: bool,
-    /// What was written and read.
+    /// The sums.
     pub tally: Tally,
 }
 
@@ -82,10 +82,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The client of a number, on a connection.
+    /// The client with a number, on a connection.
     ///
     /// # Errors
-    /// When the table's name is not legal.
+    /// If the table's name is invalid.
     pub fn new(shared: &Arc<Shared>, connection: Connection, client: usize) -> Result<Self> {
         let options = shared.options.clone();
         let name: TableName =
@@ -108,13 +108,14 @@ impl Worker {
         })
     }
 
-    /// Whether the next row begins a request, so that an open loop waits for an arrival first.
+    /// Returns true if the next row begins a request, so that an open loop first waits for an
+    /// arrival.
     pub fn begins_request(&self) -> bool {
         let batched = self.options.multi_get > 0 || self.options.multi_put > 0;
         !batched || self.batch.is_empty()
     }
 
-    /// Begins anew: the next `scan` starts at its first row.
+    /// Restarts: the next `scan` starts at its first row.
     pub fn rewind(&mut self) {
         self.scanner = None;
     }
@@ -122,7 +123,7 @@ impl Worker {
     /// Runs row `i`.
     ///
     /// # Errors
-    /// What a request failed with after its retries.
+    /// The error of a request after its retries.
     pub async fn row(&mut self, i: i64) -> Result<RowOutcome> {
         match self.command {
             Command::SequentialRead => self.read(i).await,
@@ -153,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Sends what is still gathered.
+    /// Sends the buffered writes.
     ///
     /// # Errors
     /// As [`Worker::row`].
@@ -251,8 +252,8 @@ impl Worker {
         Ok(RowOutcome { sent: true, ..RowOutcome::default() })
     }
 
-    /// Adds to the batch; sends it when `--multiPut` mutations or `--bufferSize` bytes are there. As in HBase's tool a
-    /// buffered mutation counts as a request, and most take no time.
+    /// Adds to the batch, and sends it at `--multiPut` mutations or `--bufferSize` bytes. As in
+    /// HBase's tool, a buffered mutation counts as a request, so most take no time.
     async fn gather(&mut self, action: Action, bytes: usize) -> Result<RowOutcome> {
         self.batch.push(action);
         self.batch_bytes += bytes + crate::data::ROW_BYTES;
@@ -284,7 +285,7 @@ impl Worker {
         Ok(done)
     }
 
-    /// A scan of the options' families and columns.
+    /// A scan of the families and columns in the options.
     fn scan_of_families(&self) -> Scan {
         let mut scan = self.plain_scan();
         for family in &self.families {
@@ -326,7 +327,8 @@ impl Worker {
             Some(scanner) => scanner.next().await?,
             None => None,
         };
-        // A measured time longer than the table starts over; HBase's tool would go on asking an ended scan.
+        // If the measured time outlasts the table, the scan restarts; HBase's tool would continue
+        // with the ended scan.
         if next.is_none() && self.options.duration > 0.0 {
             self.scanner = None;
         }
@@ -476,7 +478,7 @@ impl Worker {
     }
 }
 
-/// Tags of random bytes, of types 0, 1 and on: `u16 length of what follows | u8 type | bytes`.
+/// Tags of random bytes, of types 0, 1, ...: `u16 length of what follows | u8 type | bytes`.
 fn tags(rng: &mut SmallRng, count: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(count * (TAG_BYTES + 3));
     for kind in 0..count {

@@ -1,5 +1,5 @@
-//! A server that stops for 200 ms once a second: a fixed rate shows it where it is, a closed loop hides it. One that stops
-//! while the warm-up ends: what waits then is the warm-up's.
+//! A server that stalls for 200 ms once a second: a fixed rate shows it, a closed loop hides it. A
+//! server that stalls while the warm-up ends: the waiting requests belong to the warm-up.
 
 mod fake;
 
@@ -26,7 +26,8 @@ fn a_fixed_rate_shows_a_stall_that_a_closed_loop_hides() {
     let closed = measured(&target, "--rows=1000 --warmup=1 --duration=5 randomRead 1");
     server.shutdown(Duration::from_secs(1));
 
-    // A fifth of all requests is due while the server stalls and waits up to 200 ms: one in a hundred waits 190 or more.
+    // A fifth of all requests is due while the server stalls and waits up to 200 ms: one in a
+    // hundred waits 190 or more.
     let late = open.latency.p99_us;
     assert!((150_000.0..400_000.0).contains(&late), "at a fixed rate: {:?}", open.latency);
     // Every arrival is measured, but for the first row, as in HBase's tool.
@@ -36,11 +37,11 @@ fn a_fixed_rate_shows_a_stall_that_a_closed_loop_hides() {
     assert!(closed.latency.count > 2000, "{:?}", closed.latency);
     assert!(closed.latency.p99_us < 50_000.0, "in a closed loop: {:?}", closed.latency);
     assert!(closed.latency.max_us > 150_000.0, "{:?}", closed.latency);
-    // The warm-up is told apart, and time is divided into intervals.
+    // The warm-up is separate, and time is divided into intervals.
     assert!(open.warmup.as_ref().is_some_and(|warmup| warmup.count > 300));
     assert!((5..=7).contains(&open.intervals.len()), "{}", open.intervals.len());
     assert_eq!(open.intervals.iter().map(|i| i.requests).sum::<u64>(), open.tally.requests);
-    // One request meets the stall, the others are sent late: the intervals tell the one from the other.
+    // One request meets the stall, the others are sent late: the intervals distinguish them.
     assert!(open.intervals.iter().any(|i| i.latency.p99_us > 150_000.0), "{:?}", open.intervals);
     assert!(open.intervals.iter().take(5).all(|i| i.service.p99_us < 50_000.0), "{:?}", open.intervals);
     assert!(open.intervals.iter().take(5).all(|i| i.own_cores > 0.0), "{:?}", open.intervals);
@@ -56,7 +57,8 @@ fn what_waits_when_an_open_loops_warm_up_ends_is_the_warm_ups() {
     let report = measured(&target, "--rows=1000 --rate=500 --warmup=1 --duration=2 randomRead 1");
     server.shutdown(Duration::from_secs(1));
 
-    // Due from 1 s to 3 s: no arrival of the warm-up's last half second, of which the longest waited 0.7 s.
+    // Due from 1 s to 3 s: no arrival of the warm-up's last half second, of which the longest
+    // waited 0.7 s.
     assert!((999..=1000).contains(&report.latency.count), "{:?}", report.latency);
     assert!(
         (100_000.0..450_000.0).contains(&report.latency.max_us),
@@ -107,8 +109,8 @@ fn runs_that_go_together_are_measured_together() {
         a.seconds,
         b.seconds
     );
-    // Had the quick one been measured after its own warm-up of 0.5 s, it would have ended long before; it is bounded by the
-    // stall of the other.
+    // Had the quick one been measured after its own warm-up of 0.5 s, it would have ended long
+    // before; it is bounded by the stall of the other.
     assert!(took < 5.0 && a.intervals[0].requests > 0 && b.intervals[0].requests > 0);
 }
 

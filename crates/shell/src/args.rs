@@ -1,11 +1,11 @@
-//! [`Args`]: the arguments of a command, taken as what they have to be.
+//! [`Args`]: the arguments of a command, with typed accessors.
 
 use evenkeel_common::TableName;
 
 use crate::error::{CommandResult, Failure};
 use crate::value::{Hash, Value};
 
-/// The arguments of a command. The ones that are not given are `nil`.
+/// The arguments of a command. Absent ones are `nil`.
 pub struct Args(Vec<Value>);
 
 impl Args {
@@ -14,22 +14,22 @@ impl Args {
         Self(values)
     }
 
-    /// How many there are.
+    /// The number of arguments.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One of them.
+    /// The argument at an index.
     pub fn get(&self, at: usize) -> &Value {
         self.0.get(at).unwrap_or(&Value::Nil)
     }
 
-    /// Those from one on.
+    /// The arguments from an index on.
     pub fn from(&self, at: usize) -> &[Value] {
         self.0.get(at..).unwrap_or_default()
     }
@@ -39,7 +39,7 @@ impl Args {
         self.get(at).to_text()
     }
 
-    /// One as bytes, numbers and symbols as they are printed.
+    /// One as bytes; numbers and symbols as printed.
     pub fn bytes(&self, at: usize) -> Vec<u8> {
         self.get(at).to_bytes()
     }
@@ -63,7 +63,7 @@ impl Args {
         }
     }
 
-    /// One as a flag; strings `true` and `false` too, as the stock shell takes them for switches.
+    /// One as a flag. Accepts the strings `true` and `false`, as the stock shell's switches do.
     pub fn flag(&self, at: usize) -> bool {
         flag(self.get(at))
     }
@@ -87,8 +87,7 @@ pub fn flag(value: &Value) -> bool {
     }
 }
 
-/// A value as a number, also when it is written as a string; one that is none is refused in the words of
-/// `Long.parseLong`.
+/// A value as a number, also if it is a string. Errors are those of `Long.parseLong`.
 pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
     let number = match value {
         Value::Int(number) => Some(*number),

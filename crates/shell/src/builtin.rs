@@ -1,16 +1,17 @@
-//! Methods and operators of plain values, and Ruby's own words (`puts`, `sleep`, ...): those that scripts for the shell use.
+//! Methods and operators of plain values, and Ruby's functions (`puts`, `sleep`, ...) that shell
+//! scripts use.
 
 use crate::error::{Failure, Flow};
 use crate::interpreter::Host;
 use crate::language::ast::Operator;
 use crate::value::Value;
 
-/// Items that one loop may make of a range or a number.
+/// The largest number of items in a loop over a range or number.
 const ITEMS_MAX: i64 = 100_000_000;
 
 type Answer = Result<Value, Flow>;
 
-/// One of Ruby's own words; `None` when it is none of them.
+/// Calls a function of Ruby; `None` if there is none of that name.
 pub fn word(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
     Some(match (name, args) {
         ("puts", []) => host.print(b"\n").map(|()| Value::Nil),
@@ -60,7 +61,7 @@ fn inspect_all(host: &mut dyn Host, args: &[Value]) -> Answer {
     })
 }
 
-/// Not for secrets: a different number each time is all that scripts want.
+/// Not for secrets: scripts only need a different number each time.
 fn pseudo_random() -> i64 {
     use std::hash::{BuildHasher, RandomState};
     (RandomState::new().hash_one(0u8) >> 1) as i64
@@ -313,7 +314,7 @@ fn real(operator: Operator, a: f64, b: f64) -> Answer {
     }))
 }
 
-/// The items that a loop goes through.
+/// The items of a loop.
 pub fn items(of: &Value) -> Result<Vec<Value>, Flow> {
     match of {
         Value::Array(items) => Ok(items.clone()),
@@ -335,7 +336,7 @@ pub fn items(of: &Value) -> Result<Vec<Value>, Flow> {
     }
 }
 
-/// What a method with a block goes through, and what becomes of the block's values.
+/// The rounds of a method with a block, and what it returns.
 pub struct Iteration {
     /// The block's arguments, round by round.
     pub rounds: Vec<Vec<Value>>,
@@ -343,21 +344,21 @@ pub struct Iteration {
     pub keep: IterationResult,
 }
 
-/// What a method with a block returns.
+/// The kind of result of a method with a block.
 #[derive(Clone, Copy, PartialEq)]
 pub enum IterationResult {
-    /// What it was called on.
+    /// The receiver.
     Receiver,
     /// The block's values.
     Values,
     /// The items for which the block was true.
     Where,
-    /// The items for which it was not.
+    /// The items for which the block was false.
     WhereNot,
 }
 
 impl IterationResult {
-    /// Keeps what is to be returned of one round.
+    /// Adds the result of one round.
     pub fn collect(self, kept: &mut Vec<Value>, mut given: Vec<Value>, value: Value) {
         match self {
             Self::Receiver => {}
@@ -378,7 +379,7 @@ impl IterationResult {
     }
 }
 
-/// A method that takes a block; `None` when it is none.
+/// Calls a method that takes a block; `None` if there is none of that name.
 pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iteration, Flow>> {
     let span = |from: i64, to: i64| items(&Value::Range { from, to, exclusive: false });
     let found = match (of, method, args) {
@@ -409,7 +410,7 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
     Some(found.map(|all| Iteration { rounds: (0..).zip(all).map(given).collect(), keep }))
 }
 
-/// A method that changes a variable's value.
+/// Calls a method that changes a variable's value.
 pub fn change(of: &mut Value, method: &str, args: &[Value]) -> Answer {
     match (of, method, args) {
         (Value::Array(items), "push", args) => {
@@ -440,7 +441,7 @@ pub fn change(of: &mut Value, method: &str, args: &[Value]) -> Answer {
     }
 }
 
-/// A method without a block; `None` when there is none of that name.
+/// Calls a method without a block; `None` if there is none of that name.
 pub fn method(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
     Some(Ok(match (of, name, args) {
         (of, "to_s", []) => Value::Str(of.to_bytes()),
@@ -566,7 +567,7 @@ fn array_method(items: &[Value], name: &str, args: &[Value]) -> Option<Answer> {
     }))
 }
 
-/// Items of arrays in arrays, in one.
+/// Flattens nested arrays.
 pub fn flatten(items: Vec<Value>) -> Vec<Value> {
     let inner = |item| match item {
         Value::Array(inner) => flatten(inner),

@@ -1,8 +1,9 @@
-//! [`Cluster`]: the connection, made when it is first needed, and waits that Ctrl-C ends.
+//! [`Cluster`]: the connection, opened on first use, and waits that Ctrl-C interrupts.
 //!
-//! The shell is one thread with a single-threaded runtime: sockets move only while a command waits, which is enough, for
-//! the client checks a socket before it trusts it. Ctrl-C is heard by a thread of its own, started with the first
-//! interactive wait, so that it ends the command and not the shell.
+//! The shell is one thread with a single-threaded runtime. Sockets make progress only while a
+//! command waits; that suffices, since the client checks a socket before it uses it. A thread of
+//! its own, started with the first interactive wait, handles Ctrl-C, which ends the command and not
+//! the shell.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,13 +17,14 @@ use tokio::sync::Notify;
 
 use crate::error::{CommandError, CommandResult, Failure, Flow};
 
-/// The longest that finding the cluster may take, whatever the settings say.
+/// The longest time to connect to the cluster, whatever the settings say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Retries of the stock shell (`hbase.client.retries.number` in its `hbase.rb`), when the settings have none.
+/// The default number of retries, as in the stock shell (`hbase.client.retries.number` in its
+/// `hbase.rb`).
 const RETRIES: &str = "7";
 
-/// A cluster that may not have been reached yet.
+/// A cluster, connected on first use.
 pub struct Cluster {
     runtime: Runtime,
     conf: Configuration,
@@ -38,10 +40,10 @@ struct Interrupt {
 }
 
 impl Cluster {
-    /// A cluster by its settings; nothing is asked of it yet.
+    /// A cluster by its settings. Makes no call.
     ///
     /// # Errors
-    /// When the operating system refuses what a runtime needs.
+    /// If the runtime cannot be created.
     pub fn new(mut conf: Configuration) -> Result<Self, String> {
         if !conf.is_set("hbase.client.retries.number") {
             conf.set("hbase.client.retries.number", RETRIES);
@@ -55,10 +57,10 @@ impl Cluster {
         &self.conf
     }
 
-    /// Lets Ctrl-C end waits from now on, instead of the process.
+    /// From now on Ctrl-C interrupts waits instead of ending the process.
     ///
     /// # Errors
-    /// When there can be no thread to hear it.
+    /// If the thread cannot be started.
     pub fn hear_interrupts(&mut self) -> Result<(), String> {
         let interrupt = Arc::new(Interrupt::default());
         let told = interrupt.clone();
@@ -76,14 +78,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Forgets a Ctrl-C that came before.
+    /// Clears an earlier Ctrl-C.
     pub fn clear_interrupt(&self) {
         if let Some(interrupt) = &self.interrupt {
             interrupt.pressed.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Fails when Ctrl-C was pressed since the last statement began.
+    /// Fails if Ctrl-C was pressed since the last statement began.
     pub fn check_interrupt(&self) -> Result<(), Flow> {
         match self.interrupt.as_ref().is_some_and(|i| i.pressed.load(Ordering::SeqCst)) {
             true => Err(Flow::Interrupted),
@@ -91,12 +93,12 @@ impl Cluster {
         }
     }
 
-    /// Waits for what the client does.
+    /// Waits for an operation of the client.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, ClientError>>) -> CommandResult<T> {
         self.until_interrupt(work)?.map_err(CommandError::from)
     }
 
-    /// Waits a while.
+    /// Waits for a time.
     pub fn sleep(&self, seconds: f64) -> Result<(), Flow> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0));
         let time = time.map_err(|_| Failure::argument("time interval out of range"))?;
@@ -109,7 +111,8 @@ impl Cluster {
         done.ok_or(Flow::Interrupted)
     }
 
-    /// Runs work to its end or to a Ctrl-C. Boxed, for each kind of future would have the runtime compiled anew for it.
+    /// Runs a future to its end or to a Ctrl-C. Boxed, so that the runtime is not compiled for each
+    /// future.
     fn finish(&self, work: Pin<Box<dyn Future<Output = ()> + '_>>) -> Result<(), Flow> {
         self.check_interrupt()?;
         let Some(interrupt) = self.interrupt.clone() else {
@@ -130,7 +133,7 @@ impl Cluster {
         })
     }
 
-    /// The connection, made now if there is none.
+    /// The connection, opened if there is none.
     pub fn connection(&mut self) -> CommandResult<Connection> {
         if let Some(connection) = &self.connection {
             return Ok(connection.clone());

@@ -3,14 +3,15 @@
 //! | group | module |
 //! |---|---|
 //! | general | [`general`], [`help`], [`status`] |
-//! | ddl | [`ddl`], [`alter`]; [`schema`] makes descriptors of arguments, [`describe`] shows them |
+//! | ddl | [`ddl`], [`alter`]; [`schema`] builds descriptors, [`describe`] prints them |
 //! | namespace | [`namespace`] |
 //! | dml | [`write`], [`read`]; [`column`] reads columns and their formatters |
 //! | tools | [`tools`], [`switches`], [`regions`] |
 //! | snapshots | [`snapshots`] |
-//! | those that are refused | [`unsupported`] |
+//! | refused commands | [`unsupported`] |
 //!
-//! A command is an entry of its module's table: its name, how many arguments it takes, its function and its help.
+//! A command is an entry of its module's table: its name, how many arguments it takes, its function
+//! and its help.
 
 pub mod alter;
 pub mod column;
@@ -35,17 +36,17 @@ use crate::shell::Shell;
 
 /// A command.
 pub struct Command {
-    /// What the user types.
+    /// Its name.
     pub name: &'static str,
-    /// Other names for it.
+    /// Its aliases.
     pub aliases: &'static [&'static str],
-    /// How many arguments it takes: the least and, if there is a limit, the most.
+    /// The least number of arguments and, if limited, the largest.
     pub args: (usize, Option<usize>),
-    /// Whether the time that it took is told, and errors are told as a command's.
+    /// Whether its duration is printed, and its errors as those of a command.
     pub timed: bool,
-    /// What it does.
+    /// Its function.
     pub run: fn(&mut Shell, Args) -> CommandResult,
-    /// What `help 'name'` says.
+    /// The text of `help 'name'`.
     pub help: &'static str,
 }
 
@@ -60,19 +61,19 @@ impl Command {
         Self { name, aliases: &[], args: (least, Some(most)), timed: true, run, help }
     }
 
-    /// With any number of arguments more.
+    /// Takes any number of further arguments.
     const fn and_more(mut self) -> Self {
         self.args.1 = None;
         self
     }
 
-    /// With another name.
+    /// Adds an alias.
     const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }
 
-    /// Without a word about time.
+    /// Prints no duration.
     const fn untimed(mut self) -> Self {
         self.timed = false;
         self
@@ -81,15 +82,15 @@ impl Command {
 
 /// A group of commands.
 pub struct Group {
-    /// What `help` takes.
+    /// Its name in `help`.
     pub name: &'static str,
     /// The tables of its commands.
     pub commands: &'static [&'static [Command]],
-    /// What is said below its commands.
+    /// The text below its commands.
     pub comment: Option<&'static str>,
 }
 
-/// All groups, in the order that `help` shows them.
+/// All groups, in the order of `help`.
 pub const GROUPS: &[Group] = &[
     Group { name: "general", commands: &[general::COMMANDS, status::COMMANDS], comment: None },
     Group {
@@ -115,7 +116,7 @@ impl Group {
     }
 }
 
-/// All commands: those of the groups, and help itself, which no group lists.
+/// All commands: those of the groups, and `help`, which no group lists.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     GROUPS.iter().flat_map(Group::all).chain(help::COMMANDS)
 }

@@ -1,7 +1,7 @@
-//! What Tab offers: commands, tables, families, keys of hashes and variables.
+//! Completion: commands, tables, families, keys of hashes and variables.
 //!
-//! Names of tables and families are fetched by a thread with a connection of its own, at the start and after statements that
-//! may have changed them, so that neither the prompt nor Tab waits for a cluster. Without one there is less to offer.
+//! A thread with its own connection fetches the names of tables and families, at start and after
+//! statements that may change them. So neither the prompt nor completion waits for the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,17 +14,17 @@ use reedline::{Completer, CompletionResult, Span, Suggestion};
 
 use crate::{command, config, constant};
 
-/// The longest that names may take to be fetched.
+/// The timeout of a fetch of names.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Words that may be typed.
+/// The names that completion offers.
 #[derive(Default)]
 pub struct Words {
     tables: BTreeMap<String, Vec<String>>,
     variables: Vec<String>,
 }
 
-/// Words that the session and the completer share.
+/// Names shared by the session and the completer.
 #[derive(Clone, Default)]
 pub struct SharedWords(Arc<Mutex<Words>>);
 
@@ -33,18 +33,18 @@ impl SharedWords {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The variables that there are now.
+    /// Sets the variables.
     pub fn set_variables(&self, names: Vec<String>) {
         self.with(|words| words.variables = names);
     }
 
-    /// The tables and their families that there are now.
+    /// Sets the tables and their families.
     pub fn set_tables(&self, tables: BTreeMap<String, Vec<String>>) {
         self.with(|words| words.tables = tables);
     }
 }
 
-/// Starts the thread that fetches names, which it does each time it is told to. It ends with the process.
+/// Starts the thread that fetches names on each request. It runs until the process exits.
 pub fn fetch_names(conf: &Configuration, words: SharedWords) -> Option<SyncSender<()>> {
     let mut config = config::client_config(conf).ok()?;
     config.retries = 1;
@@ -76,20 +76,20 @@ fn fetch_loop(config: evenkeel_client::ClientConfig, words: &SharedWords, asked:
     }
 }
 
-/// Where in a line the cursor is.
+/// What the cursor's position expects.
 #[derive(Debug, PartialEq, Eq)]
 enum CursorContext<'a> {
-    /// At the beginning of a statement, behind part of a command.
+    /// At the beginning of a statement, after part of a command.
     Command(&'a str),
     /// In a string that is the first argument.
     Table(&'a str),
     /// In another string; the table, if it is known.
     Family(&'a str, Option<&'a str>),
-    /// Elsewhere, behind part of a word.
+    /// Elsewhere, after part of a word.
     Word(&'a str),
 }
 
-/// Where the end of a line is.
+/// The context at the end of a line.
 fn place(line: &str) -> CursorContext<'_> {
     let statement = &line[statement_begin(line)..];
     let (mut quote, mut strings) = (None, Vec::new());
@@ -119,7 +119,7 @@ fn place(line: &str) -> CursorContext<'_> {
     }
 }
 
-/// Where the last statement of a line begins: behind the last `;` that is in no string.
+/// The begin of a line's last statement: after the last `;` outside strings.
 fn statement_begin(line: &str) -> usize {
     let (mut quote, mut begin) = (None, 0);
     for (at, c) in line.char_indices() {
@@ -133,7 +133,7 @@ fn statement_begin(line: &str) -> usize {
     begin
 }
 
-/// Finds what can stand at the end of a line, and how much of it is typed already.
+/// The completions at the end of a line, and the length of the part already typed.
 fn offers(words: &Words, line: &str) -> (Vec<String>, usize) {
     let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<_>>();
     let (all, typed) = match place(line) {

@@ -1,18 +1,18 @@
-//! How the shell finds and calls a cluster, by HBase's settings.
+//! The client's settings, from HBase's settings.
 
 use evenkeel_client::ClientConfig;
 use evenkeel_common::Configuration;
 
-/// The environment variable that names the user, over what the system says (Hadoop's `UserGroupInformation`).
+/// The environment variable that overrides the system's user (Hadoop's `UserGroupInformation`).
 const USER_VARIABLE: &str = "HADOOP_USER_NAME";
 
-/// Variables that name the user where the system has no name for the process's.
+/// Environment variables for the user, if the system has no name for it.
 const LOGIN_VARIABLES: &[&str] = &["USER", "LOGNAME"];
 
-/// The setting that names the user, over the environment.
+/// The setting that overrides the environment's user.
 const USER_KEY: &str = "hbase.client.user";
 
-/// Settings of which the first that is set tells the registry, where none is named.
+/// If no registry is named, the first of these settings that is set decides.
 const REGISTRIES: &[(&str, &str)] = &[
     ("hbase.zookeeper.quorum", "ZKConnectionRegistry"),
     ("hbase.client.bootstrap.servers", "RpcConnectionRegistry"),
@@ -22,14 +22,14 @@ const REGISTRIES: &[(&str, &str)] = &[
 /// The setting that names the registry.
 const REGISTRY_KEY: &str = "hbase.client.registry.impl";
 
-/// The user that calls are made as.
+/// The user of the calls.
 pub fn user() -> String {
     let set = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
     let named = set(&USER_VARIABLE).or_else(system_user).or_else(|| LOGIN_VARIABLES.iter().find_map(set));
     named.unwrap_or_else(|| "evenkeel".to_owned())
 }
 
-/// The name of the process's user by `/etc/passwd`.
+/// The name of the process's user in `/etc/passwd`.
 fn system_user() -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let id = std::fs::metadata("/proc/self").ok()?.uid().to_string();
@@ -42,11 +42,11 @@ fn system_user() -> Option<String> {
     users.lines().find_map(name_of).filter(|name| !name.is_empty())
 }
 
-/// The client's settings. Where no registry is named it is ZooKeeper, as in HBase 2, unless there are only addresses of
-/// masters or bootstrap servers.
+/// The client's settings. The default registry is ZooKeeper, as in HBase 2, unless only addresses
+/// of masters or bootstrap servers are set.
 ///
 /// # Errors
-/// A value that cannot be used, in words.
+/// A description of the invalid value.
 pub fn client_config(conf: &Configuration) -> Result<ClientConfig, String> {
     let mut conf = conf.clone();
     if !conf.is_set(REGISTRY_KEY)

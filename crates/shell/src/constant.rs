@@ -1,10 +1,12 @@
-//! The shell's constants: words in capitals that stand for their own names, so that keys of hashes need no quotes.
+//! The shell's constants: capitalised words whose value is their own name, so that keys of hashes
+//! need no quotes.
 
-/// Constants that stand for another name than their own.
+/// Constants with a value other than their name.
 const OTHERS: &[(&str, &str)] =
     &[("ENDKEY", "STOPROW"), ("ENDROW", "STOPROW"), ("STARTKEY", "STARTROW"), ("MAX_VERSIONS", "VERSIONS")];
 
-/// All constants but [`OTHERS`]: those of `hbase_constants.rb`, and those that it takes from HBase's descriptor classes.
+/// All constants but [`OTHERS`]: those of `hbase_constants.rb`, and those that it takes from
+/// HBase's descriptor classes.
 pub const NAMES: &[&str] = &[
     "ALLOW_PARTIAL_RESULTS",
     "ALL_METRICS",
@@ -122,7 +124,7 @@ pub const NAMES: &[&str] = &[
     "VISIBILITY",
 ];
 
-/// What a constant stands for; `None` when there is none of that name.
+/// The value of a constant; `None` if there is none of that name.
 pub fn value_of(name: &str) -> Option<&'static str> {
     let other = OTHERS.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
     other.or_else(|| NAMES.binary_search(&name).ok().map(|at| NAMES[at]))

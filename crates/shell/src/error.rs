@@ -1,14 +1,14 @@
-//! Why something did not go through, and how it is said in the stock shell's words.
+//! Errors, and their messages in the stock shell's words.
 
 use std::fmt;
 
 use evenkeel_client::Error as ClientError;
 use evenkeel_common::HBaseError;
 
-/// What leaves an expression other than by a value.
+/// How an expression ends without a value.
 #[derive(Debug)]
 pub enum Flow {
-    /// Something went wrong.
+    /// An error.
     Failure(Failure),
     /// `exit`, with its status.
     Exit(i32),
@@ -18,31 +18,31 @@ pub enum Flow {
     Break,
     /// `next`
     Next,
-    /// Nobody reads the output any more.
+    /// The output is closed.
     Closed,
 }
 
-/// Something that went wrong: a Ruby class and a message.
+/// An error: a Ruby class and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// `NameError`, `ArgumentError`, `RuntimeError`, ...
     pub class: &'static str,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure of a class.
+    /// A failure with a class.
     pub fn new(class: &'static str, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
     }
 
-    /// What commands fail with.
+    /// The error of commands.
     pub fn runtime(message: impl Into<String>) -> Self {
         Self::new("RuntimeError", message)
     }
 
-    /// Arguments that make no sense.
+    /// Invalid arguments.
     pub fn argument(message: impl Into<String>) -> Self {
         Self::new("ArgumentError", message)
     }
@@ -60,26 +60,26 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a command did not go through.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum CommandError {
-    /// The cluster or the client refuses.
+    /// An error of the cluster or the client.
     Client(ClientError),
-    /// The command itself refuses, or something that passes through it.
+    /// An error of the command, or a jump, exit or interrupt through it.
     Flow(Flow),
 }
 
-/// What commands return.
+/// The result of commands.
 pub type CommandResult<T = crate::value::Value> = Result<T, CommandError>;
 
 impl CommandError {
-    /// The exception that a server answered with, without its package; empty when none did.
+    /// The class of a server's exception, without its package; empty for other errors.
     pub fn remote_class(&self) -> &str {
         let Self::Client(client) = self else { return "" };
         client.remote().and_then(|remote| remote.class.rsplit('.').next()).unwrap_or_default()
     }
 
-    /// What the user is told; `subject` is the command's first argument, which many messages name.
+    /// The message for the user; `subject` is the command's first argument.
     pub fn into_flow(self, subject: &str) -> Flow {
         match self {
             Self::Flow(flow) => flow,
@@ -88,7 +88,7 @@ impl CommandError {
     }
 }
 
-/// An error in the stock shell's words (`translate_hbase_exceptions` of its `commands.rb`).
+/// An error as the stock shell prints it (`translate_hbase_exceptions` of its `commands.rb`).
 pub fn describe(error: &ClientError, subject: &str) -> String {
     if let Some(remote) = error.remote() {
         return describe_remote(&remote.class, &remote.message, subject);
@@ -157,7 +157,7 @@ impl From<Failure> for CommandError {
 }
 
 impl From<HBaseError> for CommandError {
-    /// Names and descriptors that are refused before anything is sent.
+    /// Names and descriptors that are refused before the call.
     fn from(error: HBaseError) -> Self {
         Failure::argument(error.message()).into()
     }

@@ -1,8 +1,9 @@
-//! [`FilterText`]: filters that are built by the constructors of HBase's Java classes, and the few other classes that people
-//! use with them.
+//! [`FilterText`]: filters built by the constructors of HBase's Java classes, and the other classes
+//! that scripts use with them.
 //!
-//! A constructor becomes the text of the filter language, `PrefixFilter.new('a')` for example `PrefixFilter('a')`, so that
-//! there is one way from text to filter. What that language cannot say is refused.
+//! A constructor becomes text in the filter language: `PrefixFilter.new('a')` becomes
+//! `PrefixFilter('a')`, so that there is one parser of filters. What that language cannot express
+//! is refused.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,7 +31,7 @@ impl fmt::Display for FilterText {
     }
 }
 
-/// Operators of comparisons, and how the filter language writes them.
+/// Comparison operators, and their form in the filter language.
 const OPERATORS: &[(&str, &str)] = &[
     ("EQUAL", "="),
     ("NOT_EQUAL", "!="),
@@ -40,7 +41,7 @@ const OPERATORS: &[(&str, &str)] = &[
     ("GREATER_OR_EQUAL", ">="),
 ];
 
-/// How filters in a list are taken together.
+/// How a list combines its filters.
 const LIST_OPERATORS: &[&str] = &["MUST_PASS_ALL", "MUST_PASS_ONE"];
 
 /// Filters whose arguments are the same in Java and in the filter language.
@@ -74,7 +75,7 @@ const COMPARATORS: &[(&str, &str)] = &[
     ("RegexStringComparator", "regexstring"),
 ];
 
-/// Classes that are known besides those of filters.
+/// Known classes besides filters.
 const CLASSES: &[&str] = &[
     "Bytes",
     "FilterList",
@@ -86,7 +87,7 @@ const CLASSES: &[&str] = &[
     "TableName",
 ];
 
-/// A constant of a Java class, or the class itself; `None` when it is not known.
+/// A constant of a Java class, or the class itself; `None` if it is unknown.
 pub fn constant(path: &[String]) -> Option<Answer> {
     let name = path.last()?.as_str();
     let is_operator = OPERATORS.iter().any(|(known, _)| *known == name) || LIST_OPERATORS.contains(&name);
@@ -210,7 +211,7 @@ fn argument(class: &str, at: usize, arg: &Value) -> Result<Vec<u8>, Flow> {
         Value::Filter(comparator) => comparator.as_bytes().to_vec(),
         Value::Int(number) => number.to_string().into_bytes(),
         Value::Bool(flag) => flag.to_string().into_bytes(),
-        // A value where a comparator may stand is compared byte by byte.
+        // A value in place of a comparator is compared as bytes.
         Value::Str(bytes) if at == 3 && class.contains("Value") => {
             quoted(&[b"binary:", bytes.as_slice()].concat())
         }

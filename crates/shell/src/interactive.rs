@@ -24,13 +24,13 @@ const HISTORY_LINES: usize = 10_000;
 /// The name of the completion menu within the editor.
 const MENU: &str = "completions";
 
-/// Commands after which names may have changed.
+/// Commands that may change names.
 const CHANGES: &[&str] = &["create", "drop", "alter", "clone", "restore", "truncate"];
 
-/// Reads and runs statements until the user leaves; the exit status.
+/// Reads and runs statements until the user exits; returns the exit status.
 ///
 /// # Errors
-/// A terminal that cannot be used.
+/// If the terminal cannot be used.
 pub fn run(mut session: Session) -> Result<i32, String> {
     session.shell.cluster.hear_interrupts()?;
     let words = SharedWords::default();
@@ -52,20 +52,20 @@ pub fn run(mut session: Session) -> Result<i32, String> {
                 }
             }
             Signal::CtrlD => return Ok(0),
-            // A line that was given up.
+            // A cancelled line.
             _ => {}
         }
     }
 }
 
-/// Asks for names; when that was asked already, once is enough.
+/// Requests a fetch of names, unless one is pending.
 fn ask_names(names: Option<&SyncSender<()>>) {
     if let Some(names) = names {
         let _ = names.try_send(());
     }
 }
 
-/// Runs a source; an exit status when it ends the shell.
+/// Runs a source; returns an exit status if it ends the shell.
 fn run_one(session: &mut Session, source: &str) -> Option<i32> {
     session.shell.cluster.clear_interrupt();
     let outcome = match session.interpreter.parse(source) {
@@ -77,7 +77,7 @@ fn run_one(session: &mut Session, source: &str) -> Option<i32> {
         Err(Flow::Exit(status)) => Some(status),
         Err(Flow::Closed) => Some(0),
         Err(Flow::Interrupted) => session.shell.out.line("\nInterrupted").err().map(|_| 0),
-        // Commands tell of their own failures; here is nobody else to tell.
+        // Commands print their own failures.
         _ => None,
     };
     status.or(session.shell.out.flush().err().map(|_| 0))
@@ -96,7 +96,7 @@ fn editor(words: SharedWords) -> Reedline {
         .with_menu(ReedlineMenu::EngineCompleter(menu))
         .with_edit_mode(Box::new(Emacs::new(keys)))
         .with_validator(Box::new(StatementValidator));
-    // Without a file there is a history of this session.
+    // Without a file the history is that of this session.
     if let Some(history) =
         history_file().and_then(|file| FileBackedHistory::with_file(HISTORY_LINES, file).ok())
     {
@@ -110,7 +110,7 @@ fn history_file() -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".evenkeel_shell_history")))
 }
 
-/// Says whether a source needs another line.
+/// Decides whether a source needs another line.
 struct StatementValidator;
 
 impl Validator for StatementValidator {

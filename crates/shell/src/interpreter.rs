@@ -1,7 +1,7 @@
-//! [`Interpreter`]: what the tree of a source does.
+//! [`Interpreter`]: evaluates the tree of a source.
 //!
-//! It keeps the variables and knows operators, loops and the methods of plain values. Whatever concerns a cluster or an
-//! output is the [`Host`]'s.
+//! It holds the variables, and implements operators, loops and the methods of plain values. The
+//! [`Host`] implements commands and output.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,24 +12,24 @@ use crate::language::ast::{Block, Call, Expr, Jump, Operator, Piece};
 use crate::language::{SyntaxError, parse_with};
 use crate::value::Value;
 
-/// How deep calls and blocks may nest while they run.
+/// The deepest nesting of calls and blocks at run time.
 const DEPTH_MAX: usize = 200;
 
-/// What the language is used for: commands and output.
+/// The environment of the language: commands and output.
 pub trait Host {
-    /// Runs a command; `None` when there is none of that name.
+    /// Runs a command; `None` if there is none of that name.
     fn command(&mut self, name: &str, args: Vec<Value>) -> Option<Result<Value, Flow>>;
 
-    /// Writes bytes for the user to see.
+    /// Writes bytes to the output.
     fn print(&mut self, bytes: &[u8]) -> Result<(), Flow>;
 
-    /// Fails when the user asked to stop.
+    /// Fails if the user pressed Ctrl-C.
     fn check_interrupt(&mut self) -> Result<(), Flow>;
 
     /// Waits.
     fn sleep(&mut self, seconds: f64) -> Result<(), Flow>;
 
-    /// Names of commands that exist, to find a near miss.
+    /// The names of commands, for suggestions.
     fn names(&self) -> Vec<String>;
 }
 
@@ -45,7 +45,7 @@ pub struct Interpreter {
 type Evaluated = Result<Value, Flow>;
 
 impl Interpreter {
-    /// Reads a source.
+    /// Parses a source.
     ///
     /// # Errors
     /// As [`parse_with`].
@@ -61,7 +61,7 @@ impl Interpreter {
     /// The value of an expression.
     ///
     /// # Errors
-    /// A failure, or an exit, interrupt or jump on its way out.
+    /// A failure, exit, interrupt or jump.
     pub fn evaluate(&mut self, host: &mut dyn Host, expr: &Expr) -> Evaluated {
         if self.depth >= DEPTH_MAX {
             return Err(Failure::new("SystemStackError", "stack level too deep").into());
@@ -158,7 +158,7 @@ impl Interpreter {
         Ok(value)
     }
 
-    /// A constant of the shell stands for its name; a path for a class of Java.
+    /// Evaluates a constant: of the shell, or a path to a Java class.
     fn constant(&self, path: &[String]) -> Evaluated {
         if let [name] = path
             && let Some(value) = crate::constant::value_of(name)
@@ -189,7 +189,7 @@ impl Interpreter {
         }
     }
 
-    /// A command, or one of Ruby's own words.
+    /// Calls a command, or a function of Ruby.
     fn plain_call(&mut self, host: &mut dyn Host, call: &Call) -> Evaluated {
         if let ("import" | "java_import" | "include_class", [Expr::Constant(path)]) =
             (call.name.as_str(), call.args.as_slice())
@@ -256,7 +256,7 @@ impl Interpreter {
         Ok(value)
     }
 
-    /// Runs a body once; false when a `break` ended the loop.
+    /// Runs a loop's body once; returns false if a `break` ended the loop.
     fn round(&mut self, host: &mut dyn Host, body: &Expr) -> Result<bool, Flow> {
         host.check_interrupt()?;
         match self.evaluate(host, body) {
@@ -299,7 +299,7 @@ impl Interpreter {
         }
     }
 
-    /// A method with a block: `each` and its like.
+    /// Calls a method with a block, such as `each`.
     fn iterate(
         &mut self,
         host: &mut dyn Host,
@@ -323,7 +323,7 @@ impl Interpreter {
         Ok(plan.keep.result(kept, of))
     }
 
-    /// Sets a block's names; an array given alone is spread over several names.
+    /// Sets a block's parameters; a lone array is spread over several parameters.
     fn give(&mut self, block: &Block, given: &[Value]) {
         let spread = match given {
             [Value::Array(items)] if block.names.len() > 1 => items.as_slice(),
@@ -356,7 +356,7 @@ fn no_command(host: &dyn Host, name: &str, bare: bool) -> Failure {
     failure
 }
 
-/// Letters to add, remove or replace between two words.
+/// The edit distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

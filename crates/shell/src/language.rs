@@ -1,20 +1,20 @@
-//! The part of Ruby that people type into the HBase shell, read into a tree.
+//! The part of Ruby that HBase shell scripts use, parsed into a tree.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`token`] | words, literals and marks |
+//! | [`token`] | words, literals and operators |
 //! | [`ast`] | the tree, and how it is printed |
 //! | [`parser`] | tokens to tree |
-//! | `calls`, `blocks` | its parts for calls, and for blocks and loops |
+//! | `calls`, `blocks` | the parser's parts for calls, and for blocks and loops |
 //! | `escape` | escapes in strings |
 //!
-//! Read are: literals (strings with escapes and `#{}`, numbers, symbols, arrays, hashes, ranges, `%w[]`), calls with and
-//! without parentheses, with a receiver and with a block, constants and paths of them, operators, assignments, indexing,
-//! `if`, `unless`, `while`, `until`, `for`, `begin`/`rescue`, and the forms with a condition behind. Not read are
-//! definitions (`def`, `class`), `case`, regular expressions, here-documents and backquotes; they are refused with their
-//! place.
+//! Supported: literals (strings with escapes and `#{}`, numbers, symbols, arrays, hashes, ranges,
+//! `%w[]`), calls with and without parentheses, with a receiver and with a block, constants and
+//! paths of them, operators, assignments, indexing, `if`, `unless`, `while`, `until`, `for`,
+//! `begin`/`rescue`, and trailing conditions. Definitions (`def`, `class`), `case`, regular
+//! expressions, here-documents and backquotes are refused, with their position.
 //!
-//! Nothing here panics or recurses without bound, whatever it is given.
+//! No input makes it panic or recurse without bound.
 
 pub mod ast;
 mod blocks;
@@ -26,29 +26,29 @@ pub mod token;
 pub use ast::Expr;
 pub use parser::{parse, parse_with};
 
-/// Why a source cannot be read.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// Byte offset in the source.
     pub at: usize,
-    /// What is wrong there.
+    /// The message.
     pub message: String,
-    /// Whether more lines may make it right.
+    /// Whether more lines may complete the source.
     pub incomplete: bool,
 }
 
 impl SyntaxError {
-    /// An error that no more input can mend.
+    /// An error that more input cannot fix.
     pub fn new(at: usize, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), incomplete: false }
     }
 
-    /// A source that ends too early.
+    /// A source that is incomplete.
     pub fn incomplete(at: usize) -> Self {
         Self { at, message: "unexpected end of input".to_owned(), incomplete: true }
     }
 
-    /// The number of the line it is in, from 0, the line, and the column in characters.
+    /// The line number from 0, the line, and the column in characters.
     pub fn place<'a>(&self, source: &'a str) -> (usize, &'a str, usize) {
         let at = (0..=self.at.min(source.len())).rev().find(|at| source.is_char_boundary(*at)).unwrap_or(0);
         let begin = source[..at].rfind('\n').map_or(0, |line_end| line_end + 1);

@@ -10,11 +10,12 @@
 //!         output    rows and columns
 //! ```
 //!
-//! The contract is the stock shell: the same words do the same and print the same. Where it prints a Java object's address
-//! or a Ruby backtrace, this prints what is known instead. The stock shell is JRuby and takes any program; this takes the
-//! part of Ruby that [`language`] describes and refuses the rest with its place.
+//! The contract is the stock shell: the same input has the same effect and prints the same output.
+//! Where that prints a Java object's address or a Ruby backtrace, this prints what is known. The
+//! stock shell is JRuby and runs any program; this runs the part of Ruby that [`language`]
+//! describes, and refuses the rest with its position.
 //!
-//! Nothing is asked of a cluster before the first command that needs it, so the shell starts in milliseconds.
+//! The shell connects with the first command that needs the cluster, so it starts in milliseconds.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
@@ -45,10 +46,10 @@ use evenkeel_common::Configuration;
 use crate::output::Output;
 use crate::session::Session;
 
-/// How the shell is started.
+/// The options of the shell.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// A failed command ends the shell with a status that is not 0 (`-n`).
+    /// A failed command ends the shell with a non-zero status (`-n`).
     pub noninteractive: bool,
     /// A source to run instead of reading any (`-e`).
     pub expression: Option<String>,
@@ -59,7 +60,7 @@ pub struct Options {
 /// Runs a shell to its end and returns its exit status.
 ///
 /// # Errors
-/// What keeps it from starting, in words.
+/// A message, if the shell cannot start.
 pub fn run(conf: Configuration, options: &Options) -> Result<i32, String> {
     let terminal = std::io::stdin().is_terminal();
     let goes_on = !options.noninteractive && options.expression.is_none();

@@ -1,18 +1,18 @@
 //! [`Output`]: the stock shell's tables, `row(s)` lines and messages, on a terminal or not.
 //!
-//! On a terminal, columns are as wide as it allows and longer texts go on below; elsewhere every row is one line.
+//! On a terminal, columns fit its width and longer texts wrap; elsewhere every row is one line.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use crate::error::Flow;
 
-/// Where everything that the user sees goes.
+/// The output for the user.
 pub struct Output {
     writer: Box<dyn Write>,
     terminal: bool,
 }
 
-/// What columns are narrowed to when the terminal says nonsense.
+/// The width if the terminal reports an unusable one.
 const WIDTH_MIN: usize = 20;
 
 impl Output {
@@ -23,23 +23,23 @@ impl Output {
         Self { writer: Box::new(std::io::BufWriter::with_capacity(1 << 16, stdout)), terminal }
     }
 
-    /// Any writer, taken for no terminal.
+    /// Any writer, treated as not a terminal.
     pub fn to(writer: impl Write + 'static) -> Self {
         Self { writer: Box::new(writer), terminal: false }
     }
 
-    /// Whether it is a terminal: then there are colours and widths.
+    /// Returns true if it is a terminal, with colours and a width.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Columns of the terminal; `None` elsewhere.
+    /// The width of the terminal; `None` elsewhere.
     fn width(&self) -> Option<usize> {
         let size = self.terminal.then(crossterm::terminal::size)?.ok()?;
         Some(usize::from(size.0).max(WIDTH_MIN))
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub fn print(&mut self, bytes: &[u8]) -> Result<(), Flow> {
         self.writer.write_all(bytes).map_err(closed)
     }
@@ -50,7 +50,7 @@ impl Output {
         self.print(b"\n")
     }
 
-    /// Writes a line in a colour, on a terminal.
+    /// Writes a line, in a colour on a terminal.
     pub fn coloured(&mut self, colour: u8, line: &str) -> Result<(), Flow> {
         match self.terminal {
             true => self.line(format!("\x1b[{colour}m{line}\x1b[0m")),
@@ -58,17 +58,17 @@ impl Output {
         }
     }
 
-    /// Shows what was written so far.
+    /// Flushes the output.
     pub fn flush(&mut self) -> Result<(), Flow> {
         self.writer.flush().map_err(closed)
     }
 
-    /// The names over columns.
+    /// Writes the header of a table.
     pub fn header(&mut self, names: &[&str]) -> Result<(), Flow> {
         self.columns(names, false)
     }
 
-    /// A row of one or two columns, set in by one space when it has two.
+    /// Writes a row of one or two columns, indented by one space if it has two.
     pub fn row(&mut self, cells: &[&str]) -> Result<(), Flow> {
         self.columns(cells, true)
     }
@@ -110,7 +110,7 @@ fn closed(error: std::io::Error) -> Flow {
     }
 }
 
-/// A text in pieces of a width, in characters; whole when there is none.
+/// Splits a text by width in characters; does not if there is no width.
 fn wrap(text: &str, width: Option<usize>) -> Vec<&str> {
     let Some(width) = width else { return vec![text] };
     let mut pieces = Vec::new();

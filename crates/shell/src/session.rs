@@ -1,7 +1,7 @@
-//! [`Session`]: sources read line by line, run statement by statement, and told about.
+//! [`Session`]: reads sources line by line, runs their statements and prints results.
 //!
-//! Off a terminal, lines are echoed behind the prompt that the stock shell prints, so that a log of a script shows what was
-//! asked beside what was answered.
+//! If the output is not a terminal, lines are echoed after the stock shell's prompt, so that a
+//! script's log shows each statement with its output.
 
 use evenkeel_common::console;
 
@@ -12,19 +12,20 @@ use crate::output::Output;
 use crate::shell::Shell;
 use crate::value::Value;
 
-/// A shell and the variables of its user.
+/// A shell and its variables.
 pub struct Session {
-    /// What runs commands.
+    /// Runs commands.
     pub shell: Shell,
-    /// What runs the language.
+    /// Evaluates the language.
     pub interpreter: Interpreter,
-    /// Lines read so far.
+    /// The number of lines read.
     lines: usize,
-    /// Whether lines come from the input, not from a script: an error that ends the shell then goes to standard error.
+    /// Whether lines come from the input, not from a script: an error that ends the shell then goes
+    /// to standard error.
     from_input: bool,
 }
 
-/// What stands before a statement.
+/// The prompt.
 pub const BANNER: &str = "HBase Shell\nUse \"help\" to get list of supported commands.\nUse \"exit\" to quit this \
                           interactive shell.\nVersion ";
 
@@ -37,18 +38,18 @@ impl Session {
         Self { shell, interpreter: Interpreter::default(), lines: 0, from_input: false }
     }
 
-    /// `hbase:NUMBER:DEPTH>`, with `*` instead of `>` where a statement goes on.
+    /// `hbase:NUMBER:DEPTH>`, with `*` instead of `>` within a statement.
     pub fn prompt(&self, going_on: bool) -> String {
         let (depth, mark) = if going_on { (1, '*') } else { (0, '>') };
         format!("hbase:{:03}:{depth}{mark} ", self.lines + 1)
     }
 
-    /// Counts lines that were read, for the prompt.
+    /// Counts lines for the prompt.
     pub fn count_lines(&mut self, lines: usize) {
         self.lines += lines;
     }
 
-    /// Runs a whole source; its exit status when it ends the shell.
+    /// Runs a whole source; returns the exit status if it ends the shell.
     pub fn run_source(&mut self, source: &str) -> Option<i32> {
         let outcome = match self.interpreter.parse(source) {
             Ok(statements) => self.run_statements(&statements, false),
@@ -57,14 +58,14 @@ impl Session {
         self.status(outcome)
     }
 
-    /// Runs lines, echoed behind prompts; an exit status when they end the shell.
+    /// Runs lines and echoes them after prompts; returns an exit status if they end the shell.
     pub fn run_lines(&mut self, lines: impl Iterator<Item = String>) -> Option<i32> {
         let mut lines = lines;
         let mut source = |_: &mut Shell| lines.next();
         self.echo_all(&mut source)
     }
 
-    /// Runs the lines of the input; its exit status.
+    /// Runs the lines of the input; returns the exit status.
     pub fn run_input(&mut self, banner: bool) -> i32 {
         if banner && self.print_banner().is_err() {
             return 0;
@@ -74,7 +75,7 @@ impl Session {
         self.echo_all(&mut source).unwrap_or(0)
     }
 
-    /// Says what this is.
+    /// Prints the banner.
     pub fn print_banner(&mut self) -> Result<(), Flow> {
         self.shell.out.line(format!("{BANNER}{}", crate::command::general::VERSION))
     }
@@ -90,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Reads and runs one statement; false at the end of the input.
+    /// Reads and runs one statement; returns false at the end of the input.
     fn echo_one(&mut self, next: &mut dyn FnMut(&mut Shell) -> Option<String>) -> Result<bool, Flow> {
         let mut source = String::new();
         let first = self.lines;
@@ -115,11 +116,11 @@ impl Session {
         }
     }
 
-    /// Runs statements; the value of each one is shown as Ruby shows it, or not at all.
+    /// Runs statements, and prints their values as Ruby does if requested.
     pub fn run_statements(&mut self, statements: &[Expr], show: bool) -> Result<(), Flow> {
         for (i, statement) in statements.iter().enumerate() {
             let outcome = self.interpreter.evaluate(&mut self.shell, statement);
-            // Of several statements in a line, the value of the last is shown.
+            // Only the value of a line's last statement is printed.
             let last = i + 1 == statements.len();
             match outcome {
                 Ok(Value::Nil) => {}
@@ -132,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells of a failure that is no command's, and goes on; or passes it on, where failures end the shell.
+    /// Prints a failure outside commands and continues, or returns it if failures end the shell.
     fn tell(&mut self, failure: &Failure) -> Result<(), Flow> {
         if !self.shell.goes_on {
             return Err(failure.clone().into());
@@ -140,7 +141,7 @@ impl Session {
         tell_failure(&mut self.shell.out, failure)
     }
 
-    /// Tells of a source that cannot be read: the line, and a mark below the place.
+    /// Prints a syntax error: the line, with a mark below the position.
     pub fn tell_syntax(&mut self, error: &SyntaxError, source: &str, first: usize) -> Result<(), Flow> {
         let (number, line, column) = error.place(source);
         let number = first + number + 1;
@@ -149,7 +150,7 @@ impl Session {
         self.tell(&Failure::new("SyntaxError", message))
     }
 
-    /// The exit status that an outcome means, if it ends the shell.
+    /// The exit status of an outcome that ends the shell.
     fn status(&mut self, outcome: Result<(), Flow>) -> Option<i32> {
         let status = match outcome {
             Ok(()) | Err(Flow::Break | Flow::Next) => None,
@@ -169,13 +170,13 @@ impl Session {
         status.or(flushed.is_err().then_some(0))
     }
 
-    /// Whether the user asked to stop; see [`Host::check_interrupt`].
+    /// Fails if the user pressed Ctrl-C; see [`Host::check_interrupt`].
     pub fn check_interrupt(&mut self) -> Result<(), Flow> {
         self.shell.check_interrupt()
     }
 }
 
-/// A failure in the words of irb.
+/// A failure as irb prints it.
 fn tell_failure(out: &mut Output, failure: &Failure) -> Result<(), Flow> {
     out.line("Traceback (most recent call last):")?;
     let mut lines = failure.message.lines();

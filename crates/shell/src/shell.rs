@@ -1,4 +1,4 @@
-//! [`Shell`]: commands run against a cluster, their output and their errors.
+//! [`Shell`]: runs commands on a cluster and prints their output and errors.
 
 use std::io::BufRead;
 use std::time::Instant;
@@ -20,19 +20,19 @@ const RED: u8 = 31;
 /// Reads one line; `None` at the end of the input.
 pub type ReadLine = Box<dyn FnMut() -> std::io::Result<Option<String>>>;
 
-/// What commands work with.
+/// The environment of commands.
 pub struct Shell {
     /// The cluster.
     pub cluster: Cluster,
-    /// Where the user sees results.
+    /// The output.
     pub out: Output,
-    /// Whether a failed command is told and the next one goes on; otherwise it ends the shell.
+    /// Whether a failed command is printed and the next one runs; otherwise it ends the shell.
     pub goes_on: bool,
     read_line: ReadLine,
 }
 
 impl Shell {
-    /// A shell; `read_line` gives the answers to its questions.
+    /// A shell; `read_line` reads answers to its questions.
     ///
     /// # Errors
     /// As [`Cluster::new`].
@@ -45,7 +45,7 @@ impl Shell {
         (self.read_line)()
     }
 
-    /// Asks a question that must be answered with something that begins with `y`.
+    /// Asks for confirmation: an answer that begins with `y`.
     pub fn confirm(&mut self, question: &str) -> CommandResult<bool> {
         self.out.line(question)?;
         self.out.flush()?;
@@ -53,7 +53,7 @@ impl Shell {
         Ok(answer.trim_start().starts_with(['y', 'Y']))
     }
 
-    /// Waits for what the client does, and shows what was written so far when that may take its time.
+    /// Flushes the output, then waits for an operation of the client.
     pub fn wait<T>(
         &mut self,
         work: impl Future<Output = Result<T, evenkeel_client::Error>>,
@@ -68,7 +68,7 @@ impl Shell {
         self.told(command.name, began, outcome)
     }
 
-    /// Tells of an error, unless errors end the shell, and of the time that a command took.
+    /// Prints an error, unless errors end the shell, and the time that a command took.
     fn told(&mut self, name: &str, began: Instant, outcome: Result<Value, Flow>) -> Result<Value, Flow> {
         match outcome {
             Err(Flow::Failure(failure)) if self.goes_on => {

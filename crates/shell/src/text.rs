@@ -1,11 +1,11 @@
-//! Bytes and times as the stock shell shows them.
+//! Bytes and times in the stock shell's formats.
 
 use chrono::{Local, Offset, TimeZone, Utc};
 use evenkeel_common::RegionInfo;
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// `Bytes.toStringBinary`: printable ASCII as it is, all else as `\xHH`.
+/// `Bytes.toStringBinary`: printable ASCII unchanged, other bytes as `\xHH`.
 pub fn binary(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -18,7 +18,7 @@ pub fn binary(bytes: &[u8]) -> String {
     text
 }
 
-/// `Bytes.toBytesBinary`: `\xHH` is a byte, all else stands for itself.
+/// `Bytes.toBytesBinary`: `\xHH` is a byte, other text is unchanged.
 pub fn from_binary(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -45,8 +45,8 @@ fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|d| d as u8)
 }
 
-/// Milliseconds since 1970 as `LocalDateTime` prints them in the local time zone: `2024-02-29T12:00:00.001`, with seconds
-/// and their fraction left out when they are 0.
+/// Milliseconds since 1970 as `LocalDateTime` prints them in the local time zone:
+/// `2024-02-29T12:00:00.001`, without seconds and their fraction if they are 0.
 pub fn local_time(ms: i64) -> String {
     let local = ms.saturating_add(offset_ms(ms));
     let (days, of_day) = (local.div_euclid(MS_PER_DAY), local.rem_euclid(MS_PER_DAY));
@@ -67,8 +67,8 @@ pub fn ruby_time(seconds: i64) -> String {
     time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S %z").to_string())
 }
 
-/// Milliseconds since 1970 as `java.util.Date` prints them, but with the offset of a time zone other than UTC for its name:
-/// `Thu Feb 29 12:00:00 UTC 2024`.
+/// Milliseconds since 1970 as `java.util.Date` prints them, but with the offset in place of the
+/// name of a time zone other than UTC: `Thu Feb 29 12:00:00 UTC 2024`.
 pub fn java_date(ms: i64) -> String {
     let Some(time) = Local.timestamp_millis_opt(ms).earliest() else { return ms.to_string() };
     let zone = match time.offset().fix().local_minus_utc() {
@@ -78,15 +78,15 @@ pub fn java_date(ms: i64) -> String {
     time.format(&format!("%a %b %d %H:%M:%S {zone} %Y")).to_string()
 }
 
-/// What the local clock is ahead of UTC at a time. Beyond the calendar of the library (260,000 years), UTC.
+/// The local offset from UTC at a time; 0 beyond the library's calendar (260,000 years).
 fn offset_ms(ms: i64) -> i64 {
     let utc = Utc.timestamp_millis_opt(ms).earliest();
     let offset = utc.map(|utc| utc.with_timezone(&Local).offset().fix().local_minus_utc());
     i64::from(offset.unwrap_or(0)) * 1000
 }
 
-/// The date of a day since 1970 in the calendar of ISO 8601: a cycle of 400 years has 146,097 days, and years begin in
-/// March so that the odd day is the last.
+/// The date of a day since 1970 in the calendar of ISO 8601: a cycle of 400 years has 146,097 days,
+/// and years begin in March so that the leap day is the last.
 fn date(days: i64) -> String {
     let days = days + 719_468;
     let (cycle, of_cycle) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -103,7 +103,7 @@ fn date(days: i64) -> String {
     }
 }
 
-/// A region as `RegionInfo.toString` has it.
+/// A region in the format of `RegionInfo.toString`.
 pub fn region(region: &RegionInfo) -> String {
     let mut text = format!(
         "{{ENCODED => {}, NAME => '{}', STARTKEY => '{}', ENDKEY => '{}'",

@@ -1,6 +1,6 @@
-//! [`Value`]: what a shell expression is worth, and the two ways Ruby prints it.
+//! [`Value`]: a value of the shell's language, and Ruby's two printed forms of it.
 //!
-//! Strings are bytes, as row keys and cell values are; text is only how they are shown.
+//! Strings are bytes, like row keys and cell values.
 
 use std::fmt::Write;
 
@@ -17,9 +17,9 @@ pub enum Value {
     Nil,
     /// `true` or `false`
     Bool(bool),
-    /// A whole number. Ruby's have no limit; these are 64 bits, and arithmetic past that is an error.
+    /// A whole number. 64 bits, unlike Ruby's; overflow is an error.
     Int(i64),
-    /// A number with a point.
+    /// A floating-point number.
     Float(f64),
     /// A string of bytes.
     Str(Vec<u8>),
@@ -33,18 +33,18 @@ pub enum Value {
     Range {
         /// The first number.
         from: i64,
-        /// The last number, or the one after.
+        /// The last number, or the one after it.
         to: i64,
-        /// Whether `to` is left out.
+        /// Whether `to` is excluded.
         exclusive: bool,
     },
-    /// What `get_table` and `create` return.
+    /// A table, from `get_table` or `create`.
     Table(TableName),
-    /// A filter that was built by its constructor.
+    /// A filter, from its constructor.
     Filter(FilterText),
-    /// What `rescue => e` catches.
+    /// An exception, from `rescue => e`.
     Exception(Failure),
-    /// A Java object that commands return and nothing takes: only its text is kept.
+    /// A Java object that commands return and none takes; only its text is kept.
     Java(String),
 }
 
@@ -58,7 +58,7 @@ impl Hash {
         &self.0
     }
 
-    /// Sets a key, in its old place if it has one.
+    /// Sets a key; an existing one keeps its position.
     pub fn insert(&mut self, key: Value, value: Value) {
         match self.0.iter_mut().find(|(k, _)| *k == key) {
             Some(pair) => pair.1 = value,
@@ -71,12 +71,12 @@ impl Hash {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// The value of a constant's key, written as a constant, a string or a symbol.
+    /// The value of a constant's key, which may be a constant, a string or a symbol.
     pub fn option(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(k, _)| k.is_named(key)).map(|(_, v)| v)
     }
 
-    /// Takes the value of a constant's key out.
+    /// Removes and returns the value of a constant's key.
     pub fn take(&mut self, key: &str) -> Option<Value> {
         let at = self.0.iter().position(|(k, _)| k.is_named(key))?;
         Some(self.0.remove(at).1)
@@ -102,12 +102,12 @@ impl Value {
         Self::Array(texts.into_iter().map(Self::text).collect())
     }
 
-    /// Everything but `nil` and `false`.
+    /// Returns true for every value but `nil` and `false`.
     pub fn is_true(&self) -> bool {
         !matches!(self, Self::Nil | Self::Bool(false))
     }
 
-    /// Whether it is a string or symbol of this name.
+    /// Returns true for a string or symbol with this text.
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Self::Str(text) => text == name.as_bytes(),
@@ -116,7 +116,7 @@ impl Value {
         }
     }
 
-    /// The Ruby class that error messages name.
+    /// The name of its Ruby class, for messages.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Nil => "NilClass",
@@ -151,7 +151,7 @@ impl Value {
         String::from_utf8_lossy(&self.to_bytes()).into_owned()
     }
 
-    /// Ruby's `inspect`: what stands behind `=>`. It reads back as the same value.
+    /// Ruby's `inspect`, printed after `=>`. It parses to the same value.
     pub fn inspect(&self) -> String {
         match self {
             Self::Nil => "nil".to_owned(),
@@ -206,8 +206,8 @@ fn scientific(number: f64) -> String {
     format!("{mantissa}{point}e{sign}{digits:0>2}")
 }
 
-/// A string between double quotes: text as it is, control characters as escapes (`\u0000`), bytes that are not UTF-8 as
-/// `\xFF`.
+/// A string in double quotes: text unchanged, control characters as escapes (`\u0000`), bytes that
+/// are not UTF-8 as `\xFF`.
 pub fn inspect_bytes(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len() + 2);
     shown.push('"');

@@ -1,5 +1,5 @@
-//! The language: what is printed reads back the same, what is typed means what it means in the stock shell, and nothing
-//! that is typed panics.
+//! The language: printed trees parse to themselves, input has the stock shell's meaning, and no
+//! input panics.
 
 use std::time::{Duration, Instant};
 
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// `EVENKEEL_FUZZ_SECONDS` makes it run for that long.
+/// `EVENKEEL_FUZZ_SECONDS` sets its duration.
 #[test]
 fn mutated_statements_do_not_panic() {
     use proptest::strategy::ValueTree;

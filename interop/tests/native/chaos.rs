@@ -1,15 +1,18 @@
-//! Writes and scans while sockets break at random bytes, answers come late or as garbage, regions close, open, merge and
-//! split, and the server is killed and started again. Afterwards every increment and append that was acknowledged has been
-//! made exactly once, and every scan has given each row once.
+//! Writes and scans while sockets break at random bytes, answers come late or as garbage, regions
+//! close, open, merge and split, and the server is killed and started again. Afterwards every
+//! increment and append that was acknowledged has been made exactly once, and every scan has given
+//! each row once.
 //!
 //! # What a restart proves
-//! A retry is known by its nonce, which a server that comes up learns from the edits it replays (in stock HBase,
-//! `ServerNonceManager.reportOperationFromWal`). What was flushed may not be replayed, and then its nonces are not known: an
-//! increment is made again when its answer was lost, its region was flushed, and the server was killed before the retry.
-//! `restart` loses answers on purpose. Both servers know the retry of what was not flushed; stock HBase makes again what
-//! was; Evenkeel knows that too, as its log is replayed from before the flush. Neither opens a region again that was split
-//! or merged away, so both forget what was in its log. The writers therefore have an answer to all they sent before the
-//! last split when the server is killed, and from them nothing is made twice, on either server.
+//! A retry is known by its nonce, which a server that comes up learns from the edits it replays (in
+//! stock HBase, `ServerNonceManager.reportOperationFromWal`). What was flushed may not be replayed,
+//! and then its nonces are not known: an increment is made again when its answer was lost, its
+//! region was flushed, and the server was killed before the retry. `restart` loses answers on
+//! purpose. Both servers know the retry of what was not flushed; stock HBase makes again what was;
+//! Evenkeel knows that too, as its log is replayed from before the flush. Neither opens a region
+//! again that was split or merged away, so both forget what was in its log. The writers therefore
+//! have an answer to all they sent before the last split when the server is killed, and from them
+//! nothing is made twice, on either server.
 
 use std::io;
 use std::pin::Pin;
@@ -202,8 +205,8 @@ async fn answered(rounds: &Rounds) {
     }
 }
 
-/// Kills the server and starts it again, while the answers to two increments are lost: one that is in the log only, and one
-/// that was flushed.
+/// Kills the server and starts it again, while the answers to two increments are lost: one that is
+/// in the log only, and one that was flushed.
 async fn restart(site: &Site, server: Server) -> Server {
     let calm = connect(site.config()).await;
     let (admin, name) = (calm.admin(), "lost".parse::<TableName>().expect("legal"));
@@ -261,7 +264,8 @@ async fn write(kind: ServerKind, table: Table, writer: usize, done: Arc<AtomicBo
     while !done.load(Ordering::Relaxed) {
         let added = table.increment(Increment::new(&row).column("f", "n", 1)).await.expect("added");
         count += 1;
-        // Nothing is what stock HBase answers to a retry over a restart (see `restart`); the Get below sees what it made.
+        // Nothing is what stock HBase answers to a retry over a restart (see `restart`); the Get
+        // below sees what it made.
         let of_retry = (kind == ServerKind::Stock).then_some(count);
         assert_eq!(added.counter("f", "n").or(of_retry), Some(count), "writer {writer}");
         table.append(Append::new(&row).column("f", "s", "x")).await.expect("appended");

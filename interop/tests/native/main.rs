@@ -1,5 +1,6 @@
-//! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, by the same code: what it does
-//! (`suite`), and that nothing is lost or made twice while sockets break, regions come and go and the server is killed (`chaos`).
+//! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, by the same
+//! code: what it does (`suite`), and that nothing is lost or made twice while sockets break,
+//! regions come and go and the server is killed (`chaos`).
 //!
 //! `EVENKEEL_INTEROP_TARGET` changes nothing here: both servers are started.
 

@@ -125,7 +125,8 @@ async fn schema(admin: &Admin) {
     assert!(unknown.to_string().contains("schema"), "{unknown}");
 }
 
-/// Rows 00 to 19 over three regions: `f:n` is the number as 8 bytes, `f:s` a word, `g:odd` only of odd rows.
+/// Rows 00 to 19 over three regions: `f:n` is the number as 8 bytes, `f:s` a word, `g:odd` only of
+/// odd rows.
 async fn filled(connection: &Connection) -> Table {
     let table = name("suite");
     let descriptor = TableDescriptor::new(table.clone()).with_family(family("f")).with_family(family("g"));
@@ -345,8 +346,9 @@ async fn writes(connection: &Connection) {
     assert!(large.is_final(), "{large}");
 }
 
-/// Reads of replicas. Stock's second replica has what was flushed before it was opened, and no more until it is opened again;
-/// Evenkeel has one replica of each region, so reads that any may answer are answered by that.
+/// Reads of replicas. Stock's second replica has what was flushed before it was opened, and no more
+/// until it is opened again; Evenkeel has one replica of each region, so reads that any may answer
+/// are answered by that.
 async fn replicas(site: &Site, connection: &Connection) {
     let (admin, name) = (connection.admin(), name("replicas"));
     let descriptor = TableDescriptor::new(name.clone()).with_region_replication(2).with_family(family("f"));

@@ -1,4 +1,5 @@
-//! `block_cache_hit`: CPU of one hit, for one hot block and for blocks at random, from one thread and from two.
+//! `block_cache_hit`: CPU of one hit, for one hot block and for blocks at random, from one thread
+//! and from two.
 //!
 //! Counts CPU time of the threads, so that a busy machine disturbs it less.
 

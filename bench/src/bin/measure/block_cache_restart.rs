@@ -1,8 +1,9 @@
-//! `block_cache_restart [MIB [file | mmap]]`: how soon a cache in a file is warm after `kill -9`. A process fills the cache
-//! and is killed; another one opens it and asks for every block.
+//! `block_cache_restart [MIB [file | mmap]]`: how soon a cache in a file is warm after `kill -9`. A
+//! process fills the cache and is killed; another one opens it and requests every block.
 //!
-//! Blocks have 64 KiB, as data blocks do by default. Times count from the kill, so the first hit includes the start of the
-//! second process. The page cache keeps what the first process wrote: this is a crash of the server, not of the machine.
+//! Blocks have 64 KiB, as data blocks do by default. Times count from the kill, so the first hit
+//! includes the start of the second process. The page cache keeps what the first process wrote:
+//! this is a crash of the server, not of the machine.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;

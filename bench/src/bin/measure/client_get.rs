@@ -1,8 +1,8 @@
-//! `client_get [TASKS [GETS]]`: CPU of a Get in the native client, against a synthetic RegionServer on a thread of its own
-//! that answers each Get with one cell of 100 bytes.
+//! `client_get [TASKS [GETS]]`: CPU of a Get in the native client, against a synthetic RegionServer
+//! on a thread of its own that answers each Get with one cell of 100 bytes.
 //!
-//! The client runs on one thread; the kernel's share of its sockets is counted as its own. Both threads' time is printed
-//! for their ratio, since the machine's speed is not constant.
+//! The client runs on one thread; the kernel's part of its sockets is included. The times of both
+//! threads are printed, for their ratio, since the machine's speed varies.
 
 #[path = "../../../../crates/client/tests/fake/mod.rs"]
 mod fake;
@@ -20,7 +20,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Starts the server on a thread; gives its address and a way to ask for its CPU time.
+/// Starts the server on a thread; returns its address and its CPU time.
 fn server() -> (String, Arc<AtomicUsize>) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let cpu_ns = Arc::new(AtomicUsize::new(0));

@@ -1,7 +1,9 @@
-//! `hfile_instructions write|read|seek ENCODING CODEC CELLS TIMES`: one operation, repeated, for a profiler, in a temporary
-//! directory. Cells are made in advance; the operation is in the functions `measured_*`:
+//! `hfile_instructions write|read|seek ENCODING CODEC CELLS TIMES`: one operation, repeated, for a
+//! profiler, in a temporary directory. Cells are made in advance; the operation is in the functions
+//! `measured_*`:
 //!
-//! `valgrind --tool=callgrind --toggle-collect='*measured_read*' target/release/measure hfile_instructions read DIFF NONE 20000 1`
+//! `valgrind --tool=callgrind --toggle-collect='*measured_read*' target/release/measure
+//! hfile_instructions read DIFF NONE 20000 1`
 
 use std::hint::black_box;
 use std::path::Path;
@@ -45,7 +47,7 @@ pub fn run(words: &[String]) -> Outcome {
     Ok(())
 }
 
-/// The cells of the report of store files: three columns a row, values half random.
+/// The cells of the store file report: three columns a row, half-random values.
 fn cells(count: usize) -> Vec<KeyValue> {
     let mut random = Random::new(1);
     (0..count)

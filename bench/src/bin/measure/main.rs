@@ -16,7 +16,8 @@
 //! | [`wal_appends`] | appends, syncs and rolls of the WAL |
 //! | [`write_behind`] | what a large file costs a log on the same disk |
 //!
-//! Arguments are described in each tool's module. `hfile_support` is the test support of the crate `hfile`.
+//! Arguments are described in each tool's module. `hfile_support` is the test support of the crate
+//! `hfile`.
 
 mod block_cache_hit;
 mod block_cache_restart;
@@ -35,7 +36,7 @@ mod write_behind;
 
 use std::process::ExitCode;
 
-/// What a tool returns.
+/// The result of a tool.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// A tool's name and its entry point, which takes the arguments after the name.
@@ -72,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The argument at a position as a number, or a default when there is none.
+/// The argument at a position as a number, or a default if there is none.
 fn number<T: std::str::FromStr>(args: &[String], at: usize, default: T) -> Outcome<T>
 where
     T::Err: std::error::Error + 'static,

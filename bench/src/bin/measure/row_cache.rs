@@ -1,8 +1,10 @@
-//! `row_cache`: CPU of a Get with the row cache and without. All rows are warm; one process, one thread.
+//! `row_cache`: CPU of a Get with the row cache and without. All rows are warm; one process, one
+//! thread.
 //!
 //! `row_cache on|off VALUE_BYTES COLUMNS FILES ASKED` runs one case, to count its instructions:
 //!
-//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*' .../measure row_cache on 100 1 1 0`
+//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*'
+//! .../measure row_cache on 100 1 1 0`
 //!
 //! Divide the count by the number of Gets that the tool prints.
 
@@ -24,13 +26,13 @@ const ROWS: u64 = 20_000;
 const GETS: u64 = 100_000;
 const CACHE_BYTES: usize = 512 << 20;
 
-/// One table, and what is asked of it.
+/// A table and the requested columns.
 #[derive(Clone, Copy)]
 struct Case {
     value_bytes: usize,
     columns: usize,
     files: u64,
-    /// Columns asked for; 0 for the row.
+    /// Requested columns; 0 for the row.
     asked: usize,
 }
 
@@ -67,7 +69,7 @@ fn put(case: Case, number: u64) -> Mutation {
     Mutation::new(MutationKind::Put, row, cells)
 }
 
-/// Every file has every row, so that a Get reads them all: the worst that blooms allow.
+/// Every file has every row, so that a Get reads all files, whatever their bloom filters.
 fn fill(region: &Arc<Region>, case: Case) -> Result<()> {
     for _ in 0..case.files {
         for first in (0..ROWS).step_by(1000) {

@@ -1,8 +1,9 @@
-//! `wakeup_latency [WORK_US]`: how long a thread waits for its core when it wakes, beside three threads that never sleep.
-//! Shows what `evenkeel_common::priority` achieves on this machine's kernel.
+//! `wakeup_latency [WORK_US]`: how long a thread waits for its core when it wakes, beside three
+//! threads that never sleep. Shows what `evenkeel_common::priority` achieves on this machine's
+//! kernel.
 //!
-//! The thread sleeps a millisecond, then works for WORK_US (700 by default), 3,000 times. All threads share the first core
-//! that this process may use.
+//! The thread sleeps a millisecond, then works for WORK_US (700 by default), 3,000 times. All
+//! threads share the first core that this process may use.
 
 use crate::{Outcome, number};
 
@@ -31,7 +32,7 @@ mod linux {
     const TIMES: usize = 3000;
     const SLEEP: Duration = Duration::from_millis(1);
 
-    /// What the three threads are, and what makes them so.
+    /// The priority of the three threads: its name, and how it is set.
     const OTHERS: [(&str, fn()); 5] = [
         ("as the thread", || {}),
         ("nice 5, the system's slices", || nice(REDUCED_NICE)),
@@ -52,7 +53,7 @@ mod linux {
         Ok(())
     }
 
-    /// What `measured` gives beside three busy threads.
+    /// Runs `measured` beside three busy threads.
     fn beside<T>(become_so: fn(), measured: impl FnOnce() -> T) -> T {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -70,7 +71,7 @@ mod linux {
         })
     }
 
-    /// How much later than it should this thread ran each time, in order.
+    /// The delays of this thread's wake-ups, sorted.
     fn wakes(work: Duration) -> Vec<Duration> {
         let mut waits: Vec<_> = (0..TIMES)
             .map(|_| {

@@ -1,5 +1,5 @@
-//! `wal_appends [DIRECTORY [VALUE_BYTES]]`: appends and syncs on the local file system, and what a roll of the log costs the
-//! appends that meet it.
+//! `wal_appends [DIRECTORY [VALUE_BYTES]]`: appends and syncs on the local file system, and what a
+//! roll of the log costs the appends that meet it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use evenkeel_wal::{NoListener, SyncLevel, Wal, WalConfig, WalKey, WalOptions};
 
 use crate::{Outcome, number};
 
-/// Bytes of a file that is never full while it is measured.
+/// A roll size that is never reached.
 const SELDOM: u64 = 1 << 40;
 /// The time of each measurement.
 const LENGTH: Duration = Duration::from_secs(2);

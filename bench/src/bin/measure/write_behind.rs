@@ -1,14 +1,15 @@
-//! What a large file that is written and synced costs a log on the same disk, by the size of the pieces in which it is
-//! written behind, and how much dirty memory waits for the disk meanwhile.
+//! What a large file that is written and synced costs a log on the same disk, by the size of the
+//! pieces in which it is written behind, and how much dirty memory waits for the disk meanwhile.
 //!
 //! ```text
 //! write_behind [directory [MiB of the file = 512 [MiB a second = 0, unlimited [rounds = 3 [KiB of a piece = 0 1024 ...]]]]]
 //! ```
 //!
-//! Each round takes the piece sizes in turn (0: no write-behind), once beside a log that is flushed (`write(2)`, the default
-//! of writes) and once beside one that is synced, so that other load of the machine affects all of them alike. The log
-//! appends 4 KiB and pauses for half a millisecond. Time in which its thread waits for a core is not counted, so that a busy
-//! machine can be used; its figures are not to be trusted, since the kernel's own threads wait too.
+//! Each round takes the piece sizes in turn (0: no write-behind), once beside a log that is flushed
+//! (`write(2)`, the default of writes) and once beside one that is synced, so that other load of
+//! the machine affects all of them alike. The log appends 4 KiB and pauses for half a millisecond.
+//! Time in which its thread waits for a core is not counted, so that a busy machine can be used;
+//! its figures are not to be trusted, since the kernel's own threads wait too.
 
 use std::fs::File;
 use std::io;

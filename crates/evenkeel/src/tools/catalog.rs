@@ -1,8 +1,9 @@
-//! [`Catalog`]: hbase:meta as its files tell it, without opening the region.
+//! [`Catalog`]: the content of hbase:meta's files, read without opening the region.
 //!
-//! Opening a region writes: it replays, flushes and archives. A tool that must not write reads the cells of hbase:meta's
-//! store files and of the WAL entries that are in no store file yet, and applies deletes and versions itself. What cannot
-//! be read is left out, with a warning; so a damaged file costs only what is in it.
+//! Opening a region writes: it replays, flushes and archives. A tool that must not write reads the
+//! cells of hbase:meta's store files and of the WAL entries after them, and applies deletes and
+//! versions itself. Unreadable parts are skipped with a warning, so a damaged file affects only its
+//! own cells.
 //!
 //! Memory: all cells of hbase:meta, about 1 KiB a region.
 
@@ -19,28 +20,28 @@ use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_wal::WalReader;
 
-/// A region as hbase:meta tells of it.
+/// A region in hbase:meta.
 #[derive(Clone, Debug)]
 pub struct CatalogRegion {
-    /// Which region.
+    /// The region.
     pub info: RegionInfo,
     /// The regions that were merged into it and may still have files.
     pub merge_parents: Vec<RegionInfo>,
 }
 
-/// What hbase:meta says.
+/// The content of hbase:meta.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Regions, in the order of their rows; split parents are among them.
+    /// Regions in the order of their rows, with split parents.
     pub regions: Vec<CatalogRegion>,
-    /// Tables that have a state.
+    /// The states of tables.
     pub tables: HashSet<TableName>,
-    /// What could not be read.
+    /// Warnings of unreadable parts.
     pub warnings: Vec<String>,
 }
 
 impl Catalog {
-    /// Encoded names of regions whose rows are served by others, though their files may be there still.
+    /// Encoded names of regions that others have replaced, whose files may still exist.
     pub fn parents(&self) -> HashSet<&str> {
         let split = self.regions.iter().map(|region| &region.info).filter(|info| info.is_split_parent());
         let merged = self.regions.iter().flat_map(|region| &region.merge_parents);
@@ -54,10 +55,10 @@ impl Catalog {
     }
 }
 
-/// Reads hbase:meta below a root directory; `None` when there is none.
+/// Reads hbase:meta below a root directory; `None` if there is none.
 ///
 /// # Errors
-/// What the file system says about directories.
+/// The file system's error for a directory.
 pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     let dir = layout::region_dir(root, &RegionInfo::meta());
     if !fs.exists(&dir)? {
@@ -75,10 +76,10 @@ pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     Ok(Some(reading.finish()))
 }
 
-/// The names in a directory; none when it is not there.
+/// The names in a directory; none if it does not exist.
 ///
 /// # Errors
-/// What the file system says otherwise.
+/// The file system's error otherwise.
 pub fn list(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     match fs.list(dir) {
         Err(error) if is_absent(&error) => Ok(Vec::new()),
@@ -204,7 +205,7 @@ fn region_info(value: &[u8]) -> Result<RegionInfo> {
     RegionInfo::try_from(&info)
 }
 
-/// The newest put of each column that no marker hides. `cells` are in order.
+/// The newest visible put of each column. `cells` are sorted.
 fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
     let mut live = Vec::new();
     let same_family = |a: &KeyValue, b: &KeyValue| {
@@ -225,7 +226,7 @@ fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
     live
 }
 
-/// What markers hide.
+/// The puts that delete markers hide.
 #[derive(Default)]
 struct DeleteMarkers {
     /// Puts up to this timestamp.
@@ -252,13 +253,14 @@ impl DeleteMarkers {
     }
 }
 
-/// In the directory of a stock master's own region: WALs to be replayed, as `recovered.edits` are.
+/// In the directory of a stock master's own region: WALs to replay, like `recovered.edits`.
 pub const RECOVERED_WALS_DIR: &str = "recovered.wals";
 
-/// The directories of a table's regions, or of a region's families: those whose names begin with no dot.
+/// The directories of a table's regions, or of a region's families: those whose names do not begin
+/// with a dot.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     let is_edits = |name: &str| [layout::RECOVERED_EDITS_DIR, RECOVERED_WALS_DIR].contains(&name);
     let mut dirs = list(fs, dir)?;
@@ -269,7 +271,7 @@ pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> 
 /// Every table directory below the root, with the table's name.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, PathBuf)>> {
     let mut tables = Vec::new();
     for namespace in visible_dirs(fs, &root.join("data"))? {

@@ -1,8 +1,9 @@
-//! `evenkeel compact`: compaction of a root directory whose server is stopped, as HBase's `CompactionTool` does it.
+//! `evenkeel compact`: compaction of a root directory whose server is stopped, as HBase's
+//! `CompactionTool` does it.
 //!
-//! It takes the directory's lock, so no server of this kind runs on it meanwhile. What the WALs hold stays there: a
-//! compaction only puts store files in place of others, as it does under a server. Regions that were split or merged
-//! away are left alone: others refer to their files.
+//! It takes the directory's lock, so no server of this kind runs on it meanwhile. WALs are not
+//! touched: a compaction only replaces store files, as in a server. Regions that were split or
+//! merged are skipped: others refer to their files.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -27,7 +28,7 @@ use super::catalog::{self, table_dirs, visible_dirs};
 use super::progress::Progress;
 use super::verify::read_region_info;
 
-/// Nobody reads while this tool runs, so there is no point to keep older cells for.
+/// There are no readers while this tool runs, so no read point has to be kept.
 const NO_READER: u64 = u64::MAX;
 
 /// Options of `evenkeel compact`.
@@ -39,7 +40,7 @@ pub struct CompactArgs {
     /// This table only; otherwise all of them
     #[arg(short, long)]
     table: Option<TableName>,
-    /// Compact all files of each store into one, whether that is due or not
+    /// Compact all files of each store into one, whether due or not
     #[arg(long)]
     major: bool,
     /// Compact each store once; otherwise until nothing is due
@@ -50,10 +51,11 @@ pub struct CompactArgs {
     config: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs the tool.
 ///
 /// # Errors
-/// A directory in use, no such table, or a file that cannot be read; what was compacted before stays so.
+/// If the directory is in use, the table does not exist, or a file cannot be read. Finished
+/// compactions stay.
 pub fn run(args: &CompactArgs) -> Result<ExitCode, Failure> {
     let lock = DirLock::acquire(&args.dir).map_err(|e| e.to_string())?;
     let conf = Configuration::load(args.config.as_deref(), &[]).map_err(|e| e.to_string())?;
@@ -90,7 +92,7 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
     let mut done = CompactTotals::default();
     for at in stores {
         progress.step(0, &at.name);
-        // One store at a time, for its files are open.
+        // One store at a time, since its files are open.
         let env = StoreEnv { config: at.config, ..env.clone() };
         let store = Store::open(&env, at.family, &at.region)?;
         let before = store.file_bytes();
@@ -104,9 +106,9 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
     Ok(done)
 }
 
-/// A store to look at.
+/// A store to compact.
 struct StoreAt {
-    /// Its place, for people.
+    /// Its path, for messages.
     name: String,
     region: RegionInfo,
     family: ColumnFamilyDescriptor,
@@ -115,12 +117,12 @@ struct StoreAt {
     bytes: u64,
 }
 
-/// Every store to look at.
+/// The stores to compact.
 fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
     let fs = &*env.fs;
     let catalog = catalog::read(fs, &env.root)?.unwrap_or_default();
     if let Some(warning) = catalog.warnings.first() {
-        // A region that was split away must not be taken for one that serves.
+        // A split parent must not be taken for a region in service.
         return Err(HBaseError::io(format!("hbase:meta cannot be read in full: {warning}")));
     }
     let parents: HashSet<&str> = catalog.parents();
@@ -156,7 +158,7 @@ fn descriptor(fs: &dyn FileSystem, table: &TableName, dir: &Path) -> Result<Tabl
     }
 }
 
-/// Compacts one store until nothing is due; says whether anything was.
+/// Compacts one store until nothing is due; returns whether anything was.
 fn compact_store(store: &Arc<Store>, args: &CompactArgs) -> Result<bool> {
     let mut any = false;
     while let Some(request) = store.select_compaction(args.major) {

@@ -1,8 +1,8 @@
-//! `evenkeel hfile`: what is in a store file, with the options and the output of HBase's `hbase hfile`.
+//! `evenkeel hfile`: prints store files, with the options and output of HBase's `hbase hfile`.
 //!
-//! Differences: `-s` also prints the sizes of cells and blocks; `-b` prints the index down to the data blocks, not its
-//! root alone; `-r` takes the directory of a region instead of its name, for there may be no configuration that says
-//! where the root directory is.
+//! Differences: `-s` also prints the sizes of cells and blocks; `-b` prints the index down to the
+//! data blocks, not only its root; `-r` takes the directory of a region instead of its name, since
+//! there may be no configuration with the root directory.
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
@@ -24,7 +24,7 @@ use super::{Failure, exit};
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct HFileArgs {
-    /// Say which file is read, and how many cells were
+    /// Print the name of each file, and its number of cells
     #[arg(short, long)]
     verbose: bool,
     /// Print keys, values and tags
@@ -33,7 +33,7 @@ pub struct HFileArgs {
     /// Print keys
     #[arg(short = 'e', long = "printkey")]
     print_key: bool,
-    /// Print the trailer, the file info and what is known of the bloom filters
+    /// Print the trailer, the file info and the bloom filters' metadata
     #[arg(short = 'm', long = "printmeta")]
     print_meta: bool,
     /// Print the block index
@@ -71,10 +71,10 @@ pub struct HFileArgs {
     help: Option<bool>,
 }
 
-/// Runs it.
+/// Runs the tool.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// If a file cannot be read.
 pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
     let mut files: Vec<_> = args.file.iter().cloned().collect();
     if let Some(dir) = &args.region {
@@ -109,7 +109,7 @@ fn files_of_region(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Why printing ends.
+/// Why printing stops.
 enum Stop {
     File(HBaseError),
     Output(io::Error),
@@ -284,8 +284,8 @@ fn print_index(out: &mut dyn Write, reader: &HFileReader) -> Result<(), Stop> {
     print_entries(out, reader, &root, &mut HashSet::new(), 1)
 }
 
-/// Entries of one index block, and what is below each; `level` counts from the root's, 1. A block that was printed is
-/// not printed again, whatever a damaged index says.
+/// Prints the entries of one index block, and the levels below; `level` is 1 for the root. Each
+/// block is printed once, even if the index is damaged.
 fn print_entries(
     out: &mut dyn Write,
     reader: &HFileReader,
@@ -356,7 +356,7 @@ fn print_trailer(out: &mut dyn Write, reader: &HFileReader) -> io::Result<()> {
     writeln!(out, "    minorVersion={}", t.minor)
 }
 
-/// A value of the file info, by what its key says it is.
+/// A value of the file info, formatted by its key.
 fn info_value(reader: &HFileReader, key: &[u8], value: &[u8]) -> String {
     let info = reader.file_infos();
     let long = || info.get_i64(key).map(|n| n.to_string());
@@ -422,7 +422,7 @@ struct Stats {
     biggest: Row,
 }
 
-/// The row being counted.
+/// The present row.
 #[derive(Clone, Default)]
 struct Row {
     name: Vec<u8>,

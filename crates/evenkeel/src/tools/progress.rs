@@ -1,4 +1,4 @@
-//! [`Progress`]: one line on stderr, rewritten in place, when stderr is a terminal.
+//! [`Progress`]: a line on stderr, rewritten in place, if stderr is a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use evenkeel_common::console;
 
-/// How often the line is rewritten.
+/// The interval between updates.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// A line that tells how far a tool is.
+/// The progress of a tool.
 #[derive(Debug)]
 pub struct Progress {
     is_shown: bool,
@@ -19,12 +19,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For work of so many bytes.
+    /// The progress of work on a number of bytes.
     pub fn new(bytes: u64) -> Self {
         Self { is_shown: std::io::stderr().is_terminal(), bytes, bytes_done: 0, last: clock::monotonic() }
     }
 
-    /// Some more is done, and this comes next.
+    /// Adds finished bytes, and names the next item.
     pub fn step(&mut self, bytes: u64, next: &dyn std::fmt::Display) {
         self.bytes_done += bytes;
         if self.is_shown && self.last.elapsed() >= PERIOD {
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away, so that other lines can be written.
+    /// Clears the line, so that other lines can be written.
     pub fn clear(&self) {
         if self.is_shown {
             console::print_error(format_args!("\r\x1b[K"));

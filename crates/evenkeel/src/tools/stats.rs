@@ -1,11 +1,11 @@
-//! [`Distribution`]: how often each size occurs, exactly.
+//! [`Distribution`]: exact counts of sizes.
 //!
-//! One counter for each size that occurs: sizes of keys, rows and blocks are few.
+//! One counter for each occurring size; keys, rows and blocks have few distinct sizes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The ends of HBase's ranges (`-d`).
+/// The bounds of HBase's ranges (`-d`).
 const RANGES: [u64; 18] = [
     1,
     3,
@@ -29,7 +29,7 @@ const RANGES: [u64; 18] = [
 /// The longest bar of a histogram, in characters.
 const BAR: u64 = 40;
 
-/// How often each size occurs.
+/// The number of occurrences of each size.
 #[derive(Debug, Default)]
 pub struct Distribution {
     counts: BTreeMap<u64, u64>,
@@ -38,14 +38,14 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// One more of this size.
+    /// Counts a size.
     pub fn add(&mut self, size: u64) {
         *self.counts.entry(size).or_default() += 1;
         self.count += 1;
         self.sum += u128::from(size);
     }
 
-    /// How many there are.
+    /// The number of counted sizes.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -69,7 +69,7 @@ impl Distribution {
         (squares / self.count.saturating_sub(1).max(1) as f64).sqrt()
     }
 
-    /// The smallest size that so many in 1000 are at or below.
+    /// The smallest size that at least `per_mille` of 1000 do not exceed.
     fn quantile(&self, per_mille: u64) -> u64 {
         let wanted = (self.count * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -83,7 +83,7 @@ impl Distribution {
     /// Prints it as HBase's tools do.
     ///
     /// # Errors
-    /// What the output says.
+    /// The output's error.
     pub fn print(&self, out: &mut dyn Write, name: &str) -> io::Result<()> {
         writeln!(out, "   {name}:")?;
         writeln!(out, "{:>18} = {}", "min", self.min())?;
@@ -97,10 +97,10 @@ impl Distribution {
         writeln!(out, "{:>18} = {}", "count", self.count)
     }
 
-    /// Prints how many are in each of HBase's ranges that has any.
+    /// Prints the count of each non-empty range of HBase's.
     ///
     /// # Errors
-    /// What the output says.
+    /// The output's error.
     pub fn print_ranges(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "           (range <= count):")?;
         let mut from = 0;
@@ -115,10 +115,10 @@ impl Distribution {
         Ok(())
     }
 
-    /// Prints how many there are between powers of two, with bars.
+    /// Prints the counts between powers of two, with bars.
     ///
     /// # Errors
-    /// What the output says.
+    /// The output's error.
     pub fn print_histogram(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut bins = BTreeMap::<u64, u64>::new();
         for (size, n) in &self.counts {

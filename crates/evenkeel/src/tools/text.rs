@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 
-/// Bytes as `Bytes.toStringBinary` prints them: ASCII as it is, all else (and the backslash) as `\x` and two digits.
+/// Bytes as `Bytes.toStringBinary` prints them: ASCII unchanged, other bytes and the backslash as
+/// `\x` and two digits.
 pub struct Binary<'a>(pub &'a [u8]);
 
 impl fmt::Display for Binary<'_> {
@@ -111,7 +112,8 @@ pub fn date(ms: i64) -> String {
 
 /// Year, month from 0 and day of a day since 1970, in the Gregorian calendar.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Years that begin in March, so that the leap day is the last; 719,468 days from the year 0 to 1970.
+    // Years that begin in March, so that the leap day is the last; 719,468 days from the year 0 to
+    // 1970.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,17 +1,18 @@
-//! `evenkeel verify`: reads all of a root directory and says what is wrong with it.
+//! `evenkeel verify`: reads a whole root directory and reports faults.
 //!
-//! What is checked:
+//! It checks:
 //! * every store file, live and archived: see [`store_file`];
-//! * every WAL: entries up to the end; a torn tail, which the death of a server leaves, is a note and no fault;
-//! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo` files and by
-//!   hbase:meta: see [`tables`];
-//! * every reference and link: that the file it stands for is there.
+//! * every WAL: entries up to the end; a torn tail, which the death of a server leaves, is a note
+//!   and not a fault;
+//! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo`
+//!   files and by hbase:meta: see [`tables`];
+//! * every reference and link: that its target exists.
 //!
-//! Nothing is written and no lock is taken. Under a running server files come and go: what vanishes between being listed
-//! and being read is left out, and changes that are under way may look like faults.
+//! It writes nothing and takes no lock. A running server creates and removes files: files that
+//! vanish after the listing are skipped, and changes in progress may look like faults.
 //!
-//! A line a fault, `fault: <path> at offset <n>: <what>`, and a line a note; the exit status is 0 when there is no
-//! fault, 1 when there is one, 2 when the directory cannot be looked at.
+//! Each fault is a line `fault: <path> at offset <n>: <what>`, and each note a line. The exit
+//! status is 0 without faults, 1 with faults, 2 if the directory cannot be read.
 
 mod regions;
 mod store_file;
@@ -33,7 +34,7 @@ pub use self::tables::read_region_info;
 use super::progress::Progress;
 use super::{Failure, catalog};
 
-/// Bytes for bloom filter chunks; nothing else is cached.
+/// Bytes of cache for bloom filter chunks; nothing else is cached.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Options of `evenkeel verify`.
@@ -42,15 +43,15 @@ pub struct VerifyArgs {
     /// The root directory (hbase.rootdir)
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Name every file as it is checked
+    /// Print the name of every file
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Runs it: 0 without faults, 1 with.
+/// Runs the tool: 0 without faults, 1 with faults.
 ///
 /// # Errors
-/// When the directory is no root directory, or cannot be listed.
+/// If the directory is not a root directory, or cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     let fs = LocalFileSystem::new();
     check_is_root(&fs, &args.dir)?;
@@ -78,7 +79,7 @@ enum FileKind {
     Wal,
 }
 
-/// A file to read, and how long it is.
+/// A file to read, and its length.
 #[derive(Debug)]
 struct FileToRead {
     path: PathBuf,
@@ -86,7 +87,7 @@ struct FileToRead {
     work: FileKind,
 }
 
-/// Checks everything; gives the last line.
+/// Checks everything; returns the last line.
 fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_>) -> Result<String> {
     let catalog = catalog::read(fs, root)?;
     for warning in catalog.iter().flat_map(|catalog| &catalog.warnings) {
@@ -137,7 +138,7 @@ fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
     }
 }
 
-/// Entries, how the file ends, and where. Damage is a fault, and is passed over.
+/// Checks the entries and the file's end. Damage is a fault, and reading continues after it.
 fn read_wal(
     fs: &dyn FileSystem,
     path: &Path,
@@ -160,7 +161,7 @@ fn read_wal(
     }
 }
 
-/// Where faults and notes go.
+/// The output of faults and notes.
 struct Report<'o> {
     out: &'o mut dyn Write,
     said: io::Result<()>,
@@ -189,7 +190,7 @@ impl<'o> Report<'o> {
         }
     }
 
-    /// Something is wrong; the text names the file.
+    /// Reports a fault; the text names the file.
     fn fault(&mut self, what: impl Display) {
         self.faults += 1;
         self.say(&format_args!("fault: {what}"));
@@ -199,7 +200,8 @@ impl<'o> Report<'o> {
         self.fault(format_args!("{} at offset {offset}: {what}", path.display()));
     }
 
-    /// A file that could not be read, by an error that names it; one that has vanished is passed over.
+    /// Reports a file that could not be read, by an error that names it; skips one that has
+    /// vanished.
     fn error(&mut self, path: &Path, error: &HBaseError) {
         if error.kind() == ErrorKind::FileNotFound {
             return self.vanished(path);
@@ -211,7 +213,7 @@ impl<'o> Report<'o> {
         self.note(format_args!("{}: gone since it was listed", path.display()));
     }
 
-    /// Something a reader should know that is not wrong.
+    /// Reports a note, which is not a fault.
     fn note(&mut self, what: impl Display) {
         self.notes += 1;
         self.say(&format_args!("note: {what}"));

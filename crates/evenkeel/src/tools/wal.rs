@@ -1,8 +1,9 @@
-//! `evenkeel wal`: the entries of WAL files, with the options and the output of HBase's `hbase wal`.
+//! `evenkeel wal`: the entries of WAL files, with the options and the output of HBase's `hbase
+//! wal`.
 //!
-//! Differences: after the entries of a file comes a line that tells how it ends; damage ends a file only where no entry is found
-//! behind it, and each gap is told on standard error, which makes the exit status 1; sizes are bytes in the file's plain
-//! form, not those of Java objects; dates are UTC.
+//! Differences: the last line for a file describes its end; damage ends a file only if no entry is
+//! found after it, and each gap is reported on standard error, with exit status 1; sizes are bytes
+//! in the file's uncompressed form, not those of Java objects; dates are UTC.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -41,10 +42,10 @@ pub struct WalArgs {
     /// Only cells of this row; \xNN stands for a byte
     #[arg(short = 'w', long, conflicts_with = "row_prefix")]
     row: Option<String>,
-    /// Only cells of rows that begin with this
+    /// Only cells of rows with this prefix
     #[arg(short = 'f', long = "rowPrefix", value_name = "PREFIX")]
     row_prefix: Option<String>,
-    /// Only entries that begin at or after this offset of the file
+    /// Only entries at or after this offset of the file
     #[arg(short, long = "goto", value_name = "OFFSET", default_value_t = 0)]
     goto: u64,
     /// The files
@@ -55,10 +56,10 @@ pub struct WalArgs {
     help: Option<bool>,
 }
 
-/// Runs it.
+/// Runs the tool.
 ///
 /// # Errors
-/// A file that cannot be read, or is damaged; what could be read is printed.
+/// If a file cannot be read or is damaged. The readable part is printed.
 pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
     let mut printer = Printer { args, out: BufWriter::new(io::stdout().lock()), is_first: true };
     let result = printer.print_all();
@@ -70,7 +71,7 @@ pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Why printing ends.
+/// Why printing stops.
 enum Stop {
     File(Failure),
     Output(io::Error),

@@ -1,46 +1,46 @@
-//! From words to [`Options`].
+//! Parses the command line into [`Options`].
 
 use std::path::PathBuf;
 
 use super::Options;
 use crate::command::Command;
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parsed {
-    /// The run; `None` when help was asked for.
+    /// The run; `None` for `--help`.
     pub options: Option<Options>,
-    /// `host:port` of servers of the cluster; empty: by the configuration.
+    /// `host:port` of servers of the cluster; empty: from the configuration.
     pub target: Vec<String>,
-    /// Two targets with their names, to run in turns.
+    /// Two named targets for alternating runs.
     pub compare: Vec<(String, String)>,
     /// Rounds of a comparison.
     pub rounds: usize,
     /// The directory that holds `hbase-site.xml`.
     pub config: Option<PathBuf>,
-    /// Settings over it.
+    /// Settings that override it.
     pub define: Vec<(String, String)>,
-    /// Where the report goes as JSON.
+    /// File of the report as JSON.
     pub json: Option<PathBuf>,
-    /// Where the report goes as a page.
+    /// File of the report as a page.
     pub html: Option<PathBuf>,
-    /// Where the latencies go as an HdrHistogram percentile table.
+    /// File of the latencies as an HdrHistogram percentile table.
     pub hgrm: Option<PathBuf>,
-    /// Where the latencies of each interval go as an HdrHistogram log.
+    /// File of each interval's latencies as an HdrHistogram log.
     pub hlog: Option<PathBuf>,
-    /// Things to say that change nothing.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 /// Tags of 256 bytes, with 3 more each, that fit the 65,535 bytes of a cell's tags.
 const TAGS_MAX: usize = 253;
-/// Rounds of a comparison unless said.
+/// The default number of rounds of a comparison.
 const ROUNDS: usize = 5;
 
-/// Reads a command line, without the program's name.
+/// Parses a command line, without the program's name.
 ///
 /// # Errors
-/// What is wrong with it, for the user.
+/// A message for the user.
 pub fn parse(words: &[String]) -> Result<Parsed, String> {
     let mut parsed = Parsed { rounds: ROUNDS, ..Parsed::default() };
     let mut options = Options::default();
@@ -103,7 +103,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, String> {
     Err("no command".to_owned())
 }
 
-/// Why a word is no command.
+/// The error for an unknown command.
 fn no_command(word: &str) -> String {
     match word {
         "metaWrite" | "cleanMeta" => format!(
@@ -123,7 +123,7 @@ fn named(pair: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), address.to_owned()))
 }
 
-/// Rules over several options.
+/// Rules across options.
 fn check(options: &Options, parsed: &Parsed) -> Result<(), String> {
     let rules = [
         (!options.auto_flush && options.multi_put > 0, "--multiPut needs --autoFlush=true"),
@@ -150,7 +150,7 @@ fn truth(text: &str) -> Result<bool, String> {
     }
 }
 
-/// How a flag is set; `None` when it is not a flag.
+/// Sets a flag; `None` if there is no such flag.
 fn flag(_: &mut Options, parsed: &mut Parsed, key: &str) -> Option<fn(&mut Options, bool)> {
     Some(match key {
         "nomapred" | "flushCommits" => |_, _| {},
@@ -179,7 +179,7 @@ fn flag(_: &mut Options, parsed: &mut Parsed, key: &str) -> Option<fn(&mut Optio
     })
 }
 
-/// Whether an option with a value has this name.
+/// Returns true if an option with a value has this name.
 fn known(key: &str) -> bool {
     set(&mut Options::default(), &mut Parsed::default(), key, "1") != Err(NO_SUCH.to_owned())
 }

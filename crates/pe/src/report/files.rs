@@ -1,4 +1,5 @@
-//! Reports as files: JSON, and HdrHistogram's percentile table (`.hgrm`) and interval log (`.hlog`).
+//! Reports as files: JSON, and HdrHistogram's percentile table (`.hgrm`) and interval log
+//! (`.hlog`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::Report;
 
-/// Points in each halving of the distance to 100%, as HdrHistogram's own tools take.
+/// Points in each halving of the distance to 100 %, as in HdrHistogram's tools.
 const TICKS_PER_HALVING: u32 = 5;
 /// Nanoseconds in the unit of the percentile table, a microsecond.
 const NS_PER_UNIT: f64 = 1000.0;
@@ -22,7 +23,7 @@ const NS_PER_MS: f64 = 1_000_000.0;
 /// Writes reports as JSON.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write_json(path: &Path, reports: &impl Serialize) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     serde_json::to_writer_pretty(&mut out, reports)?;
@@ -33,7 +34,7 @@ pub fn write_json(path: &Path, reports: &impl Serialize) -> io::Result<()> {
 /// Writes latencies as a percentile table in microseconds, which HdrHistogram's plotters read.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write_hgrm(path: &Path, histogram: &Histogram<u64>) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     out.write_all(hgrm(histogram).as_bytes())?;
@@ -70,7 +71,7 @@ fn hgrm(histogram: &Histogram<u64>) -> String {
 /// Writes the latencies of each interval, in nanoseconds, as HdrHistogram's interval log.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write_hlog(path: &Path, reports: &[Report]) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut serializer = V2DeflateSerializer::new();

@@ -1,4 +1,4 @@
-//! The report as one page: tables and plots, nothing loaded from anywhere.
+//! The report as one self-contained page of tables and plots.
 
 use super::Report;
 use super::plot::{Plot, Scale, Series, escaped};
@@ -41,13 +41,13 @@ pub fn throughput(reports: &[&Report]) -> Plot {
     over_time("Throughput", "requests/s", reports, |i| Some(i.requests as f64 / i.seconds))
 }
 
-/// Cores that the server used in each interval; `None` when none was seen.
+/// Cores that the server used in each interval; `None` if unknown.
 pub fn server_cores(reports: &[&Report]) -> Option<Plot> {
     let plot = over_time("The server's CPU", "cores", reports, |i| i.server_cores);
     plot.series.iter().any(|series| !series.points.is_empty()).then_some(plot)
 }
 
-/// Per cent of all cores' time that was stolen in each interval; `None` when no interval says.
+/// Per cent of all cores' time that was stolen in each interval; `None` if unknown.
 pub fn stolen(reports: &[&Report]) -> Option<Plot> {
     let percent = |i: &super::Interval| Some(100.0 * i.host?.stolen);
     let plot = over_time("Time that the host gave to others", "% of all cores", reports, percent);
@@ -67,7 +67,7 @@ fn over_time(title: &str, unit: &str, reports: &[&Report], of: fn(&super::Interv
     }
 }
 
-/// The page of a run, or of the runs of a comparison.
+/// The page of a run or of a comparison.
 pub fn html(reports: &[Report], comparison: Option<&Comparison>) -> String {
     let last = match comparison {
         Some(comparison) => comparison.merged(),

@@ -1,4 +1,4 @@
-//! Line plots and bars as SVG, with nothing outside the file: axes, grid, legend, one colour a series.
+//! Line plots and bars as self-contained SVG: axes, grid, legend, one colour for each series.
 
 use std::fmt::Write;
 
@@ -8,11 +8,11 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 74.0;
-/// Colours that are told apart with every kind of colour vision (Okabe and Ito).
+/// Colours that are distinct with every kind of colour vision (Okabe and Ito).
 const COLOURS: [&str; 9] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999", "#8c564b"];
 
-/// How numbers lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Even, from 0.
@@ -35,7 +35,7 @@ pub struct Series {
 /// One plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The horizontal axis.
     pub x: (String, Scale),
@@ -45,7 +45,7 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-/// Where values lie on the page.
+/// Maps values to coordinates.
 struct Axis {
     scale: Scale,
     low: f64,
@@ -81,7 +81,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Values with a line and a label.
+    /// Values with a grid line and a label.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => (0..=5).map(|i| self.high * f64::from(i) / 5.0).collect(),
@@ -121,7 +121,7 @@ pub fn short(value: f64) -> String {
 }
 
 impl Plot {
-    /// The plot as an SVG element; a file of its own with this text is a picture.
+    /// The plot as an SVG element, which is also a valid file.
     pub fn svg(&self) -> String {
         let all = || self.series.iter().flat_map(|series| &series.points);
         let x = Axis::new(self.x.1, all().map(|p| p.0), LEFT, WIDTH - RIGHT);
@@ -205,7 +205,7 @@ impl Plot {
     }
 }
 
-/// Text that may stand in SVG and HTML.
+/// Escapes text for SVG and HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,4 @@
-//! One line on the terminal while a run lasts.
+//! A line of progress on the terminal during a run.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use super::Interval;
 use crate::options::Options;
 use crate::stats::Phase;
 
-/// The line of progress, written over itself on a terminal, line by line elsewhere.
+/// The line of progress: overwritten on a terminal, line by line elsewhere.
 pub struct Progress {
     shown: bool,
     over: bool,
@@ -18,7 +18,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a run; shows nothing unless asked to, or when standard error is no terminal.
+    /// The progress of a run. Prints nothing unless requested, or if standard error is not a
+    /// terminal.
     pub fn new(asked: bool, target: &str, options: &Options) -> Self {
         let over = std::io::stderr().is_terminal();
         let rows = options.rows.unsigned_abs() / options.every().unsigned_abs();

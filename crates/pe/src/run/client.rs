@@ -1,4 +1,4 @@
-//! [`Client`]: one client's life, from its warm-up to its last row.
+//! [`Client`]: one client, from its warm-up to its last row.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::stats::{Phase, Recorder, record};
 use crate::workload::{RowOutcome, Worker};
 use evenkeel_common::clock;
 
-/// Failures one after the other at which a client gives up.
+/// Consecutive failures after which a client stops.
 const FAILURES_MAX: u32 = 10;
 
 /// One client.
@@ -42,8 +42,7 @@ impl Client {
         self.finish(&mut worker, Phase::Measured).await;
     }
 
-    /// Runs rows until the warm-up's end. Arrivals that nobody had taken by then are the warm-up's, and are not sent: what
-    /// is measured is due in the measured time.
+    /// Runs rows until the warm-up's end. Arrivals that no client has taken by then are not sent.
     async fn warm_up(&self, worker: &mut Worker) {
         let until = self.times.warm_until;
         if until <= self.times.start {
@@ -63,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Runs the client's rows once; false when it is to stop.
+    /// Runs the client's rows once; returns false if it must stop.
     async fn pass(&self, worker: &mut Worker, phase: Phase, end: Option<Instant>) -> bool {
         let options = &self.run.options;
         let ((first, last), every) = (options.range(self.number), options.every());

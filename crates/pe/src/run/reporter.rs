@@ -19,12 +19,12 @@ pub(super) struct Reporter {
     server: Option<ServerProcess>,
     target: String,
     progress: Progress,
-    /// Ends when no client has a request of the warm-up under way.
+    /// Closes when no client has a request of the warm-up in flight.
     warming: mpsc::Receiver<Infallible>,
     seat: RunBarriers,
 }
 
-/// What a phase came to.
+/// The sums of a phase.
 #[derive(Default)]
 struct Totals {
     part: Part,
@@ -95,7 +95,7 @@ impl Reporter {
         })
     }
 
-    /// Follows the warm-up to its end; in a closed loop until its last request has ended too.
+    /// Reports the warm-up to its end; in a closed loop until its last request has ended.
     fn warm_up(
         &mut self,
         times: RunTimes,
@@ -161,7 +161,7 @@ impl Reporter {
     }
 }
 
-/// Waits for a time; false once all threads have ended.
+/// Waits for a time; returns false once all threads have ended.
 fn wait_until(
     to: Instant,
     ended: &mpsc::Receiver<Result<(), Failure>>,

@@ -1,4 +1,4 @@
-//! The counters of a HotSpot JVM, as it maps them into a file.
+//! The counters of a HotSpot JVM, in its memory-mapped file.
 //!
 //! ```text
 //! u32 magic CAFEC0C0 | u8 byte order (0 big, 1 little) | u8 major 2 | u8 minor | u8 accessible
@@ -6,13 +6,13 @@
 //! entry = i32 length | i32 name offset | i32 vector length | u8 type | u8 flags | u8 units | u8 variability
 //!         | i32 data offset | name\0 ... data                       (offsets from the entry; 'J' is a long)
 //! ```
-//! Source: HotSpot's `perfMemory.hpp`. Nothing is believed that does not lie in the file.
+//! Source: HotSpot's `perfMemory.hpp`. Offsets and lengths are checked against the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
-/// Entries that are looked at; a JVM has a few hundred.
+/// The largest number of entries; a JVM has a few hundred.
 const ENTRIES_MAX: usize = 10_000;
 
 /// Collections of all collectors together.
@@ -22,14 +22,14 @@ pub(super) struct Collections {
     pub(super) count: u64,
 }
 
-/// The counters' file of a process, when it has one.
+/// The counter file of a process, if any.
 pub(super) fn file_of(pid: i32) -> Option<PathBuf> {
     let users = fs::read_dir("/tmp").ok()?.flatten();
     let folders = users.filter(|entry| entry.file_name().to_string_lossy().starts_with("hsperfdata_"));
     folders.map(|folder| folder.path().join(pid.to_string())).find(|file| file.is_file())
 }
 
-/// What the collectors did up to now.
+/// The collections so far.
 pub(super) fn collections(file: &Path) -> Option<Collections> {
     sum(&fs::read(file).ok()?)
 }

@@ -1,5 +1,5 @@
-//! A small server that speaks HBase's RPC: registry, hbase:meta and one table of one region whose every Get is answered
-//! with one cell, but not while it stalls.
+//! A small server that speaks HBase's RPC: registry, hbase:meta and one table of one region that
+//! answers every Get with one cell, except while it stalls.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,28 +18,28 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STALL: Duration = Duration::from_millis(200);
 const TABLE: &str = "TestTable";
 
-/// When the server's only thread is held.
+/// When the server's only thread is blocked.
 #[allow(dead_code, reason = "not all who use the fake have it stall")]
 pub enum Stalls {
     Never,
-    /// For [`STALL`] at the begin of each [`PERIOD`].
+    /// For [`STALL`] at the start of each [`PERIOD`].
     EachPeriod,
     /// Between these times after the first Get.
     Once(Range<Duration>),
 }
 
-/// What all services of the fake know.
+/// The state of all services.
 struct Fake {
     address: ServerName,
     start: Instant,
     first_get: OnceLock<Instant>,
     stalls: Stalls,
-    /// Of each row.
+    /// The value of each row.
     value: Vec<u8>,
 }
 
 impl Fake {
-    /// Holds the server's only thread until the stall is over, when there is one now.
+    /// Blocks the server's only thread until a present stall is over.
     fn stall(&self) {
         let since_first = self.first_get.get_or_init(Instant::now).elapsed();
         let left = match &self.stalls {
@@ -152,7 +152,7 @@ fn send(reply: Responder, message: &impl Message, cells: &[KeyValue]) {
     reply.send_cells(message, writer);
 }
 
-/// Starts the server, of values of so many bytes; ends when the handle does.
+/// Starts the server, with values of this number of bytes. It stops with the handle.
 pub fn fake(stalls: Stalls, value_bytes: usize) -> (RpcServerHandle, Target) {
     let mut config = RpcServerConfig::at(SocketAddr::from(([127, 0, 0, 1], 0)));
     config.connection_threads = 1;

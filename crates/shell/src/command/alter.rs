@@ -71,7 +71,7 @@ fn existing(shell: &mut Shell, args: &Args) -> CommandResult<TableName> {
     }
 }
 
-/// Changes the table; its name, when there was something to change.
+/// Changes the table; returns its name if there was a change.
 fn change(shell: &mut Shell, args: &Args) -> CommandResult<Option<TableName>> {
     let name = existing(shell, args)?;
     if args.len() == 1 {
@@ -147,7 +147,7 @@ fn unset(
     Ok(changed)
 }
 
-/// Removes one attribute or several; a table's configuration is kept among them.
+/// Removes attributes; a table's configuration is stored among them.
 fn remove(table: TableDescriptor, name: &Value, what: &str) -> CommandResult<TableDescriptor> {
     let names = crate::builtin::flatten(vec![name.clone()]);
     let mut attributes = table.attributes().clone();
@@ -187,7 +187,7 @@ fn with_coprocessor(table: TableDescriptor, spec: &str) -> CommandResult<TableDe
     Ok(table.with(&format!("coprocessor${next}"), spec))
 }
 
-/// Prints how many regions are up to date, each second until none is in transition.
+/// Prints the number of up-to-date regions each second, until none is in transition.
 fn watch(shell: &mut Shell, name: &TableName) -> CommandResult<()> {
     let admin = shell.cluster.admin()?;
     loop {

@@ -1,4 +1,4 @@
-//! Columns as they are typed, `family:qualifier:formatter`, and cells as they are shown.
+//! Columns as typed, `family:qualifier:formatter`, and cells as printed.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::value::{Hash, Value};
 /// The only class whose methods format values.
 const BYTES_CLASS: &str = "org.apache.hadoop.hbase.util.Bytes";
 
-/// What stands before the message of a region in hbase:meta (`ProtobufMagic`).
+/// The prefix of a region's message in hbase:meta (`ProtobufMagic`).
 const PROTOBUF_MAGIC: &[u8] = b"PBUF";
 
 /// A column; without a qualifier, a whole family.
@@ -26,7 +26,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Reads `family`, `family:qualifier` or `family:qualifier:formatter`.
+    /// Parses `family`, `family:qualifier` or `family:qualifier:formatter`.
     pub fn parse(text: &[u8]) -> (Self, Option<String>) {
         let (family, rest) = split_colon(text);
         let Some(rest) = rest else { return (Self { family, qualifier: None }, None) };
@@ -35,7 +35,7 @@ impl Column {
         (Self { family, qualifier: Some(qualifier) }, formatter)
     }
 
-    /// The qualifier, empty when there is none: what writes use.
+    /// The qualifier for writes, empty if there is none.
     pub fn qualifier(&self) -> &[u8] {
         self.qualifier.as_deref().unwrap_or_default()
     }
@@ -48,7 +48,7 @@ fn split_colon(text: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     }
 }
 
-/// A method of `Bytes` that makes text of bytes.
+/// A method of `Bytes` that formats bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     StringBinary,
@@ -114,7 +114,7 @@ fn head<const N: usize>(bytes: &[u8]) -> CommandResult<[u8; N]> {
     })
 }
 
-/// How the cells of one read are shown.
+/// The format of one read's cells.
 pub struct CellFormat {
     all: Method,
     columns: HashMap<(Vec<u8>, Vec<u8>), Method>,
@@ -124,7 +124,7 @@ pub struct CellFormat {
 }
 
 impl CellFormat {
-    /// Of the options `FORMATTER`, `FORMATTER_CLASS` and `MAXLENGTH`, which are taken out.
+    /// Takes the options `FORMATTER`, `FORMATTER_CLASS` and `MAXLENGTH` out.
     pub fn take(options: &mut Hash, epoch: bool, meta: bool) -> CommandResult<Self> {
         if let Some(class) = options.take("FORMATTER_CLASS") {
             check_class(&class.to_text())?;
@@ -206,7 +206,7 @@ fn delete_type(kind: Option<CellType>) -> Option<&'static str> {
     }
 }
 
-/// The regions and start codes in hbase:meta, which are no text.
+/// Regions and start codes in hbase:meta, which are not text.
 fn meta_value(cell: &CellRef<'_>) -> Option<String> {
     if cell.family() != b"info" {
         return None;
@@ -225,7 +225,7 @@ fn meta_region(value: &[u8]) -> String {
     region.map(|region| text::region(&region)).unwrap_or_default()
 }
 
-/// The columns of an option or argument: one or many, as strings.
+/// The columns of an option or argument: a string or an array of strings.
 pub fn columns(value: &Value) -> CommandResult<Vec<Vec<u8>>> {
     match value {
         Value::Nil => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! `create`, `list`, `exists`, `enable`, `disable`, `drop` and their kin.
+//! `create`, `list`, `exists`, `enable`, `disable`, `drop` and related commands.
 
 use bytes::Bytes;
 use evenkeel_client::{Admin, Error as ClientError, TableState};
@@ -84,7 +84,7 @@ pub(super) fn state(shell: &mut Shell, name: &TableName) -> CommandResult<TableS
     state.ok_or_else(|| ClientError::TableNotFound(name.clone()).into())
 }
 
-/// The state of a table, and the stock shell's words when there is none of the name.
+/// The state of a table; the stock shell's error if there is no such table.
 pub(super) fn known_state(shell: &mut Shell, name: &TableName) -> CommandResult<TableState> {
     state(shell, name).map_err(|error| match error {
         CommandError::Client(ClientError::TableNotFound(name)) => {
@@ -231,7 +231,7 @@ fn drop_table(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// What the commands over many tables do, and what they call it.
+/// A command on many tables: its function and its messages.
 struct BulkOperation {
     verb: &'static str,
     done: &'static str,

@@ -1,7 +1,7 @@
-//! `describe`: tables and families in the words of HBase's own descriptors.
+//! `describe`: tables and families in the format of HBase's descriptors.
 //!
-//! A family's attributes stand in the order of the Java hash map they are kept in, which this works out, so that the lines
-//! are those of the stock shell.
+//! A family's attributes are printed in the iteration order of the Java hash map that holds them,
+//! which is computed here, so that the lines equal those of the stock shell.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub(super) const COMMANDS: &[Command] = &[Command::new(
 )
 .or(&["desc"])];
 
-/// A family's attributes of HBase's own; all others are shown as metadata.
+/// The family attributes that HBase defines; others are printed as metadata.
 const FAMILY_OWN: &[&str] =
     &["ENCRYPTION", "ENCRYPTION_KEY", "IS_MOB", "MOB_THRESHOLD", "MOB_COMPACT_PARTITION_POLICY"];
 
-/// A table's attributes of HBase's own, besides its coprocessors.
+/// The table attributes that HBase defines, besides coprocessors.
 const TABLE_OWN: &[&str] = &[
     "MAX_FILESIZE",
     "READONLY",
@@ -61,7 +61,7 @@ fn describe(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// The table that holds quotas where they are enabled.
+/// The table of quotas.
 pub(super) fn quota_table() -> TableName {
     TableName::new("hbase", "quota").unwrap_or_else(|_| TableName::meta())
 }
@@ -157,8 +157,8 @@ fn string_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0, |hash: i32, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Entries in the order in which a `java.util.HashMap` that was copied from another goes through them: by bucket, of which
-/// there are enough to be at most three quarters full, and within a bucket as they came.
+/// Entries in the iteration order of a `java.util.HashMap` that was copied from another one: by
+/// bucket, with a load factor of at most 3/4, and in insertion order within a bucket.
 fn java_order(mut entries: Vec<(Vec<u8>, Vec<u8>)>, hash: impl Fn(&[u8]) -> i32) -> Vec<(Vec<u8>, Vec<u8>)> {
     let buckets = (entries.len() as u32 * 4 / 3 + 1).next_power_of_two().max(16);
     entries.sort_by_key(|(key, _)| {
@@ -168,7 +168,7 @@ fn java_order(mut entries: Vec<(Vec<u8>, Vec<u8>)>, hash: impl Fn(&[u8]) -> i32)
     entries
 }
 
-/// Names in the order in which a `java.util.HashMap` goes through them.
+/// Names in the iteration order of a `java.util.HashMap`.
 pub(super) fn java_map_order<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let entries = names.into_iter().map(|name| (name.as_bytes().to_vec(), Vec::new())).collect();
     let ordered = java_order(entries, |name| string_hash(&String::from_utf8_lossy(name)));
@@ -187,7 +187,7 @@ fn in_units(mut number: i64, units: &[(i64, &str)], show: impl Fn(i64, &str) -> 
     parts.join(" ")
 }
 
-/// Seconds as `PrettyPrinter` shows a time to live.
+/// Seconds as `PrettyPrinter` prints a time to live.
 fn time(value: &str) -> String {
     let Ok(seconds) = value.parse::<i64>() else { return value.to_owned() };
     let plural = |n: i64, unit: &str| format!("{n} {unit}{}", if n == 1 { "" } else { "S" });
@@ -196,7 +196,7 @@ fn time(value: &str) -> String {
         n if n < 60 => plural(n, "SECOND"),
         n => {
             let units = [(86_400, "DAY"), (3_600, "HOUR"), (60, "MINUTE"), (1, "SECOND")];
-            // HBase takes the number of minutes for that of the seconds here.
+            // HBase prints the number of minutes as that of the seconds here.
             let minutes = n % 3_600 / 60;
             let show = |n: i64, unit: &str| match unit {
                 "SECOND" => format!("{n} SECOND{}", if minutes == 1 { "" } else { "S" }),
@@ -207,7 +207,7 @@ fn time(value: &str) -> String {
     }
 }
 
-/// Bytes as `PrettyPrinter` shows a size.
+/// Bytes as `PrettyPrinter` prints a size.
 fn size(value: &str) -> String {
     let Ok(bytes) = value.parse::<i64>() else { return value.to_owned() };
     if bytes < 1024 {
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_of_a_java_map() {
-        // FirstKeyOnlyFilter and ColumnRangeFilter share a bucket: the first one in comes first.
+        // FirstKeyOnlyFilter and ColumnRangeFilter share a bucket, so insertion order decides.
         let shown = java_map_order(evenkeel_client::filter::supported().iter().copied());
         assert_eq!(shown[..3], ["DependentColumnFilter", "KeyOnlyFilter", "ColumnCountGetFilter"]);
         let at = |name: &str| shown.iter().position(|shown| shown == name).expect("it is supported");

@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("table_help", (0, 0), table_help, TABLE_HELP),
 ];
 
-/// The version of HBase whose behaviour and output this shell follows, and its own.
+/// The HBase version whose behaviour and output this shell follows, and its own version.
 pub const VERSION: &str = concat!("2.6.4, evenkeel ", env!("CARGO_PKG_VERSION"));
 
 const TABLE_HELP: &str = "\
@@ -54,7 +54,7 @@ fn whoami(shell: &mut Shell, _: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// The groups of a user by `/etc/passwd` and `/etc/group`, its own first.
+/// The groups of a user in `/etc/passwd` and `/etc/group`, the primary one first.
 fn groups(user: &str) -> Vec<String> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (users, groups) = (read("/etc/passwd"), read("/etc/group"));

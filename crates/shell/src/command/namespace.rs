@@ -122,7 +122,7 @@ fn drop_namespace(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// A regular expression that must match all of a name.
+/// A regular expression that must match the whole name.
 pub(super) fn whole(regex: &str) -> CommandResult<Regex> {
     let pattern = Regex::new(&format!("^(?:{regex})$"));
     pattern.map_err(|_| Failure::argument(format!("not a regular expression: {regex}")).into())

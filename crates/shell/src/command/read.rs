@@ -1,4 +1,4 @@
-//! `get`, `get_counter`, `scan`, `count`, `get_splits`: what reads data.
+//! `get`, `get_counter`, `scan`, `count`, `get_splits`: commands that read data.
 
 use evenkeel_client::filter::Filter;
 use evenkeel_client::{Get, RowResult, Scan, Scanner};
@@ -16,7 +16,7 @@ use crate::value::{Hash, Value};
 const RAW_ATTRIBUTE: (&str, &[u8]) = ("_raw_", &[0xff]);
 /// The attribute of a scan's isolation level (`Query.ISOLATION_LEVEL`).
 const ISOLATION_ATTRIBUTE: &str = "_isolationlevel_";
-/// Show timestamps as numbers (`HConstants.SHELL_TIMESTAMP_FORMAT_EPOCH_KEY`).
+/// Print timestamps as numbers (`HConstants.SHELL_TIMESTAMP_FORMAT_EPOCH_KEY`).
 const EPOCH_KEY: &str = "hbase.shell.timestamp.format.epoch";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -68,7 +68,7 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// Builders of Get and Scan have the same methods, but no trait.
+/// Applies an option to a Get or a Scan, whose builders have the same methods but no common trait.
 macro_rules! selected {
     ($shell:expr, $request:expr, $options:expr, $format:expr) => {{
         let mut request = $request;
@@ -100,7 +100,7 @@ macro_rules! selected {
     }};
 }
 
-/// An option that is there and not `nil`.
+/// An option that is given and not `nil`.
 fn given<'a>(options: &'a Hash, name: &str) -> Option<&'a Value> {
     options.option(name).filter(|value| **value != Value::Nil)
 }
@@ -132,7 +132,7 @@ fn filter(options: &Hash) -> CommandResult<Option<Filter>> {
     Ok(Some(evenkeel_client::filter::parse_bytes(text)?))
 }
 
-/// Options that change what comes back in ways that this shell cannot show.
+/// Options whose effect on the result this shell cannot print; they are refused.
 const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS", "REGION_REPLICA_ID"];
 
 fn refuse(options: &Hash) -> CommandResult<()> {
@@ -148,7 +148,7 @@ fn refuse(options: &Hash) -> CommandResult<()> {
     }
 }
 
-/// How cells of a table are shown.
+/// The format of a table's cells.
 fn format(
     shell: &Shell,
     table: &evenkeel_common::TableName,
@@ -173,7 +173,7 @@ fn get_options(args: &Args) -> CommandResult<Hash> {
     }
 }
 
-/// Options of which one must be there when any is.
+/// If options are given, one of these is required.
 const GET_NEEDS: &[&str] =
     &["COLUMN", "COLUMNS", "TIMESTAMP", "TIMERANGE", "ATTRIBUTES", "VERSIONS", "FILTER", "CONSISTENCY"];
 
@@ -235,12 +235,12 @@ fn flag_or(options: &Hash, name: &str, default: bool) -> bool {
     given(options, name).map_or(default, args::flag)
 }
 
-/// What Java says of a name that an enumeration of the client does not have.
+/// Java's error for an unknown name of an enumeration.
 fn no_constant(class: &str, name: &str) -> CommandError {
     Failure::argument(format!("No enum constant org.apache.hadoop.hbase.client.{class}.{name}")).into()
 }
 
-/// A scan of its options; formatters of its columns go into `format`.
+/// A scan from its options; column formatters are added to `format`.
 fn scan_of(options: &Hash, format: &mut CellFormat) -> CommandResult<Scan> {
     refuse(options)?;
     let mut scan = Scan::new();
@@ -291,7 +291,7 @@ fn scan_of(options: &Hash, format: &mut CellFormat) -> CommandResult<Scan> {
     Ok(scan)
 }
 
-/// The next rows, after those before were shown.
+/// The next rows, once the previous ones are printed.
 fn next_rows(shell: &mut Shell, scanner: &mut Scanner) -> CommandResult<Option<Vec<RowResult>>> {
     shell.out.flush()?;
     shell.wait(scanner.next_batch())

@@ -12,7 +12,7 @@ use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
 
-/// Of the group ddl, as in HBase.
+/// The commands in the group ddl, as in HBase.
 pub(super) const LISTS: &[Command] = &[Command::new(
     "list_regions",
     (1, 3),
@@ -86,7 +86,7 @@ fn existing(shell: &mut Shell, name: &Value) -> CommandResult<RegionInfo> {
     }
 }
 
-/// What the master says of a region that it does not know.
+/// The master's error for an unknown region.
 fn unknown(name: &Value) -> CommandError {
     let name = text::binary(&name.to_bytes());
     Failure::runtime(format!("org.apache.hadoop.hbase.UnknownRegionException: {name}")).into()
@@ -158,7 +158,7 @@ fn merge_region(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// The columns of `list_regions` and their least widths.
+/// The columns of `list_regions` and their minimum widths.
 const COLUMNS: &[(&str, usize)] = &[
     ("SERVER_NAME", 12),
     ("REGION_NAME", 12),
@@ -187,7 +187,7 @@ fn chosen_columns(value: &Value) -> CommandResult<Vec<usize>> {
     }
 }
 
-/// What `list_regions` leaves out.
+/// The selection of `list_regions`.
 struct RegionSelection {
     server: Option<String>,
     locality_max: f64,

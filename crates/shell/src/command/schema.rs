@@ -1,4 +1,4 @@
-//! Tables and families as their options describe them.
+//! Builds descriptors of tables and families from options.
 
 use evenkeel_common::descriptor::{Attributes, FAMILY_DEFAULTS, TTL_FOREVER};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::text;
 use crate::value::{Hash, Value};
 
-/// How the value of an attribute is checked and written.
+/// The type of an attribute: how its value is checked and stored.
 enum AttributeType {
     Flag,
     Number,
@@ -17,7 +17,7 @@ enum AttributeType {
     Time,
     /// Bytes, or a size such as `128 MB`.
     Size,
-    /// One of these, in any case.
+    /// One of these names, in upper or lower case.
     OneOf(&'static [&'static str]),
     Text,
 }
@@ -113,8 +113,8 @@ fn not_one_of(name: &str, value: &str, all: &[&str]) -> crate::error::CommandErr
     Failure::argument(format!("{what} {value} is not supported. Use one of {}", all.join(" "))).into()
 }
 
-/// Seconds of `FOREVER`, a number, or parts such as `1 DAY 2 HOURS`, also as `describe` shows them: `90000 SECONDS (1 DAY
-/// 1 HOUR)`.
+/// Parses seconds: `FOREVER`, a number, or parts such as `1 DAY 2 HOURS`; also in the format of
+/// `describe`: `90000 SECONDS (1 DAY 1 HOUR)`.
 fn seconds(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("FOREVER") {
         return Some(i64::from(TTL_FOREVER));
@@ -128,7 +128,7 @@ fn seconds(text: &str) -> Option<i64> {
     })
 }
 
-/// Bytes of a number, or parts such as `1GB 512MB`, also as `describe` shows them.
+/// Parses bytes: a number, or parts such as `1GB 512MB`; also in the format of `describe`.
 fn bytes(text: &str) -> Option<i64> {
     parts(text, |unit| match unit {
         "TB" | "T" => Some(1 << 40),
@@ -140,7 +140,8 @@ fn bytes(text: &str) -> Option<i64> {
     })
 }
 
-/// A whole number, or a sum of numbers with units. What stands in parentheses says the same again and must agree.
+/// Parses an integer or a sum of numbers with units. Text in parentheses repeats the value and must
+/// agree.
 fn parts(text: &str, unit: impl Fn(&str) -> Option<i64>) -> Option<i64> {
     let upper = text.trim().to_uppercase();
     if let Ok(number) = upper.parse() {
@@ -168,7 +169,8 @@ fn sum(text: &str, unit: &impl Fn(&str) -> Option<i64>) -> Option<i64> {
     total
 }
 
-/// A family of a name, or of options with `NAME`; `old` is what it is changed from. Options that are not known are told.
+/// Builds a family from a name, or from options with `NAME`; `old` is the present one. Warns of
+/// unknown options.
 pub fn family(
     out: &mut Output,
     arg: &Value,
@@ -197,7 +199,7 @@ pub fn family(
     Ok(ColumnFamilyDescriptor::from_parts(name, attributes, configuration)?)
 }
 
-/// A family with the attributes that always are there.
+/// A family with the attributes that are always set.
 fn fresh(name: &[u8]) -> CommandResult<ColumnFamilyDescriptor> {
     let family = ColumnFamilyDescriptor::new(name)?;
     Ok(FAMILY_DEFAULTS.iter().fold(family, |family, (key, value)| family.with(key, value)))
@@ -223,7 +225,7 @@ fn set(attributes: &mut Attributes, key: &str, value: Option<String>) {
     }
 }
 
-/// Pairs of an option that is a hash; a value of `nil` removes.
+/// The pairs of an option that is a hash; the value `nil` removes an entry.
 fn pairs(options: &mut Hash, name: &str) -> CommandResult<Vec<(String, Option<String>)>> {
     match options.take(name) {
         None | Some(Value::Nil) => Ok(Vec::new()),
@@ -247,7 +249,7 @@ pub fn table_attributes(table: TableDescriptor, options: &mut Hash) -> CommandRe
     Ok(table.with_attributes(attributes))
 }
 
-/// The split keys that the options ask for, which are taken out; `None` when they ask for none.
+/// Takes the options for split keys out and returns the keys; `None` if there are none.
 pub fn splits(options: &mut Hash) -> CommandResult<Option<Vec<Vec<u8>>>> {
     if let Some(file) = options.take("SPLITS_FILE") {
         let path = file.to_text();
@@ -279,7 +281,7 @@ pub fn splits(options: &mut Hash) -> CommandResult<Option<Vec<Vec<u8>>>> {
     }
 }
 
-/// The algorithms of `RegionSplitter`: the key space in as many equal parts.
+/// The algorithms of `RegionSplitter`, which divide the key space evenly.
 fn even_splits(regions: u128, algorithm: &str) -> CommandResult<Vec<Vec<u8>>> {
     let name = algorithm.rsplit('.').next().unwrap_or(algorithm);
     let keys =

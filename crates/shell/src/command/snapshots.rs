@@ -13,7 +13,7 @@ use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
 
-/// Whether a restore takes a snapshot first; the shell's default is not to (`admin.rb`).
+/// Whether a restore takes a snapshot first; false by default (`admin.rb`).
 const FAILSAFE_KEY: &str = "hbase.snapshot.restore.take.failsafe.snapshot";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -75,7 +75,7 @@ fn name(value: &Value) -> CommandResult<String> {
     }
 }
 
-/// A snapshot is named by the rules for tables, before anything is sent.
+/// Snapshot names follow the rules for table names; checked before the call.
 fn check_name(name: &str) -> CommandResult<()> {
     let in_its_words = |error: HBaseError| {
         Failure::argument(error.message().replace("User-space table qualifiers", "Snapshot qualifiers"))
@@ -103,7 +103,7 @@ fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     }
     let admin = shell.cluster.admin()?;
     shell.wait(admin.snapshot(&snapshot))?;
-    // The stock shell returns the options, where there are any.
+    // The stock shell returns the options, if any.
     Ok(if args.len() > 2 { Value::Array(args.from(2).to_vec()) } else { Value::Nil })
 }
 
@@ -197,7 +197,7 @@ fn list_snapshots(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::texts(snapshots.iter().map(|snapshot| &snapshot.name)))
 }
 
-/// `FOREVER`, or the seconds that a snapshot is kept, and whether they are over.
+/// `FOREVER`, or the time to live in seconds, and whether it has expired.
 fn ttl(snapshot: &SnapshotDescription, now_ms: i64) -> String {
     let seconds = snapshot.ttl_seconds;
     let end_ms = seconds.checked_mul(1000).and_then(|ms| snapshot.creation_ms.checked_add(ms));

@@ -1,4 +1,4 @@
-//! `status`: what the master says of its cluster, in four lengths.
+//! `status`: the cluster's state, in four levels of detail.
 
 use evenkeel_common::ServerName;
 use evenkeel_protocol::pb;
@@ -125,7 +125,7 @@ fn ratio(part: u64, whole: u64) -> String {
     }
 }
 
-/// A server's load in the words of `ServerLoad.toString`.
+/// A server's load in the format of `ServerLoad.toString`.
 fn server_load(load: &pb::ServerLoad) -> String {
     let raw = sum(load, |r| r.store_uncompressed_size_mb().into());
     let stored = sum(load, |r| r.storefile_size_mb().into());
@@ -168,7 +168,7 @@ fn coprocessors(load: &pb::ServerLoad) -> String {
     format!("[{}]", names.join(", "))
 }
 
-/// A region's load in the words of `RegionLoad.toString`.
+/// A region's load in the format of `RegionLoad.toString`.
 fn region_load(load: &pb::RegionLoad) -> String {
     let (raw, stored) = (load.store_uncompressed_size_mb(), load.storefile_size_mb());
     let mut all = vec![

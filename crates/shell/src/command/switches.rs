@@ -1,4 +1,5 @@
-//! Switches of the master: balancer, normalizer, catalog janitor, cleaners, splits and merges, snapshot clean-up.
+//! Switches of the master: balancer, normalizer, catalog janitor, cleaners, splits and merges,
+//! snapshot clean-up.
 
 use super::Command;
 use crate::args::{self, Args};
@@ -102,7 +103,7 @@ fn tell(shell: &mut Shell, flag: bool) -> CommandResult {
     Ok(Value::Bool(flag))
 }
 
-/// A command that asks the master something and prints the answer.
+/// A command that queries the master and prints the answer.
 macro_rules! asks {
     ($($command:ident = $method:ident;)*) => { $(
         fn $command(shell: &mut Shell, _: Args) -> CommandResult {
@@ -113,7 +114,7 @@ macro_rules! asks {
     )* };
 }
 
-/// A command that sets a switch and prints what it was.
+/// A command that sets a switch and prints its previous state.
 macro_rules! switches {
     ($($command:ident = $method:ident;)*) => { $(
         fn $command(shell: &mut Shell, args: Args) -> CommandResult {
@@ -183,7 +184,7 @@ fn normalize(shell: &mut Shell, args: Args) -> CommandResult {
         }
     }
     let ran = match tables.is_empty() && !args.is_empty() {
-        // Chosen were none; the master takes none for all.
+        // Nothing matches. An empty list would mean all tables to the master.
         true => false,
         false => shell.wait(admin.normalize(&tables))?,
     };
@@ -200,7 +201,7 @@ fn cleaner_chore_run(shell: &mut Shell, _: Args) -> CommandResult {
     Ok(Value::Bool(shell.wait(admin.run_cleaner_chore())?))
 }
 
-/// Whether a switch is that of splits; otherwise that of merges.
+/// Returns true for the switch of splits, false for that of merges.
 fn is_split(args: &Args) -> CommandResult<bool> {
     match args.text(0).as_str() {
         "SPLIT" => Ok(true),

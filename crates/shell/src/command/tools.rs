@@ -1,4 +1,4 @@
-//! `flush`, `compact`, and what concerns servers.
+//! `flush`, `compact`, and commands on servers.
 
 use evenkeel_client::admin::{CacheEviction, ClusterOption, CompactionState};
 use evenkeel_common::clock::{Clock, SystemClock};
@@ -149,7 +149,8 @@ fn flush(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// The stock shell names no class where a procedure, not the call that began it, finds no such family.
+/// The stock shell prints no class if the procedure, instead of the call, reports the missing
+/// family.
 fn without_class(error: CommandError) -> CommandError {
     match &error {
         CommandError::Client(client) if error.remote_class() == "NoSuchColumnFamilyException" => {
@@ -215,7 +216,7 @@ fn live_servers(shell: &mut Shell) -> CommandResult<Vec<ServerName>> {
     shell.wait(admin.live_servers())
 }
 
-/// Servers by `host`, `host,port` or full name; all that are meant.
+/// The servers that `host`, `host,port` or a full name matches.
 fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>> {
     let live = live_servers(shell)?;
     let mut found = Vec::new();
@@ -235,7 +236,7 @@ fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>>
 fn compaction_switch(shell: &mut Shell, args: Args) -> CommandResult {
     let names = builtin::flatten(args.from(1).to_vec());
     let servers = if names.is_empty() { live_servers(shell)? } else { servers(shell, &names)? };
-    // The stock shell takes brackets, quotes and all for the names of its columns.
+    // The stock shell prints the array's text, brackets and quotes included, as column names.
     shell.out.header(&["['SERVER'", "'PREV_STATE']"])?;
     let admin = shell.cluster.admin()?;
     for server in &servers {
@@ -380,7 +381,7 @@ fn recommission(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// `RegionState.toDescriptiveString`; the message does not say which server it is about.
+/// `RegionState.toDescriptiveString`; the message does not contain the server.
 fn transition_text(transition: &pb::RegionInTransition, now_ms: i64) -> String {
     let (name, state) = (text::binary(&transition.spec.value), &transition.region_state);
     let since_ms = state.stamp.map_or(0, |ms| ms as i64);

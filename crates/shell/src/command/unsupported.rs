@@ -1,9 +1,9 @@
-//! Commands of HBase's shell that this one does not have, by HBase's groups: they are refused by name, so that nobody takes
-//! them for misspelt.
+//! Commands of HBase's shell that are not supported, by HBase's groups. They get an error of their
+//! own, so that they do not look misspelt.
 
 use crate::error::Failure;
 
-/// HBase's groups, and those of their commands that are refused.
+/// HBase's groups and their unsupported commands.
 const GROUPS: &[(&str, &[&str])] = &[
     ("general", &["processlist"]),
     (
@@ -102,7 +102,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("storefiletracker", &["change_sft", "change_sft_all"]),
 ];
 
-/// Why a command of HBase's shell is refused; `None` when it is none of those.
+/// The error for an unsupported command; `None` for any other name.
 pub fn refusal(name: &str) -> Option<Failure> {
     let (group, _) = GROUPS.iter().find(|(_, names)| names.contains(&name))?;
     Some(Failure::runtime(format!("{name}, of the group {group}, is not supported by this shell")))

@@ -1,4 +1,4 @@
-//! `put`, `delete`, `deleteall`, `incr`, `append`, `truncate`: what changes data.
+//! `put`, `delete`, `deleteall`, `incr`, `append`, `truncate`: commands that change data.
 
 use evenkeel_client::{Action, Append, Delete, Increment, Put, Scan, TableState};
 use evenkeel_common::TableName;
@@ -13,10 +13,11 @@ use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
 
-/// Rows that `deleteall` with a prefix deletes in one call, unless `CACHE` says.
+/// Rows that `deleteall` with a prefix deletes in one call, by default (`CACHE`).
 const DELETES_PER_CALL: usize = 100;
 
-/// The attribute that carries a mutation's time to live in milliseconds (`Mutation.OP_ATTRIBUTE_TTL`).
+/// The attribute that carries a mutation's time to live in milliseconds
+/// (`Mutation.OP_ATTRIBUTE_TTL`).
 const TTL_ATTRIBUTE: &str = "_ttl";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -71,12 +72,12 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// The column of an argument; writes know no formatters.
+/// The column of an argument, without a formatter.
 fn column(value: &Value) -> Column {
     Column::parse(&value.to_bytes()).0
 }
 
-/// The attributes that the options of a mutation ask for.
+/// The attributes in the options of a mutation.
 fn attributes(options: &Hash) -> CommandResult<Vec<(String, Vec<u8>)>> {
     if options.option("VISIBILITY").is_some() {
         return Err(Failure::runtime("VISIBILITY is not supported by this shell").into());
@@ -99,7 +100,8 @@ pub(super) fn attributes_of(value: Option<&Value>) -> CommandResult<Vec<(String,
     }
 }
 
-/// The timestamp and the options behind a mutation's fixed arguments; options may take the timestamp's place.
+/// The timestamp and the options after a mutation's fixed arguments. Options may stand in the
+/// timestamp's position.
 fn timestamp_and_options(args: &Args, at: usize) -> CommandResult<(Option<i64>, Hash)> {
     if let Value::Hash(options) = args.get(at) {
         return Ok((None, options.clone()));
@@ -128,7 +130,7 @@ fn put(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// A row of an argument, which must not be empty.
+/// The row of an argument; must not be empty.
 pub(super) fn row(value: &Value) -> CommandResult<Vec<u8>> {
     let row = value.to_bytes();
     match row.is_empty() {
@@ -137,7 +139,7 @@ pub(super) fn row(value: &Value) -> CommandResult<Vec<u8>> {
     }
 }
 
-/// What is deleted of a row.
+/// The cells of a row to delete.
 struct DeleteTarget {
     column: Option<Column>,
     timestamp: Option<i64>,
@@ -227,7 +229,7 @@ fn delete_prefix(
     }
 }
 
-/// The rows that begin with a prefix: from it up to the next one of its length.
+/// The rows with a prefix: from it up to the next prefix of its length.
 pub(super) fn prefix_scan(scan: Scan, prefix: &[u8]) -> Scan {
     let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |at| at + 1);
     let mut stop = prefix[..kept].to_vec();

@@ -1,4 +1,4 @@
-//! [`Expr`]: the tree of a source. Printing one gives a source that reads back as the same tree.
+//! [`Expr`]: the tree of a source. Its printed form parses to the same tree.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::value::{Value, inspect_bytes};
 /// An expression; in Ruby, everything is one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A value that stands for itself.
+    /// A literal.
     Literal(Value),
-    /// A double-quoted string with `#{}` in it.
+    /// A double-quoted string with interpolation.
     Text(Vec<Piece>),
     /// `[a, b]`
     Array(Vec<Expr>),
@@ -35,7 +35,7 @@ pub enum Expr {
     Assign(String, Box<Expr>),
     /// `a[b] = c`
     AssignIndex(String, Box<Expr>, Box<Expr>),
-    /// `if a then b else c end` and all that means the same.
+    /// `if a then b else c end` and equivalent forms.
     If(Box<Expr>, Box<Expr>, Box<Expr>),
     /// `while a do b end`
     While(Box<Expr>, Box<Expr>),
@@ -45,14 +45,14 @@ pub enum Expr {
     Rescue(Box<Expr>, Option<String>, Box<Expr>),
     /// `break` or `next`
     Jump(Jump),
-    /// Expressions one after the other; the last one's value.
+    /// A sequence; its value is that of the last expression.
     Sequence(Vec<Expr>),
 }
 
-/// A piece of a double-quoted string.
+/// A part of a double-quoted string.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// Bytes as they are.
+    /// Literal bytes.
     Text(Vec<u8>),
     /// `#{...}`
     Code(Expr),
@@ -61,11 +61,11 @@ pub enum Piece {
 /// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Whose method it is; none for commands.
+    /// The receiver; none for commands.
     pub receiver: Option<Expr>,
     /// The command or method.
     pub name: String,
-    /// The arguments; a hash without braces is one of them.
+    /// The arguments, among them a hash without braces.
     pub args: Vec<Expr>,
     /// `{ |a, b| ... }` or `do |a, b| ... end`
     pub block: Option<Block>,
@@ -74,9 +74,9 @@ pub struct Call {
 /// A block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// The names between the bars.
+    /// The parameters.
     pub names: Vec<String>,
-    /// What is done.
+    /// The body.
     pub body: Expr,
 }
 
@@ -85,7 +85,7 @@ pub struct Block {
 pub enum Jump {
     /// Ends the loop.
     Break,
-    /// Goes on with its next round.
+    /// Continues with the next round.
     Next,
 }
 
@@ -112,7 +112,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// All of them.
+    /// All operators.
     pub const ALL: &'static [Operator] = {
         use Operator::*;
         &[
@@ -135,7 +135,7 @@ impl Operator {
         ]
     };
 
-    /// How it is written.
+    /// Its symbol.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Or => "||",
@@ -157,12 +157,12 @@ impl Operator {
         }
     }
 
-    /// The operator of a mark.
+    /// The operator with a symbol.
     pub fn of_mark(mark: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|operator| operator.mark() == mark)
     }
 
-    /// How strongly it binds, 1 the least.
+    /// Its precedence; 1 is the lowest.
     pub fn strength(self) -> u8 {
         match self {
             Self::Or => 1,
@@ -235,7 +235,7 @@ fn write_hash(f: &mut fmt::Formatter<'_>, pairs: &[(Expr, Expr)]) -> fmt::Result
     write!(f, "{{{}}}", pairs.join(", "))
 }
 
-/// Packages are small, constants are not: `a.b.C::D`.
+/// Packages are lower case, constants are not: `a.b.C::D`.
 fn write_path(f: &mut fmt::Formatter<'_>, path: &[String]) -> fmt::Result {
     for (i, part) in path.iter().enumerate() {
         let after_class = i > 0 && path[i - 1].starts_with(char::is_uppercase);

@@ -1,4 +1,4 @@
-//! Blocks, conditions and loops: what ends with `end` or `}`.
+//! Blocks, conditions and loops, which end with `end` or `}`.
 
 use super::ast::{Block, Expr};
 use super::parser::{Parsed, Parser, sequence};
@@ -77,7 +77,7 @@ impl Parser {
         Ok(Expr::If(Box::new(condition), Box::new(then), Box::new(other)))
     }
 
-    /// The condition of a loop, and the `do` behind it.
+    /// The condition of a loop, and the `do` after it.
     pub(super) fn loop_condition(&mut self) -> Parsed {
         let outer = std::mem::replace(&mut self.loop_takes_do, true);
         let condition = self.conjunction();

@@ -1,4 +1,4 @@
-//! Calls: what stands behind an expression or a name, and lists of arguments.
+//! Calls, and lists of arguments.
 
 use super::ast::{Call, Expr, Operator};
 use super::parser::{KEYWORDS, Parsed, Parser};
@@ -6,7 +6,7 @@ use super::token::Kind;
 use crate::value::Value;
 
 impl Parser {
-    /// Calls, indexes and paths behind an expression.
+    /// Calls, indexes and paths after an expression.
     pub(super) fn postfix(&mut self, mut expr: Expr) -> Parsed {
         let mut links = 0;
         loop {
@@ -32,7 +32,7 @@ impl Parser {
         }
     }
 
-    /// Whether a `.` follows, also on the next line.
+    /// Returns true if a `.` follows, also on the next line.
     pub(super) fn leads_method(&self) -> bool {
         let mut kinds = self.tokens[self.next.min(self.tokens.len() - 1)..].iter().map(|t| &t.kind);
         let first = kinds.find(|kind| !matches!(kind, Kind::Break));
@@ -94,7 +94,8 @@ impl Parser {
         }
     }
 
-    /// Whether the parentheses that begin here belong to the first argument alone, as in `puts (1 + 2) * 3`.
+    /// Returns true if the parentheses that begin here belong to the first argument only, as in
+    /// `puts (1 + 2) * 3`.
     fn goes_on_after_parentheses(&self) -> bool {
         let mut depth = 0;
         for (i, token) in self.tokens[self.next..].iter().enumerate() {
@@ -129,7 +130,7 @@ impl Parser {
         }
     }
 
-    /// Expressions and pairs, parted by commas, up to a closing mark, which is left.
+    /// Expressions and pairs, separated by commas, up to a closing symbol, which is not consumed.
     pub(super) fn list(&mut self, close: &str) -> Parsed<Vec<Expr>> {
         let mut items = Items::default();
         loop {
@@ -156,7 +157,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `key => value`, `key: value`, or an expression alone.
+    /// `key => value`, `key: value`, or one expression.
     pub(super) fn pair(&mut self) -> Parsed<(Expr, Option<Expr>)> {
         if let Kind::Label(name) = self.peek().clone() {
             self.step();
@@ -171,7 +172,7 @@ impl Parser {
         Ok((key, Some(self.expression()?)))
     }
 
-    /// Whether what follows a name is its first argument.
+    /// Returns true if the token after a name begins its first argument.
     pub(super) fn begins_argument(&self, method: bool) -> bool {
         let token = self.token();
         let tight = self.after(1).is_some_and(|next| !next.spaced);
@@ -189,7 +190,7 @@ impl Parser {
     }
 }
 
-/// The items of a list; pairs side by side become one hash.
+/// The items of a list; adjacent pairs become one hash.
 #[derive(Default)]
 pub(super) struct Items {
     all: Vec<Expr>,

@@ -2,11 +2,11 @@
 
 use super::SyntaxError;
 
-/// Why an escape cannot be read.
+/// An invalid escape.
 pub enum InvalidEscape {
     /// The input ends within it.
     Unfinished,
-    /// It is none of Ruby's.
+    /// It is not an escape of Ruby.
     Invalid,
 }
 
@@ -20,7 +20,8 @@ impl InvalidEscape {
     }
 }
 
-/// Reads the escape at the beginning of `rest`, appends its bytes to `text` and returns its length.
+/// Parses the escape at the beginning of `rest`, appends its bytes to `text` and returns its
+/// length.
 pub fn read(rest: &str, quote: char, text: &mut Vec<u8>) -> Result<usize, InvalidEscape> {
     let after = rest[1..].chars().next().ok_or(InvalidEscape::Unfinished)?;
     if quote == '\'' {
@@ -57,7 +58,7 @@ fn push(text: &mut Vec<u8>, c: char) {
     text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Up to three octal digits; as in Ruby only the low eight bits count.
+/// Up to three octal digits; as in Ruby, only the low eight bits count.
 fn octal(rest: &str, text: &mut Vec<u8>) -> usize {
     let length = rest.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
     let number = u16::from_str_radix(&rest[..length], 8).unwrap_or(0);

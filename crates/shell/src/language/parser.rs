@@ -1,7 +1,8 @@
 //! Tokens to tree, by recursive descent.
 //!
-//! What a word means depends on what stands around it, as in Ruby: a variable if it was assigned before, otherwise a call,
-//! whose arguments begin behind a space. The caller keeps the variables between sources and hands them in.
+//! The meaning of a word depends on its context, as in Ruby: a variable if it was assigned before,
+//! otherwise a call, whose arguments begin after a space. The caller keeps the variables between
+//! sources and passes them in.
 
 use std::collections::HashSet;
 
@@ -10,23 +11,23 @@ use super::ast::{Expr, Jump, Operator, Piece};
 use super::token::{Kind, Part, Token, tokens};
 use crate::value::Value;
 
-/// How deep expressions may nest.
+/// The deepest nesting of expressions.
 const DEPTH_MAX: usize = 40;
 
-/// How many operators, calls or conditions may follow each other, for each makes the tree deeper by one.
+/// The longest chain of operators, calls or conditions, since each makes the tree deeper by one.
 const CHAIN_MAX: usize = 100;
 
-/// Words that are no names.
+/// Reserved words.
 pub(super) const KEYWORDS: &[&str] = &[
     "if", "unless", "while", "until", "for", "in", "do", "end", "then", "else", "elsif", "true", "false",
     "nil", "and", "or", "not", "def", "begin", "rescue", "ensure", "class", "module", "return", "break",
     "next", "case", "when", "yield", "self", "lambda", "proc", "undef", "alias", "retry", "redo", "super",
 ];
 
-/// The first parts of Java's package names; with one of them a path begins.
+/// The first parts of Java package names; they begin a path.
 const PACKAGES: &[&str] = &["org", "java", "javax", "com"];
 
-/// Reads a source that uses no variables of earlier ones.
+/// Parses a source without variables of earlier ones.
 ///
 /// # Errors
 /// As [`parse_with`].
@@ -34,10 +35,10 @@ pub fn parse(source: &str) -> Result<Vec<Expr>, SyntaxError> {
     parse_with(source, &mut HashSet::new())
 }
 
-/// Reads a source into its statements; `variables` gains those that it assigns.
+/// Parses a source into statements; adds the variables that it assigns to `variables`.
 ///
 /// # Errors
-/// A source that is not of the language, or not finished.
+/// If the source is invalid or incomplete.
 pub fn parse_with(source: &str, variables: &mut HashSet<String>) -> Result<Vec<Expr>, SyntaxError> {
     parse_at(source, variables, 0, 0)
 }
@@ -66,13 +67,13 @@ pub(super) struct Parser {
     pub(super) next: usize,
     pub(super) variables: HashSet<String>,
     depth: usize,
-    /// Whether a `do` belongs to the loop around, and not to a call in its condition.
+    /// Whether a `do` belongs to the enclosing loop, and not to a call in its condition.
     pub(super) loop_takes_do: bool,
 }
 
 impl Parser {
     pub(super) fn token(&self) -> &Token {
-        // The last token is `End`, and nothing steps over it.
+        // The last token is `End`, and is never consumed.
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
@@ -143,7 +144,8 @@ impl Parser {
         SyntaxError::new(token.at, format!("unexpected {what}"))
     }
 
-    /// Statements up to one of the words (which is left) or to what cannot begin one.
+    /// Statements up to one of these words, which is not consumed, or to a token that cannot begin
+    /// one.
     pub(super) fn statements(&mut self, ends: &[&str]) -> Parsed<Vec<Expr>> {
         let mut all = Vec::new();
         loop {
@@ -169,7 +171,7 @@ impl Parser {
         }
     }
 
-    /// An expression with the conditions behind it.
+    /// An expression with trailing conditions.
     pub(super) fn statement(&mut self) -> Parsed {
         let mut expr = self.conjunction()?;
         let mut links = 0;
@@ -192,7 +194,7 @@ impl Parser {
         }
     }
 
-    /// `and` and `or` bind least of all.
+    /// `and` and `or` have the lowest precedence.
     pub(super) fn conjunction(&mut self) -> Parsed {
         let mut left = self.expression()?;
         let mut links = 0;
@@ -209,7 +211,7 @@ impl Parser {
         }
     }
 
-    /// Counts the links of a chain.
+    /// Counts the elements of a chain.
     pub(super) fn link(&self, links: &mut usize) -> Parsed<()> {
         *links += 1;
         match *links > CHAIN_MAX {
@@ -257,7 +259,7 @@ impl Parser {
         }
     }
 
-    /// `name = value`, `name += value`; `None` when it is neither.
+    /// `name = value`, `name += value`; `None` for anything else.
     pub(super) fn variable_assignment(&mut self) -> Parsed<Option<Expr>> {
         let Kind::Word(name) = self.peek().clone() else { return Ok(None) };
         let Some(Token { kind: Kind::Mark(mark), .. }) = self.after(1) else { return Ok(None) };
@@ -379,7 +381,7 @@ impl Parser {
         Ok(Expr::Literal(value))
     }
 
-    /// Strings side by side are one.
+    /// Adjacent strings are concatenated.
     pub(super) fn string(&mut self, mut parts: Vec<Part>) -> Parsed {
         self.step();
         while let Kind::Str(more) = self.peek().clone() {
@@ -393,7 +395,7 @@ impl Parser {
                 (Part::Text(text), _) => pieces.push(Piece::Text(text)),
                 (Part::Code(code, at), _) => {
                     let inner = self.nested(|p| parse_at(&code, &mut p.variables, at, p.depth));
-                    // However far the code got, no later line can mend it: the string is closed.
+                    // The string is closed, so no later line can complete the code in it.
                     let inner = inner.map_err(|e| SyntaxError { incomplete: false, ..e })?;
                     pieces.push(Piece::Code(sequence(inner)));
                 }
@@ -481,7 +483,7 @@ fn is_comparison(mark: &str) -> bool {
     matches!(mark, "==" | "!=" | "<=" | ">=" | "===")
 }
 
-/// One expression of many.
+/// An expression from a list.
 pub(super) fn sequence(mut all: Vec<Expr>) -> Expr {
     match all.len() {
         0 => Expr::Literal(Value::Nil),

@@ -1,16 +1,17 @@
-//! Tokens: where words, literals and marks begin and end.
+//! Tokens: words, literals and operators.
 //!
-//! Spaces matter in Ruby (`put [1]` calls, `put[1]` indexes), so every token knows whether one stands before it. Input that
-//! ends within a literal is *incomplete*, not wrong: the reader asks for another line.
+//! Spaces matter in Ruby (`put [1]` calls, `put[1]` indexes), so every token records whether a
+//! space precedes it. Input that ends within a literal is *incomplete*, not invalid: the reader
+//! requests another line.
 
 use super::{SyntaxError, escape};
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A line end or `;`.
     Break,
-    /// A word that begins with a small letter or `_`; keywords too. May end with `?` or `!`.
+    /// A word, or keyword, that begins with a lower-case letter or `_`. May end with `?` or `!`.
     Word(String),
     /// A word that begins with a capital letter.
     Constant(String),
@@ -18,7 +19,7 @@ pub enum Kind {
     Label(String),
     /// A whole number.
     Int(i64),
-    /// A number with a point or an exponent.
+    /// A number with a decimal point or exponent.
     Float(f64),
     /// A string.
     Str(Vec<Part>),
@@ -32,23 +33,23 @@ pub enum Kind {
     End,
 }
 
-/// A piece of a double-quoted string.
+/// A part of a double-quoted string.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
-    /// Bytes as they are.
+    /// Literal bytes.
     Text(Vec<u8>),
-    /// The source between `#{` and `}`, and where it begins.
+    /// The source between `#{` and `}`, and its offset.
     Code(String, usize),
 }
 
-/// A token and its place.
+/// A token and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Byte offset of its first character.
     pub at: usize,
-    /// Whether a space or the beginning of a line stands before it.
+    /// Whether a space or the beginning of a line precedes it.
     pub spaced: bool,
 }
 
@@ -62,7 +63,7 @@ const MARKS: &[&str] = &[
 /// Splits a source into tokens; the last one is [`Kind::End`].
 ///
 /// # Errors
-/// A literal that is wrong or does not end.
+/// If a literal is invalid or does not end.
 pub fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::new() };
     while lexer.step()? {}
@@ -88,7 +89,7 @@ impl Lexer<'_> {
         self.source.as_bytes().get(self.at + offset).copied()
     }
 
-    /// Reads one token; false after the last.
+    /// Reads one token; returns false after the last.
     fn step(&mut self) -> Result<bool, SyntaxError> {
         let spaced = self.skip_space() || self.tokens.is_empty();
         let at = self.at;
@@ -112,7 +113,7 @@ impl Lexer<'_> {
         Ok(true)
     }
 
-    /// Skips blanks, comments and escaped line ends; says whether there were any.
+    /// Skips blanks, comments and escaped line ends; returns whether there were any.
     fn skip_space(&mut self) -> bool {
         let start = self.at;
         loop {
@@ -169,7 +170,7 @@ impl Lexer<'_> {
         (ends && !matches!(self.peek_at(1), Some(b'=' | b':'))) as usize
     }
 
-    /// Whether a `?` of a condition waits for its `:`, which is then no label's.
+    /// Whether a `?` of a condition is open, so that a `:` does not end a label.
     fn after_question(&self) -> bool {
         let line = self.tokens.iter().rev().take_while(|t| t.kind != Kind::Break);
         let mut depth = 0;
@@ -325,8 +326,7 @@ impl Lexer<'_> {
         Kind::Label(label)
     }
 
-    /// The code up to the brace that closes `#{`; strings in it may hold braces, and code of their own with strings in
-    /// it.
+    /// The code up to the brace that closes `#{`. Strings in it may contain braces and nested code.
     fn interpolation(&mut self, start: usize) -> Result<Part, SyntaxError> {
         self.at += 2;
         let begin = self.at;

@@ -1,17 +1,17 @@
-//! Whether regions cover every row of a table once.
+//! The check that regions cover every row of a table once.
 
 use evenkeel_common::{RegionInfo, TableName};
 
 use super::super::text::Binary;
 use super::Report;
 
-/// A region, and the file or row that tells of it.
+/// A region, and the file or row that describes it.
 pub struct RegionSource {
     pub info: RegionInfo,
     pub by: String,
 }
 
-/// Checks the regions of one table, as one witness tells of them.
+/// Checks the regions of one table, from one source.
 pub fn check_chain(
     table: &TableName,
     witness: &str,
@@ -24,7 +24,7 @@ pub fn check_chain(
     if !first.info.start_key().is_empty() {
         fault(format!("no region holds the rows before {}, where {} begins", start(&first.info), first.by));
     }
-    // The region that reaches furthest of those before.
+    // The region with the greatest end so far.
     let mut reach = first;
     for told in regions.iter().filter(|told| is_inverted(&told.info)) {
         fault(format!("{} begins at {} and ends before", told.by, start(&told.info)));

@@ -1,15 +1,18 @@
-//! One store file, read from its first byte to its last.
+//! The check of one store file, from its first byte to its last.
 //!
-//! * Every block: header, checksum (and that it has one when others have), decompression, the form of its cells or index
-//!   entries.
-//! * The index: it names every data block, in the order of the file, and no other place; its keys are in order, none
-//!   after the first cell of its block, none before the last cell of the block before.
-//! * Every cell: in order, of the family, in the region, within the file's time range and sequence ids.
-//! * The bloom filters: each row, or row and column, is in; so is each row with a delete of the family.
-//! * The checksums beside the file (`.NAME.crc`), where Hadoop's tools left some.
-//! * The trailer and the file info: count of cells, first and last data block, last key, count of family deletes.
+//! * Every block: header, checksum (and that it has one if others have), decompression, the form of
+//!   its cells or index entries.
+//! * The index: it names exactly the data blocks, in the order of the file; its keys are in order,
+//!   none after the first cell of its block, none before the last cell of the previous block.
+//! * Every cell: in order, of the family, in the region, within the file's time range and sequence
+//!   ids.
+//! * The bloom filters: they contain each row, or row and column, and each row with a delete of the
+//!   family.
+//! * The checksum file (`.NAME.crc`), if Hadoop's tools left one.
+//! * The trailer and the file info: count of cells, first and last data block, last key, count of
+//!   family deletes.
 //!
-//! A damaged block does not end the walk: it goes on at the next place that the index names.
+//! After a damaged block the check continues at the next offset in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,9 +26,9 @@ use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 use super::super::text::{Binary, Key};
 use super::Report;
 
-/// What the place of a file says about its cells.
+/// What a file's path implies for its cells.
 pub struct Expected<'a> {
-    /// The region in whose directory it is; `None` when its bounds are not known.
+    /// The region of its directory; `None` if its bounds are unknown.
     pub region: Option<&'a RegionInfo>,
     /// The name of the directory.
     pub family: &'a str,
@@ -58,11 +61,11 @@ pub fn check(
     }
 }
 
-/// Bytes that [`check_side_sums`] reads at once; a multiple of any usual number of bytes a checksum.
+/// Bytes that [`check_side_sums`] reads at once; a multiple of the usual bytes per checksum.
 const SIDE_STEP_BYTES: u64 = 1 << 20;
 
-/// Holds a file against the checksums that Hadoop's tools left beside it, if they did: with those wrong, the tools refuse
-/// the file.
+/// Compares a file with the checksum file of Hadoop's tools, if any; the tools refuse a file that
+/// does not match.
 fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
     let mut bytes = vec![0; SIDE_STEP_BYTES as usize];
     for offset in (0..file.len()).step_by(SIDE_STEP_BYTES as usize) {
@@ -79,12 +82,12 @@ fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report
     }
 }
 
-/// Faults of one file; those of one kind are told once, with their number.
+/// The faults of one file; faults of one kind are reported once, with their number.
 #[derive(Default)]
 struct Faults {
-    /// Errors of blocks that could not be read, which name file and place themselves, by offset.
+    /// Errors of unreadable blocks, by offset; they name file and offset.
     blocks: BTreeMap<u64, String>,
-    /// By kind: where and what the first was, and how many there are.
+    /// By kind: offset and text of the first, and their number.
     kinds: BTreeMap<&'static str, (u64, String, u64)>,
 }
 
@@ -102,7 +105,7 @@ impl Faults {
     }
 }
 
-/// Where in a block's header the type of its checksums is, and the type of those that are none.
+/// The offset of the checksum type in a block's header, and the type for no checksums.
 const CHECKSUM_TYPE_AT: u64 = 24;
 const NO_CHECKSUM: u8 = 0;
 
@@ -111,11 +114,11 @@ struct Walk<'a> {
     reader: &'a Arc<HFileReader>,
     expected: &'a Expected<'a>,
     faults: Faults,
-    /// What the index names, in its order.
+    /// The blocks in the index, in its order.
     index: Vec<IndexEntry>,
-    /// How many of those the walk has passed.
+    /// The number of those that were read.
     index_at: usize,
-    /// Where blocks begin, as far as the index tells.
+    /// The offsets of blocks in the index.
     known: BTreeSet<u64>,
     /// The last cell's key, empty before the first, and its sequence id.
     previous: KeyBuf,
@@ -126,7 +129,7 @@ struct Walk<'a> {
     with_checksums: Option<u64>,
     without_checksums: Option<u64>,
     data_blocks: Option<(u64, u64)>,
-    /// Whether all data blocks so far could be read; otherwise counts mean nothing.
+    /// Whether all data blocks so far were readable; otherwise counts are not checked.
     is_whole: bool,
     asks_bloom: bool,
 }
@@ -162,7 +165,8 @@ impl<'a> Walk<'a> {
         self.known.extend(self.index.iter().map(|entry| entry.offset));
     }
 
-    /// Takes the entries of one index block, and what is below them. Levels are few, by the trailer's check.
+    /// Reads the entries of one index block, and the levels below. The trailer's check bounds the
+    /// levels.
     fn read_entries(&mut self, entries: Vec<IndexEntry>, parent: u64, level: u32) {
         if level == self.reader.trailer().data_index_levels {
             entries.into_iter().for_each(|entry| self.take_entry(entry, parent));
@@ -173,7 +177,7 @@ impl<'a> Walk<'a> {
                 self.faults.add("index", parent, || format!("an entry points forward, to {}", entry.offset));
                 continue;
             }
-            // So no file can make the walk read a block twice.
+            // No block is read twice, whatever the file contains.
             if !self.known.insert(entry.offset) {
                 self.faults.add("index", parent, || format!("the block at {} is named twice", entry.offset));
                 continue;
@@ -219,7 +223,7 @@ impl<'a> Walk<'a> {
         self.pass_entries_before(u64::MAX);
     }
 
-    /// Where to go on after a block that cannot be read.
+    /// The offset at which to continue after an unreadable block.
     fn after_damage(&self, offset: u64) -> u64 {
         let entry = self.index.binary_search_by_key(&offset, |entry| entry.offset);
         let end =
@@ -255,7 +259,7 @@ impl<'a> Walk<'a> {
         self.take_cells(block, entry.as_ref());
     }
 
-    /// Entries that no data block was found for.
+    /// Reports index entries without a data block.
     fn pass_entries_before(&mut self, offset: u64) {
         while let Some(entry) = self.index.get(self.index_at).filter(|entry| entry.offset < offset) {
             if !self.faults.blocks.contains_key(&entry.offset) {
@@ -376,7 +380,7 @@ impl<'a> Walk<'a> {
                         .add("delete family bloom filter", at, || format!("{} is not in it", Key(cell)));
                 }
             }
-            // A chunk that cannot be read; the walk over the blocks says where.
+            // An unreadable chunk; the check of blocks reports its offset.
             (Err(error), _) | (_, Err(error)) => {
                 self.asks_bloom = false;
                 self.faults.add("bloom filter", at, || error.message().to_owned());
@@ -385,7 +389,8 @@ impl<'a> Walk<'a> {
     }
 
     fn compare_with_trailer(&mut self) {
-        // A header says itself that nothing protects it; no writer changes its mind within a file.
+        // Writers use checksums for all blocks of a file or for none, so a header without them is a
+        // fault beside others.
         if let (Some(_), Some(at)) = (self.with_checksums, self.without_checksums) {
             self.faults.add("checksum", at, || "this block has none, though others have".into());
         }
@@ -400,7 +405,7 @@ impl<'a> Walk<'a> {
         }
         let (first, last) = blocks.map_or((-1, -1), |(first, last)| (first as i64, last as i64));
         let named = (trailer.first_data_block_offset, trailer.last_data_block_offset);
-        // Files without cells name place 0 or -1.
+        // Files without cells have offset 0 or -1.
         if blocks.is_some() && (first, last) != named {
             self.faults.add("trailer", at, || {
                 format!("first and last data block at {named:?}, they are at {:?}", (first, last))

@@ -1,8 +1,9 @@
-//! The directories of a root: what is in them is compared with descriptors and hbase:meta, and what is to be read is
-//! listed.
+//! The check of a root's directories against descriptors and hbase:meta, and the list of files to
+//! read.
 //!
-//! A region's directory that hbase:meta does not speak of is a fault when it holds data of its own. When it does not, it
-//! is what a split, a merge or a new table had prepared when its server died, and a note: the next start clears it away.
+//! A region's directory that hbase:meta does not name is a fault if it has data of its own.
+//! Otherwise a split, a merge or a new table had prepared it when the server died; it is a note,
+//! and the next start removes it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,15 +22,15 @@ use super::super::catalog::{Catalog, RECOVERED_WALS_DIR, list, table_dirs, visib
 use super::regions::{RegionSource, check_chain};
 use super::{FileKind, FileToRead, Report};
 
-/// A tree of its own within the root: the region that a stock master keeps for itself. hbase:meta does not speak of it.
+/// A separate tree within the root: the stock master's own region, which hbase:meta does not name.
 const MASTER_DATA_DIR: &str = "MasterData";
-/// Small files are not larger.
+/// The limit of small files.
 const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Checks the shape of a root directory, and lists the files to read.
+/// Checks the structure of a root directory, and lists the files to read.
 ///
 /// # Errors
-/// What the file system says about directories.
+/// The file system's error for a directory.
 pub fn plan(
     fs: &dyn FileSystem,
     root: &Path,
@@ -97,7 +98,7 @@ fn check_root_files(fs: &dyn FileSystem, root: &Path, report: &mut Report<'_>) -
     Ok(())
 }
 
-/// What one region's directory holds.
+/// The content of one region's directory.
 #[derive(Default)]
 struct RegionContents {
     /// Store files and links, not references.
@@ -136,7 +137,7 @@ impl Plan<'_> {
                 told.push(RegionSource { info: (*info).clone(), by: region.path.display().to_string() });
             }
         }
-        // Without hbase:meta, a region that others refer to is taken for their parent.
+        // Without hbase:meta, a region that others refer to counts as their parent.
         let is_parent = |name: &str| parents.as_ref().map_or(referred.contains(name), |p| p.contains(name));
         told.retain(|told| !is_parent(told.info.encoded_name()));
         self.chains(table, told, report)
@@ -156,7 +157,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Tables of hbase:meta that have no directory.
+    /// Reports tables of hbase:meta without a directory.
     fn missing_tables(&self, report: &mut Report<'_>) -> Result<()> {
         let Some(catalog) = self.catalog else { return Ok(()) };
         let mut tables: Vec<_> = catalog.tables.iter().collect();
@@ -261,7 +262,8 @@ impl Plan<'_> {
         Ok(found)
     }
 
-    /// Lists a store file, or checks a reference or a link; gives the region that a reference points to.
+    /// Lists a store file, or checks a reference or link; returns the region that a reference
+    /// points to.
     fn store_file(
         &mut self,
         file: &FileStatus,
@@ -303,7 +305,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Where the file behind a reference may be.
+    /// The possible paths of a reference's target.
     fn reference_places(&self, path: &Path, target: &str, parent: &str, family: &str) -> Vec<PathBuf> {
         if let Some(StoreFileName::Link(link)) = StoreFileName::parse(target) {
             let name = format!("{}/{}/{}/{family}/{}", link.namespace, link.table, link.region, link.hfile);
@@ -358,7 +360,7 @@ fn by_encoded_name(catalog: &Catalog) -> HashMap<&str, &RegionInfo> {
 /// `.regioninfo`: PBUF, and a length-delimited RegionInfo.
 ///
 /// # Errors
-/// An error that names the file.
+/// Prefixes an error with the file.
 pub fn read_region_info(fs: &dyn FileSystem, path: &Path) -> Result<RegionInfo> {
     let bytes = fs.read_all(path, SMALL_FILE_BYTES_MAX)?;
     let bad = |what: &dyn std::fmt::Display| {
@@ -369,7 +371,7 @@ pub fn read_region_info(fs: &dyn FileSystem, path: &Path) -> Result<RegionInfo> 
     RegionInfo::try_from(&info).map_err(|e| bad(&e.message()))
 }
 
-/// The end of a region is not in its name, so the two can disagree.
+/// A region's name does not contain its end, so the two can disagree.
 fn compare_with_catalog(info: &RegionInfo, dir: &Path, meta: Option<&RegionInfo>, report: &mut Report<'_>) {
     if meta.is_some_and(|meta| meta.end_key() != info.end_key()) {
         let path = dir.join(layout::REGION_INFO_FILE);
@@ -385,7 +387,7 @@ fn unknown_region(dir: &Path, found: &RegionContents, report: &mut Report<'_>) {
     }
 }
 
-/// Where the file behind a link may be.
+/// The possible paths of a link's target.
 fn link_places(root: &Path, name: &str) -> Vec<PathBuf> {
     ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| root.join(dir).join(name)).to_vec()
 }
