@@ -342,7 +342,7 @@ impl Results {
              row; read is what the server read from files for each row, cached by the system or not (a JVM's socket reads \
              count too). GC is CPU of collector threads, which is in the server's CPU too, then time of collections as `jstat` \
              counts. Evenkeel has no collector; it says the time of its allocator, in `malloc`, `free` and their like, and what \
-             part of its CPU that is, which it estimates from a sample of the calls (`crates/common/src/allocator.rs`). That is \
+             part of its CPU that is, which it estimates from a sample of the calls (`crates/common/src/runtime/allocator.rs`). That is \
              what it takes to give memory out and to have it back; of HBase, what it takes to give it out is not counted. Hits are \
              the part of the data blocks looked for that were in the block cache, by the server's own counters; HBase 2.6 counts \
              a miss twice, and half of that is taken.\n",
