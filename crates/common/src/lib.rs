@@ -17,8 +17,8 @@
 //! | [`region_info`] | [`RegionInfo`] and the names derived from it |
 //! | `runtime` | the runtime parts, listed below |
 //! | [`search`] | binary and galloping search by index |
-//! | [`wait`] | [`Wait`] and [`TryError`]: work that may be told not to wait |
 //! | [`varint`] | variable-length integers of Hadoop and protobuf |
+//! | [`wait`] | [`Wait`] and [`TryError`]: work that must not wait on some threads |
 //!
 //! The runtime parts, which know nothing of the data model:
 //!
@@ -27,7 +27,7 @@
 //! | [`allocator`] | the process's allocator, and the time it takes |
 //! | [`buffer_pool`] | a pool of large buffers |
 //! | [`cache_line`] | prefetch hints |
-//! | [`clock`] | the wall clock behind a trait |
+//! | [`clock`] | the wall clock behind a trait, and the monotonic clock |
 //! | [`priority`] | thread priorities |
 //! | [`thread`] | the start of threads, and the handling of their failures |
 //! | [`turns`] | cooperative scheduling of long computations |

@@ -1,9 +1,11 @@
-//! Work that may be told not to wait: [`Wait`] goes down to whatever could wait, and [`TryError`] comes up from it.
+//! Work that must not wait on some threads: [`Wait`] is passed down to all code that could wait,
+//! and [`TryError`] is returned by it.
 //!
-//! The thread of a connection computes but must not wait for a disk or for another thread: all calls of its connections
-//! would wait with it. It therefore reads and writes with [`Wait::Never`]. Code that would have to wait returns
-//! [`TryError::WouldWait`] instead and has changed nothing that a second attempt would change again, except counts of
-//! cache lookups. The caller then makes the second attempt, with [`Wait::Allowed`], on a thread that may wait.
+//! The thread of a connection computes but must not wait for a disk or for another thread, because
+//! all calls of its connections would wait with it. So it reads and writes with [`Wait::Never`].
+//! Code that would have to wait returns [`TryError::WouldWait`] instead, and has changed no state
+//! that a second attempt would change again, except counts of cache lookups. The caller then makes
+//! the second attempt with [`Wait::Allowed`], on a thread that may wait.
 
 use std::fmt;
 
@@ -12,39 +14,40 @@ use crate::HBaseError;
 /// Whether work may wait for a disk or for another thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// It may.
+    /// The work may wait.
     #[default]
     Allowed,
-    /// It must return [`TryError::WouldWait`] instead.
+    /// The work must return [`TryError::WouldWait`] instead of waiting.
     Never,
 }
 
 impl Wait {
-    /// Whether the work may wait.
+    /// Returns true if the work may wait.
     #[inline]
     pub fn is_allowed(self) -> bool {
         self == Self::Allowed
     }
 }
 
-/// Why an attempt has no outcome.
+/// Why an attempt has no result.
 #[derive(Debug)]
 pub enum TryError {
-    /// It would have to wait, and may not.
+    /// The work would have to wait, and may not.
     WouldWait,
-    /// It computed for as long as it may on this thread.
+    /// The work used up its time slice on this thread.
     TimeSliceOver,
-    /// It failed. A second attempt is the client's to make.
+    /// The work failed. Only the client may retry it.
     Failed(HBaseError),
 }
 
-/// The outcome of work that may be told not to wait.
+/// The result of work that takes a [`Wait`].
 pub type TryResult<T> = Result<T, TryError>;
 
 impl TryError {
-    /// The failure of work that was allowed to wait and had no time slice, so that it failed for no other reason.
+    /// The failure of work that was allowed to wait and had no time slice.
     ///
-    /// A `TryError` of another kind is a bug of the code that returned it; it becomes an `IOException` that says so.
+    /// Another variant is a bug of the code that returned it, and becomes an `IOException` that
+    /// says so.
     pub fn into_failure(self) -> HBaseError {
         match self {
             Self::Failed(error) => error,
@@ -55,7 +58,7 @@ impl TryError {
         }
     }
 
-    /// Whether the work has to be done again where it may wait or compute for longer.
+    /// Returns true if the work must be repeated where it may wait or compute for longer.
     #[inline]
     pub fn is_unfinished(&self) -> bool {
         !matches!(self, Self::Failed(_))

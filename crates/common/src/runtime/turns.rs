@@ -1,26 +1,32 @@
-//! Turns: long work that computes makes room for other long work of its kind.
+//! Cooperative scheduling of long computations among themselves.
 //!
-//! Threads that compute for milliseconds each, more of them than cores, are interleaved by the kernel, which knows
-//! nothing of calls: some wait for a tenth of a second while others that came later are served. Whoever runs such work
-//! therefore lets only so many compute at once, in the order in which they came ([`Turns`]; the executor of `rpc` does
-//! so with scans, and with writes that wait), and the work says here where it may give way: [`pass`] where it holds no lock but
-//! one that others wait for in a lent turn, [`lend`] around what waits for a disk or for another thread, and
-//! [`lend_and_line_up`] around a wait that many may have at the same time and that ends for all of them at once.
+//! If more threads than cores compute for milliseconds each, the kernel interleaves them without
+//! regard to calls: some wait for a tenth of a second while later ones are served. So an executor
+//! lets a bounded number of such threads compute at a time, in order of arrival: each has a *turn*
+//! ([`Turns`]; the executor of `rpc` does so for scans, and for writes that wait). The work marks
+//! where it can give up its turn:
 //!
-//! On a thread that has no turn, both do nothing.
+//! * [`pass`] where it holds no lock, except one that others wait for in a lent turn;
+//! * [`lend`] around a wait for a disk or for another thread;
+//! * [`lend_and_line_up`] around a wait that may end for many threads at the same time.
+//!
+//! On a thread without a turn these functions only run the work.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Who gives this thread its turns.
+/// The scheduler of this thread's turns.
 pub trait Turns {
-    /// The work holds no lock but those that others wait for in lent turns: when others wait and its turn was long enough, they go first. Comes back in a turn.
+    /// Yields to waiting threads if the turn was long enough, and returns in a new turn. The caller
+    /// holds no lock, except those that others wait for in lent turns.
     fn pass(&self);
-    /// The work is about to wait: another may have its turn.
+    /// The work begins to wait: another thread may have its turn.
     fn lend(&self);
-    /// The work waited, and goes on at once, whoever else runs: it may hold what they wait for.
+    /// The wait has ended, and the work continues immediately, beyond the bound if necessary: it
+    /// may hold a lock that the other threads wait for.
     fn take_back(&self);
-    /// The work waited, and goes on in a turn of its own, or without one after a bounded wait.
+    /// The wait has ended, and the work continues in a turn of its own, or without one after a
+    /// bounded wait.
     fn line_up(&self);
 }
 
@@ -28,13 +34,14 @@ thread_local! {
     static TURNS: RefCell<Option<Rc<dyn Turns>>> = const { RefCell::new(None) };
 }
 
-/// From here on this thread has its turns from `turns`.
+/// Sets the scheduler of this thread's turns.
 pub fn give(turns: Rc<dyn Turns>) {
     TURNS.set(Some(turns));
 }
 
-/// Lets others go first who wait for a turn, when this one was long. May take long, so no lock may be held but one that
-/// others wait for in a lent turn, as a row's. Cheap when nobody waits.
+/// Yields to threads that wait for a turn, if this turn was long. This may take long, so the caller
+/// holds no lock, except one that others wait for in a lent turn, such as a row lock. Cheap if no
+/// thread waits.
 #[inline]
 pub fn pass() {
     TURNS.with_borrow(|turns| {
@@ -44,19 +51,21 @@ pub fn pass() {
     });
 }
 
-/// Runs what waits for a disk, or for another thread; meanwhile another may have this thread's turn.
+/// Runs `wait`, which waits for a disk or for another thread; meanwhile another thread may have
+/// this thread's turn.
 pub fn lend<T>(wait: impl FnOnce() -> T) -> T {
     lend_until(wait, |turns| turns.take_back())
 }
 
-/// As [`lend`], for a wait that ends for many threads at once, as one for a row's lock: they go on one after the other, as
-/// turns become free. What the work holds by then, it holds for longer, by a bounded time.
+/// As [`lend`], for a wait that ends for many threads at once, such as one for a row lock: they
+/// continue one after the other, as turns become free. Locks that the work holds are held for
+/// longer, by a bounded time.
 pub fn lend_and_line_up<T>(wait: impl FnOnce() -> T) -> T {
     lend_until(wait, |turns| turns.line_up())
 }
 
 fn lend_until<T>(wait: impl FnOnce() -> T, take_back: fn(&dyn Turns)) -> T {
-    /// Takes the turn back also when the wait panics.
+    /// Takes the turn back even if the wait panics.
     struct Lent(Rc<dyn Turns>, fn(&dyn Turns));
     impl Drop for Lent {
         fn drop(&mut self) {
