@@ -1,18 +1,21 @@
-//! Files that are no longer served, on their way to the archive.
+//! Moves files that are no longer served to the archive.
+
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::path::Path;
 
 use evenkeel_fs::FileSystem;
 
-/// How often a directory of the archive may vanish under a file's move: a cleaner removes it only while it is empty.
+/// How often a directory of the archive may vanish during a file's move. A cleaner removes only
+/// empty ones.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Moves a file into a directory of the archive, beside a file of the same name when there is one. A file that is not there
-/// was moved before.
+/// Moves a file into a directory of the archive, under another name if the name exists there. A
+/// missing file was moved before.
 ///
 /// # Errors
-/// What the file system says.
+/// Any error of the file system.
 pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms: i64) -> io::Result<()> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let mut attempt = 0;
@@ -23,7 +26,7 @@ pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms
         if fs.exists(&target)? {
             target = archive_dir.join(format!("{name}.{now_ms}"));
         }
-        // A cleaner counts from the moment that a file is put away, as in HBase.
+        // A cleaner counts the age from the moment of archiving, as in HBase.
         match fs.touch(file).and_then(|()| fs.rename(file, &target)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS_MAX => {
                 if !fs.exists(file)? {

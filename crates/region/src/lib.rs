@@ -16,6 +16,7 @@
 //! MemStore segments and store files implement [`scanner::LeafScanner`]. The code that merges them
 //! knows only that trait.
 
+#![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

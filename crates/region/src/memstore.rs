@@ -34,6 +34,8 @@
 //! otherwise. A larger cell has a chunk of its own size. `Segment::chunk_bytes` counts the chunks,
 //! and the pool bounds the chunks of all segments.
 
+#![allow(unsafe_code, reason = "it owns the memory of its cells")]
+
 mod arena;
 mod chunk;
 mod compaction_strategy;

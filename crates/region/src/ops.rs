@@ -3,6 +3,8 @@
 //!
 //! The server translates protobuf into these; tests and benchmarks build them directly.
 
+#![forbid(unsafe_code)]
+
 use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result, Wait};

@@ -31,6 +31,8 @@
 //! file list after it would miss them. So every swap makes the *epoch* odd before and even after,
 //! and a reader that sees the epoch change takes its view again.
 
+#![forbid(unsafe_code)]
+
 mod abort_on_panic;
 mod blocking_writes;
 pub mod bulk_load;

@@ -28,6 +28,8 @@
 //! **Read point.** Leaves skip cells whose sequence id is above the scanner's read point, so
 //! everything above them sees one state of the region.
 
+#![forbid(unsafe_code)]
+
 pub mod context;
 pub mod heap;
 pub mod matcher;

@@ -32,6 +32,8 @@
 //! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
 //! `flushed`, `leftovers` and `replaced` are leaf locks.
 
+#![forbid(unsafe_code)]
+
 mod background_priority;
 mod bulk_load;
 mod cache;

@@ -1,4 +1,4 @@
-//! Filters on the qualifier, and filters that count columns.
+//! Filters of the qualifier, and filters that count columns.
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, KeyBuf, Result};
@@ -49,8 +49,9 @@ pub(super) fn parse_prefixes(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(MultipleColumnPrefixFilter { prefixes, hint: 0 }))
 }
 
-/// Only the greatest prefix that is not after the qualifier is tried, so of a prefix and a longer one that starts with
-/// it, the shorter passes only what sorts before the longer: HBase's way.
+/// Only the greatest prefix that is not after the qualifier is tried. So of a prefix and a longer
+/// one that starts with it, the shorter passes only columns that sort before the longer, as in
+/// HBase.
 struct MultipleColumnPrefixFilter {
     /// Sorted and distinct.
     prefixes: Vec<Vec<u8>>,
@@ -147,10 +148,10 @@ fn not_negative(what: &str, value: i32) -> Result<i32> {
     if value < 0 { Err(illegal(format!("{what} must be positive {value}"))) } else { Ok(value) }
 }
 
-/// ColumnPaginationFilter by number: columns `offset..end` of each row.
+/// ColumnPaginationFilter by number: the columns `offset..end` of each row.
 struct ColumnPage {
     offset: i32,
-    /// As in Java, offset and limit may add up to a negative number; then no column passes.
+    /// As in Java, offset and limit may overflow to a negative number; then no column passes.
     end: i32,
     count: i32,
 }
@@ -173,7 +174,8 @@ impl Filter for ColumnPage {
     }
 }
 
-/// ColumnPaginationFilter by name: `limit` columns of each row, from the first that is not before `start`.
+/// ColumnPaginationFilter by name: `limit` columns of each row, from the first that is not before
+/// `start`.
 struct ColumnPageFrom {
     limit: i32,
     start: Vec<u8>,
@@ -213,7 +215,8 @@ pub(super) fn parse_count(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(ColumnCountGetFilter { limit: i64::from(proto.limit), count: 0 }))
 }
 
-/// The first `limit` columns, made for Gets: within a row it says that all is over, and `reset` takes that back.
+/// The first `limit` columns; meant for Gets. Within a row it reports that all later rows are done,
+/// and `reset` revokes that.
 struct ColumnCountGetFilter {
     limit: i64,
     count: i64,

@@ -1,7 +1,9 @@
-//! Comparators: what a part of a cell (row, family, qualifier or value) is compared with.
+//! Comparators: the values that a part of a cell (row, family, qualifier or value) is compared to.
 //!
-//! The answer is how the *comparator's* value compares to the cell's part. Comparators that can only match or not say
-//! `Equal` or `Greater`.
+//! The result is the order of the *comparator's* value relative to the cell's part. Comparators
+//! that only match or not return `Equal` or `Greater`.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,28 +16,28 @@ use pb::bit_comparator::BitwiseOp;
 use super::parse::{class_not_found, decode, field, missing};
 use super::{decimal, illegal, java_regex};
 
-/// Compares itself with a part of a cell (`ByteArrayComparable`).
+/// Compares its value to a part of a cell (`ByteArrayComparable`).
 pub trait ByteArrayComparable: Send {
-    /// How the comparator's value compares to these bytes.
+    /// The order of the comparator's value relative to these bytes.
     ///
     /// # Errors
-    /// `IllegalArgumentException` when the comparator cannot read them.
+    /// `IllegalArgumentException` if the comparator cannot interpret them.
     fn compare_to(&self, bytes: &[u8]) -> Result<Ordering>;
 
-    /// The comparator's own bytes. A CheckAndMutate whose comparator has none asks whether the cell is absent.
+    /// The comparator's own bytes. With none, a CheckAndMutate tests that the cell is absent.
     fn value(&self) -> &[u8];
 }
 
-/// The comparator that a message describes.
+/// Parses a comparator's message.
 ///
 /// # Errors
-/// `IOException` for a class that is not there and for bytes that are no message of it; `DoNotRetryIOException` for a
+/// `IOException` for an unknown class and for an invalid message; `DoNotRetryIOException` for a
 /// regular expression that cannot be run.
 pub fn comparator_from_proto(comparator: &pb::Comparator) -> Result<Box<dyn ByteArrayComparable>> {
     parse(comparator, &mut RegexBudget::default())
 }
 
-/// How much of its allowance for compiled regular expressions one request has used, in bytes.
+/// How much of a request's budget for compiled regular expressions is used, in bytes.
 #[derive(Default)]
 pub(super) struct RegexBudget {
     used: usize,
@@ -43,16 +45,17 @@ pub(super) struct RegexBudget {
 }
 
 impl RegexBudget {
-    /// All regular expressions of one filter, compiled.
+    /// The budget of all compiled regular expressions of one filter.
     const BYTES_MAX: usize = 64 << 20;
 
-    /// What the regular expressions take, with `each` for what one of them takes while it searches. Each is compiled forwards
-    /// and backwards.
+    /// Bytes of the compiled regular expressions, with `each` for what one of them takes during a
+    /// search. Each is compiled forwards and backwards.
     pub(super) fn bytes(&self, each: u64) -> u64 {
         2 * self.used as u64 + self.regexes * each
     }
 
-    /// Compiles within what is left. Memory is charged in steps, as only a limit can be asked of the compiler.
+    /// Compiles within the rest of the budget. Memory is charged in steps, because the compiler
+    /// accepts only a limit.
     fn compile(&mut self, pattern: &str) -> Result<regex::Regex, regex::Error> {
         let mut limit = 4 << 10;
         loop {
@@ -78,7 +81,7 @@ impl RegexBudget {
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 const COMPARABLE: (u32, &str) = (1, "comparable");
 
-/// A comparator whose regular expression counts against a budget.
+/// Parses a comparator whose regular expression counts against a budget.
 pub(super) fn parse(
     proto: &pb::Comparator,
     regexes: &mut RegexBudget,
@@ -139,12 +142,12 @@ impl ByteArrayComparable for BinaryComparator {
     }
 }
 
-/// Compares with the first bytes only, as many as it has itself.
+/// Compares with as many first bytes as it has itself.
 struct BinaryPrefixComparator(Vec<u8>);
 
 impl ByteArrayComparable for BinaryPrefixComparator {
     fn compare_to(&self, bytes: &[u8]) -> Result<Ordering> {
-        Ok(self.0[..].cmp(&bytes[..bytes.len().min(self.0.len())]))
+        Ok(self.0[..].cmp(bytes.get(..self.0.len()).unwrap_or(bytes)))
     }
 
     fn value(&self) -> &[u8] {
@@ -152,7 +155,7 @@ impl ByteArrayComparable for BinaryPrefixComparator {
     }
 }
 
-/// Compares with the bytes at an offset, as many as it has itself or as there are.
+/// Compares with the bytes at an offset, as many as it has itself or as exist.
 struct BinaryComponentComparator {
     value: Vec<u8>,
     offset: usize,
@@ -161,7 +164,7 @@ struct BinaryComponentComparator {
 impl ByteArrayComparable for BinaryComponentComparator {
     fn compare_to(&self, bytes: &[u8]) -> Result<Ordering> {
         let there = bytes.get(self.offset..).unwrap_or_default();
-        Ok(self.value[..].cmp(&there[..there.len().min(self.value.len())]))
+        Ok(self.value[..].cmp(there.get(..self.value.len()).unwrap_or(there)))
     }
 
     fn value(&self) -> &[u8] {
@@ -217,7 +220,7 @@ impl ByteArrayComparable for BigDecimalComparator {
     }
 }
 
-/// Matches when any bit is left of `value OP bytes`, which must be equally long.
+/// Matches if any bit is left of `value OP bytes`, which must be equally long.
 struct BitComparator {
     value: Vec<u8>,
     op: BitwiseOp,
@@ -247,7 +250,7 @@ impl ByteArrayComparable for BitComparator {
     }
 }
 
-/// Matches what is not there; a cell's part always is.
+/// Matches an absent value; a cell's part always exists.
 struct NullComparator;
 
 impl ByteArrayComparable for NullComparator {
@@ -260,13 +263,13 @@ impl ByteArrayComparable for NullComparator {
     }
 }
 
-/// Matches UTF-8 text that contains another text, whatever their case.
+/// Matches UTF-8 text that contains another text, ignoring case.
 struct SubstringComparator {
     lowered: String,
 }
 
 impl SubstringComparator {
-    /// Beyond this many byte comparisons, a linear search over a lower-cased copy is the better bargain.
+    /// Beyond this many byte comparisons, a linear search over a lower-cased copy is cheaper.
     const PLAIN_SEARCH_MAX: usize = 1 << 16;
 
     fn is_in(&self, bytes: &[u8]) -> bool {
@@ -296,7 +299,7 @@ impl ByteArrayComparable for SubstringComparator {
     }
 }
 
-/// How bytes become the text that a regular expression is run over. What a charset does not have becomes U+FFFD.
+/// How bytes are decoded for a regular expression. Bytes outside the charset become U+FFFD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Charset {
     Utf8,
@@ -326,7 +329,7 @@ impl Charset {
     }
 }
 
-/// Matches text in which a Java regular expression finds something.
+/// Matches text in which a Java regular expression finds a match.
 struct RegexStringComparator {
     pattern: String,
     regex: regex::Regex,

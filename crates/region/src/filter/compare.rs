@@ -12,7 +12,8 @@ use super::comparator::ByteArrayComparable;
 use super::parse::{Parser, decode};
 use super::{Filter, ReturnCode, illegal};
 
-/// Whether `cell OP comparator` is false, given how the *comparator* compares to the cell. `NoOp` lets nothing pass.
+/// Returns true if `cell OP comparator` is false, given the order of the *comparator* relative to
+/// the cell. `NoOp` excludes everything.
 pub fn excludes(op: CompareType, comparator_to_cell: Ordering) -> bool {
     match op {
         CompareType::Less => comparator_to_cell.is_le(),
@@ -25,14 +26,14 @@ pub fn excludes(op: CompareType, comparator_to_cell: Ordering) -> bool {
     }
 }
 
-/// An operator and what it compares with.
+/// An operator and the comparator.
 pub(super) struct Comparison {
     pub(super) op: CompareType,
     pub(super) comparator: Option<Box<dyn ByteArrayComparable>>,
 }
 
 impl Comparison {
-    /// Whether a part of a cell does not pass.
+    /// Returns true if a part of a cell is excluded.
     pub(super) fn excludes(&self, part: &[u8]) -> Result<bool> {
         if self.op == CompareType::NoOp {
             return Ok(true);

@@ -5,8 +5,11 @@
 //! value   = unscaled / 10^scale
 //! ```
 //!
-//! With `d` decimal digits the magnitude is `0.DIGITS * 10^(d - scale)`, so two numbers of one sign compare by that
-//! exponent and then digit by digit; no number is ever scaled up, whatever the scales are.
+//! With `d` decimal digits the magnitude is `0.DIGITS * 10^(d - scale)`. So two numbers of one sign
+//! compare by that exponent and then digit by digit. No number is ever scaled up, whatever the
+//! scales are.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use evenkeel_common::length;
 use std::cmp::Ordering;
@@ -16,13 +19,14 @@ use evenkeel_common::varint::read_u32;
 
 use super::illegal;
 
-/// Longest unscaled value that is turned into digits, which takes time by the square of its length.
+/// The longest unscaled value that is converted to digits, which takes quadratic time.
 const UNSCALED_BYTES_MAX: usize = 8 << 10;
 
 /// Compares two encoded decimals.
 ///
 /// # Errors
-/// `IllegalArgumentException` for bytes that are no decimal, or, when the scales differ, too long a one.
+/// `IllegalArgumentException` for bytes that are no decimal, and for a too long one if the scales
+/// differ.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Result<Ordering> {
     let (a, b) = (Decimal::parse(a)?, Decimal::parse(b)?);
     if a.scale == b.scale {
@@ -37,7 +41,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Result<Ordering> {
 
 struct Decimal<'a> {
     scale: i32,
-    /// Without needless sign bytes; at least one byte.
+    /// Without redundant sign bytes; at least one byte.
     unscaled: &'a [u8],
 }
 
@@ -79,7 +83,8 @@ impl<'a> Decimal<'a> {
         Ok(by_exponent.then_with(|| trim_zeros(a).cmp(trim_zeros(b))))
     }
 
-    /// The magnitude's decimal digits, as bytes 0 to 9, the first not 0: in `room` when they fit there.
+    /// The magnitude's decimal digits, as bytes 0 to 9, the first not 0. They are stored in `room`
+    /// if they fit.
     fn digits<'r>(&self, room: &'r mut [u8; 39], heap: &'r mut Vec<u8>) -> Result<&'r [u8]> {
         if self.unscaled.len() > UNSCALED_BYTES_MAX {
             return Err(illegal(format!(
@@ -91,37 +96,41 @@ impl<'a> Decimal<'a> {
             *heap = long_digits(magnitude(self.unscaled));
             return Ok(heap);
         }
-        let fill = if self.sign() < 0 { 0xff } else { 0 };
-        let mut bytes = [fill; 16];
-        bytes[16 - self.unscaled.len()..].copy_from_slice(self.unscaled);
-        Ok(short_digits(i128::from_be_bytes(bytes).unsigned_abs(), room))
+        let sign = if self.sign() < 0 { -1 } else { 0 };
+        let value = self.unscaled.iter().fold(sign, |value: i128, byte| value << 8 | i128::from(*byte));
+        Ok(short_digits(value.unsigned_abs(), room))
     }
 }
 
 /// Drops leading bytes that only repeat the sign.
 fn shorten(mut bytes: &[u8]) -> &[u8] {
-    while let [first, second, ..] = bytes {
+    while let Some((first, rest)) = bytes.split_first()
+        && let Some(second) = rest.first()
+    {
         let sign = if *second >= 0x80 { 0xff } else { 0 };
         if *first != sign {
             break;
         }
-        bytes = &bytes[1..];
+        bytes = rest;
     }
     bytes
 }
 
 fn trim_zeros(digits: &[u8]) -> &[u8] {
-    &digits[..digits.iter().rposition(|d| *d != 0).map_or(0, |i| i + 1)]
+    let len = digits.iter().rposition(|d| *d != 0).map_or(0, |i| i + 1);
+    digits.get(..len).unwrap_or(digits)
 }
 
 fn short_digits(mut value: u128, room: &mut [u8; 39]) -> &[u8] {
-    let mut start = room.len();
-    while value != 0 {
-        start -= 1;
-        room[start] = (value % 10) as u8;
-        value /= 10;
+    let mut unused = room.len();
+    for digit in room.iter_mut().rev() {
+        if value == 0 {
+            break;
+        }
+        (*digit, value) = ((value % 10) as u8, value / 10);
+        unused -= 1;
     }
-    &room[start..]
+    room.get(unused..).unwrap_or_default()
 }
 
 /// The absolute value as 32-bit limbs, the highest first.
@@ -143,7 +152,7 @@ fn magnitude(unscaled: &[u8]) -> Vec<u32> {
     limbs
 }
 
-/// Digits by long division, nine at a time.
+/// The digits, by long division, nine at a time.
 fn long_digits(mut limbs: Vec<u32>) -> Vec<u8> {
     const CHUNK: u64 = 1_000_000_000;
     let mut digits = Vec::with_capacity(limbs.len() * 10);

@@ -1,11 +1,11 @@
 //! FuzzyRowFilter: rows that start with one of several keys in which some bytes are free.
 //!
-//! On the wire a key comes with a mask as long. A Java client sends the mask as its user gave it (0: fixed, 1: free),
-//! or, on most machines, already prepared for comparing words: -1 for fixed and, for free, 0 (first version) or 2
-//! (second version, `is_mask_v2`). A first-version mask of only 0 and -1 reads as prepared. Here a key becomes a list of
-//! bytes that are each fixed or free.
+//! On the wire a key comes with a mask of the same length. A Java client sends the mask as its user
+//! gave it (0: fixed, 1: free), or, on most machines, already converted for word comparisons: -1
+//! for fixed, and 0 (first version) or 2 (second version, `is_mask_v2`) for free. A first-version
+//! mask of only 0 and -1 is read as converted. Here a key is a list of bytes, each fixed or free.
 //!
-//! A row shorter than the key matches when its bytes do.
+//! A row shorter than the key matches if its bytes do.
 
 use bytes::Bytes;
 use evenkeel_common::{CellRef, KeyBuf, Result};
@@ -43,16 +43,17 @@ impl FuzzyKey {
         self.0.iter().zip(row).all(|(byte, r)| byte.is_none_or(|byte| byte == *r))
     }
 
-    /// The least row after `row`, in the direction of the scan, from which rows may match; `None` when there is none.
+    /// The next row after `row`, in the direction of the scan, from which rows may match; `None` if
+    /// there is none.
     ///
-    /// The row agrees with the key up to the first fixed byte that differs. If the row is lower there, that byte is
-    /// set right; if it is higher, the last free byte before it that can grow must grow by one. Whatever follows starts
-    /// afresh.
+    /// The row agrees with the key up to the first fixed byte that differs. If the row is lower
+    /// there, that byte is set. If it is higher, the last free byte before it that can grow grows
+    /// by one. The rest starts again at its lowest.
     fn next_row(&self, row: &[u8], reversed: bool) -> Option<Vec<u8>> {
         let at = self.0.iter().zip(row).position(|(byte, r)| byte.is_some_and(|byte| byte != *r));
         let (at, row_is_lower) = match at {
             Some(i) => (i, self.0[i].is_some_and(|byte| (row[i] < byte) != reversed)),
-            // A matching row, or one shorter than the key: only a free byte of it can grow.
+            // A matching row, or one shorter than the key: only a free byte can grow.
             None => (row.len(), false),
         };
         let last = if reversed { 0 } else { u8::MAX };
@@ -67,12 +68,13 @@ impl FuzzyKey {
         if !reversed {
             return Some(next);
         }
-        // All rows that start so may match: seek to the row after them. Where there is none, a row that is not ahead
-        // lets the scan step on.
+        // All rows with this prefix may match, so seek to the row after them. If there is none, a
+        // row that is not ahead lets the scan step on.
         Some(row_after_prefix(&next).unwrap_or_else(|| [row, &[0]].concat()))
     }
 
-    /// Appends the rest of the key up to its last fixed byte, with the first byte there is in place of free ones.
+    /// Appends the rest of the key up to its last fixed byte, with the first possible byte in place
+    /// of free ones.
     fn fill(&self, next: &mut Vec<u8>, reversed: bool) {
         let first = if reversed { u8::MAX } else { 0 };
         let fixed_end = self.0.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
@@ -83,10 +85,11 @@ impl FuzzyKey {
 
 struct FuzzyRowFilter {
     keys: Vec<FuzzyKey>,
-    /// For each key the next row that may match, as found last; `None` before the first search and when there is none.
+    /// For each key, the next row that may match, as last found; `None` before the first search and
+    /// if there is none.
     next: Vec<Option<Vec<u8>>>,
     searched: bool,
-    /// The key that matched last is the likeliest to match next.
+    /// The key that matched last, which is the likeliest to match next.
     last_match: usize,
     filter_row: bool,
     done: bool,
@@ -99,7 +102,7 @@ impl FuzzyRowFilter {
         Self { keys, next, searched: false, last_match: 0, filter_row: false, done: false, reversed: false }
     }
 
-    /// Brings the next rows up to date: those that the scan has reached are searched anew.
+    /// Updates the next rows: those that the scan has reached are searched again.
     fn search(&mut self, row: &[u8]) {
         for (key, next) in self.keys.iter().zip(&mut self.next) {
             let reached = |n: &Vec<u8>| if self.reversed { row <= &n[..] } else { row >= &n[..] };
@@ -115,7 +118,7 @@ impl FuzzyRowFilter {
         if self.reversed { found.max() } else { found.min() }
     }
 
-    /// The row to seek to, unless it does not lie ahead.
+    /// The row to seek to, if it lies ahead.
     fn hint(&self, row: &[u8]) -> Option<KeyBuf> {
         let next =
             self.nearest().filter(|next| if self.reversed { &next[..] < row } else { &next[..] > row });

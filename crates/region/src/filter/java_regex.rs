@@ -11,6 +11,8 @@
 //! Known differences: with MULTILINE, `^` also matches after a line end that ends the text, and lines end at `\r` and
 //! `\n` only.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::iter::Peekable;
 use std::str::Chars;
 

@@ -1,4 +1,4 @@
-//! Filters that thin out a row by its keys alone: KeyOnlyFilter, FirstKeyOnlyFilter,
+//! Filters that reduce a row by its keys alone: KeyOnlyFilter, FirstKeyOnlyFilter,
 //! FirstKeyValueMatchingQualifiersFilter, TimestampsFilter.
 
 use bytes::Bytes;
@@ -64,7 +64,7 @@ pub(super) fn parse_matching_qualifiers(bytes: &Bytes) -> Result<Box<dyn Filter>
     Ok(Box::new(FirstKeyValueMatchingQualifiersFilter { qualifiers, found: false }))
 }
 
-/// Everything up to and with the first cell of one of the qualifiers.
+/// Takes the cells up to and including the first one of one of the qualifiers.
 struct FirstKeyValueMatchingQualifiersFilter {
     /// Sorted.
     qualifiers: Vec<Vec<u8>>,

@@ -1,13 +1,16 @@
 //! FilterList: filters joined by AND (`MUST_PASS_ALL`) or OR (`MUST_PASS_ONE`).
 //!
-//! A return code says two things: whether to take the cell, and how far to go on (one cell, one column, the row). An
-//! AND takes the cell when all do, and goes as far as the boldest member; an OR takes it when any does, and goes only
-//! as far as the most timid. A seek hint beats all in an AND, and in an OR holds only when every member gives one.
+//! A return code says whether to take the cell, and how far to skip (one cell, one column, the
+//! row). An AND takes the cell if all members do, and skips as far as the farthest member. An OR
+//! takes it if any member does, and skips only as far as the nearest. A seek hint overrides all
+//! others in an AND, and in an OR holds only if every member gives one.
 //!
-//! * An AND stops asking at the first member that refuses, lest members that count see cells that are not served; only
-//!   members that [hint](Filter::is_hinting) are asked still. Of the hints the farthest holds.
-//! * An OR asks every member, but not one that has said before that it is done with this column, row or all up to its
-//!   hint: the scan goes on there only for the others' sake. Of the hints the nearest holds.
+//! * An AND stops asking at the first member that rejects, so that members that count do not see
+//!   cells that are not served; only members that [hint](Filter::is_hinting) are still asked. The
+//!   farthest hint holds.
+//! * An OR asks every member, except one that has already said that it is done with this column,
+//!   row or everything up to its hint: the scan continues there only for the other members. The
+//!   nearest hint holds.
 
 use std::cmp::Ordering;
 
@@ -29,7 +32,7 @@ pub(super) fn parse(parser: &mut Parser, bytes: &Bytes) -> Result<Box<dyn Filter
     })
 }
 
-/// How far to go on after a cell.
+/// How far to skip after a cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Cell,
@@ -37,7 +40,8 @@ enum Step {
     Row,
 }
 
-/// A code's two meanings; a seek hint reads as `(false, Step::Cell)` and must be looked at apart.
+/// The two parts of a code. A seek hint returns `(false, Step::Cell)` and must be handled
+/// separately.
 fn parts(code: ReturnCode) -> (bool, Step) {
     match code {
         ReturnCode::Include => (true, Step::Cell),
@@ -76,8 +80,8 @@ fn or_codes(a: ReturnCode, b: ReturnCode) -> ReturnCode {
     code_of(a_in || b_in, a_step.min(b_step))
 }
 
-/// Compares keys as the scan meets them: a reversed one meets rows in reversed order, and a row's cells in the usual
-/// one.
+/// Compares keys in scan order: a reversed scan meets rows in descending order, and a row's cells
+/// in the usual order.
 fn compare(a: &CellRef<'_>, b: &CellRef<'_>, reversed: bool) -> Ordering {
     if reversed && a.row() != b.row() { b.row().cmp(a.row()) } else { CellComparator::Default.compare(a, b) }
 }
@@ -92,7 +96,7 @@ fn transform<'f>(members: impl Iterator<Item = &'f dyn Filter>, cell: &CellRef<'
 
 struct AndList {
     members: Vec<Box<dyn Filter>>,
-    /// Indices of members that said `SeekNextUsingHint` of the last cell.
+    /// Indexes of members that returned `SeekNextUsingHint` for the last cell.
     seeking: Vec<usize>,
     reversed: bool,
 }
@@ -102,7 +106,8 @@ impl AndList {
         Self { seeking: Vec::with_capacity(members.len()), members, reversed: false }
     }
 
-    /// Asks members up to the first that refuses: the code so far, and how many were asked.
+    /// Asks members up to the first that rejects. Returns the combined code, and how many were
+    /// asked.
     fn ask_in_turn(&mut self, cell: &CellRef<'_>) -> Result<(ReturnCode, usize)> {
         let mut code = ReturnCode::Include;
         for (i, member) in self.members.iter_mut().enumerate() {
@@ -128,7 +133,8 @@ impl Filter for AndList {
         self.seeking.clear();
     }
 
-    /// Asks every member, for some take note of the row; a member that could still give a hint keeps the row in.
+    /// Asks every member, because some record the row. A member that could still give a hint keeps
+    /// the row.
     fn filter_row_key(&mut self, first_cell: &CellRef<'_>) -> Result<bool> {
         let (mut any_refused, mut hint_possible) = (false, false);
         for member in &mut self.members {
@@ -171,7 +177,7 @@ impl Filter for AndList {
         self.members.iter().any(|m| m.has_filter_row())
     }
 
-    /// Stops at the first member that refuses the row.
+    /// Stops at the first member that rejects the row.
     fn filter_row(&mut self) -> Result<bool> {
         for member in &mut self.members {
             if member.filter_row()? {
@@ -207,14 +213,14 @@ impl Filter for AndList {
     }
 }
 
-/// A member of an OR, and what it said last in this row.
+/// A member of an OR, and its last answer in this row.
 struct Member {
     filter: Box<dyn Filter>,
     included: bool,
     said: Option<ReturnCode>,
-    /// The cell of which it was said, where that matters: for any code but Include and Skip.
+    /// The cell of the last answer, if that matters: for any code but Include and Skip.
     said_of: KeyBuf,
-    /// The hint that came with `SeekNextUsingHint`, once it was asked for.
+    /// The hint of `SeekNextUsingHint`, once it was asked for.
     hint: Option<KeyBuf>,
 }
 
@@ -230,7 +236,8 @@ impl Member {
         self.hint = None;
     }
 
-    /// What the member's last word says of this cell too, so that it need not be asked.
+    /// The answer for this cell, if the member's last answer covers it, so that it need not be
+    /// asked.
     fn said_before(&mut self, cell: &CellRef<'_>, reversed: bool) -> Result<Option<ReturnCode>> {
         let Some(said) = self.said else { return Ok(None) };
         let holds = match parts(said) {

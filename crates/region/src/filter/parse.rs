@@ -3,6 +3,8 @@
 //! Errors are worded as HBase words them, cause in cause, and the outermost is always `DoNotRetryIOException`. Required
 //! fields and enum numbers are checked here, for prost does not.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use bytes::Bytes;
 use evenkeel_common::varint::read_varint;
 use evenkeel_common::{ErrorKind, HBaseError, Result};

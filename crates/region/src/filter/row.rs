@@ -1,4 +1,4 @@
-//! Filters that judge whole rows by their key or their number.
+//! Filters that decide about whole rows, by their key or their number.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,7 +18,7 @@ pub(super) fn parse_prefix(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     })
 }
 
-/// A PrefixFilter with no prefix leaves out every row, and goes on to the last.
+/// A PrefixFilter without a prefix drops every row, and continues to the last.
 struct NoPrefixFilter;
 
 impl Filter for NoPrefixFilter {
@@ -63,7 +63,7 @@ impl PrefixFilter {
         }
     }
 
-    /// Where the row lies: before, among or after the rows with the prefix, in the direction of the scan.
+    /// The position of a row relative to the rows with the prefix, in the direction of the scan.
     fn place(&self, row: &[u8]) -> Ordering {
         let order = row[..row.len().min(self.prefix.len())].cmp(&self.prefix[..]);
         if self.reversed { order.reverse() } else { order }
@@ -75,7 +75,7 @@ impl Filter for PrefixFilter {
         self.filter_row = true;
     }
 
-    /// A row before the prefix is not left out here, so that `filter_cell` gets to ask for a seek.
+    /// A row before the prefix is not dropped here, so that `filter_cell` can ask for a seek.
     fn filter_row_key(&mut self, first_cell: &CellRef<'_>) -> Result<bool> {
         if self.passed {
             return Ok(true);
@@ -105,7 +105,7 @@ impl Filter for PrefixFilter {
 
     fn next_cell_hint(&mut self, cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
         let hint = if self.reversed { &self.reversed_hint } else { &self.forward_hint };
-        // A reversed seek from the hint's own row would lead nowhere.
+        // A reversed seek from the hint's own row would not move.
         Ok(hint.as_ref().filter(|hint| hint.as_cell().row() != cell.row()).cloned())
     }
 
@@ -161,8 +161,8 @@ pub(super) fn parse_page(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(PageFilter { page_size: proto.page_size, rows: 0 }))
 }
 
-/// So many rows a region. A row counts when [`Filter::filter_row`] is called for it, so after a filter of an AND list
-/// that refused the row, it does not.
+/// A number of rows for each region. A row counts if [`Filter::filter_row`] is called for it. So it
+/// does not count after a filter of an AND list that rejected it.
 struct PageFilter {
     page_size: i64,
     rows: i64,
@@ -189,7 +189,7 @@ impl Filter for PageFilter {
 
 pub(super) fn parse_random(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     let proto: pb::RandomRowFilter = decode(bytes, &[(1, "chance")])?;
-    // The standard library's own source of unpredictable hash seeds is random enough for a sample of rows.
+    // The standard library's hash seeds are random enough for a sample of rows.
     let seed = RandomState::new().build_hasher().finish();
     Ok(Box::new(RandomRowFilter { chance: proto.chance, state: seed | 1, filter_out_row: false }))
 }
@@ -217,7 +217,7 @@ impl Filter for RandomRowFilter {
     }
 
     fn filter_row_key(&mut self, _first_cell: &CellRef<'_>) -> Result<bool> {
-        // A chance that is no number takes no row.
+        // NaN as a chance drops every row.
         self.filter_out_row = self.chance.is_nan() || self.next_float() >= self.chance;
         Ok(self.filter_out_row)
     }
@@ -240,7 +240,7 @@ pub(super) fn parse_all(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(FilterAllFilter))
 }
 
-/// Reads everything and serves nothing; HBase's benchmarks scan with it.
+/// Reads everything and serves nothing. HBase's benchmarks scan with it.
 struct FilterAllFilter;
 
 impl Filter for FilterAllFilter {

@@ -20,7 +20,7 @@ pub(super) fn parse(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     }))
 }
 
-/// A range of rows; an empty stop row is no bound.
+/// A range of rows. An empty stop row is no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RowRange {
     start: Vec<u8>,
@@ -47,12 +47,12 @@ impl RowRange {
             || (order.is_eq() && self.stop_inclusive)
     }
 
-    /// Whether all of the range is before the row.
+    /// Returns true if the whole range is before the row.
     fn is_before(&self, row: &[u8]) -> bool {
         self.is_bounded() && (&self.stop[..] < row || (self.stop == row && !self.stop_inclusive))
     }
 
-    /// Whether all of the range is after the row.
+    /// Returns true if the whole range is after the row.
     fn is_after(&self, row: &[u8]) -> bool {
         &self.start[..] > row || (self.start == row && !self.start_inclusive)
     }
@@ -61,7 +61,7 @@ impl RowRange {
         !self.stop.is_empty()
     }
 
-    /// Whether the next range overlaps this one or goes on where it ends.
+    /// Returns true if the next range overlaps or adjoins this one.
     fn reaches(&self, next: &Self) -> bool {
         !self.is_bounded()
             || match self.stop.cmp(&next.start) {
@@ -84,7 +84,7 @@ impl RowRange {
     }
 }
 
-/// Sorts the ranges and joins those that touch.
+/// Sorts the ranges and merges those that touch.
 fn sort_and_merge(mut ranges: Vec<RowRange>) -> Result<Vec<RowRange>> {
     if ranges.is_empty() {
         return Err(illegal("No ranges found."));
@@ -104,19 +104,19 @@ fn sort_and_merge(mut ranges: Vec<RowRange>) -> Result<Vec<RowRange>> {
     Ok(merged)
 }
 
-/// Where the row at hand lies.
+/// The position of the current row relative to the ranges.
 #[derive(Clone, Copy)]
 enum RangePosition {
     Within,
-    /// On the very bound, excluded, of the range at this index: the next row may be within.
+    /// On the excluded bound of a range: the next row may be within.
     OnBound,
-    /// Short of the range at this index.
+    /// Before the range at this index.
     Before(usize),
     PastAll,
 }
 
 struct MultiRowRangeFilter {
-    /// Sorted, not touching, at least one.
+    /// Sorted, disjoint, at least one.
     ranges: Vec<RowRange>,
     /// Set by `filter_row_key`.
     position: Option<RangePosition>,

@@ -1,5 +1,6 @@
-//! Filters that test the value of one column: SingleColumnValueFilter and SingleColumnValueExcludeFilter judge the
-//! row by it, ColumnValueFilter serves nothing but it.
+//! Filters that test the value of one column: SingleColumnValueFilter and
+//! SingleColumnValueExcludeFilter decide about the row by it, ColumnValueFilter serves nothing
+//! else.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellRef, Result};
@@ -33,7 +34,7 @@ impl Column {
     }
 }
 
-/// Passes a row when one of its columns has a value that compares well.
+/// Passes a row if the value of one of its columns satisfies a comparison.
 struct SingleColumnValueFilter {
     column: Column,
     comparison: Comparison,
@@ -107,7 +108,7 @@ impl Filter for SingleColumnValueFilter {
     }
 }
 
-/// The same, and the tested column is not served.
+/// The same, but the tested column is not served.
 struct SingleColumnValueExcludeFilter(SingleColumnValueFilter);
 
 impl Filter for SingleColumnValueExcludeFilter {
@@ -151,7 +152,7 @@ pub(super) fn parse_column_value(parser: &mut Parser, bytes: &Bytes) -> Result<B
     }))
 }
 
-/// Serves only the cells of one column whose value compares well.
+/// Serves only the cells of one column whose value satisfies a comparison.
 struct ColumnValueFilter {
     column: Column,
     comparison: Comparison,

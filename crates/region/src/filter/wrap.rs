@@ -1,7 +1,8 @@
-//! Filters around another: SkipFilter, WhileMatchFilter, FilterWrapper.
+//! Filters around another one: SkipFilter, WhileMatchFilter, FilterWrapper.
 //!
-//! What they hand on and what they keep to themselves is HBase's: neither of the first two hands on hints,
-//! `filter_row_cells` or the direction of the scan, and both take any code but `Include` for a refusal.
+//! They delegate the same calls as in HBase: neither of the first two delegates hints,
+//! `filter_row_cells` or the direction of the scan, and both take any code but `Include` for a
+//! rejection.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellRef, KeyBuf, Result};
@@ -17,7 +18,7 @@ pub(super) fn parse_skip(parser: &mut Parser, bytes: &Bytes) -> Result<Box<dyn F
     Ok(Box::new(SkipFilter { inner: parser.nested(&proto.filter)?, filter_row: false }))
 }
 
-/// Leaves out a row when the inner filter refuses any of its cells.
+/// Drops a row if the inner filter rejects any of its cells.
 struct SkipFilter {
     inner: Box<dyn Filter>,
     filter_row: bool,
@@ -61,7 +62,7 @@ pub(super) fn parse_while_match(parser: &mut Parser, bytes: &Bytes) -> Result<Bo
     Ok(Box::new(WhileMatchFilter { inner: parser.nested(&proto.filter)?, done: false }))
 }
 
-/// Ends the scan as soon as the inner filter refuses anything.
+/// Ends the scan once the inner filter rejects anything.
 struct WhileMatchFilter {
     inner: Box<dyn Filter>,
     done: bool,
@@ -115,8 +116,9 @@ pub(super) fn parse_wrapper(parser: &mut Parser, bytes: &Bytes) -> Result<Box<dy
     Ok(Box::new(FilterWrapper { inner: parser.nested(&proto.filter)? }))
 }
 
-/// What HBase's region scanner puts around every filter; here only for a client that sends it as one. It drops the
-/// cells of a refused row already in `filter_row_cells`, so the inner filter may be asked twice about a row.
+/// HBase's region scanner wraps every filter in it; here it exists only for a client that sends it.
+/// It drops the cells of a rejected row already in `filter_row_cells`, so the inner filter may be
+/// asked twice about a row.
 struct FilterWrapper {
     inner: Box<dyn Filter>,
 }

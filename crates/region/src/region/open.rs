@@ -13,6 +13,8 @@
 //! family that is deleted and added again is a new store without files, whose own greatest sequence
 //! id is 0, while logs still hold the edits of the old one.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use evenkeel_common::clock;
 use evenkeel_common::length;
 use std::path::{Path, PathBuf};

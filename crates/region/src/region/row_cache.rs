@@ -1,42 +1,48 @@
-//! [`RowCache`]: what Gets of a region answered, kept beside blocks (HBASE-29585), never stale.
+//! [`RowCache`]: caches the answers of a region's Gets beside blocks (HBASE-29585), and is never
+//! stale.
 //!
-//! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of those that were asked for,
-//! by one Get or by several.
-//! It answers every Get of these columns, or of some of them, that wants one version, any time and no filter. All others
-//! read the stores, as do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. WrittenRows with
-//! tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not kept. A row of a family with a time
-//! to live is kept until the first of its cells expires.
+//! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of
+//! the columns that one or several Gets requested. It answers every Get of these columns, or of
+//! some of them, that wants one version, any time and no filter. All other Gets read the stores, as
+//! do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows
+//! with tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not
+//! cached. A row of a family with a time to live is cached until the first of its cells expires.
 //!
-//! **Against writes.** Three steps of a write concern it:
+//! **Writes.** A write updates the cache in three steps:
 //!
 //! ```text
-//! with its number      note    the number, in a table by the row's hash
-//! before it is visible hold    the row's entry is not served any more; the entry after the write is made of it, if that is
-//!                              known without reading the stores
-//! once it is visible   settle  the new entry is served, written where the old one lay
+//! with its number        note    records the number, in a table by the row's hash
+//! before it is visible   hold    stops serving the row's entry; computes the one after the write,
+//!                                if that is possible without reading the stores
+//! once it is visible     settle  serves the new entry, in the place of the old one
 //! ```
-//! A reader that fills takes its read point after it computed the key and before it reads, and what it read is kept only if
-//! no write of a higher number was noted; that is asked under the lock which `hold` takes too. So either the reader sees
-//! the note, or the writer finds the entry. Two rows may share a place in the table: then one is not kept this time.
+//! A reader that fills the cache takes its read point after it computed the key and before it
+//! reads. Its result is cached only if no write with a higher number was noted, which is checked
+//! under the lock that `hold` takes, too. So either the reader sees the note, or the writer finds
+//! the entry. Two rows may share a slot of the table; then one of them is not cached this time.
 //!
-//! A write that follows before another one of the row has settled finds the entry held, and drops it. So what a write makes of
-//! an entry always has every write before it.
+//! If another write of the row follows before the first has settled, it finds the entry held and
+//! drops it. So the entry that a write computes includes every earlier write.
 //!
-//! **In place.** Puts alone make a new entry, Increments and Appends among them: a cell that is not older than its column's is
-//! the newest, unless a marker hides it. So an entry says whether any marker was seen when it was read, and goes at the next
-//! write then. It goes also when it grows, when a reader pins it, and when cells have tags.
+//! **In-place updates.** Only puts compute a new entry, including those of Increments and Appends:
+//! a cell that is not older than its column's cell is the newest one, unless a marker hides it. So
+//! an entry records whether its read met any marker, and is then dropped by the next write. It is
+//! also dropped if it grows, if a reader pins it, and if cells have tags.
 //!
-//! **Against everything else.** Bulk loads and compactions that drop markers (a cell in the MemStore may come to light) change
-//! the *generation*, which is part of the key, while readers cannot take a view: nobody finds the old entries, and they age
-//! out. Closing evicts them. A region that opens, be it after a move, split, merge, `alter`, truncation or restart, has an id of its own.
+//! **Other changes.** Bulk loads and compactions that drop markers (which may uncover a cell in the
+//! MemStore) change the *generation*, which is part of the key, while readers cannot take a view.
+//! So old entries are never found, and age out. Closing the region evicts them. Each open of a
+//! region has its own id, whether after a move, split, merge, `alter`, truncation or restart.
 //! Flushes and other compactions change no answer.
 //!
-//! **Off or on.** The table's `ROW_CACHE_ENABLED`, else `row.cache.enabled`, which is off. `cacheBlocks(false)` and
-//! `BLOCKCACHE => false` look and keep nothing new. The clock is taken not to go back.
+//! **Switches.** The table's `ROW_CACHE_ENABLED`, or else `row.cache.enabled`, which is off by
+//! default. With `cacheBlocks(false)` and `BLOCKCACHE => false`, Gets use the cache without filling
+//! it. The clock is assumed never to go back.
 //!
 //! # Bounds
-//! Entries share the block cache's budget. A region has [`NOTES`] numbers. A write keeps the new entries of its rows until it is
-//! visible, [`SUCCESSOR_BYTES_MAX`] of them; what else it changes goes.
+//! Entries share the block cache's budget. A region has [`NOTES`] numbers. A write holds the new
+//! entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`] bytes; its other
+//! entries are dropped.
 
 mod entry;
 
@@ -54,34 +60,34 @@ use self::entry::{CoverageMatch, Entry};
 use crate::ops::Scan;
 use crate::store::StoreEnv;
 
-/// Places for numbers of writes.
+/// Slots for the numbers of writes.
 const NOTES: usize = 1024;
-/// Larger entries are not kept: copying one must stay short.
+/// Larger entries are not cached, so that copying one stays short.
 const ENTRY_BYTES_MAX: usize = 32 << 10;
-/// Bytes of the entries that one write makes.
+/// The maximum bytes of the entries that one write computes.
 const SUCCESSOR_BYTES_MAX: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct RowCache {
     blocks: Arc<dyn BlockCache>,
     clock: Arc<dyn Clock>,
-    /// Of this opening of the region.
+    /// Identifies this open of the region.
     id: u128,
     generation: AtomicU64,
     families: Vec<FamilyRules>,
-    /// The highest number of a write to a row, by its hash.
+    /// The highest number of a write to a row, by the row's hash.
     notes: Box<[AtomicU64]>,
-    /// Whether there was ever an entry.
+    /// True once there was any entry.
     is_used: AtomicBool,
 }
 
-/// What matters of a family.
+/// The properties of a family that the cache needs.
 struct FamilyRules {
     name: Vec<u8>,
     ttl_ms: i64,
-    /// Whether entries can answer for it.
+    /// True if entries can answer for it.
     is_served: bool,
-    /// Whether reads keep what they read.
+    /// True if reads fill the cache.
     is_kept: bool,
 }
 
@@ -92,13 +98,13 @@ pub(super) struct CacheSlot<'a> {
     key: BlockKey,
 }
 
-/// WrittenRows that a write changes: the hash of each, and its cells.
+/// The rows of a write: the hash of each, and its cells.
 pub(super) struct WrittenRows {
     cache: Arc<RowCache>,
     rows: Vec<(u64, Range<usize>)>,
 }
 
-/// Entries as they are once a write is visible.
+/// Entries that will be served once a write is visible.
 #[derive(Default)]
 pub(super) struct HeldRows {
     cache: Option<Arc<RowCache>>,
@@ -107,7 +113,8 @@ pub(super) struct HeldRows {
 }
 
 impl RowCache {
-    /// Of a region that opens; `None` when its table wants none, or there is nowhere to keep rows.
+    /// The cache of a region that opens; `None` if its table asks for none, or if the block cache
+    /// keeps no rows.
     pub fn open(env: &StoreEnv, info: &RegionInfo, table: &TableDescriptor) -> Option<Arc<Self>> {
         let is_wanted = table.row_cache_enabled().unwrap_or(env.config.cache.rows) && !info.is_meta();
         if !is_wanted || env.cache.rows().is_none() {
@@ -131,7 +138,7 @@ impl RowCache {
         }))
     }
 
-    /// Where the answer to a Get may be; `None` when it is none that entries answer.
+    /// Where the answer to a Get may be; `None` if entries cannot answer it.
     #[inline]
     pub fn slot_of(&self, scan: &Scan) -> Option<CacheSlot<'_>> {
         let is_plain = scan.max_versions == 1
@@ -151,12 +158,12 @@ impl RowCache {
         Some(CacheSlot { cache: self, rows, key: self.key(self.hash(&scan.start_row)) })
     }
 
-    /// Ends the use of every entry.
+    /// Invalidates every entry.
     pub fn invalidate_all(&self) {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// As [`RowCache::invalidate_all`], and gives their space back; returns how many there were.
+    /// As [`RowCache::invalidate_all`], and frees the entries. Returns how many there were.
     pub fn evict_all(&self) -> usize {
         let old = self.key(0).file;
         self.invalidate_all();
@@ -176,7 +183,7 @@ impl RowCache {
         WrittenRows { cache: Arc::clone(self), rows }
     }
 
-    /// Whether all families that a scan asks for are there, and such.
+    /// Returns true if all families that a scan asks for exist and satisfy `such`.
     fn all_asked(&self, scan: &Scan, such: impl Fn(&FamilyRules) -> bool) -> bool {
         if scan.families.is_empty() {
             return self.families.iter().all(such);
@@ -198,7 +205,7 @@ impl RowCache {
         BlockKey { file: FileId::from_bits(self.id.wrapping_add(generation)), offset: hash }
     }
 
-    /// Of a row; other for each opening, so that nobody can choose rows that collide.
+    /// The hash of a row. It differs for each open, so that nobody can choose colliding rows.
     #[inline]
     fn hash(&self, row: &[u8]) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -219,7 +226,7 @@ impl RowCache {
 }
 
 impl CacheSlot<'_> {
-    /// Adds the answer to a Get to `out`; whether it is here.
+    /// Appends the answer to a Get to `out`. Returns false if it is not cached.
     #[inline]
     pub fn find(&self, scan: &Scan, out: &mut CellBuffer) -> bool {
         let block = self.rows.get_row(&self.key);
@@ -242,13 +249,13 @@ impl CacheSlot<'_> {
         true
     }
 
-    /// What a Get asks for, as [`CacheSlot::fill`] wants it; `None` when nothing is to be kept.
+    /// The columns of a Get, for [`CacheSlot::fill`]; `None` if its answer must not be cached.
     pub fn requested(&self, scan: &Scan) -> Option<RequestedColumns> {
         let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.is_kept);
         is_kept.then(|| RequestedColumns { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
     }
 
-    /// Keeps a row that was read at a read point, unless a write has come since.
+    /// Caches a row that was read at `read_point`, unless it was written since.
     pub fn fill(
         &self,
         cells: &CellBuffer,
@@ -276,9 +283,10 @@ impl CacheSlot<'_> {
         self.rows.insert_row(&self.key, bytes, || note.load(SeqCst) <= read_point);
     }
 
-    /// The entry with other columns that are cached of the row, if that is not too large: Gets of some columns and of others
-    /// are not to replace each other's. What is open now knows of every write that the read point sees, for each held it
-    /// before it was visible; if there is a later one, nothing is kept.
+    /// The entry with the other columns of the row that are cached, if that is not too large, so
+    /// that Gets of different columns do not replace each other's entries. A served entry includes
+    /// every write up to the read point, because each write held it before becoming visible. If
+    /// there is a later write, nothing is cached.
     fn merged_with_cached(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
         let block = self.rows.get_row(&self.key)?;
         let there = Entry::parse(block.data()).filter(|there| there.row == entry.row)?;
@@ -290,19 +298,19 @@ impl CacheSlot<'_> {
     }
 }
 
-/// The row of a Get, and what it asks for there.
+/// The row and columns of a Get.
 pub(super) struct RequestedColumns {
     row: bytes::Bytes,
     coverage: Vec<u8>,
 }
 
 impl WrittenRows {
-    /// Notes the number of the write. Numbers come in order.
+    /// Records the number of the write. Numbers ascend.
     pub fn note(&self, number: u64) {
         self.rows.iter().for_each(|(hash, _)| self.cache.note_of(*hash).store(number, SeqCst));
     }
 
-    /// Ends the use of the rows' entries, before the write is visible.
+    /// Stops serving the rows' entries, before the write is visible.
     pub fn hold(self, number: u64, cells: &[KeyValue]) -> HeldRows {
         let Some(rows) = self.cache.blocks.rows().filter(|_| self.cache.is_used.load(SeqCst)) else {
             return HeldRows::default();
@@ -340,7 +348,7 @@ impl RowCache {
 }
 
 impl HeldRows {
-    /// Has the new entries served: the write is visible.
+    /// Serves the new entries, because the write is visible.
     pub fn settle(self) {
         let Some(rows) = self.cache.as_ref().and_then(|cache| cache.blocks.rows()) else { return };
         for (key, next) in self.successors {

@@ -13,6 +13,8 @@
 //! COMPACTION is read again after a crash. The others are for consumers of the log, so a flush
 //! succeeds even if its marker cannot be logged.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;

@@ -1,5 +1,7 @@
 //! [`StoreFile`], an open file of a store, and [`StoreFileScanner`], a cursor over it.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod bloom_bypass;
 pub(super) mod name;
 

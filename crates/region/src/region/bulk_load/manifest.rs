@@ -16,6 +16,8 @@
 //! HBase has no such manifest and clears `.tmp` when it opens a region. There, an interrupted load
 //! leaves some of the files loaded, as it does if one of its own servers dies.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;

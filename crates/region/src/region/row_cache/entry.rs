@@ -1,12 +1,15 @@
-//! [`Entry`]: one row as it lies in the cache.
+//! [`Entry`]: the format of a cached row.
 //!
 //! ```text
-//! i64 expires, milliseconds since 1970 | u16 row bytes | u8 markers seen | u8 0 | u32 coverage bytes
+//! i64 expires, ms since 1970 | u16 row bytes | u8 markers seen | u8 0 | u32 coverage bytes
 //! row | coverage | cells, each u32 big-endian length, KeyValue without tags
 //! ```
-//! The coverage says which columns the entry knows: empty for all; otherwise for each family `u8 bytes, name, u32 count`
-//! ([`ALL`] for all columns) and each qualifier as `u32 bytes, qualifier`, sorted. Numbers but those of cells are little-endian. A
-//! column that is covered and has no cell is known to have none.
+//! The coverage lists the columns that the entry knows. It is empty for all columns. Otherwise it
+//! has for each family `u8 bytes, name, u32 count` ([`ALL`] for all columns of the family) and each
+//! qualifier as `u32 bytes, qualifier`, sorted. All numbers except those of cells are
+//! little-endian. A covered column without a cell is known to have none.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,34 +21,34 @@ use evenkeel_common::{CellBuffer, CellRef, CellType};
 use crate::ops::{FamilyColumns, Scan};
 
 const HEADER_BYTES: usize = 16;
-/// In place of a count: every column.
+/// The count that stands for all columns.
 const ALL: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'a> {
-    /// Not to be served later than this; `i64::MAX` for never.
+    /// The last time at which it may be served; `i64::MAX` for no limit.
     pub expires_ms: i64,
-    /// Whether markers were seen when it was read.
+    /// True if its read met any marker.
     pub saw_markers: bool,
     pub row: &'a [u8],
     pub coverage: &'a [u8],
     pub cells: &'a [u8],
 }
 
-/// How an entry answers a Get.
+/// Whether an entry answers a Get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoverageMatch {
-    /// With all it has.
+    /// With all its cells.
     Whole,
-    /// With some of it.
+    /// With some of its cells.
     Part,
-    /// Not.
+    /// It does not.
     Unknown,
 }
 
 impl<'a> Entry<'a> {
-    /// `None` for bytes that are no entry.
+    /// Parses an entry; `None` if the bytes are not one.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (expires, lengths) = header.split_first_chunk::<8>()?;
@@ -57,7 +60,7 @@ impl<'a> Entry<'a> {
         Some(Self { expires_ms, saw_markers: flags.first() != Some(&0), row, coverage, cells })
     }
 
-    /// Bytes that it takes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         HEADER_BYTES + self.row.len() + self.coverage.len() + self.cells.len()
     }
@@ -74,7 +77,7 @@ impl<'a> Entry<'a> {
         bytes
     }
 
-    /// Whether it has what a Get of its row asks for.
+    /// Returns whether the entry has the columns that a Get of its row asks for.
     #[inline]
     pub fn covers(&self, scan: &Scan) -> CoverageMatch {
         if self.coverage.is_empty() {
@@ -97,12 +100,12 @@ impl<'a> Entry<'a> {
         if whole { CoverageMatch::Whole } else { CoverageMatch::Part }
     }
 
-    /// Adds all its cells to `out`.
+    /// Appends all its cells to `out`.
     pub fn all(&self, out: &mut CellBuffer) {
         out.extend_untagged(self.cells);
     }
 
-    /// Adds the cells that a Get asks for to `out`.
+    /// Appends the cells that a Get asks for to `out`.
     pub fn select(&self, scan: &Scan, out: &mut CellBuffer) {
         for cell in self.iter() {
             let wanted = scan.columns_of(cell.family()).is_some_and(|columns| {
@@ -115,8 +118,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The entry after a write of these cells to its row. `ages` tells, of a family, the oldest timestamp that has not expired,
-    /// and its time to live.
+    /// The entry after a write of these cells to its row. `ages` returns, for a family, the oldest
+    /// unexpired timestamp and the time to live.
     pub fn after<'b>(
         &self,
         written: impl Iterator<Item = CellRef<'b>>,
@@ -130,11 +133,13 @@ impl<'a> Entry<'a> {
             if self.saw_markers || !is_plain || cell.timestamp() < oldest {
                 return RowUpdate::Unknown;
             }
-            match cells.binary_search_by(|(known, _)| compare_columns(known, &cell)) {
-                Ok(at) if cell.timestamp() < cells[at].0.timestamp() => continue,
-                // Twice in one write: which one counts is the MemStore's to say.
-                Ok(at) if cells[at].1 => return RowUpdate::Unknown,
-                Ok(at) => cells[at] = (cell, true),
+            let found = cells.binary_search_by(|(known, _)| compare_columns(known, &cell));
+            match found.map(|at| cells.get_mut(at)) {
+                Ok(Some((known, _))) if cell.timestamp() < known.timestamp() => continue,
+                // Twice in one write: the MemStore decides which one counts.
+                Ok(Some((_, true))) => return RowUpdate::Unknown,
+                Ok(Some(known)) => *known = (cell, true),
+                Ok(None) => {}
                 Err(at) => cells.insert(at, (cell, true)),
             }
             is_same = false;
@@ -149,7 +154,7 @@ impl<'a> Entry<'a> {
         RowUpdate::Replaced(Entry { expires_ms, cells: &cells, ..*self }.encode())
     }
 
-    /// The entry of what this one and another one know of their row, both as it is now.
+    /// Merges this entry with another one of the same row, both up to date.
     pub fn with(&self, other: &Self) -> Vec<u8> {
         let mut known: BTreeMap<&[u8], Option<BTreeSet<&[u8]>>> = BTreeMap::new();
         for family in self.families().chain(other.families()) {
@@ -174,7 +179,7 @@ impl<'a> Entry<'a> {
         Entry { expires_ms, saw_markers, row: self.row, coverage: &coverage, cells: &cells }.encode()
     }
 
-    /// Whether a cell that is written concerns a column that is covered.
+    /// Returns true if a written cell concerns a covered column.
     fn is_changed_by(&self, cell: &CellRef<'_>) -> bool {
         let of_family =
             matches!(cell.cell_type(), Some(CellType::DeleteFamily | CellType::DeleteFamilyVersion));
@@ -215,7 +220,7 @@ impl<'a> Entry<'a> {
 struct KnownFamily<'a> {
     name: &'a [u8],
     count: u32,
-    /// `count` of them, and what comes after.
+    /// `count` qualifiers, and the bytes after them.
     qualifiers: Qualifiers<'a>,
 }
 
@@ -237,7 +242,7 @@ impl<'a> KnownFamily<'a> {
         }
     }
 
-    /// Both are sorted.
+    /// Both lists are sorted.
     fn covers_columns(&self, asked: &[bytes::Bytes]) -> CoverageMatch {
         let mut known = self.qualifiers();
         match asked.iter().all(|asked| known.any(|known| known == asked)) {
@@ -266,7 +271,7 @@ fn compare_columns(a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
     a.family().cmp(b.family()).then_with(|| a.qualifier().cmp(b.qualifier()))
 }
 
-/// What a Get asks for, as a coverage.
+/// The coverage of a Get's columns.
 pub(super) fn coverage_of(scan: &Scan) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in &scan.families {

@@ -6,6 +6,8 @@
 //! reference = ( hfile | link ) . encoded parent region
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::path::PathBuf;
 
 use evenkeel_common::TableName;
